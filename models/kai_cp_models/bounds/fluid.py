@@ -1,8 +1,8 @@
 """Prices of scarce pods and CPUs from a fluid relaxation of the packing problem.
 
-Here a bin is not a set of nodes but one pool: its devices are filled one by one with share patterns,
-and only the pool's CPUs and memory are counted. That is weaker than the packing bound and thousands
-of times cheaper, so a policy can ask for prices while pods arrive.
+Here a bin is one pool instead of a set of nodes: its devices are filled one by one with share patterns, and
+only the pool's CPUs and memory are counted. The result is weaker than the packing bound and thousands of
+times cheaper, so a policy can ask for prices while pods arrive.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from kai_cp_models.arrays import Floats
 from kai_cp_models.bounds.problem import WHOLE, Bin, BinItem
 
 STEP: Final = 10
-"""Requests are multiples of so many milli-GPUs."""
+"""Requests are multiples of this many milli-GPUs."""
 MISSING: Final = 20.0 * WHOLE
-"""Cost of a pod that must be placed and is not: more than any pod is worth."""
+"""Cost of a required pod that is not placed: more than the worth of any pod."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Prices:
 
 
 class Fluid:
-    """The relaxation of a problem; asked again with other amounts it goes on from its last answer.
+    """The relaxation of a problem; with other amounts it continues from its last answer.
 
-    ``worth`` of a pod of each item: by default its milli-GPUs. Items that are worth nothing stay out.
+    ``worth`` of a pod of each item: its milli-GPUs by default. Items without worth are left out.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Fluid:
         self._afresh: Any = pywraplp.MPSolverParameters()
         self._afresh.SetIntegerParam(self._afresh.INCREMENTALITY, self._afresh.INCREMENTALITY_OFF)
         self._known: set[tuple[int, tuple[tuple[int, int], ...]]] = set()
-        # Columns that place everything may not be known yet: what must be placed may be missing, at a price.
+        # The columns known so far may not place everything: a required pod may be missing, at a price.
         self._missing = [solver.NumVar(0.0, solver.infinity(), "") for _ in items]
         for row, missing in zip(self._rows, self._missing, strict=True):
             row.SetCoefficient(missing, 1.0)
@@ -111,7 +111,7 @@ class Fluid:
         return replace(found, value=math.inf)
 
     def _round(self) -> tuple[Prices, bool]:
-        """Solve with the columns known so far; whether others were added that could improve the answer."""
+        """Solve with the columns known so far; True when columns were added that could improve the answer."""
         status = self._solver.Solve()
         if status != pywraplp.Solver.OPTIMAL:  # The last basis may be a bad start for other amounts.
             status = self._solver.Solve(self._afresh)
@@ -150,7 +150,7 @@ def _duals(constraints: Sequence[Any]) -> Floats:
 
 
 def best_share(gains: dict[int, float], milli: dict[int, int]) -> tuple[float, dict[int, int]]:
-    """The most valuable multiset for one whole device: unbounded knapsack over its room."""
+    """The most valuable multiset for one whole device: an unbounded knapsack over its capacity."""
     of_size: dict[int, int] = {}
     for i, gain in gains.items():
         if gain > 0 and (milli[i] not in of_size or gain > gains[of_size[milli[i]]]):
@@ -177,7 +177,7 @@ def best_share(gains: dict[int, float], milli: dict[int, int]) -> tuple[float, d
 
 
 def room_values(gains: Floats, milli: NDArray[np.int64]) -> Floats:
-    """Most value in a device with 0, 10, … 1000 milli-GPUs free; ``gains``: [price level, item]."""
+    """The largest value in a device with 0, 10, … 1000 milli-GPUs free; ``gains``: [price level, item]."""
     width = WHOLE // STEP
     worth = np.zeros((gains.shape[0], width + 1))
     sizes = np.unique(milli)

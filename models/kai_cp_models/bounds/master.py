@@ -11,7 +11,7 @@ from kai_cp_models.bounds.problem import Bin, BinItem
 
 
 class Master:
-    """Most milli-GPUs by fractional use of patterns, no more of any pod than there are."""
+    """The most milli-GPUs by fractional use of patterns, with no more pods of an item than exist."""
 
     def __init__(self, items: Sequence[BinItem], bins: Sequence[Bin]) -> None:
         self._items = items
@@ -22,7 +22,7 @@ class Master:
         self._objective.SetMaximization()
 
     def add(self, bin_: int, pattern: Sequence[int]) -> None:
-        """Offer a pattern for nodes of ``bin_``."""
+        """Add a pattern for nodes of ``bin_``."""
         use = self._solver.NumVar(0.0, self._solver.infinity(), "")
         self._bins[bin_].SetCoefficient(use, 1.0)
         value = 0

@@ -1,10 +1,10 @@
-"""How many GPUs of a heap of pods fit on a set of nodes at best: column generation.
+"""The most GPUs of a set of pods that fit on a set of nodes: column generation.
 
-The master problem chooses how many nodes of each bin carry which pattern (a multiset of pods that
-fits one node). A pattern enters when its value at the present prices beats its node's price. Prices
-give a valid bound at any time (Lagrange): what all pods are worth at their price, plus, per node,
-the most that a pattern could still gain. The fluid relaxation gives the first bound and the first prices.
-The loop ends when bound and master agree, or at the deadline.
+The master problem chooses how many nodes of each bin carry which pattern (a multiset of pods that fits one
+node). A pattern enters when its value at the present prices exceeds its node's price. Prices give a valid
+bound at any time (Lagrange): the worth of all pods at their price plus, per node, the most that a pattern
+could still gain. The fluid relaxation gives the first bound and the first prices. The loop ends when bound
+and master agree, or at the deadline.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def packing_bound(
     workers: int = 1,
     start: Sequence[tuple[int, Pattern]] = (),
 ) -> PackingBound:
-    """Bound the milli-GPUs in use. ``start``: patterns known to fit, as (bin, pattern)."""
+    """Compute the bound on the milli-GPUs in use. ``start``: patterns known to fit, as (bin, pattern)."""
     end = time.monotonic() + seconds
     master = Master(items, bins)
     pricings = [Pricing(items, bins[b], b, workers) for b in range(len(bins))]
@@ -67,7 +67,7 @@ def packing_bound(
     centre = fluid.pods.tolist()
     while time.monotonic() < end:
         rounds += 1
-        # Prices between the best ones so far and the master's: the plain ones swing and stall.
+        # Prices between the best ones so far and the master's: the master's own prices oscillate and stall.
         trial = [0.7 * c + 0.3 * p for c, p in zip(centre, prices, strict=True)]
         improved = False
         for point in (trial, prices):

@@ -1,7 +1,7 @@
 """The most valuable set of pods for one node at given prices, by CP-SAT.
 
-Devices that are shared carry a *share pattern*: a multiset of request sizes that fills one device
-and takes no further one. Using patterns instead of pod-on-device booleans leaves no symmetry.
+A shared device carries a *share pattern*: a multiset of request sizes that fills one device and takes no
+further one. Patterns, unlike pod-on-device booleans, leave no symmetry.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def share_patterns(sizes: Sequence[int]) -> list[dict[int, int]]:
             extend(at + 1, room - many * size, {**counts, size: many} if many else counts)
 
     extend(0, WHOLE, {})
-    # Maximal: nothing of any size fits any more. The recursion only checks the smallest size.
+    # Maximal: no size fits any more. The recursion only checks the smallest size.
     return found
 
 
 class Pricing:
-    """The pricing problem of one bin; the rows are built once, the objective per call."""
+    """The pricing problem of one bin; the rows are built once, the objective on each call."""
 
     def __init__(self, items: Sequence[BinItem], bin_: Bin, number: int, workers: int) -> None:
         self._items = items
@@ -123,7 +123,7 @@ class Pricing:
 
 
 class _Patterns(cp_model.CpSolverSolutionCallback):
-    """Keeps every solution of a pricing problem as a pattern."""
+    """Keeps each solution of a pricing problem as a pattern."""
 
     def __init__(self, counts: dict[int, Any], width: int) -> None:
         super().__init__()

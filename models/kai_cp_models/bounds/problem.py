@@ -1,4 +1,4 @@
-"""What the bounds are about: a heap of pods, and sets of equal nodes."""
+"""The input of the bounds: pods, and sets of equal nodes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,2 @@
-"""Defragmentation: what can be had by restarting pods elsewhere, at the fewest restarts, in a safe order."""
+"""Defragmentation: what becomes free by restarting pods elsewhere, with the fewest restarts, in a safe order.
+"""

@@ -1,9 +1,10 @@
-"""Defragmentation carried out: one step of the cheapest plan that meets the goal (section 8, mode ``act``).
+"""Carries out defragmentation: one step of the cheapest plan that meets the goal (section 8, mode ``act``).
 
-Nothing is remembered between cycles: each looks at the cluster as it is and takes the first step of the plan
-that is cheapest now. It takes none outside the windows, while a pod waits for room or is on its way, while
-the pods of the last step do not run again, or beyond the rate; a group that was moved stays for an hour.
-Nothing moves into room that is held for others, and no step evicts more than a PodDisruptionBudget allows.
+Nothing is remembered between cycles. Each cycle looks at the cluster as it is and takes the first step of the
+plan that is cheapest now. It takes no step outside the windows, while a pod waits for capacity or is
+starting, while the pods of the last step do not run again, or beyond the rate. A group that was moved stays
+for an hour. Nothing moves into capacity that is held for others, and no step evicts more than a
+PodDisruptionBudget allows.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _ON_THE_WAY: Final = (PodStatus.RELEASING, PodStatus.BINDING, PodStatus.PIPELINE
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What was found: the report, and when time alone may change it."""
+    """The report, and when time alone may change it."""
 
     report: DefragReport | None = None
     again_at: float | None = None
 
 
 def advance(cycle: Cycle, waiting: Sequence[Unscheduled], seconds: float) -> Looked:
-    """Take the next step where one is due. ``seconds``: of processor time for the plan."""
+    """Take the next step if one is due. ``seconds``: of processor time for the plan."""
     settings, now = cycle.settings.defrag, cycle.snapshot.now
 
     def said(
@@ -78,12 +79,12 @@ def advance(cycle: Cycle, waiting: Sequence[Unscheduled], seconds: float) -> Loo
 
 
 def _within_holds(cycle: Cycle) -> Ledger | None:
-    """The ledger whose held room binds the moves; None where nothing is held."""
+    """The ledger whose held capacity binds the moves; None where nothing is held."""
     return cycle.ledger if any(rule.name == HELD for rule in cycle.ledger.rules) else None
 
 
 def _waits(cycle: Cycle, waiting: Sequence[Unscheduled]) -> str:
-    """Why no step is taken now; "" when one may be."""
+    """Why no step may be taken now; "" when one may be."""
     snapshot, now = cycle.snapshot, cycle.snapshot.now
     for row in waiting:
         if row.reason not in NOT_FOR_MOVES:
@@ -102,7 +103,8 @@ def _waits(cycle: Cycle, waiting: Sequence[Unscheduled]) -> str:
 
 
 def _carry_out(cycle: Cycle, step: Sequence[Move], text: str) -> bool:
-    """Evict the pods of the step and give them their new places; nothing where one of them has no room."""
+    """Evict the pods of the step and give them their new places; do nothing where one of them does not fit.
+    """
     snapshot, ledger = cycle.snapshot, cycle.ledger.copy()
     pods = [snapshot.pod_by_key[move.pod] for move in step]
     for pod in pods:
@@ -110,7 +112,7 @@ def _carry_out(cycle: Cycle, step: Sequence[Move], text: str) -> bool:
     for pod, move in zip(pods, step, strict=True):
         node = snapshot.node_index[move.target]
         group = snapshot.group_by_key[move.group]
-        # What cannot be preempted starts anew while the old pod still serves.
+        # The replacement of a pod that cannot be preempted starts while the old pod still serves.
         if not ledger.fits(pod, now=not group.preemptible)[node]:
             return False
         put(ledger, pod, node, pipelined=True)

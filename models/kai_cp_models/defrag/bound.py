@@ -1,4 +1,4 @@
-"""Lower bounds on the restarts that a value takes: what every domain costs by itself, added up."""
+"""Lower bounds on the restarts that a value takes: the cost of each domain by itself, added up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kai_cp_models.snapshot import GPU, MILLI
 
 
 def least_restarts(problem: Problem, most: int) -> list[float]:
-    """The least restarts for the values 0, 1, … ``most``; a bound. Infinite where none are enough."""
+    """A lower bound on the restarts for each value 0, 1, … ``most``. Infinite where no number is enough."""
     if problem.question.gang:
         return _for_gangs(problem, most)
     found = [0.0]
-    # What their gangs restart elsewhere is not counted: two domains may share it.
+    # Restarts of their gangs elsewhere are not counted, because two domains may share a gang.
     for restarts in sorted(restarts for restarts, _, _ in domains_to_free(problem))[:most]:
         found.append(found[-1] + restarts)
     return found + [inf] * (most + 1 - len(found))
@@ -32,10 +32,10 @@ def domains_to_free(problem: Problem) -> list[tuple[int, int, int]]:
 
 
 def units_at_bound(problem: Problem, value: int, restarts: int) -> set[int]:
-    """The units of which a plan moves some and no other, if it frees ``value`` domains for ``restarts`` pods.
+    """The units among which every plan chooses that frees ``value`` domains with ``restarts`` pods.
 
-    ``restarts`` is what counting allows at least: then all that move are on domains that become free, and
-    each of those is as cheap as the others leave it.
+    ``restarts`` is the least that counting allows. With so few, all pods that move are on domains that become
+    free, and each of these domains is as cheap as the others leave it.
     """
     found = domains_to_free(problem)
     cheapest = sum(sorted(there for there, _, _ in found)[: value - 1])
@@ -44,10 +44,10 @@ def units_at_bound(problem: Problem, value: int, restarts: int) -> set[int]:
 
 
 def _for_gangs(problem: Problem, most: int) -> list[float]:
-    """The least restarts for 0, 1, … ``most`` gangs, where pods vanish when they leave a node; a bound.
+    """A lower bound on the restarts for 0, 1, … ``most`` gangs, if pods vanish when they leave a node.
 
-    A node's k-th piece of room takes at least so many of its movable pods, the largest first; a domain
-    chooses nodes, the cluster chooses domains. Infinite where not even that is enough.
+    For its k-th piece of capacity a node must lose a least number of movable pods, the largest first. A
+    domain chooses nodes, and the cluster chooses domains. Infinite where even that is not enough.
     """
     question = problem.question
     size = question.gpus * MILLI
@@ -81,7 +81,7 @@ def _domain(
         costs = [
             min(costs[v - k] + own[k] for k in range(min(v, len(own) - 1) + 1)) for v in range(len(costs))
         ]
-    # More pieces cost no less.
+    # More pieces never cost less.
     for v in range(len(costs) - 2, -1, -1):
         costs[v] = min(costs[v], costs[v + 1])
     return costs

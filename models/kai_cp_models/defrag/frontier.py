@@ -1,4 +1,4 @@
-"""The frontier of defragmentation: for every value the fewest restarts, proved (section 8)."""
+"""The frontier of defragmentation: the fewest restarts for each value, proved (section 8)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kai_cp_models.solver import cp_model
 
 _MOST_CUTS: Final = 400
 _POINT_SHARE: Final = 0.34
-"""Share of the work left that one point may take."""
+"""Share of the remaining work that one point may use."""
 _LOST_TICKS: Final = 100.0
 """Lost work is compared in hundredths of a GPU-hour."""
 
@@ -54,7 +54,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """What can be had. ``most``: the largest value; ``proved``: more is impossible, or was not asked for."""
+    """What can be reached. ``most``: the largest value; ``proved``: more is impossible, or was not asked for.
+    """
 
     question: DefragQuestion
     now: float
@@ -78,8 +79,8 @@ def frontier(
 ) -> Frontier:
     """The frontier of a snapshot.
 
-    ``most``: more is not asked for. ``max_moves``: restarts of a plan; None: as the settings say.
-    ``seconds``: of processor time.
+    ``most``: larger values are not computed. ``max_moves``: the most restarts of a plan; None: as the
+    settings say. ``seconds``: of processor time.
     """
     started = time.monotonic()
     problem = Problem(snapshot, settings, question)
@@ -108,12 +109,12 @@ def cheapest(problem: Problem, value: int, *, seconds: float) -> Point | Because
 
 
 def inf_patience() -> float:
-    """Defragmentation is not in a hurry: only its budget ends it."""
+    """Defragmentation has time: only its budget ends it."""
     return math.inf
 
 
 class _Search:
-    """Values one after the other, each hinted by the last."""
+    """Solves the values one after the other; each answer is the hint of the next."""
 
     def __init__(self, problem: Problem, limit: int, budget: Budget) -> None:
         self._problem = problem
@@ -124,7 +125,7 @@ class _Search:
         self._bounds: Sequence[float] = ()
 
     def run(self, already: int, most: int | None) -> tuple[list[Point], Because, bool]:
-        """Points of the frontier, why it ends, and whether that is proved."""
+        """Points of the frontier, why it ends, and whether that end is proved."""
         found: list[Point] = []
         value = already + 1
         least = 0
@@ -142,14 +143,14 @@ class _Search:
             value = outcome.value + 1
 
     def _least(self, value: int) -> int:
-        """Restarts that a value takes at least, by counting."""
+        """The least number of restarts that a value takes, by counting."""
         if len(self._bounds) <= value:
             self._bounds = least_restarts(self._problem, 2 * value)
         bound = self._bounds[value]
         return -1 if bound == math.inf else int(bound)
 
     def point(self, value: int, least: int) -> Point | Because:
-        """The fewest restarts for a value that can be made in a safe order; or why there is none."""
+        """The fewest restarts for a value that can be made in a safe order; or why there are none."""
         counted = self._least(value)
         if counted < 0:
             return "exhausted"
@@ -157,7 +158,8 @@ class _Search:
             return "exhausted"
         least = max(least, counted)
         if not self._problem.question.gang and least == counted:
-            # As few restarts as counting allows are all on the domains that become free: a small model.
+            # If restarts are as few as counting allows, all are on the domains that become free: a small
+            # model suffices.
             outcome = self._solved(value, counted, units_at_bound(self._problem, value, counted))
             if outcome != "exhausted":
                 return outcome
@@ -166,7 +168,7 @@ class _Search:
         return self._end(value, counted) if outcome == "exhausted" else outcome
 
     def _solved(self, value: int, least: int, among: Collection[int] | None = None) -> Point | Because:
-        """The fewest restarts from ``least`` on; ``among``: exactly so many, of these units only."""
+        """The fewest restarts, ``least`` or more; ``among``: exactly that many, of these units only."""
         problem = self._problem
         model = DefragModel(problem, among)
         model.cp.add(model.value >= value)
@@ -199,7 +201,7 @@ class _Search:
         return "budget"
 
     def _end(self, value: int, counted: int) -> Because:
-        """Why there is no plan: because of the limit on moves, or at all."""
+        """Why there is no plan: because of the limit on moves, or under any limit."""
         if self._limit < 0:
             return "exhausted"
         saved, self._limit = self._limit, UNLIMITED

@@ -1,9 +1,9 @@
-"""The least restarts for a value of the question: a CP-SAT model of the state after all moves.
+"""The fewest restarts for a value of the question: a CP-SAT model of the state after all moves.
 
-One boolean per unit, pods of equal needs counted together per target node, cumulative rows over all nodes,
-booleans for freed nodes or domains, integers for gangs per domain. Whether the moves can be made one after
-the other is asked of every solution afterwards (``order``); a set that cannot is forbidden, and the next is
-tried.
+The model has one boolean per unit. It counts pods of equal needs together per target node. It has cumulative
+rows over all nodes, booleans for freed nodes or domains, and integers for gangs per domain. Every solution is
+then tested for whether its moves can be made one after the other (``order``). A set without an order is
+forbidden, and the next is tried.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from kai_cp_models.solver import cp_model
 
 @dataclass
 class _Class:
-    """Pods that are counted together: equal needs and permitted nodes, and no domain of their own."""
+    """Pods that are counted together: equal needs and permitted nodes, and not bound to a domain of their
+    own.
+    """
 
     need: Ints
     mask: NDArray[np.bool_]
@@ -34,10 +36,10 @@ class _Class:
 
 
 class DefragModel:
-    """See the module's docstring; ``require`` says which value is wanted."""
+    """The model that the module's docstring describes; ``require`` sets the wanted value."""
 
     def __init__(self, problem: Problem, units: Collection[int] | None = None) -> None:
-        """``units``: those that may move; by default all."""
+        """``units``: those that may move; all by default."""
         self.problem = problem
         self.cp = cp_model.CpModel()
         self.allowed = range(len(problem.units)) if units is None else sorted(units)
@@ -95,7 +97,7 @@ class DefragModel:
             self.cp.add(into <= len(item.pods) * chosen[k])
 
     def _gain(self) -> Ints:
-        """[N, D] what becomes free at most."""
+        """[N, D] the most that can become free."""
         gain = np.zeros_like(self.problem.free)
         for unit in (self.problem.units[u] for u in self.allowed):
             for node, need in zip(unit.nodes, unit.needs, strict=True):
@@ -123,7 +125,6 @@ class DefragModel:
         gives = [int(need[d]) * out for need, out in self._leaving.get(node, ()) if need[d]]
         return int(self.problem.free[node, d]) + sum(gives)
 
-    # --- the question ----------------------------------------------------------------------------
 
     def _value(self) -> cp_model.LinearExpr | int:
         if self.problem.question.gang:
@@ -136,7 +137,7 @@ class DefragModel:
         return {pod.key: u for u in self.allowed for pod in self.problem.units[u].pods}
 
     def _freed(self, k: int, nodes: Sequence[int]) -> cp_model.IntVar | int:
-        """Whether all nodes of a domain are without GPU pods in the end."""
+        """Whether no GPU pod is left on any node of a domain."""
         unit_of = self._unit_of
         there = [key for node in nodes for key in self.problem.gpu_pods.get(node, ())]
         if any(key not in unit_of for key in there):
@@ -176,7 +177,7 @@ class DefragModel:
         return sum(total)
 
     def hint(self, domains: Sequence[int]) -> None:
-        """Start from freeing these domains: their pods go where the least is left free, the largest first."""
+        """Hint to free these domains: their pods go, the largest first, where the least is left free."""
         problem = self.problem
         chosen = {node for k in domains for node in problem.domains[k]}
         there = {key for node in chosen for key in problem.gpu_pods.get(node, ())}
@@ -204,15 +205,14 @@ class DefragModel:
             for node, into in item.into.items():
                 self.cp.add_hint(into, counts.get((i, node), 0))
 
-    # --- answers ---------------------------------------------------------------------------------
 
     def forbid(self, units: Iterable[int]) -> None:
-        """This set of units cannot be moved in any order."""
+        """Forbid this set of units: no order of their moves is safe."""
         chosen = set(units)
         self.cp.add_bool_or([out.negated() if u in chosen else out for u, out in enumerate(self.out)])
 
     def read(self, solver: cp_model.CpSolver) -> tuple[tuple[int, ...], dict[PodKey, int]]:
-        """The units that move, and the new node of each of their pods; one that can stay does."""
+        """The units that move, and the new node of each of their pods; a unit that can stay does not move."""
         units = tuple(u for u, out in enumerate(self.out) if solver.value(out))
         moving = set(units)
         index = self.problem.snapshot.node_index

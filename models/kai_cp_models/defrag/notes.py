@@ -1,4 +1,6 @@
-"""What the last restarts for defragmentation leave on a pod group: the memory of the rate (section 8)."""
+"""The annotation that restarts for defragmentation leave on a pod group: the rate is counted from it (section
+8).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A safe order of moves: when its turn comes, every step finds room where it goes (section 8).
+"""A safe order of moves: every step, when its turn comes, fits where it goes (section 8).
 
-The places of a step's own pods count as free, all others are where the earlier steps left them. First the
-targets of the model are put in order; where that fails, targets and order are decided together by a model,
-which proves where no order exists. A pod moves once, so none is put up somewhere for a while.
+The places of the step's own pods count as free; all other pods are where the earlier steps left them. First
+the targets of the model are put in order. Where that fails, a second model decides targets and order
+together; it proves it when no order exists. A pod moves only once, so no pod takes an intermediate place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _MOST_PRODUCTS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """Units in the order of their steps, and where their pods go; without units ``proved`` or not found."""
+    """Units in the order of their steps, and where their pods go; without units: ``proved`` impossible, or
+    not found.
+    """
 
     units: tuple[int, ...] | None
     targets: Mapping[PodKey, int]
@@ -44,7 +46,7 @@ def ordered(
 def _sequence(
     problem: Problem, units: Sequence[int], targets: Mapping[PodKey, int]
 ) -> tuple[int, ...] | None:
-    """An order for fixed targets: depth first, the largest first; None where none is found."""
+    """An order for fixed targets: depth first, the largest unit first; None where none is found."""
     turns = sorted(units, key=lambda u: (-sum(int(need[GPU]) for need in problem.units[u].needs), u))
     seen: set[frozenset[int]] = set()
     done: list[int] = []
@@ -86,7 +88,7 @@ def _sequence(
 
 
 def _greedy(problem: Problem, turns: Sequence[int], targets: Mapping[PodKey, int]) -> tuple[int, ...] | None:
-    """An order for many units: what can go goes, the largest first."""
+    """An order for many units: every unit that can move moves, the largest first."""
     free = problem.free.copy()
     left, done = list(turns), []
     while left:
@@ -107,7 +109,7 @@ def _greedy(problem: Problem, turns: Sequence[int], targets: Mapping[PodKey, int
 
 
 def _together(problem: Problem, units: Sequence[int], value: int, allowance: Allowance) -> Ordered:
-    """Targets and order of a given set decided together."""
+    """Decide the targets and the order of a given set together."""
     masks = [mask for u in units for mask in problem.units[u].masks]
     nodes = np.flatnonzero(np.any(masks, axis=0)).tolist()
     pods = [(u, i) for u in units for i in range(len(problem.units[u].pods))]
@@ -178,7 +180,7 @@ def _row(
     w: int,
     node: int,
 ) -> None:
-    """Room on the node just after step ``w``, if that step puts anything there."""
+    """Capacity of the node just after step ``w``, if that step puts anything there."""
     arriving = [var for (u, _, n), var in into.items() if u == w and n == node]
     if not arriving:
         return
@@ -214,7 +216,7 @@ def _worth(
     into: Mapping[tuple[int, int, int], cp_model.IntVar],
     value: int,
 ) -> None:
-    """The state after all steps is worth ``value``."""
+    """Require that the state after all steps is worth ``value``."""
     moving = {pod.key for u in units for pod in problem.units[u].pods}
     size = problem.question.gpus
     total: list[cp_model.IntVar] = []

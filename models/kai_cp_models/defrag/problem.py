@@ -40,9 +40,9 @@ _HOUR: Final = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class DefragQuestion:
-    """What shall become free.
+    """What should become free.
 
-    ``level``: a node label, None for single nodes (or anywhere, for gangs). ``pods`` and ``gpus``: gangs of
+    ``level``: a node label; None for single nodes (or anywhere, for gangs). ``pods`` and ``gpus``: gangs of
     so many pods of so many whole GPUs that fit at the same time, each inside one domain; 0: free nodes or
     domains.
     """
@@ -53,7 +53,7 @@ class DefragQuestion:
 
     @property
     def gang(self) -> bool:
-        """Whether room for gangs is asked for."""
+        """Whether the question asks for capacity for gangs."""
         return self.pods > 0
 
 
@@ -61,8 +61,9 @@ class DefragQuestion:
 class RestartUnit:
     """Pods that restart together: a gang, or one pod that its group can spare for a moment.
 
-    ``nodes``: position of each pod's node; ``domain``: [N] of the level at which the group must stay
-    together, -1 where it may not go; None: anywhere. ``pinned``: the domain of its other pods, which stay.
+    ``nodes``: position of each pod's node. ``domain``: [N] of the level at which the group must stay
+    together, -1 for nodes it may not use; None: anywhere. ``pinned``: the domain of the group's other pods,
+    which stay.
     """
 
     group: PodGroup
@@ -94,7 +95,7 @@ class Problem:
         *,
         within: Ledger | None = None,
     ) -> None:
-        """``within``: a ledger whose held room binds the moves."""
+        """``within``: a ledger whose held capacity binds the moves."""
         self._within = within
         self.snapshot = snapshot
         self.settings = settings
@@ -102,7 +103,7 @@ class Problem:
         self.times = Times(snapshot, settings)
         self.ledger = Ledger.of(snapshot, settings.rules)
         self.free: Ints = self.ledger.idle.copy()
-        """[N, D] free now; what is still releasing is there."""
+        """[N, D] what is free now; pods that are still releasing hold their capacity."""
         ready = self.ledger.fixed.table.ready
         self.nodes = [
             i for i, node in enumerate(snapshot.nodes) if ready[i] and node.allocatable[GPU] >= MILLI
@@ -115,7 +116,6 @@ class Problem:
         for group in snapshot.groups:
             self._offer(group)
 
-    # --- what may move ----------------------------------------------------------------------------
 
     def _allowances(self) -> list[int]:
         found = []
@@ -172,12 +172,12 @@ class Problem:
         return None
 
     def _serves(self, said: Collection[str], pods: Sequence[Pod]) -> bool:
-        """Whether pods that cannot be preempted may move: an annotation says so, and budgets cover them."""
+        """Whether pods that cannot be preempted may move: an annotation allows it, and budgets cover them."""
         covered = all(any(budget.selects(pod) for budget in self._budgets) for pod in pods)
         return "true" in said and covered
 
     def _units(self, group: PodGroup, pods: Sequence[Pod]) -> list[tuple[Pod, ...]]:
-        """One pod at a time where the group keeps its minimum without any one of them, else all together."""
+        """One pod at a time where the group keeps its minimum without any one pod; otherwise all together."""
         gang = self.ledger.fixed.gangs[group.key]
 
         def spared(one: Pod) -> bool:
@@ -212,7 +212,7 @@ class Problem:
         )
 
     def _open(self, pod: Pod) -> NDArray[np.bool_]:
-        """[N] where no hold keeps the pod away."""
+        """[N] nodes from which no hold keeps the pod away."""
         found = np.ones(len(self.snapshot.nodes), dtype=bool)
         for rule in self._within.rules if self._within is not None else ():
             mask = rule.mask(pod, now=False) if rule.name == HELD else None
@@ -228,11 +228,10 @@ class Problem:
             return None
         return self.ledger.fixed.table.trees[constraint.topology].domain_at(constraint.required)
 
-    # --- what it is worth ------------------------------------------------------------------------
 
     @cached_property
     def domains(self) -> list[list[int]]:
-        """Nodes of every domain of the question's level; one of all nodes without a level."""
+        """Nodes of every domain of the question's level; without a level, one domain of all nodes."""
         level = self.question.level
         if level is None:
             return [self.nodes] if self.question.gang else [[node] for node in self.nodes]

@@ -34,7 +34,7 @@ def question_of(snapshot: Snapshot, free: str | None, gang: str | None) -> Defra
 
 
 def goal_of(snapshot: Snapshot, text: str) -> tuple[DefragQuestion, int]:
-    """The question of ``defrag.goal`` and how much of it is wanted: ``nodes=4``, ``gang=8x8@rack=2``.
+    """The question of ``defrag.goal`` and the wanted value: ``nodes=4``, ``gang=8x8@rack=2``.
 
     Raises ``BadQuestion``, which names the setting.
     """

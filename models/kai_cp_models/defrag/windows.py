@@ -26,7 +26,7 @@ class Window:
 
 
 def window(text: str) -> Window:
-    """A window as settings write it; one that ends before it begins ends on the next day.
+    """A window as settings state it; one that ends before it begins ends on the next day.
 
     Raises ``ValueError`` for a text that is no window.
     """
@@ -48,7 +48,7 @@ def window(text: str) -> Window:
 
 
 def opening(windows: Iterable[str], instant: float) -> float | None:
-    """The instant itself while a window is open, else when the next one opens; None: no window."""
+    """The instant itself while a window is open, else when the next window opens; None: no window."""
     when = datetime.fromtimestamp(instant, UTC)
     midnight = instant - (when.hour * 3600 + when.minute * 60 + when.second + when.microsecond / 1e6)
     monday = midnight - when.weekday() * _DAY

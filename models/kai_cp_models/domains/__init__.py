@@ -1,1 +1,1 @@
-"""Topology domains: which there are, their room, and how close places are to each other (8)."""
+"""Topology domains: which exist, their free capacity, and how close places are to each other (8)."""

@@ -1,5 +1,5 @@
-"""Room of topology domains for one batch: KAI's estimate, a bound that never refuses too much, and the
-words when there is none (8.3 steps 2, 3 and 6).
+"""Free capacity of topology domains for one batch: KAI's estimate, a bound that never refuses what fits, and
+the message when there is none (8.3 steps 2, 3 and 6).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from kai_cp_models.snapshot import BASE_DIMENSIONS, GPU, MILLI, PODS, GpuKind, P
 _MAGNITUDE: Final = 100_000
 _STEPS: Final = 10
 _NO_ROOM: Final = 1_000.0
-"""Dominant ratio against a domain with nothing free (8.3 step 3)."""
+"""Dominant ratio to a domain with nothing free (8.3 step 3)."""
 
 
 @dataclass(frozen=True)
 class Demand:
-    """What a batch asks for: [K, D] requests of its distinct specs and how often each occurs.
+    """What a batch needs: [K, D] requests of its distinct specs and how often each occurs.
 
-    GPU entries are milli_gpus, shares included: ``portion * devices``; shares by memory count 0.
+    GPU entries are milli-GPUs, shares included: ``portion * devices``; shares by memory count 0.
     """
 
     specs: tuple[PodSpec, ...]
@@ -63,7 +63,7 @@ class Demand:
 
     @property
     def largest(self) -> Ints:
-        """[D] the largest request of any pod, dimension by dimension."""
+        """[D] the largest request of any pod in each dimension."""
         largest: Ints = self.requests.max(axis=0)
         return largest
 
@@ -76,7 +76,7 @@ class Demand:
 
 
 class DomainCapacity:
-    """Room per domain, for one batch. Arrays over nodes are in the order of ``tree.order``."""
+    """Free capacity per domain, for one batch. Arrays over nodes are in the order of ``tree.order``."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class DomainCapacity:
         self.demand = demand
         self.valid: Mask = valid[tree.order]
         self.free: Ints = free[tree.order]
-        # Rounded up: the bound may be generous, never too small.
+        # Rounded up: the bound may be too large, never too small.
         self.shared = np.ceil(shared_free[tree.order] * MILLI - 1e-6).astype(np.int64)
         self.homogeneous = demand.homogeneous
         self._node_pods = self._pods_per_node(demand.largest) if self.homogeneous else None
@@ -104,9 +104,9 @@ class DomainCapacity:
         return level
 
     def eligible(self, required: int, active_nodes: Ints) -> list[Mask]:
-        """For each level, the domains [domain] that running pods leave open (8.3).
+        """For each level, the domains [domain] that running pods allow (8.3).
 
-        ``active_nodes``: positions of their nodes.
+        ``active_nodes``: positions of the nodes of these pods.
         """
         tree = self.tree
         found = [np.ones(tree.count(level), dtype=bool) for level in range(len(tree.ids))]
@@ -119,7 +119,7 @@ class DomainCapacity:
         return found
 
     def present(self, level: int) -> Mask:
-        """[domain] which domains have at least one valid node."""
+        """[domain] whether the domain has at least one valid node."""
         found: Mask = self._summed(level, np.ones(len(self.valid), dtype=np.int64)) > 0
         return found
 
@@ -138,7 +138,7 @@ class DomainCapacity:
         return ranks
 
     def ratio(self, level: int) -> Floats:
-        """[domain] dominant ratio of the whole batch to the free capacity of every domain.
+        """[domain] dominant ratio of the whole batch to the free capacity of each domain.
 
         Pod slots are ignored.
         """
@@ -153,7 +153,7 @@ class DomainCapacity:
         return dominant
 
     def fits(self, level: int) -> Mask:
-        """[domain] which domains have enough free capacity by KAI's estimate (8.3)."""
+        """[domain] whether the domain has enough free capacity by KAI's estimate (8.3)."""
         if self._node_pods is None:
             fitting: Mask = self.ratio(level) <= 1
             return fitting
@@ -161,20 +161,22 @@ class DomainCapacity:
         return room
 
     def may_fit(self, level: int) -> Mask:
-        """[domain] which domains no count rules out: each spec alone, and the sum of all requests."""
+        """[domain] domains that no count rules out: of each spec alone, and of the sum of all requests."""
         result = np.ones(self.tree.count(level), dtype=bool)
         for i in range(len(self.demand.specs)):
             result &= self._summed(level, self._most[i]) >= self.demand.counts[i]
         total = self.demand.total
         used = np.flatnonzero(total)
         open_room = np.maximum(self.free, 0)
-        # A share may also use what is left of shared GPUs.
+        # A share may also use free portions of shared GPUs.
         open_room[:, GPU] += self.shared
         result &= (self._summed(level, open_room[:, used]) >= total[used]).all(axis=1)
         return result
 
     def score(self, rank: Ints, preferred: int, common: int) -> Floats:
-        """[N] topology score (8.4): later, that is roomier, preferred domains score higher."""
+        """[N] topology score (8.4): preferred domains that come later, as they have more free capacity, score
+        higher.
+        """
         tree = self.tree
         above = tree.domain[common, tree.order[np.argmax(self.valid)]]
         inside = tree.domain[common] == above
@@ -186,7 +188,7 @@ class DomainCapacity:
         return result
 
     def failure(self, level: int, eligible: Mask, pinned: bool) -> str:
-        """Why no domain [domain] of the level has enough free capacity, with numbers."""
+        """Why no domain [domain] of the level has enough free capacity, with figures."""
         allowed = self.present(level) & eligible
         name = self.tree.levels[level - 1] if level else f"topology {self.tree.name}"
         where = "the domain of its running pods" if pinned else "one domain" if level else "it"
@@ -227,7 +229,7 @@ class DomainCapacity:
         return _quotient(free, request)
 
     def _most_of(self, i: int) -> Ints:
-        """Per node, an upper bound on the pods of the i-th spec alone."""
+        """Per node, an upper bound on the pods of the i-th spec if placed alone."""
         gpu = self.demand.specs[i].gpu
         if not gpu.shares:
             return _quotient(self.free, self.demand.requests[i])

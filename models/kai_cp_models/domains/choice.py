@@ -1,10 +1,10 @@
 """Topology domains: where a constrained subtree may go, and in which order to try (8.3, 8.4).
 
-A subtree with a required level goes into one domain of that level; a preferred level is tried first, then
-ever wider ones.
+A subtree with a required level goes into one domain of that level. A preferred level is tried first, then
+ever wider levels.
 
-Two tests tell whether a domain may have room. KAI's estimate (8.3 steps 2 and 3) judges the batch by its
-element-wise largest pod; it orders the candidates, but can refuse what fits. The bound of
+Two tests tell whether a domain may have enough free capacity. KAI's estimate (8.3 steps 2 and 3) judges the
+batch by its element-wise largest pod; it orders the candidates, but can refuse what fits. The bound of
 ``DomainCapacity.may_fit`` never does. Domains that only the bound admits come last, so a failure message is a
 proof for the given ``idle`` and ``releasing``.
 """
@@ -39,7 +39,7 @@ class Candidates:
 
     @property
     def masks(self) -> Iterator[Mask]:
-        """[N] nodes of every candidate, in the order to try; made when asked for."""
+        """[N] nodes of every candidate, in the order to try; computed on demand."""
         for level, index in self.domains:
             yield (self.tree.domain[level] == index) & self.valid
 

@@ -1,4 +1,4 @@
-"""How close the gangs are that got places: what a plan says of them."""
+"""How close together the pods of placed gangs are, as a plan reports it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kai_cp_topology.records import Locality, NodeFacts
 
 
 def localities(ledger: Ledger, decisions: Iterable[Decision]) -> dict[GroupKey, Locality]:
-    """The locality of every pod group that gets a place and has GPUs on several nodes then.
+    """The locality of every pod group that gets a place and then has GPUs on several nodes.
 
-    All its pods count, those that ran before too. Empty where the snapshot does not tell which nodes are
-    close to each other.
+    All its pods count, including those that ran before. Empty where the snapshot does not tell which nodes
+    are close to each other.
     """
     fabric = ledger.fixed.fabric
     if fabric is None:

@@ -1,7 +1,8 @@
-"""Locality: a gang of GPUs goes to the closest place that has room for all of it.
+"""Locality: a gang of GPUs goes to the closest place with enough free capacity for all of it.
 
-Places are those of ``kai_cp_topology.scales``: NVLink domains, racks, blocks. It is a preference and never a
-reason to wait: where no place has the room now, any nodes will do, and few places are better than many.
+Places are those of ``kai_cp_topology.scales``: NVLink domains, racks, blocks. Locality is a preference and
+never a reason to wait: where no place has the capacity now, any nodes will do, and few places are better than
+many.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from kai_cp_topology.scales import Scale, scales
 _NO_NODES: Final = np.zeros(0, dtype=np.int64)
 
 _MOST_TRIED: Final = 3
-"""Places of one scale that are tried for a batch."""
+"""The most places of one scale that are tried for a batch."""
 
 CLOSE: Final = 20
-"""A node of the place that is filled now, per scale: above packing, below whether the room is free now."""
+"""Score, per scale, of a node of the place that is filled now: above packing, below whether the capacity is
+free now.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,8 @@ class EqualPods:
 class Fabric:
     """The places of all nodes at every scale, from close to far.
 
-    ``labels`` and ``gpus``: what is known of each node's hardware.
-    ``places[s]``: [N] number of the node's place at scale s, 0 for none. ``shared[s]``: the same, but
-    0 also where a place is a single node.
+    ``labels`` and ``gpus``: what is known of each node's hardware. ``places[s]``: [N] number of the node's
+    place at scale s, 0 for none. ``shared[s]``: the same, but 0 also where a place is a single node.
     """
 
     def __init__(
@@ -79,13 +81,14 @@ class Fabric:
         below: int,
         single: bool = True,
     ) -> Iterator[tuple[int, Mask]]:
-        """The places that may hold all pods, in the order to try: position of the scale, [N] nodes.
+        """Places that may hold all pods, in the order to try: position of the scale, [N] nodes.
 
-        Closest first, then that of the fullest node which takes all, then those with the fewest free GPUs
-        ``within`` (None: everywhere); pods that have others of theirs on nodes (``present``) go where these
-        are. ``begun``: for a part of a gang, where the gang is: places there come first, then those with most
-        room, so that the whole lies in few. ``gpus``: [N] free milli-GPUs. ``below``: scales from
-        this position on are not looked at; ``single``: whether one node may be a place.
+        The closest scale comes first, then the place of the fullest node that takes all pods, then places
+        with the fewest free GPUs ``within`` (None: everywhere). Pods whose group has others on nodes
+        (``present``) go where these are. ``begun``: the nodes of the gang, if the pods are a part of one:
+        places there come first, then those with the most free capacity, so that the whole gang uses few
+        places. ``gpus``: [N] free milli-GPUs. ``below``: scales from this position on are ignored;
+        ``single``: whether one node may be a place.
         """
         free = np.maximum(gpus, 0)
         if within is not None:
@@ -93,7 +96,7 @@ class Fabric:
             kinds = [replace(kind, slots=np.where(within, kind.slots, 0)) for kind in kinds]
         if any(int(kind.slots.sum()) < kind.count for kind in kinds):
             return
-        # Where pods of one kind fit on one node, packing will put them on the fullest such one.
+        # Pods of one kind that fit on one node will be packed on the fullest such node.
         holders = np.flatnonzero(kinds[0].slots >= kinds[0].count) if len(kinds) == 1 else _NO_NODES
         asked = sum(kind.count * kind.milli_gpus for kind in kinds)
         for position, place in enumerate((self.places if single else self.shared)[:below]):
@@ -120,10 +123,11 @@ class Fabric:
                 yield position, place == number
 
     def filling(self, pod: Pod, free: Ints, usable: Mask, present: Ints) -> tuple[Floats, Mask]:
-        """[N] scores for a pod of a gang (``present``: where its pods are), and the nodes that score most.
+        """[N] scores for a pod of a gang (``present``: where its pods are), and the nodes with the best
+        score.
 
-        From far to close, the place that has pods of the gang already, or the most room: so a gang that
-        spans places fills one before the next, the largest first, and lies in few.
+        From far to close, it prefers the place that already has pods of the gang, or the one with the most
+        free capacity. So a gang that spans places fills one before the next, the largest first, and uses few.
         """
         score: Floats = np.zeros(len(usable))
         inside = usable
@@ -151,7 +155,7 @@ def _smallest(rank: Ints, numbers: Ints, most: int) -> list[int]:
 
 
 def fabric_of(snapshot: Snapshot) -> Fabric | None:
-    """The fabric of a snapshot; None when nothing is known of which nodes are close to each other."""
+    """The fabric of a snapshot; None when it is unknown which nodes are close to each other."""
     labels = hardware_labels(snapshot)
     gpus = [node.allocatable[GPU] // MILLI for node in snapshot.nodes]
     found = scales(labels, gpus, {topology.name: topology.levels for topology in snapshot.topologies})
@@ -164,7 +168,9 @@ def _sums(place: Ints, weights: Ints, count: int) -> Ints:
 
 
 def _slots(free: Ints, pod: Pod) -> Ints:
-    """Pods of this kind that the free room of each node takes; at least 1, for it is asked where one fits."""
+    """Pods of this kind that fit into the free capacity of each node; at least 1, as it is asked only where
+    one fits.
+    """
     found: Ints = np.full(len(free), np.iinfo(np.int64).max)
     for dimension, amount in enumerate(pod.spec.requests):
         if amount:

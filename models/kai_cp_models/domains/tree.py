@@ -1,7 +1,7 @@
 """The domains of a Topology as arrays over all nodes (8.1).
 
-A domain at a level is a set of nodes that agree on every label from the widest level down to it. Only
-nodes that carry all labels of a Topology belong to its tree.
+A domain at a level is a set of nodes that agree on every label from the widest level down to it. Only nodes
+with all labels of a Topology belong to its tree.
 """
 
 from __future__ import annotations

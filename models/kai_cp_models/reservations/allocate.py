@@ -1,4 +1,4 @@
-"""The action allocate with a time axis, and what every later action owes to holders (12.2, 12.8)."""
+"""The action allocate with a time axis, and what every later action must leave to holders (12.2, 12.8)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def allocate_in_time(cycle: Cycle) -> None:
 
 
 def settle(cycle: Cycle) -> None:
-    """After an action: drop the holds of holders that have started, plan anew what was taken by right."""
+    """After an action: drop the holds of holders that have started, and plan anew the holds whose capacity
+    another group took by right.
+    """
     state = time_of(cycle)
     if state is None or not (state.holds or state.drains):
         return

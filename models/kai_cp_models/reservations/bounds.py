@@ -1,7 +1,8 @@
 """How long a waiting group can wait at most, by aging and maximum run times (section 7).
 
-wait <= W + (k + 1) * M + termination grace: after W no later arrival is before it and it holds room, with at
-most k holders before it; whatever runs is gone after M. Capacity unchanged, its queue within its share.
+wait <= W + (k + 1) * M + termination grace. After W no group that arrives later is before it, and it holds
+capacity, with at most k holders before it. Whatever runs is gone after M. The bound assumes that capacity
+does not change and that the group's queue stays within its share.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodGroup
 
 @dataclass(frozen=True, slots=True)
 class WaitBound:
-    """The longest wait since it came, grace not counted [s]; without one ``why`` not."""
+    """The longest wait since the group came, without grace [s]; where there is none, ``why`` says the reason.
+    """
 
     seconds: float | None
     why: str = ""
 
 
 def wait_bounds(times: Times) -> dict[GroupKey, WaitBound]:
-    """The bounds of all waiting groups; nothing where aging or reservations are off."""
+    """The bounds of all waiting groups; empty where aging or reservations are off."""
     settings, snapshot = times.settings, times.snapshot
     most = settings.aging.most_points if settings.aging.step_seconds > 0 else 0
     if not settings.reservations.enabled or not most:
@@ -60,7 +62,7 @@ def _patience(times: Times, group: PodGroup) -> float:
 
 
 def _missing(times: Times, group: PodGroup, endless: list[GroupKey]) -> str:
-    """Why there is no bound; "" where there may be one."""
+    """Why there is no bound; "" where there is one."""
     settings = times.settings.reservations
     gpus = sum(pod.spec.requests[GPU] for pod in times.snapshot.members[group.key]) / MILLI
     if endless:

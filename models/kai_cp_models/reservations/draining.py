@@ -1,9 +1,10 @@
 """Closed places: where no end is declared, the least busy places empty one by one (4.5).
 
-A gang that no known end gives a start has no date. With ``reservations.without_ends: drain`` the places with
-the fewest GPUs still busy are closed to all but preemptible asks. Once the rest is gone the gang starts, and
-what backfills there is evicted as at any start. Before that, closed places are given up when more GPU-hours
-have stood idle on them than ``reservations.max_idle_gpu_hours``. It is a rule of order, not a promise.
+A gang has no date if no known end gives it a start. With ``reservations.without_ends: drain`` the places with
+the fewest busy GPUs are closed to all asks but preemptible ones. Once the other pods have left, the gang
+starts, and backfill there is evicted as at any start. The places are opened again earlier when more GPU-hours
+have stood idle on them than ``reservations.max_idle_gpu_hours``. Closing places is a rule of order, not a
+promise.
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from kai_cp_models.reservations.walk import Walk
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, IdleSoFar, PodGroup, PodStatus
 
 _SHARE = 0.1
-"""Share of the work left for choosing places to close."""
+"""Share of the remaining work that may be spent on choosing places to close."""
 
 
 def serve_drains(walk: Walk) -> None:
-    """Places that earlier cycles closed: begun where they are empty, else closed while the cap lasts."""
+    """Serve the places that earlier cycles closed: start the gang where they are empty, else keep them closed
+    while the cap lasts.
+    """
     snapshot, times = walk.cycle.snapshot, walk.times
     noted = [
         (closed.made, group)
@@ -59,9 +62,9 @@ def serve_drains(walk: Walk) -> None:
 
 
 def full(walk: Walk, key: GroupKey | None = None) -> bool:
-    """Whether no more may hold room, or keep places closed, than do beside ``key``.
+    """Whether as many other groups as allowed already hold capacity, or keep places closed, beside ``key``.
 
-    A holder that has started and waits for evicted pods to go holds until it is bound.
+    A holder that has started and waits for evicted pods to leave counts until it is bound.
     """
     held = walk.ledger.held
     holding = [hold.key for hold in walk.holds] + [drain.key for drain in walk.state.drains]
@@ -76,7 +79,7 @@ def _give_up(walk: Walk, group: PodGroup, cause: str, text: str, expired: bool =
 
 
 def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
-    """Start the gang where all that is left on its places is backfill."""
+    """Start the gang if only backfill is left on its places."""
     stored = walk.times.due(ask.group.key)
     assert stored is not None
     holder = Holder(ask, shape, stored, stored.made, walk.now)
@@ -92,7 +95,9 @@ def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
 
 
 def close(walk: Walk, ask: Ask, shape: GangNeeds) -> None:
-    """Keep the places of the gang closed, or close the least busy ones; none where it would fit on none."""
+    """Keep the places of the gang closed, or close the least busy ones; close none if the gang would fit on
+    none.
+    """
     closed = walk.times.notes(ask.group.key).closed
     without(walk, ask.group.key)
     load = Load(ask.group, shape.cost, walk.now, NEVER, True)
@@ -118,7 +123,7 @@ def without(walk: Walk, key: GroupKey) -> None:
 
 
 def never_fits(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
-    """Whether the gang would not even fit alone when all that ends by itself has ended."""
+    """Whether the gang would not fit even alone, once everything that ends by itself has ended."""
     scene = walk.scene()
     last = scene.timeline.points()[-1]
     return not isinstance(scene.at(ask, shape, last, NEVER, (), reserved=False), FoundPlaces)
@@ -139,7 +144,9 @@ def _places(walk: Walk, ask: Ask, shape: GangNeeds, closed: Closed | None) -> No
 
 
 def _least_busy(walk: Walk, item: GangInterval, room: Ints, busy: Ints) -> NodeOfPod | None:
-    """Places of which the fewest GPUs are busy: the model of places, where busy stands for idle."""
+    """The places with the fewest busy GPUs. It uses the model of places, with busy GPUs in place of idle
+    ones.
+    """
     cost = Idle(np.array([walk.now, walk.now + 1]), busy[:, GPU][None, :] // MILLI)
     allowance = Allowance(walk.cycle.budget, _SHARE * walk.cycle.budget.work_left())
     answer = places([item], lambda _: room, walk.cycle.settings.solver, allowance, idle=cost)
@@ -147,7 +154,7 @@ def _least_busy(walk: Walk, item: GangInterval, room: Ints, busy: Ints) -> NodeO
 
 
 def _empty(ledger: Ledger) -> Ints:
-    """[N, D] room once every pod group has left; pods without a group stay."""
+    """[N, D] what is free once every pod group has left; pods without a group stay."""
     snapshot = ledger.snapshot
     room = np.array([node.allocatable for node in snapshot.nodes], dtype=np.int64)
     for pod in snapshot.pods:
@@ -158,7 +165,9 @@ def _empty(ledger: Ledger) -> Ints:
 
 
 def idle_now(drain: Drain, ledger: Ledger, now: float) -> IdleSoFar:
-    """What has stood idle on closed places, and does now; noted anew only when that number changes."""
+    """The idle time of closed places, and the GPUs idle on them now; written anew only when that number
+    changes.
+    """
     free = np.maximum(ledger.idle + ledger.releasing, 0)[:, GPU] // MILLI
     gpus = float(sum(min(held, int(free[node])) for node, held in drain.hold.gpus.items()))
     if gpus == drain.idle.gpus:

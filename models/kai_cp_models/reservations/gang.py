@@ -1,4 +1,6 @@
-"""A gang as the time axis sees it: parts of equal pods, where they may go, and what keeps them together."""
+"""A gang as the time axis sees it: parts of equal pods, the nodes they may use, and the domains they must
+share.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodKey, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scope:
-    """Pods that share one domain of a required level. ``domain``: [N], -1 where they may not go."""
+    """Pods that share one domain of a required level. ``domain``: [N], -1 for nodes they may not use."""
 
     name: str
     level: str
@@ -29,7 +31,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GangPart:
-    """Equal pods of one pod set. ``need``: [D] of one; ``mask``: [N]; ``scopes``: by position."""
+    """Equal pods of one pod set. ``need``: [D] of one pod; ``mask``: [N]; ``scopes``: by position."""
 
     pods: tuple[Pod, ...]
     need: Ints
@@ -60,7 +62,8 @@ class GangNeeds:
 
     @property
     def simple(self) -> bool:
-        """Equal pods with at most one common domain: what fits can be counted."""
+        """Whether its pods are equal and share at most one domain, so that counting decides whether they fit.
+        """
         return len(self.parts) == 1 and len(self.parts[0].scopes) <= 1
 
     @cached_property
@@ -90,7 +93,8 @@ class GangNeeds:
 
 
 def unsuited(ledger: Ledger, ask: Ask) -> str:
-    """Why room cannot be kept for the ask: only whole GPUs are planned ahead (section 12); "" if it can."""
+    """Why no capacity can be kept for the ask; "" if it can. Only whole GPUs are planned ahead (section 12).
+    """
     for pod in ask.pods:
         if pod.spec.gpu.shares or pod.spec.gpu.kind is GpuKind.MIG:
             return "only gangs of whole GPUs hold reservations"
@@ -100,7 +104,7 @@ def unsuited(ledger: Ledger, ask: Ask) -> str:
 
 
 def shape_of(ledger: Ledger, ask: Ask) -> GangNeeds | None:
-    """The shape of an ask; None where a constraint cannot be resolved, so that it goes nowhere."""
+    """The shape of an ask; None where a constraint cannot be resolved, so that the ask fits nowhere."""
     scopes: list[Scope] = []
     known: dict[str, int] = {}
     grouped: dict[tuple[str, PodSpec], tuple[tuple[int, ...], list[Pod], Mask]] = {}
@@ -141,7 +145,7 @@ def _within(mask: Mask, positions: Sequence[int], scopes: Sequence[Scope]) -> Ma
 
 
 def _scope(ledger: Ledger, ask: Ask, subgroup: Subgroup, domain: Ints) -> Scope:
-    """The scope of a subgroup, pinned to the domain of its pods that run."""
+    """The scope of a subgroup, pinned to the domain of its running pods."""
     started = {
         int(domain[place[0]])
         for pod in ask.gang.pods_below(subgroup)

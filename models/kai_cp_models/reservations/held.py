@@ -1,12 +1,13 @@
-"""Held room: a node rule with a memory that keeps what is reserved from every other placement (12.8).
+"""Held capacity: a stateful node rule that keeps reserved capacity from every other placement (12.8).
 
-It is one of the ledger's rules, so allocate, moves of consolidation, reclaim, preempt and what is left over
-all meet it: as a mask where pods are placed one by one, as rows where a model places them together. At the
-start of every reservation what is there by then must fit beside it: pods that run on, pods placed in this
-cycle that are not due by then, and all other holds.
+It is one of the ledger's rules, so it binds allocate, moves of consolidation, reclaim, preempt and every
+later placement. Where pods are placed one by one it is a mask; where a model places them together it adds
+rows. At the start of every reservation, whatever is there by then must fit beside it: pods that run on, pods
+placed in this cycle that do not end by then, and all other holds.
 
-A group that could preempt the holder if it ran ignores its hold, unless ``strict``; whatever it takes is
-planned anew afterwards. A holder ignores its own hold; once any of its pods has a place the hold is gone.
+A group that could preempt the holder if the holder ran ignores the hold, unless ``strict``; the capacity it
+takes is planned anew afterwards. A holder ignores its own hold. Once any pod of the holder has a place, its
+hold is gone.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ _HOUR: Final = 3600.0
 
 @dataclass(frozen=True, eq=False)
 class HeldAmounts:
-    """Room that a group holds. ``usage``: [D] by node position."""
+    """Capacity that a group holds. ``usage``: [D] by node position."""
 
     group: GroupKey
     start: float
     end: float
     usage: Mapping[int, Ints]
     draining: bool = False
-    """Without a start: closed to all but what may be evicted at any time."""
+    """Whether it has no start: the places are closed to all pods that cannot be evicted at any time."""
 
     def active(self, instant: float) -> bool:
         """Whether the holder will run at an instant."""
@@ -51,7 +52,9 @@ class HeldAmounts:
 
 @dataclass(frozen=True)
 class HoldWindow:
-    """How pods of a group count in held room: until when, whether they give way, whose holds they ignore."""
+    """How pods of a group count in held capacity: until when, whether they give way, and whose holds they
+    ignore.
+    """
 
     until: float = NEVER
     gives_way: bool = False
@@ -75,7 +78,7 @@ def open(snapshot: Snapshot) -> RuleState:
 
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
-    """What annotations say wrongly is named by the plan."""
+    """Annotations that are wrong are named by the plan."""
     yield from ()
 
 
@@ -139,7 +142,6 @@ class HeldRoom(RuleState):
     def identity(self, pod: Pod) -> Hashable:
         return self._windows.get(pod.group) if pod.group is not None else None
 
-    # --- questions -------------------------------------------------------------------------------
 
     def _holds(self, group: GroupKey) -> bool:
         return any(claim.group == group for claim in self.claims)
@@ -195,7 +197,7 @@ class HeldRoom(RuleState):
         return mask
 
     def _within_loss(self, pod: Pod, claims: Sequence[HeldAmounts]) -> Mask | None:
-        """Nodes where what is lost at the start stays within what the settings let be lost."""
+        """Nodes where the work lost at the start stays within the loss that the settings allow."""
         most = self._times.settings.reservations.max_backfill_loss_gpu_hours
         if most < 0:
             return None
@@ -214,7 +216,6 @@ class HeldRoom(RuleState):
         names = ", ".join(sorted({str(claim.group) for claim in self._binding(self._ignored(pod))})[:3])
         return f"{held} node(s) are held for {names}" if held else ""
 
-    # --- operations ------------------------------------------------------------------------------
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, object]:
         self._count_pod(pod, node, 1)
@@ -252,12 +253,13 @@ class HeldRoom(RuleState):
         if h is not None:
             self._room[self._instants < self._ends.get(pod.key, NEVER), h] += sign * demand(pod)
 
-    # --- rows ------------------------------------------------------------------------------------
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """What enters held nodes and is there at a start, against what is free then beside the holds.
+        """Rows for each start: what enters held nodes and is still there then must fit into what is free
+        beside the holds.
 
-        Exact while no group ignores a hold and no holder asks; else every set of ignored holds has rows.
+        The rows are exact while no group ignores a hold and no holder asks. Otherwise every set of ignored
+        holds has rows of its own.
         """
         ignored = [self._ignored(pod) for pod in classes]
         windows = [self._window(pod) for pod in classes]
@@ -293,7 +295,7 @@ class HeldRoom(RuleState):
                     for pod in leaving.get(node, ())
                     if instant < self._ends.get(pod.key, NEVER)
                 }
-                # Where a hold is broken already nothing may enter; the mask knows how much has to leave.
+                # Where a hold is broken already, nothing may enter; the mask knows how much has to leave.
                 yield Row(entering, max(0, int(left[self._row[node], d])), freed, NAME)
 
     def _leaving(self) -> dict[int, list[Pod]]:

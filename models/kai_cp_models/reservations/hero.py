@@ -1,4 +1,4 @@
-"""Hero jobs: what an earlier start costs others, stated before any pod is evicted (section 6)."""
+"""Hero jobs: what an earlier start costs other groups, stated before any pod is evicted (section 6)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHARE: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class PricedPlaces:
-    """Places at an instant, and what has to leave for them. ``proved``: nothing cheaper exists."""
+    """Places at an instant, and what has to leave for them. ``proved``: there is nothing cheaper."""
 
     nodes: Mapping[PodKey, int]
     victims: tuple[GroupKey, ...]
@@ -46,9 +46,9 @@ def priced(
     holds: Sequence[Hold],
     paid_at: float | None = None,
 ) -> PricedPlaces | None:
-    """The least lost work for which the ask may start at ``start``; None where no price helps.
+    """The least lost work for which the ask may start at ``start``; None where no price suffices.
 
-    Whole pod groups leave: preemptible, of strictly lower priority, in any queue. ``paid_at``: when they
+    Whole pod groups leave: preemptible ones of strictly lower priority, in any queue. ``paid_at``: when they
     leave, where a price was accepted for an earlier instant.
     """
     others = [hold for hold in holds if hold.key != ask.group.key]
@@ -87,7 +87,7 @@ def priced(
                 model.add(sum(terms) - sum(gives) <= int(room[node, d]))
     when = start if paid_at is None else paid_at
     cost = {group.key: _lost(scene, group, pods, when, cap) for group, pods in victims}
-    # What costs the same goes with fewer groups, then by name.
+    # Among choices of equal cost, the one with fewer groups is taken, then the first by name.
     rank = {key: i for i, key in enumerate(sorted(leaves))}
     scale = (len(leaves) + 1) ** 2
     terms = [(cost[key] * scale + len(leaves) + rank[key]) * leaf for key, leaf in leaves.items()]
@@ -124,7 +124,7 @@ def _domains(
 
 
 def _victims(scene: Scene, hero: PodGroup, start: float) -> list[tuple[PodGroup, list[tuple[int, Pod]]]]:
-    """Groups that may leave for a hero and would still be there, with their pods and nodes."""
+    """Groups that may leave for a hero and would still run at its start, with their pods and nodes."""
     times, ledger = scene.state.times, scene.ledger
     snapshot = ledger.snapshot
     found = []
@@ -178,7 +178,7 @@ def offers_of(
     end_of: Callable[[float], float],
     idle_of: Callable[[Mapping[PodKey, int], float], float],
 ) -> tuple[Offer, ...]:
-    """Starts that are not to be had earlier for less, up to ``last``, the one that costs nothing."""
+    """Starts up to ``last``, each with the least cost at which it can be had; ``last`` costs nothing."""
     found: list[Offer] = []
     for instant in scene.timeline.points(hold.end for hold in holds):
         if instant > last or scene.spent_up:

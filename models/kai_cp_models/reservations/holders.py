@@ -1,4 +1,6 @@
-"""What holds room at the cycle's start: stored reservations that still stand, and what backfill owes them."""
+"""What holds capacity at the start of the cycle: stored reservations that still stand, and the backfill that
+must leave for them.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,13 @@ class Holder:
     shape: GangNeeds
     stored: Stored
     since: float
-    """When it began to hold, or might have: a user may have written an early ``made``."""
+    """When it began to hold, or could have begun: a user may have written a ``made`` that is too early."""
     due: float
-    """When it was to start so far: what is in its way by backfill leaves then."""
+    """The start it has been promised so far; backfill in its way leaves then."""
 
     @property
     def order(self) -> tuple[float, int]:
-        """Its place among all that hold room: before what this cycle makes."""
+        """Its position among all that hold capacity: before the holds that this cycle makes."""
         return self.since, 0
 
     @property
@@ -51,7 +53,9 @@ class Holder:
 
 
 def candidate(cycle: Cycle, times: Times, ask: Ask) -> GangNeeds | None:
-    """The shape of an ask that may hold room: a whole gang, large enough, that wants to (12.1)."""
+    """The shape of an ask that may hold capacity: a whole gang that is large enough and wants a reservation
+    (12.1).
+    """
     group, settings = ask.group, times.settings.reservations
     if any(pod.status in ACTIVE_USED for pod in ask.gang.pods) or not times.asks_for_reservation(group):
         return None
@@ -69,7 +73,9 @@ def candidate(cycle: Cycle, times: Times, ask: Ask) -> GangNeeds | None:
 def stored_holders(
     cycle: Cycle, times: Times, batches: Mapping[GroupKey, Batch]
 ) -> tuple[list[Holder], dict[GroupKey, Reservation]]:
-    """Holders of earlier cycles in the order in which they began to hold, and those that are dropped."""
+    """The holders of earlier cycles in the order in which they began to hold, and the holders that are
+    dropped.
+    """
     snapshot, settings = cycle.snapshot, times.settings.reservations
     found: list[Holder] = []
     dropped: dict[GroupKey, Reservation] = {}
@@ -130,10 +136,10 @@ def cause_of_delay(
     late: Collection[PodGroup] = (),
     came: Collection[PodGroup] = (),
 ) -> str:
-    """Why a promise cannot be kept. ``bound``: which bound of a queue it would break, or None.
+    """Why a promise cannot be kept. ``bound``: the bound of a queue that it would break, or None.
 
-    ``late``: groups that are there longer than was known. ``came``: groups that were placed in this cycle, on
-    the holder's places where no bound is broken.
+    ``late``: groups that stay longer than was known. ``came``: groups that were placed in this cycle, on the
+    holder's places if no bound is broken.
     """
     snapshot, stored, group = times.snapshot, holder.stored, holder.ask.group
     for name in stored.nodes:
@@ -143,7 +149,7 @@ def cause_of_delay(
     if any(outranks(one, group) for one in came):
         return "HigherPriority"
     if bound is not None:
-        # What runs too long, or began too late, holds what the queue was to have back by then.
+        # A group that runs too long, or began too late, holds what the queue should have had back by then.
         keys = {one.key for one in late}
         if any(
             one.key in keys or _overran(times, one) or _came_between(times, one, stored, bound.bound)
@@ -162,15 +168,17 @@ def cause_of_delay(
 
 
 def outranks(group: PodGroup, holder: PodGroup) -> bool:
-    """Whether the group could preempt the holder if that ran: same queue, higher than its aged priority."""
+    """Whether the group could preempt the holder if the holder ran: same queue, and higher than the holder's
+    aged priority.
+    """
     return group.queue == holder.queue and group.priority > holder.priority + holder.aged
 
 
 def _came_between(times: Times, group: PodGroup, stored: Stored, bound: str) -> bool:
-    """Whether a group that started after the reservation was made is still there at its start.
+    """Whether a group that started after the reservation was made still runs at its start.
 
-    It was to be gone by then, or on other places within the same share. Where a limit or a quota refuses,
-    only what is on the holder's own places shows that this bound was not lowered.
+    The group should have ended by then, or should run on other places within the same share. Where a limit or
+    a quota refuses, only groups on the holder's own places show that this bound was not lowered.
     """
     if not times.runs(group) or times.start(group) < stored.made or times.end(group.key) <= stored.start:
         return False

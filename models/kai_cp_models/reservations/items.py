@@ -1,4 +1,6 @@
-"""Gangs with their intervals, as places are chosen for them, and what stands idle before a start (12.3)."""
+"""Gangs with their intervals, as places are chosen for them, and the GPU time that stands idle before a start
+(12.3).
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _TICKS: Final = 1000
 class GangInterval:
     """A gang with its interval. ``stored``: GPUs by node of its present reservation.
 
-    ``reserved``: it starts later, so what stands idle for it counts. ``domains``: [N] per level at which it
-    is drawn together, the closest first.
+    ``reserved``: it starts later, so the GPU time that stands idle for it counts. ``domains``: [N] per level
+    at which its pods are drawn together, the closest level first.
     """
 
     key: GroupKey
@@ -44,7 +46,7 @@ NodeOfPod = Mapping[PodKey, int]
 
 @dataclass(frozen=True, slots=True)
 class PlacedGangs:
-    """``places``: by gang; None: there are none, ``proved`` or not found in time."""
+    """``places``: by gang. None: there are no places (``proved``), or none were found in time."""
 
     places: Mapping[GroupKey, NodeOfPod] | None
     proved: bool
@@ -78,7 +80,8 @@ class Idle:
         return found
 
     def cost(self, gpus: int, start: float) -> Ints:
-        """[N] GPU-milliseconds that ``gpus`` held on a node from ``start`` on stand idle before."""
+        """[N] GPU-milliseconds that stand idle on a node if ``gpus`` are held there for a start at ``start``.
+        """
         found = self._costs.get((gpus, start))
         if found is None:
             ticks = np.rint(self._lengths(start) * _TICKS).astype(np.int64)
@@ -87,7 +90,9 @@ class Idle:
         return found
 
     def saved(self, node: int, gpus: int, start: float, other: int, since: float, *, until: float) -> int:
-        """GPU-milliseconds of ``cost`` that do not stand idle because another gang runs on the node then."""
+        """GPU-milliseconds of ``cost`` that do not stand idle because another gang runs on the node
+        meanwhile.
+        """
         ticks = np.rint(self._lengths(min(start, until), since) * _TICKS).astype(np.int64)
         unused = self.unused[:, node]
         less = np.minimum(unused, gpus) - np.minimum(np.maximum(unused - other, 0), gpus)
@@ -95,7 +100,7 @@ class Idle:
 
 
 def stored_gpus(item: GangInterval, count: int) -> Ints:
-    """[N] what the item holds of every node so far, as a number that tells amounts apart."""
+    """[N] what the item holds of every node so far, as a number that is equal only for equal amounts."""
     found = np.zeros(count, dtype=np.int64)
     for node, gpus in item.stored.items():
         found[node] = round(gpus * MILLI) + 1

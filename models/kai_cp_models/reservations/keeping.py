@@ -1,4 +1,6 @@
-"""Holders of earlier cycles: at their start or earlier; later only where there is no other way (12.5)."""
+"""Holders of earlier cycles: they start when promised or earlier, and later only if nothing else is possible
+(12.5).
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,11 @@ from kai_cp_models.snapshot import GroupKey, PodStatus
 
 
 def serve_holders(walk: Walk) -> None:
-    """Holders of earlier cycles: at their start or earlier; later only where there is no other way.
+    """Serve the holders of earlier cycles: at their start or earlier, and later only if nothing else is
+    possible.
 
-    All that can be kept is kept; then each in its order takes its least start, beside the others'.
+    First, every start that can be kept is kept. Then each holder, in its order, takes its earliest start
+    beside the starts of the others.
     """
     found, dropped = stored_holders(walk.cycle, walk.times, walk.batches)
     walk.report(*dropped.values())
@@ -43,11 +47,12 @@ def serve_holders(walk: Walk) -> None:
 
 
 def _begin_due(walk: Walk) -> None:
-    """Let those begin whose start has come, until all that is held has room.
+    """Start the holders whose start has come, until all holds fit.
 
-    Backfill leaves at the start that was found for its holder. Where that start has moved, or has come and
-    had no need of the room, its backfill stays: what counted on that room is planned once more. So those that
-    need no eviction begin first, one by one; the others together, as each of them waits for what it evicts.
+    Backfill leaves at the start that was found for its holder. If that start has moved, or has come and did
+    not need the capacity, the backfill stays, and what counted on its capacity is planned once more. So
+    holders that need no eviction start first, one by one. The others start together, as each of them waits
+    for what it evicts.
     """
     while True:
         mend(walk, at_once=True)
@@ -67,7 +72,7 @@ def _has_room(walk: Walk, hold: Hold) -> bool:
 
 
 def _at_promise(walk: Walk, holder: Holder) -> Hold | NoPlaces:
-    """The holder at its promised start, on the places it has where these are still good."""
+    """The holder at its promised start, on its present places where these are still good."""
     start = max(holder.stored.start, walk.now)
     price = walk.times.notes(holder.key).price
     if price is not None and walk.times.hero(holder.ask.group):
@@ -110,9 +115,9 @@ def _earlier(walk: Walk, holder: Holder) -> None:
 
 
 def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> None:
-    """The holder starts: what is in the way by backfill or price is evicted, then it is placed.
+    """The holder starts: backfill and accepted victims in its way are evicted, then it is placed.
 
-    ``departures``: who leaves for it, and for those that begin with it.
+    ``departures``: what leaves for it, and for the holders that start with it.
     """
     walk.holds = [other for other in walk.holds if other.key != hold.key]
     walk.state = replace(walk.state, started={**walk.state.started, hold.key: hold})
@@ -142,7 +147,8 @@ def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> N
 def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[GroupKey, Departure]) -> None:
     """Evict backfill on the node that is due to leave, the newest first, until ``usage`` fits.
 
-    Each goes for the holder on whose places it is; that one starts now, too, though maybe elsewhere.
+    Each eviction is for the holder whose places it frees; that holder also starts now, though maybe
+    elsewhere.
     """
     snapshot = walk.ledger.snapshot
     name = snapshot.nodes[node].name
@@ -172,5 +178,5 @@ def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> None:
             words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
             walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)
             if walk.batches.pop(key, None) is not None:
-                # What was still missing of a gang that now goes would be torn.
+                # A gang that leaves now loses all its pods; otherwise only part of it would run.
                 walk.cycle.waiting[key] = Refusal(WAITING, words, True)

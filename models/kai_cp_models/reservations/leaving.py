@@ -1,4 +1,4 @@
-"""Who leaves at the start of a holder: backfill on its places, and victims of an accepted price (12.5).
+"""What leaves at the start of a holder: backfill on its places, and victims of an accepted price (12.5).
 
 It follows from the starts alone, so no plan can count on an eviction that another start has made void.
 """
@@ -15,7 +15,7 @@ from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodGr
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A running group is evicted at an instant, for a holder."""
+    """A running group that is evicted at an instant, for a holder."""
 
     at: float
     holder: GroupKey
@@ -23,7 +23,7 @@ class Departure:
 
 @dataclass(frozen=True, eq=False)
 class StartClaim:
-    """A start for which others may have to leave. ``stored``: whose places backfill has to leave."""
+    """A start for which others may have to leave. ``stored``: the places that backfill has to leave."""
 
     group: PodGroup
     start: float
@@ -36,7 +36,7 @@ class StartClaim:
 
 
 def leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[GroupKey, Departure]:
-    """Who leaves for ``claims``, which come in the order of holders; worked out once for the same starts."""
+    """What leaves for ``claims``, which come in the order of holders; computed once for equal starts."""
     known = times.departures.get(key := tuple(claim.identity() for claim in claims))
     if known is None:
         known = times.departures[key] = _leaving(times, claims)
@@ -46,7 +46,7 @@ def leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[GroupKey, Dep
 def _leaving(times: Times, claims: Sequence[StartClaim]) -> Mapping[GroupKey, Departure]:
     found: dict[GroupKey, Departure] = {}
     for claim in claims:
-        # Who starts now, before the start that was promised, has no right to evict.
+        # A holder that starts now, before its promised start, has no right to evict.
         if claim.stored is not None and not claim.start <= times.now < claim.stored.start:
             for key in _backfilled(times, claim.group, claim.stored, claim.start, found):
                 found[key] = Departure(claim.start, claim.group.key)
@@ -62,8 +62,8 @@ def _backfilled(
 ) -> list[GroupKey]:
     """Groups that run on the holder's places by backfill and are in its way at ``start``.
 
-    By backfill: preemptible, and started at or after the reservation was made. The newest are in the way
-    first. ``taken``: groups that leave for holders before it.
+    Backfill is preemptible, and started at or after the time the reservation was made. The newest leave
+    first. ``taken``: groups that leave for holders before this one.
     """
     snapshot = times.snapshot
     by_node: dict[str, list[tuple[PodGroup, int]]] = {name: [] for name in stored.nodes}
@@ -78,7 +78,7 @@ def _backfilled(
     found: dict[GroupKey, None] = {}
 
     def remains(group: PodGroup) -> bool:
-        """Whether a running group is still there at the start by itself."""
+        """Whether a running group still runs at the start, unless it is evicted."""
         if group.key in found:
             return False
         leaves = taken[group.key].at if group.key in taken else NEVER

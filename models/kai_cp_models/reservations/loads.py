@@ -31,7 +31,8 @@ class Beyond:
 class Load:
     """A group that counts in a queue from ``start`` to ``end``. ``reserved``: its share counts then.
 
-    ``checked``: quotas admit it now, a rollout beyond them (3.8); then what others were promised counts.
+    ``checked``: quotas admit it now, as they admit a rollout beyond them (3.8); only what other groups were
+    promised counts against it.
     """
 
     group: PodGroup
@@ -44,7 +45,7 @@ class Load:
 
 @dataclass(eq=False)
 class Loads:
-    """Queue totals over time, seen from a ledger, by position of the queue as in its book."""
+    """Queue totals over time, seen from a ledger, by the queue's position in its book."""
 
     state: TimeState
     ledger: Ledger
@@ -78,7 +79,7 @@ class Loads:
                     self._ending.append((end, group.queue, charges.of(part), group.preemptible))
 
     def _charged(self) -> Sequence[tuple[PodGroup, float, Amounts]]:
-        """Running groups that no cycle has touched, when they end by themselves, and what they cost."""
+        """Running groups that no cycle has touched: when they end by themselves, and what they cost."""
         times, snapshot, charge = self.state.times, self.ledger.snapshot, self.ledger.fixed.charge
         if times.charges is None:
             times.charges = []
@@ -91,7 +92,7 @@ class Loads:
         return times.charges
 
     def _at(self, instant: float) -> tuple[Rows, Rows]:
-        """What queues hold at an instant, in all and by non-preemptible groups, without any reservation."""
+        """What queues hold at an instant, in total and by non-preemptible groups, without any reservation."""
         known = self._known.get(instant)
         if known is None:
             book = self.ledger.book.copy()

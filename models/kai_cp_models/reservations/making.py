@@ -1,4 +1,5 @@
-"""New starts: the least instant with places for an ask that may hold room, and what heroes would pay."""
+"""New starts: the earliest instant with places for an ask that may hold capacity, and what heroes would pay.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from kai_cp_models.snapshot import Offer, PodKey
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """A start that was found, or why there is none (reason, message; empty: its ordinary reason)."""
+    """A start that was found, or why there is none (reason, message; empty: the ask's ordinary reason)."""
 
     instant: float = NEVER
     found: FoundPlaces | None = None
@@ -33,7 +34,7 @@ class _Start:
 
 
 def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
-    """A start in the future for an ask that may have one."""
+    """Give an ask that may have one a start in the future."""
     key = ask.group.key
     if key in {hold.key for hold in walk.holds} or key in walk.state.reports:
         return
@@ -76,9 +77,9 @@ def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
 
 
 def _begin_new(walk: Walk, hold: Hold) -> None:
-    """A hero that pays for a start at once."""
+    """Start a hero at once if its price is accepted."""
     begin(walk, hold, walk.state.leaving)
-    # Others were admitted before it and stay where they are from now on.
+    # Other asks were admitted before it and stay in their places from now on.
     walk.movable = {}
 
 

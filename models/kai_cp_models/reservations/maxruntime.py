@@ -1,4 +1,4 @@
-"""Maximum run times: a group that has had its time is evicted whole, before any group is served (12.1)."""
+"""Maximum run times: a group that has used its time is evicted whole, before any group is served (12.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Holds that are planned anew: late holders, and what lost its room to others within the cycle (4.5, 5.3)."""
+"""Holds that are planned anew: late holders, and holds whose capacity others took within the cycle (4.5,
+5.3).
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,18 @@ from kai_cp_models.reservations.walk import WAITING, Walk
 from kai_cp_models.snapshot import GroupKey, PodGroup
 
 _MOST_AGAIN = 8
-"""How often one hold is planned anew in a cycle, because another that moved took its room; then it ends."""
+"""How often a hold is planned anew in one cycle because another hold moved into its capacity; then it ends.
+"""
 
 
 def gpus_stored(walk: Walk, holder: Holder) -> dict[int, float]:
-    """GPUs by node of the stored reservation, where those nodes still are."""
+    """GPUs by node of the stored reservation, for nodes that still exist."""
     index = walk.ledger.snapshot.node_index
     return {index[name]: gpus for name, gpus in holder.stored.nodes.items() if name in index}
 
 
 def at(walk: Walk, holder: Holder, start: float) -> FoundPlaces | NoPlaces:
-    """Places from ``start`` on, those that it has first."""
+    """Places from ``start`` on; the present ones are tried first."""
     scene, end = walk.scene(), walk.interval(holder.ask, start)
     others = [hold for hold in walk.holds if hold.key != holder.key]
     gpus = gpus_stored(walk, holder)
@@ -43,7 +46,7 @@ def at(walk: Walk, holder: Holder, start: float) -> FoundPlaces | NoPlaces:
 
 
 def keep(walk: Walk, holder: Holder, start: float, found: FoundPlaces, cause: str | None = None) -> Hold:
-    """Let the holder hold these places from ``start`` on. ``cause``: why that is later than before."""
+    """Let the holder hold these places from ``start`` on. ``cause``: why the start is later than before."""
     walk.settle(found)
     stored = holder.stored
     hold = Hold(
@@ -64,9 +67,10 @@ def keep(walk: Walk, holder: Holder, start: float, found: FoundPlaces, cause: st
 
 
 def later(walk: Walk, holder: Holder, refused: NoPlaces, *, at_once: bool, known: bool = True) -> None:
-    """The least start after all, with the cause; the reservation ends where there is none.
+    """The earliest start still possible, with the cause of the delay; the reservation ends where there is
+    none.
 
-    ``at_once``: whether it may be now. ``known``: whether a start is looked for at all.
+    ``at_once``: whether it may start now. ``known``: whether a start is searched at all.
     """
     bound = refused.beyond
     cause = _cause(walk, holder, bound)
@@ -82,20 +86,21 @@ def later(walk: Walk, holder: Holder, refused: NoPlaces, *, at_once: bool, known
 
 
 def _cause(walk: Walk, holder: Holder, bound: Beyond | None) -> str:
-    """Why the holder starts later than it was promised, or not at all."""
+    """Why the holder starts later than promised, or not at all."""
     snapshot, names = walk.ledger.snapshot, holder.stored.nodes
     came: list[PodGroup] = []
     for key, held in walk.ledger.held.items():
         group = snapshot.group_by_key.get(owner) if (owner := snapshot.pod_by_key[key].group) else None
         if group is not None and (bound is not None or snapshot.nodes[held.node].name in names):
             came.append(group)
-    # What starts late ends late, and what came in this cycle is there as long as it runs.
+    # A group that starts late ends late, and a group that came in this cycle stays as long as it runs.
     slid = [hold.ask.group for hold in walk.holds if hold.stored and hold.start > hold.stored.start]
     return cause_of_delay(walk.times, holder, bound, [*slid, *came], came)
 
 
 def mend(walk: Walk, *, at_once: bool) -> None:
-    """Plan anew what has lost its room or its share within the cycle, until all that is held has both.
+    """Plan anew every hold that has lost its capacity or its share within the cycle, until all holds have
+    both.
 
     ``at_once``: whether a new start may be now.
     """
@@ -122,7 +127,7 @@ def _holder(hold: Hold, stored: Stored) -> Holder:
 
 
 def lost(state: TimeState, ledger: Ledger) -> list[tuple[Hold, NoPlaces]]:
-    """Holds without room at their start, or beyond a bound of their queues then; the later ones give way."""
+    """Holds that do not fit at their start, or exceed a bound of their queues then; later holds give way."""
     if not state.holds:
         return []
     holds = sorted(state.holds, key=lambda hold: (hold.order, hold.key))
@@ -141,7 +146,7 @@ def lost(state: TimeState, ledger: Ledger) -> list[tuple[Hold, NoPlaces]]:
 
 
 def _made_anew(walk: Walk, hold: Hold, *, known: bool) -> None:
-    """Another start for a hold of this cycle, which has promised nothing yet."""
+    """Another start for a hold made in this cycle, which has not promised anything yet."""
     for instant in walk.points(hold.shape, until=walk.now + walk.horizon) if known else ():
         if instant <= walk.now:
             continue

@@ -1,7 +1,7 @@
 """Places for several gangs with given starts, together: the model of section 4.4.
 
-All starts are constants, so everything is linear. Nodes that are equal for every gang and at every start are
-one class; of a class only counts are decided, and places are read off afterwards.
+All starts are constants, so everything is linear. Nodes that are equal for every gang and at every start form
+one class. The model decides only counts per class; places are read off afterwards.
 
     sum over classes of x[j,p,c] = pods of part p of gang j
     sum over classes in domain k of x[j,p,c] <= pods * chosen[j,s,k];   sum over k of chosen[j,s,k] = 1
@@ -9,7 +9,8 @@ one class; of a class only counts are decided, and places are read off afterward
         sum over what is there at t of need[p,d] * x[j,p,c] <= nodes of c * free(c, t, d)
 
 The last row is exact for single nodes and where every pod takes a whole node (intervals on equal nodes can
-always be coloured). Elsewhere it is necessary; what cannot be read off splits its class into single nodes.
+always be coloured). Elsewhere it is only necessary: a class whose places cannot be read off is split into
+single nodes.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ from kai_cp_models.solver import cp_model
 
 _MOST_SPLITS: Final = 4
 _MOST_PAIRS: Final = 4_000
-"""Pairs of gangs on one node whose idle time is worked out together."""
+"""The most pairs of gangs on one node whose idle time is computed together."""
 _MOST_NAMED: Final = 20_000
-"""Count variables up to which equal answers are told apart by node names."""
+"""The most count variables with which node names decide between equal answers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +74,6 @@ class PlacesModel:
             self._scopes()
             self._room()
 
-    # --- classes ---------------------------------------------------------------------------------
 
     def _capacity(self, j: int, p: int) -> Ints:
         found = self._capacities.get((j, p))
@@ -118,7 +118,6 @@ class PlacesModel:
     def _asked(self, d: int) -> bool:
         return any(part.need[d] for item in self.items for part in item.shape.parts)
 
-    # --- rows ------------------------------------------------------------------------------------
 
     def _counts(self) -> None:
         for j, item in enumerate(self.items):
@@ -181,10 +180,9 @@ class PlacesModel:
                         ]
                         self.cp.add(sum(terms) <= one.size * max(room, 0))
 
-    # --- goals -----------------------------------------------------------------------------------
 
     def goals(self) -> list[Objective]:
-        """What makes places better, one after the other (12.3)."""
+        """The goals for places, one after the other (12.3)."""
         assert self._idle is not None
         reserved = {j for j, item in enumerate(self.items) if item.reserved}
         found = [Objective("idle GPU time", self._idle_cost(reserved))]
@@ -236,7 +234,7 @@ class PlacesModel:
     def _savings(
         self, held: Mapping[int, Sequence[tuple[int, int, cp_model.IntVar]]]
     ) -> list[cp_model.LinearExpr]:
-        """What does not stand idle for a later gang because an earlier one runs on the same node."""
+        """Idle time saved because an earlier gang runs on the node that a later gang needs."""
         assert self._idle is not None
         found: list[cp_model.LinearExpr] = []
         for c, entries in held.items():
@@ -273,7 +271,6 @@ class PlacesModel:
                     found.append(used)
         return found
 
-    # --- answers ---------------------------------------------------------------------------------
 
     def hint(self, places: Mapping[GroupKey, NodeOfPod]) -> None:
         """Start from these places."""
@@ -306,7 +303,7 @@ class PlacesModel:
         for c, entries in sorted(by_class.items()):
             one = self.classes[c]
             rooms = [{start: self._free[start][node].copy() for start in self.starts} for node in one.nodes]
-            # Intervals by their start; of equal ones the largest first.
+            # Intervals by their start; of equal starts the largest gang first.
             entries.sort(key=lambda e: (self.items[e[0]].start, -self.items[e[0]].shape.parts[e[1]].gpus, e))
             for j, p, count in entries:
                 item, part = self.items[j], self.items[j].shape.parts[p]
@@ -344,14 +341,15 @@ def places(
 ) -> PlacedGangs:
     """Places of all items together, or a proof that there are none.
 
-    ``free``: [N, D] at an instant. ``idle``: the best places by the goals of 12.3; without it any places.
+    ``free``: [N, D] at an instant. ``idle``: with it, the best places by the goals of 12.3; without it, any
+    places.
     """
     if not items:
         return PlacedGangs({}, True)
     count = len(free(items[0].start))
     single: NDArray[np.bool_] = np.zeros(count, dtype=bool)
     if idle is not None:
-        # Steps in cost by the number of pods are told apart on single nodes only.
+        # Steps in cost that depend on the number of pods can be modelled on single nodes only.
         single |= _shared(items, free)
     for _ in range(_MOST_SPLITS):
         model = PlacesModel(items, free, idle=idle, single=single)

@@ -1,4 +1,6 @@
-"""What settings make of a snapshot before the cycle: aged priorities, pods told apart."""
+"""The snapshot that the settings ask for: aged priorities, and pods told apart by how they count in held
+capacity.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from kai_cp_models.snapshot import (
 
 
 def prepare(snapshot: Snapshot, settings: Settings) -> tuple[Snapshot, Times | None]:
-    """The snapshot as the cycle shall see it, and its run times; the snapshot itself where all is off."""
+    """The snapshot as the cycle sees it, and its run times; the snapshot unchanged where the time axis is
+    off.
+    """
     if settings.rules.gpu_kinds:
         snapshot = told_apart(snapshot)
     aging = settings.aging.step_seconds > 0 and settings.aging.most_points > 0
@@ -36,7 +40,7 @@ def prepare(snapshot: Snapshot, settings: Settings) -> tuple[Snapshot, Times | N
 
 
 def points(settings: Settings, seconds: float) -> int:
-    """What waiting for so long is worth (7)."""
+    """Priority points for waiting this long (7)."""
     aging = settings.aging
     if aging.step_seconds <= 0 or seconds < 0:
         return 0
@@ -44,7 +48,9 @@ def points(settings: Settings, seconds: float) -> int:
 
 
 def _aged(snapshot: Snapshot, settings: Settings, group: PodGroup) -> PodGroup:
-    """The group with the points that it has while it waits, and those with which it started or starts now."""
+    """The group with the points that it has while it waits, and the points with which it started or starts
+    now.
+    """
     pods = snapshot.members[group.key]
     evicted = group.created if group.last_eviction is None else max(group.created, group.last_eviction)
     if any(pod.status in ACTIVE_USED for pod in pods):

@@ -21,7 +21,9 @@ from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey
 
 _SHARE: Final = 0.5
-"""Share of the work left for choosing places; the present ones stand until better ones are found."""
+"""Share of the remaining work that may be spent on choosing places; the present ones stand until better ones
+are found.
+"""
 
 
 def chosen_places(
@@ -31,7 +33,7 @@ def chosen_places(
     *,
     counted: frozenset[GroupKey] | None = None,
 ) -> Mapping[GroupKey, NodeOfPod] | None:
-    """Places with the least idle GPU time, then the goals after it; None where none are found in time.
+    """Places with the least idle GPU time, then by the later goals; None where none are found in time.
 
     ``counted``: holds whose idle time counts; all by default.
     """
@@ -52,7 +54,7 @@ def chosen_places(
 
 
 def _alone(hold: Hold, timeline: Timeline, cycle: Cycle) -> NodeOfPod | None:
-    """Places of a single hold without a model: its cheapest nodes, where nothing but their order counts."""
+    """Places of a single hold without a model: its cheapest nodes, if only the order of nodes matters."""
     if not hold.shape.simple or _domains(cycle, hold.shape):
         return None
     part = hold.shape.parts[0]
@@ -66,7 +68,7 @@ def _alone(hold: Hold, timeline: Timeline, cycle: Cycle) -> NodeOfPod | None:
 
 
 def _domains(cycle: Cycle, shape: GangNeeds) -> tuple[Ints, ...]:
-    """Levels at which a gang is drawn together, the closest first."""
+    """Levels at which the pods of a gang are drawn together, the closest first."""
     fabric = cycle.ledger.fixed.close_fabric
     found: list[Ints] = []
     if fabric is not None and len(shape.pods) > 1:
@@ -107,7 +109,7 @@ def idle_by_node(hold: Hold, holds: Sequence[Hold], timeline: Timeline) -> dict[
 
 
 def broken(holds: Sequence[Hold], timeline: Timeline) -> list[Hold]:
-    """Holds that no longer fit at their start beside what is there by then and the holds before them."""
+    """Holds that no longer fit at their start beside what is there by then and the earlier holds."""
     found: list[Hold] = []
     kept: list[Hold] = []
     for hold in holds:

@@ -1,4 +1,4 @@
-"""What a plan says of reservations, and when those that wait might start (section 11)."""
+"""What a plan reports about reservations, and when the groups that wait might start (section 11)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kai_cp_models.snapshot import (
 
 
 def reservations(cycle: Cycle) -> tuple[Reservation, ...] | None:
-    """One entry for every group that holds room, has started, was dropped or has an offer; by group."""
+    """One entry, by group, for every group that holds capacity, has started, was dropped or has an offer."""
     state = time_of(cycle)
     if state is None or not state.times.settings.reservations.enabled:
         return None
@@ -97,7 +97,7 @@ def _entry(cycle: Cycle, state: TimeState, hold: Hold, timeline: Timeline) -> Re
 
 
 def _draining(cycle: Cycle, drain: Drain) -> Reservation:
-    """Closed places: no start and no promise, only what stands idle so far."""
+    """Closed places: no start and no promise, only the time that they have stood idle."""
     now = cycle.snapshot.now
     idle = idle_now(drain, cycle.ledger, now)
     most = cycle.settings.reservations.max_idle_gpu_hours
@@ -129,7 +129,7 @@ def _domain(cycle: Cycle, hold: Hold) -> tuple[str, str] | None:
 
 
 def _waits_for(cycle: Cycle, state: TimeState, hold: Hold) -> tuple[GroupKey, ...]:
-    """Running groups on the held nodes that end when it starts."""
+    """Running groups on the held nodes that must end before the holder starts."""
     names = {cycle.snapshot.nodes[node].name for node in hold.gpus}
     found = {
         pod.group
@@ -171,7 +171,7 @@ def estimated(cycle: Cycle, entries: tuple[Unscheduled, ...], start: Ledger) -> 
 
 
 class _Estimates:
-    """Start estimates of one plan; alike groups are looked at once."""
+    """Start estimates of one plan; equal groups share one estimate."""
 
     def __init__(self, cycle: Cycle, state: TimeState, start: Ledger) -> None:
         self._cycle = cycle
@@ -198,7 +198,7 @@ class _Estimates:
                 yield replace(entry, estimate=Estimate("notBefore", start, unknown))
 
     def _least(self, key: GroupKey) -> float | None:
-        """The least instant at which the group would fit alone; None: not looked at in time."""
+        """The earliest instant at which the group would fit alone; None: not computed in time."""
         group = self._cycle.snapshot.group_by_key[key]
         gang = self._ledger.fixed.gangs[key]
         batch = self._ledger.state(gang).batch

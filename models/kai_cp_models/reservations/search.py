@@ -1,7 +1,7 @@
-"""The least start at which places exist beside everything fixed, and places there (12.2, 12.4).
+"""The earliest start for which places exist beside everything fixed, and these places (12.2, 12.4).
 
-Cheap answers come first: counting refuses, or fills the cheapest nodes beside what stands; only in between is
-the joint model asked, in which the places of all holds, and of what was admitted now, are free to change.
+Cheap answers come first: counting refuses the start, or the cheapest free nodes suffice. Only if neither
+decides, the joint model is asked. In it the places of all holds and of everything admitted now may change.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
 
 _SOLVES: Final = 0.5
-"""Share of the work left that one solve may do."""
+"""Share of the remaining work that one solve may use."""
 _LEAST_WORK: Final = 0.005
-"""Work below which no model is worth being built."""
+"""With less work than this left, no model is built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class FoundPlaces:
 
 @dataclass(frozen=True, slots=True)
 class NoPlaces:
-    """Why there is no place at an instant. ``proved``: no other arrangement helps."""
+    """Why there are no places at an instant. ``proved``: no other arrangement helps."""
 
     beyond: Beyond | None = None
     proved: bool = True
@@ -51,9 +51,9 @@ class NoPlaces:
 
 @dataclass(eq=False)
 class Scene:
-    """What is fixed when a start is looked for.
+    """What is fixed while a start is searched.
 
-    ``ledger``: with everything admitted; ``base``: the same without the ``movable`` asks, whose places may
+    ``ledger``: with everything admitted. ``base``: the same without the ``movable`` asks, whose places may
     change (ask, shape, until when it counts).
     """
 
@@ -66,16 +66,16 @@ class Scene:
 
     @property
     def spent_up(self) -> bool:
-        """Whether nothing more may be solved in this action."""
+        """Whether this action has no work left for another solve."""
         return self.budget.work_left() < _LEAST_WORK or self.budget.passed()
 
     def allowance(self) -> Allowance:
-        """What one solve may use."""
+        """The work that one solve may use."""
         return Allowance(self.budget, _SOLVES * self.budget.work_left())
 
     @property
     def objective_cap(self) -> int:
-        """Seconds of work that a group can lose at most."""
+        """Upper limit of the work that a group can lose, in seconds."""
         return self.state.times.settings.objective.lost_work_cap_seconds
 
     def __post_init__(self) -> None:
@@ -85,12 +85,11 @@ class Scene:
 
     @property
     def before(self) -> Timeline:
-        """Room over time without the asks that may be placed anew."""
+        """Free capacity over time without the asks that may be placed anew."""
         if self._before is None:
             self._before = self.state.timeline(self.base())
         return self._before
 
-    # --- one instant -----------------------------------------------------------------------------
 
     def at(
         self,
@@ -104,7 +103,7 @@ class Scene:
         prefer: Mapping[int, float] | None = None,
         solve: bool = True,
     ) -> FoundPlaces | NoPlaces:
-        """Places for the ask from ``start`` to ``end`` beside ``holds`` and all that is admitted.
+        """Places for the ask from ``start`` to ``end`` beside ``holds`` and everything admitted.
 
         ``prefer``: GPUs by node where it has a reservation; ``solve``: whether models may be asked.
         """
@@ -125,12 +124,12 @@ class Scene:
         return self._together(ask, shape, start, end, holds, reserved=reserved, prefer=prefer)
 
     def counts(self, shape: GangNeeds, start: float) -> bool:
-        """Whether the sums allow the shape at ``start``, all holds ignored; False is a proof."""
+        """Whether the sums allow the shape at ``start`` while all holds are ignored; False is a proof."""
         now = self._counts(shape, start, self.timeline)
         return now or (bool(self.movable) and self._counts(shape, start, self.before))
 
     def _counts(self, shape: GangNeeds, start: float, timeline: Timeline) -> bool:
-        """Whether the sums allow the shape at ``start``, all holds ignored."""
+        """Whether the sums allow the shape at ``start`` while all holds are ignored."""
         free = timeline.free(start)
         for part in shape.parts:
             capacity = part.capacity(free)
@@ -139,9 +138,9 @@ class Scene:
         return True
 
     def sums(self, shape: GangNeeds, start: float, end: float, holds: Sequence[Hold]) -> bool:
-        """Whether the GPUs in all suffice while the shape runs; False is a proof, wherever pods go.
+        """Whether the total of GPUs suffices while the shape runs; False is a proof for all places.
 
-        Placing a group elsewhere changes no sum, so what is admitted now need not be looked at.
+        Placing a group elsewhere changes no sum, so groups admitted now need no look.
         """
         for instant in sorted({start, *(hold.start for hold in holds if start < hold.start < end)}):
             active = [shape, *(hold.shape for hold in holds if hold.active(instant))]
@@ -159,7 +158,7 @@ class Scene:
         reserved: bool,
         prefer: Mapping[int, float] | None,
     ) -> NodeOfPod | None:
-        """The cheapest nodes beside everything as it stands; None where the shape needs a model."""
+        """The cheapest nodes beside everything in its present place; None where the shape needs a model."""
         if not shape.simple:
             return None
         part = shape.parts[0]
@@ -176,7 +175,7 @@ class Scene:
         return _fill(shape, part, capacity, cost, prefer or {})
 
     def room(self, start: float, end: float, holds: Iterable[Hold]) -> Ints:
-        """[N, D] what is free from ``start`` to ``end`` beside the holds as they stand."""
+        """[N, D] what is free from ``start`` to ``end`` beside the holds in their present places."""
         found = tuple(holds)
         room = self._less(start, found)
         for instant in sorted({hold.start for hold in found if start < hold.start < end}):
@@ -192,10 +191,9 @@ class Scene:
         return room
 
     def idle(self, last: float) -> Idle:
-        """What stays unused until ``last``."""
+        """The GPUs that stay unused until ``last``."""
         return Idle.of(self.timeline.free, self.timeline.points(), max(last, self.timeline.now))
 
-    # --- together --------------------------------------------------------------------------------
 
     def _together(
         self,
@@ -213,7 +211,7 @@ class Scene:
         hint = {hold.key: hold.nodes for hold in holds}
         moving: PlacedGangs | None = None
         if self.movable:
-            # What no move helps needs no second model.
+            # If no rearrangement helps, a second model is not needed.
             asked = [
                 GangInterval(key, other, self.timeline.now, until, False)
                 for key, (_, other, until) in self.movable.items()
@@ -253,7 +251,7 @@ def _domains(shape: GangNeeds, part: GangPart) -> NDArray[np.int64] | None:
 
 
 def _most(shape: GangNeeds, part: GangPart, capacity: Ints) -> int:
-    """Most pods of a part that one domain takes."""
+    """The largest number of pods of a part that one domain takes."""
     domain = _domains(shape, part)
     if domain is None:
         return int(capacity.sum())
@@ -270,7 +268,9 @@ def _fill(
     cost: NDArray[np.float64],
     prefer: Mapping[int, float],
 ) -> dict[PodKey, int] | None:
-    """Pods on the cheapest nodes of the cheapest domain; of equals those it has, then by name."""
+    """Put the pods on the cheapest nodes of the cheapest domain; among equal nodes the present ones first,
+    then by name.
+    """
     count = len(part.pods)
     kept = np.zeros(len(capacity), dtype=np.int64)
     for node in prefer:

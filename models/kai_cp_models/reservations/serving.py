@@ -1,4 +1,6 @@
-"""All groups that hold nothing, along the fair order: now, by a right, or not yet (12.2, 12.8)."""
+"""All groups that hold nothing, in the fair order: start now, start by right in held capacity, or wait (12.2,
+12.8).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from kai_cp_models.shown import clock, span
 
 
 def serve_everybody(walk: Walk) -> None:
-    """All others along the fair order."""
+    """Serve all other groups in the fair order."""
     cycle, snapshot = walk.cycle, walk.cycle.snapshot
     entries = {
         key: entry_of(walk.ledger, snapshot.group_by_key[key], batch)
@@ -105,7 +107,7 @@ def _admit(walk: Walk, ask: Ask, ledger: Ledger, admission: Admission) -> None:
 
 
 def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
-    """Start the ask by giving others other places; None when it has started."""
+    """Start the ask by giving other groups other places; None when it has started."""
     if unsuited(walk.ledger, ask):
         return NoPlaces(proved=False)
     shape = shape_of(walk.ledger, ask)
@@ -132,7 +134,7 @@ def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
 
 
 def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
-    """Start the ask in room held by groups it could preempt; these are planned anew (12.8)."""
+    """Start the ask in capacity held by groups that it could preempt; these are planned anew (12.8)."""
     ignored = walk.state.windows[ask.group.key].ignores & {hold.key for hold in walk.holds}
     if not ignored:
         return False
@@ -151,7 +153,7 @@ def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
 
 
 def _held_from(walk: Walk, ask: Ask, why: Refusal, beyond: Beyond | None) -> Refusal:
-    """The reason of an ask that only holds keep from starting; else ``why``."""
+    """The reason, if only holds keep the ask from starting; else ``why``."""
     trial = walk.ledger.copy()
     drains = [drain.hold for drain in walk.state.drains if drain.key != ask.group.key]
     walk.state.bind(trial, strict=True, without=frozenset(hold.key for hold in (*walk.holds, *drains)))
@@ -179,5 +181,5 @@ def _held_from(walk: Walk, ask: Ask, why: Refusal, beyond: Beyond | None) -> Ref
 
 
 def cost_of_pods(ledger: Ledger, ask: Ask) -> tuple[int, int, int]:
-    """What the ask costs its queue at least."""
+    """The least that the ask costs its queue."""
     return amounts.optimistic_batch(ledger.snapshot, ask.pods)

@@ -1,4 +1,6 @@
-"""What a cycle knows of the time axis: run times, the holds that stand, and what became of the others."""
+"""The state of the time axis in a cycle: run times, the holds that stand, and reports on the other
+reservations.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ from kai_cp_models.snapshot import GPU, MILLI, GroupKey, IdleSoFar, Offer, PodGr
 class Hold:
     """A start in the future with places for all pods. ``nodes``: node position by pod.
 
-    ``order``: holders of earlier cycles come by ``made``, new ones after them. ``victims``: what an accepted
-    price evicts at the start, at the cost of ``lost_gpu_hours``.
+    ``order``: holders of earlier cycles come by ``made``, new ones after them. ``victims``: groups evicted at
+    the start for an accepted price, which costs ``lost_gpu_hours``.
     """
 
     ask: Ask
@@ -43,7 +45,7 @@ class Hold:
     victims: tuple[GroupKey, ...] = ()
     lost_gpu_hours: float = 0.0
     stored_gpus: Mapping[int, float] = field(default_factory=dict)
-    """GPUs by node of the stored reservation, where those nodes still are."""
+    """GPUs by node of the stored reservation, for nodes that still exist."""
 
     @property
     def key(self) -> GroupKey:
@@ -70,13 +72,15 @@ class Hold:
         return {node: int(usage[GPU]) // MILLI for node, usage in sorted(self.usage.items())}
 
     def claim(self) -> HeldAmounts:
-        """The hold as other placements meet it."""
+        """The hold as other placements see it."""
         return HeldAmounts(self.key, self.start, self.end, self.usage)
 
 
 @dataclass(frozen=True, eq=False)
 class Drain:
-    """Places that are closed until they are empty, for a gang without a start. ``idle``: on them so far."""
+    """Places that are closed until they are empty, for a gang without a start. ``idle``: idle time on them so
+    far.
+    """
 
     hold: Hold
     idle: IdleSoFar
@@ -87,7 +91,7 @@ class Drain:
         return self.hold.key
 
     def claim(self) -> HeldAmounts:
-        """The closed places as other placements meet them."""
+        """The closed places as other placements see them."""
         return replace(self.hold.claim(), draining=True)
 
 
@@ -95,9 +99,9 @@ class Drain:
 class TimeState:
     """The time axis of one cycle; replaced as a whole, never changed.
 
-    ``unserved``: holders of earlier cycles whose turn has not come. ``drains``:
-    places that are closed until they are empty. ``reports``: what became of those that hold nothing any more.
-    ``beyond``: why a group that asked holds nothing (reason, message).
+    ``unserved``: holders of earlier cycles whose turn has not come. ``drains``: places that are closed until
+    they are empty. ``reports``: on groups that hold nothing any more. ``beyond``: why a group that asked
+    holds nothing (reason, message).
     """
 
     times: Times
@@ -128,20 +132,21 @@ class TimeState:
 
     @cached_property
     def untils(self) -> Mapping[GroupKey, float]:
-        """Until when every group counts that starts now: a holder for its run time, others as 12.8 says.
+        """Until when each group that starts now counts: a holder for its run time, other groups by 12.8.
 
-        What gives way to every hold counts now and at no start.
+        A group that gives way to every hold counts now, but at no later start.
         """
         at_once = float(np.nextafter(self.times.now, np.inf))
         return {key: at_once if window.gives_way else window.until for key, window in self.windows.items()}
 
     @cached_property
     def windows(self) -> Mapping[GroupKey, HoldWindow]:
-        """How every group counts in held room."""
+        """How each group counts in held capacity."""
         times, known = self.times, self.times.windows
         everyone = (*self.holds, *self.started.values())
         holders = [hold.ask.group for hold in everyone]
-        # What this cycle makes was never promised: who starts after all counts like one that did not ask.
+        # Holds made in this cycle were never promised: a group that starts after all counts like one that did
+        # not ask.
         promised = [hold.ask.group for hold in everyone if hold.stored or hold.victims]
         held = frozenset(one.key for one in holders), frozenset(one.key for one in promised)
         if held in known:
@@ -165,11 +170,12 @@ class TimeState:
         return found
 
     def timeline(self, ledger: Ledger) -> Timeline:
-        """Room over time in the state of ``ledger``; closed places are taken for good."""
+        """Free capacity over time in the state of ``ledger``; closed places are taken at all times."""
         return Timeline(ledger, self.occupancy, self.untils, [drain.hold.usage for drain in self.drains])
 
     def bind(self, ledger: Ledger, *, strict: bool, without: frozenset[GroupKey] = frozenset()) -> None:
-        """Let the holds bind every placement in ``ledger`` from now on. ``without``: holds that do not."""
+        """Let the holds bind every placement in ``ledger`` from now on. ``without``: holds that do not bind.
+        """
         held = [(hold.key, hold.claim()) for hold in self.holds]
         held += [(drain.key, drain.claim()) for drain in self.drains]
         claims = [claim for key, claim in held if key not in without]
@@ -179,7 +185,7 @@ class TimeState:
 
 
 def window_of(times: Times, group: PodGroup, holders: Iterable[PodGroup]) -> HoldWindow:
-    """How a group counts in held room while ``holders`` hold it."""
+    """How a group counts in held capacity while ``holders`` hold it."""
     found = tuple(holders)
     if any(holder.key == group.key for holder in found):
         expected = times.expected(group)

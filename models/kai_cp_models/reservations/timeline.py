@@ -1,4 +1,4 @@
-"""What is free on every node at every later instant: free(n, t) of section 2, seen from a ledger."""
+"""What is free on each node at each later instant: free(n, t) of section 2, seen from a ledger."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodKey
 
 _KEPT = 64
-"""Instants whose room is kept; others are worked out again."""
+"""Number of instants whose free capacity is cached; others are computed again."""
 
 
 @dataclass(frozen=True, eq=False)
 class Occupancy:
-    """Running pods whose end is known, the earliest first.
+    """Running pods whose end is known, the earliest end first.
 
-    ``needs``: [R, D]; ``rows``: row of every such pod. A shared device is a row of its own: it is free again
-    when the last pod on it has ended. ``bounds``: groups that leave earlier than by themselves (backfill and
+    ``needs``: [R, D]; ``rows``: row of each such pod. A shared device is a row of its own: it is free again
+    when the last pod on it has ended. ``bounds``: groups that leave before their own end (backfill and
     victims of accepted prices, which are evicted at a start).
     """
 
@@ -72,17 +72,17 @@ class Occupancy:
 
     @cached_property
     def ends_of_pods(self) -> Mapping[PodKey, float]:
-        """When every such pod leaves."""
+        """When each such pod leaves."""
         return {key: float(self.ends[row]) for key, row in self.rows.items()}
 
     def end(self, group: GroupKey | None) -> float:
-        """When a running group leaves, by itself or by an eviction that is decided."""
+        """When a running group leaves, by itself or by an eviction that is already decided."""
         end = self.times.end(group)
         return end if group is None else min(end, self.bounds.get(group, NEVER))
 
 
 def occupancy_of(times: Times, bounds: Mapping[GroupKey, float]) -> Occupancy:
-    """The occupancy of a snapshot; it changes with the bounds alone, so it is worked out once for each."""
+    """The occupancy of a snapshot; it changes with the bounds alone, so it is computed once for each."""
     key = frozenset(bounds.items())
     known = times.occupancies.get(key)
     if not isinstance(known, Occupancy):
@@ -101,9 +101,9 @@ class Ending:
 
 @dataclass(eq=False)
 class Timeline:
-    """free(n, t) of a ledger's state: what runs goes at its end, what was placed now when it is due.
+    """free(n, t) of a ledger's state: running pods leave at their end, pods placed now when they are due.
 
-    ``until``: when a pod group that starts now is gone again. ``closed``: [D] by node, taken at all times.
+    ``until``: when a pod group that starts now ends. ``closed``: [D] by node, taken at all times.
     """
 
     ledger: Ledger
@@ -138,7 +138,7 @@ class Timeline:
         ended = int(np.searchsorted(occupancy.ends, instant, side="right"))
         np.add.at(free, occupancy.nodes[:ended], occupancy.needs[:ended])
         for row in self._gone:
-            # What was evicted in this cycle is counted as releasing already.
+            # A pod evicted in this cycle already counts as releasing.
             if row < ended:
                 free[occupancy.nodes[row]] -= occupancy.needs[row]
         for ending in self.placed.values():
@@ -158,7 +158,7 @@ class Timeline:
         return found
 
     def points(self, more: Iterable[float] = ()) -> list[float]:
-        """Instants from now on at which something ends: the only ones at which a new group can start."""
+        """Instants from now on at which a group ends: a new group can start only then."""
         ends = {float(end) for end in np.unique(self.occupancy.ends)}
         ends.update(ending.until for ending in self.placed.values())
         ends.update(more)

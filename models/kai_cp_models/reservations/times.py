@@ -1,4 +1,5 @@
-"""When running groups end, how long waiting ones will take, and which may hold room (12.1, 12.8)."""
+"""When running groups end, how long waiting groups will run, and which groups may hold capacity (12.1, 12.8).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ NEVER: Final = math.inf
 
 
 class Times:
-    """Ends, intervals and wishes of the pod groups of one snapshot. Instants are seconds since the epoch.
+    """Run times and wishes of the pod groups of one snapshot. Instants are seconds since the epoch.
 
     Every answer is a function of snapshot and settings; nothing is remembered between cycles.
     """
@@ -44,24 +45,23 @@ class Times:
         self._ends: dict[GroupKey, float] = {}
         self._untils: dict[GroupKey, float] = {}
         self.occupancies: dict[object, object] = {}
-        """What ``timeline`` has worked out of these times, by bounds."""
+        """What ``timeline`` has computed from these times, by bounds."""
         self.departures: dict[Any, Any] = {}
-        """Who ``leaving`` lets leave, by starts."""
+        """The results of ``leaving``, by starts."""
         self.charges: list[tuple[PodGroup, float, tuple[int, int, int]]] | None = None
-        """Running groups that no cycle has touched, their ends, and what they cost their queues."""
+        """Running groups that no cycle has touched, with their ends and what they cost their queues."""
         self.windows: dict[Any, Mapping[GroupKey, Any]] = {}
-        """How ``state`` lets every group count in held room, by what holds it."""
+        """How ``state`` counts each group in held capacity, by the holders."""
 
     def notes(self, key: GroupKey) -> GroupNotes:
-        """What the group says of itself."""
+        """What the annotations of the group say."""
         return self._groups.get(key, _SILENT)
 
     def _queue_notes(self, group: PodGroup) -> Iterator[QueueNotes]:
-        """What its queues say, the nearest first."""
+        """What the annotations of its queues say, the nearest queue first."""
         for name in self.snapshot.queue_path.get(group.queue, ()):
             yield self._queues[name]
 
-    # --- run times -------------------------------------------------------------------------------
 
     def _maximum(self, group: PodGroup) -> float:
         """The smallest maximum of the group and its queues; infinite without one."""
@@ -78,12 +78,12 @@ class Times:
         return min((p.deadline_seconds for p in pods if p.deadline_seconds is not None), default=NEVER)
 
     def limit(self, group: PodGroup) -> float:
-        """Seconds after which the group is gone for certain (D); infinite without a hard limit."""
+        """Seconds after which the group has certainly ended (D); infinite without a hard limit."""
         hard = self._deadline(group)
         return min(hard, self._maximum(group)) if self.settings.max_runtime.enforce else hard
 
     def expected(self, group: PodGroup) -> float | None:
-        """Seconds that the group will run, as far as declared (E)."""
+        """Seconds that the group is expected to run, as far as declared (E)."""
         found = self._said(group)
         if found is None:
             return None
@@ -106,7 +106,6 @@ class Times:
         above = self._queue_maximum(group)
         return above if above < NEVER else None
 
-    # --- running groups --------------------------------------------------------------------------
 
     def _active(self, group: PodGroup) -> list[Pod]:
         return [pod for pod in self.snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED]
@@ -123,12 +122,14 @@ class Times:
         return min(started, default=self.now)
 
     def entered(self, group: PodGroup) -> float:
-        """When a running group took its places: its annotation cannot say before its first pod started."""
+        """When a running group took its places; an annotation cannot claim a time before the first pod
+        started.
+        """
         started = [pod.started for pod in self._active(group) if pod.started is not None]
         return max(self.start(group), min(started, default=0.0))
 
     def end(self, key: GroupKey | None) -> float:
-        """When the room of a running group is free again; infinite where unknown."""
+        """When the capacity of a running group is free again; infinite where unknown."""
         group = None if key is None else self.snapshot.group_by_key.get(key)
         if group is None:
             return NEVER
@@ -150,7 +151,7 @@ class Times:
         return end if end == NEVER else max(self.now, end) + self.settings.time.margin_seconds
 
     def _estimate(self, start: float, expected: float) -> float:
-        """The least start + E·2^k after now: an estimate that has passed doubles."""
+        """The earliest start + E·2^k after now: an estimate that has passed doubles."""
         if start + expected > self.now:
             return start + expected
         if self.settings.time.overrun == "unknown":
@@ -161,7 +162,7 @@ class Times:
         return start + expected * 2.0**doublings
 
     def overdue(self, group: PodGroup) -> bool:
-        """Whether the group has run for its enforced maximum; deadlines are the kubelet's."""
+        """Whether the group has run for its enforced maximum; the kubelet enforces deadlines."""
         if not self.settings.max_runtime.enforce:
             return False
         return self.start(group) + self._maximum(group) <= self.now
@@ -180,10 +181,9 @@ class Times:
         """Running groups without a known end."""
         return sum(self.runs(group) and self.end(group.key) == NEVER for group in self.snapshot.groups)
 
-    # --- waiting groups --------------------------------------------------------------------------
 
     def until(self, group: PodGroup) -> float:
-        """Until when an ask that starts now counts in held room; infinite: it may use none (12.8)."""
+        """Until when an ask that starts now counts in held capacity; infinite: it may use none (12.8)."""
         found = self._untils.get(group.key)
         if found is None:
             found = self._untils[group.key] = self._until(group)
@@ -199,27 +199,33 @@ class Times:
         return self.now + limit + margin if limit < NEVER else NEVER
 
     def gives_way(self, group: PodGroup) -> bool:
-        """Whether an ask without a run time may stay in held room until the start that needs it (12.8)."""
+        """Whether an ask without a run time may stay in held capacity until the start that needs it (12.8).
+        """
         mode = self.settings.reservations.backfill
         return mode == "preemptible" and group.preemptible and self.until(group) == NEVER
 
     def waited(self, group: PodGroup) -> float:
-        """Seconds since the group came, or was last evicted."""
+        """Seconds since the group was created or last evicted."""
         since = group.created if group.last_eviction is None else max(group.created, group.last_eviction)
         return self.now - since
 
     def asks_for_reservation(self, group: PodGroup) -> bool:
-        """Whether the group wants a start in the future: it says so, or has waited long enough (12.1)."""
+        """Whether the group wants a start in the future: it asks for one, or has waited long enough (12.1).
+        """
         wish = self.notes(group.key).reserve
         return self.waited(group) >= self.patience(group) if wish is None else wish
 
     def may_hold_since(self, group: PodGroup) -> float:
-        """From when on the group could hold room at all: what an annotation cannot say to be earlier."""
+        """The earliest time from which the group could hold capacity; an annotation cannot claim an earlier
+        one.
+        """
         asked = self.notes(group.key).reserve is True
         return group.created if asked else self.now - self.waited(group) + self.patience(group)
 
     def patience(self, group: PodGroup) -> float:
-        """Seconds after which a group holds room by itself: its nearest queue's, else the settings'."""
+        """Seconds after which a group holds capacity without asking: by its nearest queue, else by the
+        settings.
+        """
         after = next((q.after for q in self._queue_notes(group) if q.after is not None), None)
         if after is not None:
             return after
@@ -231,7 +237,7 @@ class Times:
         return self.notes(group.key).reserve is False
 
     def hero(self, group: PodGroup) -> bool:
-        """Whether the group's queue is offered starts that evict others (6)."""
+        """Whether the group's queue gets offers of starts that evict other groups (6)."""
         if not self.settings.reservations.hero:
             return False
         return next((q.hero for q in self._queue_notes(group) if q.hero is not None), False)
@@ -255,7 +261,7 @@ class Times:
 
 
 TIMES: Final[Key[Times | None]] = Key("time", None)
-"""The run times that a cycle carries; None: the time axis is off."""
+"""The run times of the cycle; None: the time axis is off."""
 
 
 _SILENT: Final = GroupNotes()

@@ -1,4 +1,4 @@
-"""When time alone may change a decision: starts, ends, maxima, delays and patience that run out."""
+"""When time alone may change a decision: at starts, ends, maxima, and when delays and patience run out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from kai_cp_models.snapshot import IdleSoFar, PodGroup, Reservation
 
 
 def next_instant(times: Times | None, reservations: tuple[Reservation, ...] | None) -> float | None:
-    """The next instant after now at which a cycle over the same objects may decide otherwise; None: none."""
+    """The next instant after now at which a cycle over the same objects may decide differently; None: none.
+    """
     if times is None:
         return None
     found = (one for one in _instants(times, reservations or ()) if times.now < one < NEVER)
@@ -48,7 +49,7 @@ def _of_waiting(times: Times, group: PodGroup) -> Iterator[float]:
 
 
 def used_up(idle: IdleSoFar, most: float) -> float:
-    """When more than ``most`` GPU-hours will have stood idle; infinite while nothing does."""
+    """When more than ``most`` GPU-hours will have stood idle; infinite while no GPU stands idle."""
     if idle.gpus <= 0:
         return NEVER
     return idle.since + max(0.0, most - idle.gpu_hours) / idle.gpus * 3600.0 + 1.0

@@ -9,7 +9,7 @@ from kai_cp_models.snapshot import GPU, MILLI, Pod
 
 
 def demand(pod: Pod) -> Ints:
-    """[D] what a pod takes of a node; a share counts as whole devices, so that it can only be too much."""
+    """[D] what a pod takes of a node; a share counts as whole devices, so the result is never too small."""
     need = np.array(pod.spec.requests, dtype=np.int64)
     if pod.spec.gpu.shares:
         need[GPU] = MILLI * pod.spec.gpu.devices

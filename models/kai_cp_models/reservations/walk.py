@@ -1,9 +1,9 @@
 """Allocate with a time axis: the state of one run, which its steps share (12.2).
 
-``keeping`` serves the holders of earlier cycles, ``serving`` all others along the fair order, ``making``
-plans new starts. Each ask starts now if places exist together with everything fixed; else, if it may hold,
-its start becomes the least instant at which they do; else it waits. Places of all stay free to change,
-starts do not.
+``keeping`` serves the holders of earlier cycles, ``serving`` serves all other groups in the fair order, and
+``making`` plans new starts. An ask starts now if places exist for it beside everything fixed. Otherwise, if
+it may hold capacity, its start becomes the earliest instant with such places; if not, it waits. The places of
+all asks may still change; starts may not.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Walk:
         self.holds: list[Hold] = []
         self.state = replace(state, holds=())
         self.root = self.ledger
-        """The state before any group but holders started."""
+        """The state before any group except holders has started."""
         self.movable: dict[GroupKey, tuple[Ask, GangNeeds, float]] = {}
         self.refused = self.unproved = 0
         self._scene: Scene | None = None
@@ -66,7 +66,7 @@ class Walk:
         return walk
 
     def hand_over(self) -> None:
-        """The walk's holds are the cycle's."""
+        """Make the walk's holds the cycle's."""
         self.cycle.time = replace(self.state, holds=tuple(sorted(self.holds, key=lambda hold: hold.order)))
         self.cycle.ledger = self.ledger
         self.cycle.time.bind(self.ledger, strict=False)
@@ -96,11 +96,11 @@ class Walk:
         return base
 
     def look_again(self) -> None:
-        """What is fixed has changed."""
+        """Forget the scene: what is fixed has changed."""
         self._scene = None
 
     def changed(self) -> None:
-        """Holds or places have changed: the next group meets the new ones."""
+        """Forget everything derived from holds or places, as they have changed."""
         self.state = replace(self.state, holds=tuple(self.holds))
         self.state.bind(self.ledger, strict=True)
         self._scene = None
@@ -117,7 +117,7 @@ class Walk:
             self.ledger = base
 
     def put(self, ledger: Ledger, ask: Ask, nodes: Mapping[PodKey, int]) -> Ledger:
-        """The ask at these nodes; the ledger is changed."""
+        """Place the ask on these nodes; this changes the ledger."""
         for pod in ask.pods:
             node = nodes[pod.key]
             put(ledger, pod, node, pipelined=not ledger.fits(pod, now=True)[node])
@@ -125,16 +125,16 @@ class Walk:
         return ledger
 
     def owes(self, holders: Iterable[Holder]) -> None:
-        """These hold nothing until their turn comes; what is in their way leaves when they were due."""
+        """These hold nothing until their turn comes; what is in their way leaves when it was due."""
         self.state = replace(self.state, unserved=tuple(holders))
         self.changed()
 
     def serves(self, key: GroupKey) -> None:
-        """It is decided what becomes of a holder of an earlier cycle."""
+        """Mark a holder of an earlier cycle as decided."""
         self.owes(holder for holder in self.state.unserved if holder.key != key)
 
     def interval(self, ask: Ask, start: float) -> float:
-        """When a group that starts at ``start`` is gone, as far as declared."""
+        """When a group that starts at ``start`` ends, as far as declared."""
         expected = self.times.expected(ask.group)
         return NEVER if expected is None else start + expected
 
@@ -144,7 +144,7 @@ class Walk:
         return float(self.times.settings.reservations.horizon_seconds)
 
     def points(self, shape: GangNeeds, *, until: float, others: GroupKey | None = None) -> list[float]:
-        """Instants at which a start is worth a try: not before the sums allow it without any hold."""
+        """Instants at which a start is worth a try: none before the sums allow it without any hold."""
         scene = self.scene()
         ends = [hold.end for hold in self.holds if hold.key != others]
         points = [point for point in scene.timeline.points(ends) if point <= until]
@@ -158,26 +158,26 @@ class Walk:
         return points[low:]
 
     def report(self, *ended: Reservation) -> None:
-        """Note what became of reservations that end without a start."""
+        """Note reservations that end without a start."""
         reports = {**self.state.reports, **{one.group: one for one in ended}}
         self.state = replace(self.state, reports=reports)
 
     def stands(self, hold: Hold) -> None:
-        """Let the hold stand, in place of any other of its holder."""
+        """Add the hold, in place of any other of its holder."""
         self.holds = [other for other in self.holds if other.key != hold.key] + [hold]
         self.serves(hold.key)
 
     def waits_itself(self, hold: Hold) -> None:
-        """Say of a holder why it waits."""
+        """Record why a holder waits."""
         text = f"its start is reserved for {clock(hold.start, self.now)}"
         self.cycle.waiting[hold.key] = Refusal(WAITING, text, True)
 
     def window_end(self, ask: Ask) -> float:
-        """Until when an ask that starts now counts in held room."""
+        """Until when an ask that starts now counts in held capacity."""
         return self.state.untils[ask.group.key]
 
     def note_movable(self, ask: Ask) -> None:
-        """Asks that only requests and static rules bind may be placed anew."""
+        """Note asks that only requests and static rules bind: they may be placed anew."""
         bound = any(
             rule.concerns(pod)
             for rule in self.ledger.rules
@@ -194,12 +194,12 @@ class Walk:
             self.movable[key] = (ask, shape, self.window_end(ask))
 
     def idle_hours(self, hold: Hold) -> float:
-        """GPU-hours that stand idle for a hold before its start, all others ignored."""
+        """GPU-hours that stand idle for a hold before its start, with all other holds ignored."""
         idle = self.scene().idle(hold.start)
         return sum(int(idle.cost(gpus, hold.start)[node]) for node, gpus in hold.gpus.items()) / 1000 / HOUR
 
     def finish(self, seconds: float) -> None:
-        """The best places for all holds, then the ledger is the cycle's."""
+        """Find the best places for all holds, then make the walk's ledger the cycle's."""
         cycle = self.cycle
         self.state = replace(self.state, holds=tuple(sorted(self.holds, key=lambda hold: hold.order)))
         cycle.ledger = self.ledger

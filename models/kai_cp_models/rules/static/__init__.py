@@ -1,8 +1,8 @@
-"""Static node rules: what a pod's spec and a node say about each other, whatever else runs (7).
+"""Static node rules: whether a pod's spec and a node fit each other, whatever else runs (7).
 
-``STATIC_RULES`` is the one list of them. Each rule states itself twice: ``mask`` over all nodes for
-the solver, ``broken`` for one pod and node in plain Python for the checker and for explanations.
-To add one: write its module, name it here, test both statements with one table.
+``STATIC_RULES`` is the only list of them. Each rule is stated twice: ``mask`` over all nodes for the solver,
+and ``broken`` for one pod and one node in plain Python for the checker and for explanations. To add a rule:
+write its module, name it here, test both statements with one table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conditions: a node that is cordoned, not Ready or under pressure takes no pod (7.2)."""
+"""Conditions: a node that is cordoned, not Ready or under pressure accepts no pod (7.2)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FAMILY: Final = "node-condition"
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
-    """[N] nodes that take pods at all; None: all."""
+    """[N] nodes that accept pods; None: all."""
     return table.ready if table.predicates else None
 
 
 def broken(snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
-    """Why the node takes no pods, or None."""
+    """Why the node accepts no pods, or None."""
     if snapshot.policy.plugin("predicates") and node.not_ready:
         return f"node not ready: {node.not_ready}"
     return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "size"
 FAMILY: Final = None
-"""A pod too large for the largest node lacks room; that is no rule of its own to explain."""
+"""A pod larger than the largest node lacks capacity; explanations need no rule of their own for it."""
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:

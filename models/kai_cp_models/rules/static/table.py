@@ -1,4 +1,4 @@
-"""The node table: what the static rules and scores read about all nodes at once, as arrays."""
+"""The node table: what the static rules and scores read of all nodes, as arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Column:
         return np.isin(self.codes, [self.code[value] for value in values if value in self.code])
 
     def where(self, holds: Callable[[str], bool]) -> Mask:
-        """Nodes that carry a value for which ``holds``; it is asked once per distinct value."""
+        """Nodes whose value satisfies ``holds``; it is called once per distinct value."""
         # Code -1 (no label) reads the last entry.
         truth: Mask = np.array([*map(holds, self.code), False], dtype=bool)[self.codes]
         return truth
@@ -44,7 +44,7 @@ class NodeTable:
         count, width = len(nodes), len(snapshot.dimensions)
         self.snapshot = snapshot
         self.predicates = snapshot.policy.plugin("predicates")
-        """Whether Kubernetes' own node rules apply at all."""
+        """Whether Kubernetes' own node rules apply."""
         self.allocatable: Ints = np.array([node.allocatable for node in nodes], dtype=np.int64).reshape(
             count, width
         )
@@ -133,7 +133,7 @@ class NodeTable:
                     mask &= allowed
             mask.flags.writeable = False
             self._by_value[spec] = mask
-        # The spec is kept beside its mask, so its id cannot be given to another one.
+        # The spec is kept beside its mask, so that no other spec can get its id.
         self._by_identity[id(spec)] = (spec, mask)
         return mask
 
@@ -153,7 +153,7 @@ def refusals(table: NodeTable, pod: Pod) -> dict[str, int]:
         if allowed is None:
             continue
         if rule is size and not allowed.all():
-            # One reason for all nodes; asking it of each would cost a pass over the nodes each time.
+            # All nodes have one reason here; checking each node would cost a pass over all of them.
             return {size.too_large(snapshot, pod) or size.NAME: len(table)}
         for i in np.flatnonzero(left & ~allowed).tolist():
             why = rule.broken(snapshot, pod, snapshot.nodes[i]) or rule.NAME
