@@ -1,2 +1,2 @@
-"""Defragmentation: what becomes free by restarting pods elsewhere, with the fewest restarts, in a safe order.
-"""
+"""Defragmentation: what becomes free by restarting pods elsewhere, with the fewest restarts, in a safe
+order."""

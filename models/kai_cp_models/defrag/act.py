@@ -103,8 +103,8 @@ def _waits(cycle: Cycle, waiting: Sequence[Unscheduled]) -> str:
 
 
 def _carry_out(cycle: Cycle, step: Sequence[Move], text: str) -> bool:
-    """Evict the pods of the step and give them their new places; do nothing where one of them does not fit.
-    """
+    """Evict the pods of the step and give them their new places; do nothing where one of them does not
+    fit."""
     snapshot, ledger = cycle.snapshot, cycle.ledger.copy()
     pods = [snapshot.pod_by_key[move.pod] for move in step]
     for pod in pods:

@@ -54,8 +54,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """What can be reached. ``most``: the largest value; ``proved``: more is impossible, or was not asked for.
-    """
+    """What can be reached. ``most``: the largest value; ``proved``: more is impossible, or was not asked
+    for."""
 
     question: DefragQuestion
     now: float

@@ -24,8 +24,7 @@ from kai_cp_models.solver import cp_model
 @dataclass
 class _Class:
     """Pods that are counted together: equal needs and permitted nodes, and not bound to a domain of their
-    own.
-    """
+    own."""
 
     need: Ints
     mask: NDArray[np.bool_]
@@ -125,7 +124,6 @@ class DefragModel:
         gives = [int(need[d]) * out for need, out in self._leaving.get(node, ()) if need[d]]
         return int(self.problem.free[node, d]) + sum(gives)
 
-
     def _value(self) -> cp_model.LinearExpr | int:
         if self.problem.question.gang:
             return self._gangs()
@@ -204,7 +202,6 @@ class DefragModel:
         for i, item in enumerate(classes):
             for node, into in item.into.items():
                 self.cp.add_hint(into, counts.get((i, node), 0))
-
 
     def forbid(self, units: Iterable[int]) -> None:
         """Forbid this set of units: no order of their moves is safe."""

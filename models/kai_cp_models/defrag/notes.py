@@ -1,6 +1,5 @@
 """The annotation that restarts for defragmentation leave on a pod group: the rate is counted from it (section
-8).
-"""
+8)."""
 
 from __future__ import annotations
 

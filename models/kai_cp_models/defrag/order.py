@@ -25,8 +25,7 @@ _MOST_PRODUCTS = 60_000
 @dataclass(frozen=True, slots=True)
 class Ordered:
     """Units in the order of their steps, and where their pods go; without units: ``proved`` impossible, or
-    not found.
-    """
+    not found."""
 
     units: tuple[int, ...] | None
     targets: Mapping[PodKey, int]

@@ -116,7 +116,6 @@ class Problem:
         for group in snapshot.groups:
             self._offer(group)
 
-
     def _allowances(self) -> list[int]:
         found = []
         for budget in self._budgets:
@@ -227,7 +226,6 @@ class Problem:
         if not self.snapshot.policy.plugin("topology"):
             return None
         return self.ledger.fixed.table.trees[constraint.topology].domain_at(constraint.required)
-
 
     @cached_property
     def domains(self) -> list[list[int]]:

@@ -1,6 +1,5 @@
 """Free capacity of topology domains for one batch: KAI's estimate, a bound that never refuses what fits, and
-the message when there is none (8.3 steps 2, 3 and 6).
-"""
+the message when there is none (8.3 steps 2, 3 and 6)."""
 
 from __future__ import annotations
 
@@ -175,8 +174,7 @@ class DomainCapacity:
 
     def score(self, rank: Ints, preferred: int, common: int) -> Floats:
         """[N] topology score (8.4): preferred domains that come later, as they have more free capacity, score
-        higher.
-        """
+        higher."""
         tree = self.tree
         above = tree.domain[common, tree.order[np.argmax(self.valid)]]
         inside = tree.domain[common] == above

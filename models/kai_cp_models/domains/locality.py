@@ -25,8 +25,7 @@ _MOST_TRIED: Final = 3
 
 CLOSE: Final = 20
 """Score, per scale, of a node of the place that is filled now: above packing, below whether the capacity is
-free now.
-"""
+free now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +168,7 @@ def _sums(place: Ints, weights: Ints, count: int) -> Ints:
 
 def _slots(free: Ints, pod: Pod) -> Ints:
     """Pods of this kind that fit into the free capacity of each node; at least 1, as it is asked only where
-    one fits.
-    """
+    one fits."""
     found: Ints = np.full(len(free), np.iinfo(np.int64).max)
     for dimension, amount in enumerate(pod.spec.requests):
         if amount:

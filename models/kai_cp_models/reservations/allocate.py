@@ -25,8 +25,7 @@ def allocate_in_time(cycle: Cycle) -> None:
 
 def settle(cycle: Cycle) -> None:
     """After an action: drop the holds of holders that have started, and plan anew the holds whose capacity
-    another group took by right.
-    """
+    another group took by right."""
     state = time_of(cycle)
     if state is None or not (state.holds or state.drains):
         return

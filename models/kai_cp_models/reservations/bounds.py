@@ -15,8 +15,8 @@ from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodGroup
 
 @dataclass(frozen=True, slots=True)
 class WaitBound:
-    """The longest wait since the group came, without grace [s]; where there is none, ``why`` says the reason.
-    """
+    """The longest wait since the group came, without grace [s]; where there is none, ``why`` says the
+    reason."""
 
     seconds: float | None
     why: str = ""

@@ -39,8 +39,7 @@ _SHARE = 0.1
 
 def serve_drains(walk: Walk) -> None:
     """Serve the places that earlier cycles closed: start the gang where they are empty, else keep them closed
-    while the cap lasts.
-    """
+    while the cap lasts."""
     snapshot, times = walk.cycle.snapshot, walk.times
     noted = [
         (closed.made, group)
@@ -96,8 +95,7 @@ def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
 
 def close(walk: Walk, ask: Ask, shape: GangNeeds) -> None:
     """Keep the places of the gang closed, or close the least busy ones; close none if the gang would fit on
-    none.
-    """
+    none."""
     closed = walk.times.notes(ask.group.key).closed
     without(walk, ask.group.key)
     load = Load(ask.group, shape.cost, walk.now, NEVER, True)
@@ -145,8 +143,7 @@ def _places(walk: Walk, ask: Ask, shape: GangNeeds, closed: Closed | None) -> No
 
 def _least_busy(walk: Walk, item: GangInterval, room: Ints, busy: Ints) -> NodeOfPod | None:
     """The places with the fewest busy GPUs. It uses the model of places, with busy GPUs in place of idle
-    ones.
-    """
+    ones."""
     cost = Idle(np.array([walk.now, walk.now + 1]), busy[:, GPU][None, :] // MILLI)
     allowance = Allowance(walk.cycle.budget, _SHARE * walk.cycle.budget.work_left())
     answer = places([item], lambda _: room, walk.cycle.settings.solver, allowance, idle=cost)
@@ -166,8 +163,7 @@ def _empty(ledger: Ledger) -> Ints:
 
 def idle_now(drain: Drain, ledger: Ledger, now: float) -> IdleSoFar:
     """The idle time of closed places, and the GPUs idle on them now; written anew only when that number
-    changes.
-    """
+    changes."""
     free = np.maximum(ledger.idle + ledger.releasing, 0)[:, GPU] // MILLI
     gpus = float(sum(min(held, int(free[node])) for node, held in drain.hold.gpus.items()))
     if gpus == drain.idle.gpus:

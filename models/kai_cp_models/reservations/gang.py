@@ -1,6 +1,5 @@
 """A gang as the time axis sees it: parts of equal pods, the nodes they may use, and the domains they must
-share.
-"""
+share."""
 
 from __future__ import annotations
 
@@ -62,8 +61,8 @@ class GangNeeds:
 
     @property
     def simple(self) -> bool:
-        """Whether its pods are equal and share at most one domain, so that counting decides whether they fit.
-        """
+        """Whether its pods are equal and share at most one domain, so that counting decides whether they
+        fit."""
         return len(self.parts) == 1 and len(self.parts[0].scopes) <= 1
 
     @cached_property
@@ -93,8 +92,8 @@ class GangNeeds:
 
 
 def unsuited(ledger: Ledger, ask: Ask) -> str:
-    """Why no capacity can be kept for the ask; "" if it can. Only whole GPUs are planned ahead (section 12).
-    """
+    """Why no capacity can be kept for the ask; "" if it can. Only whole GPUs are planned ahead (section
+    12)."""
     for pod in ask.pods:
         if pod.spec.gpu.shares or pod.spec.gpu.kind is GpuKind.MIG:
             return "only gangs of whole GPUs hold reservations"

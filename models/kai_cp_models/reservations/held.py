@@ -53,8 +53,7 @@ class HeldAmounts:
 @dataclass(frozen=True)
 class HoldWindow:
     """How pods of a group count in held capacity: until when, whether they give way, and whose holds they
-    ignore.
-    """
+    ignore."""
 
     until: float = NEVER
     gives_way: bool = False
@@ -142,7 +141,6 @@ class HeldRoom(RuleState):
     def identity(self, pod: Pod) -> Hashable:
         return self._windows.get(pod.group) if pod.group is not None else None
 
-
     def _holds(self, group: GroupKey) -> bool:
         return any(claim.group == group for claim in self.claims)
 
@@ -216,7 +214,6 @@ class HeldRoom(RuleState):
         names = ", ".join(sorted({str(claim.group) for claim in self._binding(self._ignored(pod))})[:3])
         return f"{held} node(s) are held for {names}" if held else ""
 
-
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, object]:
         self._count_pod(pod, node, 1)
         return {}
@@ -252,7 +249,6 @@ class HeldRoom(RuleState):
         h = None if node is None else self._row.get(node)
         if h is not None:
             self._room[self._instants < self._ends.get(pod.key, NEVER), h] += sign * demand(pod)
-
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Rows for each start: what enters held nodes and is still there then must fit into what is free

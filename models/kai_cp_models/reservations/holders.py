@@ -1,6 +1,5 @@
 """What holds capacity at the start of the cycle: stored reservations that still stand, and the backfill that
-must leave for them.
-"""
+must leave for them."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ class Holder:
 
 def candidate(cycle: Cycle, times: Times, ask: Ask) -> GangNeeds | None:
     """The shape of an ask that may hold capacity: a whole gang that is large enough and wants a reservation
-    (12.1).
-    """
+    (12.1)."""
     group, settings = ask.group, times.settings.reservations
     if any(pod.status in ACTIVE_USED for pod in ask.gang.pods) or not times.asks_for_reservation(group):
         return None
@@ -74,8 +72,7 @@ def stored_holders(
     cycle: Cycle, times: Times, batches: Mapping[GroupKey, Batch]
 ) -> tuple[list[Holder], dict[GroupKey, Reservation]]:
     """The holders of earlier cycles in the order in which they began to hold, and the holders that are
-    dropped.
-    """
+    dropped."""
     snapshot, settings = cycle.snapshot, times.settings.reservations
     found: list[Holder] = []
     dropped: dict[GroupKey, Reservation] = {}
@@ -169,8 +166,7 @@ def cause_of_delay(
 
 def outranks(group: PodGroup, holder: PodGroup) -> bool:
     """Whether the group could preempt the holder if the holder ran: same queue, and higher than the holder's
-    aged priority.
-    """
+    aged priority."""
     return group.queue == holder.queue and group.priority > holder.priority + holder.aged
 
 

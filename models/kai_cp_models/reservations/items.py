@@ -1,6 +1,5 @@
 """Gangs with their intervals, as places are chosen for them, and the GPU time that stands idle before a start
-(12.3).
-"""
+(12.3)."""
 
 from __future__ import annotations
 
@@ -80,8 +79,8 @@ class Idle:
         return found
 
     def cost(self, gpus: int, start: float) -> Ints:
-        """[N] GPU-milliseconds that stand idle on a node if ``gpus`` are held there for a start at ``start``.
-        """
+        """[N] GPU-milliseconds that stand idle on a node if ``gpus`` are held there for a start at
+        ``start``."""
         found = self._costs.get((gpus, start))
         if found is None:
             ticks = np.rint(self._lengths(start) * _TICKS).astype(np.int64)
@@ -91,8 +90,7 @@ class Idle:
 
     def saved(self, node: int, gpus: int, start: float, other: int, since: float, *, until: float) -> int:
         """GPU-milliseconds of ``cost`` that do not stand idle because another gang runs on the node
-        meanwhile.
-        """
+        meanwhile."""
         ticks = np.rint(self._lengths(min(start, until), since) * _TICKS).astype(np.int64)
         unused = self.unused[:, node]
         less = np.minimum(unused, gpus) - np.minimum(np.maximum(unused - other, 0), gpus)

@@ -1,6 +1,5 @@
 """Holders of earlier cycles: they start when promised or earlier, and later only if nothing else is possible
-(12.5).
-"""
+(12.5)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""New starts: the earliest instant with places for an ask that may hold capacity, and what heroes would pay.
-"""
+"""New starts: the earliest instant with places for an ask that may hold capacity, and what heroes would
+pay."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """Holds that are planned anew: late holders, and holds whose capacity others took within the cycle (4.5,
-5.3).
-"""
+5.3)."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ from kai_cp_models.reservations.walk import WAITING, Walk
 from kai_cp_models.snapshot import GroupKey, PodGroup
 
 _MOST_AGAIN = 8
-"""How often a hold is planned anew in one cycle because another hold moved into its capacity; then it ends.
-"""
+"""How often a hold is planned anew in one cycle because another hold moved into its capacity; then it
+ends."""
 
 
 def gpus_stored(walk: Walk, holder: Holder) -> dict[int, float]:

@@ -74,7 +74,6 @@ class PlacesModel:
             self._scopes()
             self._room()
 
-
     def _capacity(self, j: int, p: int) -> Ints:
         found = self._capacities.get((j, p))
         if found is None:
@@ -117,7 +116,6 @@ class PlacesModel:
 
     def _asked(self, d: int) -> bool:
         return any(part.need[d] for item in self.items for part in item.shape.parts)
-
 
     def _counts(self) -> None:
         for j, item in enumerate(self.items):
@@ -179,7 +177,6 @@ class PlacesModel:
                             if amount
                         ]
                         self.cp.add(sum(terms) <= one.size * max(room, 0))
-
 
     def goals(self) -> list[Objective]:
         """The goals for places, one after the other (12.3)."""
@@ -270,7 +267,6 @@ class PlacesModel:
                     self.cp.add(sum(variables) <= pods * used)
                     found.append(used)
         return found
-
 
     def hint(self, places: Mapping[GroupKey, NodeOfPod]) -> None:
         """Start from these places."""

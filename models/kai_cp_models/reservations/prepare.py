@@ -1,6 +1,5 @@
 """The snapshot that the settings ask for: aged priorities, and pods told apart by how they count in held
-capacity.
-"""
+capacity."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ from kai_cp_models.snapshot import (
 
 def prepare(snapshot: Snapshot, settings: Settings) -> tuple[Snapshot, Times | None]:
     """The snapshot as the cycle sees it, and its run times; the snapshot unchanged where the time axis is
-    off.
-    """
+    off."""
     if settings.rules.gpu_kinds:
         snapshot = told_apart(snapshot)
     aging = settings.aging.step_seconds > 0 and settings.aging.most_points > 0
@@ -49,8 +47,7 @@ def points(settings: Settings, seconds: float) -> int:
 
 def _aged(snapshot: Snapshot, settings: Settings, group: PodGroup) -> PodGroup:
     """The group with the points that it has while it waits, and the points with which it started or starts
-    now.
-    """
+    now."""
     pods = snapshot.members[group.key]
     evicted = group.created if group.last_eviction is None else max(group.created, group.last_eviction)
     if any(pod.status in ACTIVE_USED for pod in pods):

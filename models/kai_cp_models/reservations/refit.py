@@ -22,8 +22,7 @@ from kai_cp_models.snapshot import GPU, MILLI, GroupKey
 
 _SHARE: Final = 0.5
 """Share of the remaining work that may be spent on choosing places; the present ones stand until better ones
-are found.
-"""
+are found."""
 
 
 def chosen_places(

@@ -90,7 +90,6 @@ class Scene:
             self._before = self.state.timeline(self.base())
         return self._before
 
-
     def at(
         self,
         ask: Ask,
@@ -194,7 +193,6 @@ class Scene:
         """The GPUs that stay unused until ``last``."""
         return Idle.of(self.timeline.free, self.timeline.points(), max(last, self.timeline.now))
 
-
     def _together(
         self,
         ask: Ask,
@@ -269,8 +267,7 @@ def _fill(
     prefer: Mapping[int, float],
 ) -> dict[PodKey, int] | None:
     """Put the pods on the cheapest nodes of the cheapest domain; among equal nodes the present ones first,
-    then by name.
-    """
+    then by name."""
     count = len(part.pods)
     kept = np.zeros(len(capacity), dtype=np.int64)
     for node in prefer:

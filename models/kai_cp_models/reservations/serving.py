@@ -1,6 +1,5 @@
 """All groups that hold nothing, in the fair order: start now, start by right in held capacity, or wait (12.2,
-12.8).
-"""
+12.8)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
 """The state of the time axis in a cycle: run times, the holds that stand, and reports on the other
-reservations.
-"""
+reservations."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ class Hold:
 @dataclass(frozen=True, eq=False)
 class Drain:
     """Places that are closed until they are empty, for a gang without a start. ``idle``: idle time on them so
-    far.
-    """
+    far."""
 
     hold: Hold
     idle: IdleSoFar
@@ -174,8 +172,8 @@ class TimeState:
         return Timeline(ledger, self.occupancy, self.untils, [drain.hold.usage for drain in self.drains])
 
     def bind(self, ledger: Ledger, *, strict: bool, without: frozenset[GroupKey] = frozenset()) -> None:
-        """Let the holds bind every placement in ``ledger`` from now on. ``without``: holds that do not bind.
-        """
+        """Let the holds bind every placement in ``ledger`` from now on. ``without``: holds that do not
+        bind."""
         held = [(hold.key, hold.claim()) for hold in self.holds]
         held += [(drain.key, drain.claim()) for drain in self.drains]
         claims = [claim for key, claim in held if key not in without]

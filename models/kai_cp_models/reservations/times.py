@@ -1,5 +1,5 @@
-"""When running groups end, how long waiting groups will run, and which groups may hold capacity (12.1, 12.8).
-"""
+"""When running groups end, how long waiting groups will run, and which groups may hold capacity (12.1,
+12.8)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ class Times:
         for name in self.snapshot.queue_path.get(group.queue, ()):
             yield self._queues[name]
 
-
     def _maximum(self, group: PodGroup) -> float:
         """The smallest maximum of the group and its queues; infinite without one."""
         said = [self.notes(group.key).maximum, *(queue.maximum for queue in self._queue_notes(group))]
@@ -106,7 +105,6 @@ class Times:
         above = self._queue_maximum(group)
         return above if above < NEVER else None
 
-
     def _active(self, group: PodGroup) -> list[Pod]:
         return [pod for pod in self.snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED]
 
@@ -123,8 +121,7 @@ class Times:
 
     def entered(self, group: PodGroup) -> float:
         """When a running group took its places; an annotation cannot claim a time before the first pod
-        started.
-        """
+        started."""
         started = [pod.started for pod in self._active(group) if pod.started is not None]
         return max(self.start(group), min(started, default=0.0))
 
@@ -181,7 +178,6 @@ class Times:
         """Running groups without a known end."""
         return sum(self.runs(group) and self.end(group.key) == NEVER for group in self.snapshot.groups)
 
-
     def until(self, group: PodGroup) -> float:
         """Until when an ask that starts now counts in held capacity; infinite: it may use none (12.8)."""
         found = self._untils.get(group.key)
@@ -199,8 +195,8 @@ class Times:
         return self.now + limit + margin if limit < NEVER else NEVER
 
     def gives_way(self, group: PodGroup) -> bool:
-        """Whether an ask without a run time may stay in held capacity until the start that needs it (12.8).
-        """
+        """Whether an ask without a run time may stay in held capacity until the start that needs it
+        (12.8)."""
         mode = self.settings.reservations.backfill
         return mode == "preemptible" and group.preemptible and self.until(group) == NEVER
 
@@ -210,22 +206,20 @@ class Times:
         return self.now - since
 
     def asks_for_reservation(self, group: PodGroup) -> bool:
-        """Whether the group wants a start in the future: it asks for one, or has waited long enough (12.1).
-        """
+        """Whether the group wants a start in the future: it asks for one, or has waited long enough
+        (12.1)."""
         wish = self.notes(group.key).reserve
         return self.waited(group) >= self.patience(group) if wish is None else wish
 
     def may_hold_since(self, group: PodGroup) -> float:
         """The earliest time from which the group could hold capacity; an annotation cannot claim an earlier
-        one.
-        """
+        one."""
         asked = self.notes(group.key).reserve is True
         return group.created if asked else self.now - self.waited(group) + self.patience(group)
 
     def patience(self, group: PodGroup) -> float:
         """Seconds after which a group holds capacity without asking: by its nearest queue, else by the
-        settings.
-        """
+        settings."""
         after = next((q.after for q in self._queue_notes(group) if q.after is not None), None)
         if after is not None:
             return after

@@ -9,8 +9,8 @@ from kai_cp_models.snapshot import IdleSoFar, PodGroup, Reservation
 
 
 def next_instant(times: Times | None, reservations: tuple[Reservation, ...] | None) -> float | None:
-    """The next instant after now at which a cycle over the same objects may decide differently; None: none.
-    """
+    """The next instant after now at which a cycle over the same objects may decide differently; None:
+    none."""
     if times is None:
         return None
     found = (one for one in _instants(times, reservations or ()) if times.now < one < NEVER)
