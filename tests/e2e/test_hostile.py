@@ -17,6 +17,7 @@ from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.e2e.cycles import cycles_until_bound, snapshot
 from tests.e2e.hostile import ATTACKS, Attack, Attacker, devices
 from tests.e2e.nonsense import READ, Nonsense, served
+from tests.e2e.proxy import Fault, FaultyProxy
 from tests.e2e.world import Program, World
 
 
@@ -169,6 +170,43 @@ def test_a_label_makes_no_gpu_free(world: World, attacker: Attacker) -> None:
     world.until(lambda: running() == 2, "the attacker's pods run")
     world.add_gang("victim", queue, 1, 2)
     world.stays(lambda: not world.running("victim"), 4.0)
+
+
+def test_orders_of_one_tenant_hold_no_other_up(
+    world: World, attacker: Attacker, control_plane: ControlPlane
+) -> None:
+    """Each takes a second to be stored, so all take 25 s: a gang that comes after them is bound before."""
+    world.add_nodes(4)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+
+        def sent() -> list[str]:
+            orders = r.BIND_REQUESTS.path(attacker.namespace)
+            return [path for _, method, path in proxy.seen if method == "POST" and path == orders]
+
+        scheduler = world.scheduler(url=proxy.url)
+        world.binder()
+        cycles_until_bound(world, scheduler, "first", queue)
+        undisturbed = cycles_until_bound(world, scheduler, "undisturbed", queue)
+        proxy.rule = lambda method, path: (
+            Fault(delay=1.0)
+            if method == "POST" and path == r.BIND_REQUESTS.path(attacker.namespace)
+            else None
+        )
+        attacker.group("order", 200)
+        attacker.pods((f"order-{i}" for i in range(200)), "order")
+        world.until(sent, "the attacker's orders are being sent")
+        assert cycles_until_bound(world, scheduler, "victim", queue) <= 2 * undisturbed
+        world.until(lambda: len(world.running("victim")) == 4, "the victim runs")
+        assert len(sent()) < 200
+        proxy.rule = lambda _method, _path: None
+
+        def running() -> int:
+            items = world.api.raw(r.PODS.path(attacker.namespace))["items"]
+            return sum(item["status"].get("phase") == "Running" for item in items)
+
+        world.until(lambda: running() == 200, "the attacker's pods run")
+        assert len(sent()) == 200, "none is sent twice"
 
 
 def test_half_sent_requests_keep_no_probe_out_and_no_gang_waiting(world: World) -> None:

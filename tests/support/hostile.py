@@ -259,6 +259,23 @@ def fractions(lists: Lists, size: int) -> None:
         lists["pods"][-1]["metadata"]["annotations"]["gpu-fraction"] = f"0.{1 + i % 9}{i % 7}"
 
 
+def gpu_groups(lists: Lists, size: int) -> None:
+    """Pods that say they share many GPUs, each named by a label: some run, the others wait."""
+    for i in range(size):
+        group(lists, f"g{i}")
+        labels = {f"runai-gpu-group/{i}-{j}": f"{i}-{j}" for j in range(200)}
+        pod(lists, f"p{i}", f"g{i}", labels=labels)
+        made = lists["pods"][-1]
+        made["metadata"].setdefault("annotations", {})["gpu-fraction"] = "0.01"
+        if i % 2:
+            _runs(made, lists["nodes"][i % len(lists["nodes"])])
+
+
+def _runs(made: Object, node: Object) -> None:
+    made["spec"]["nodeName"] = node["metadata"]["name"]
+    made["status"] = {"phase": "Running"}
+
+
 def odd_numbers(lists: Lists, size: int) -> None:
     """Amounts at the ends of what can be written."""
     odd = ("9E", "1e18", "0.000000001", "9223372036854775807", "1Ei", "-1", "1e400", "0")
@@ -293,6 +310,7 @@ ATTACKS: Final[dict[Attack, int]] = {
     volumes: 100,
     fractions: 3_000,
     odd_numbers: 500,
+    gpu_groups: 300,
 }
 """Sizes at which each is far beyond what a cycle has."""
 
