@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import urllib.error
 import urllib.request
 import zipfile
 from typing import Any
@@ -15,39 +16,54 @@ Object = dict[str, Any]
 
 
 def cycles_until_bound(world: World, scheduler: Program, name: str, queue: str, size: int = 4) -> int:
-    """Make a gang of one-GPU pods; cycles that saw it whole, up to the one that ordered it to be bound."""
-    looked_at = max(numbers(scheduler), default=0)
-    world.add_gang(name, queue, size)
-    seen = 0
+    """Make a gang of one-GPU pods; cycles that saw it whole, up to the one that ordered it to be bound.
 
-    def bound() -> int:
-        nonlocal looked_at, seen
-        for number in numbers(scheduler):
-            if number <= looked_at:
+    A scheduler remembers its last twenty cycles only, and on a busy machine it makes them faster than their
+    snapshots are fetched: only those are fetched that order as many pods, and then back from the right one.
+    """
+    before = max((entry["cycle"] for entry in summaries(scheduler)), default=0)
+    world.add_gang(name, queue, size)
+    pods = {f"{name}-{i}" for i in range(size)}
+    asked: set[int] = set()
+
+    def ordering() -> int:
+        for entry in summaries(scheduler):
+            number = entry["cycle"]
+            if number <= before or number in asked or entry["decisions"].get("Bind", 0) < size:
                 continue
-            looked_at = number
-            objects, decisions = cycle(scheduler, number)
-            if not seen and whole(objects, world.namespace, name, size):
-                seen = number
-            if seen and {f"{name}-{i}" for i in range(size)} <= ordered(decisions, world.namespace):
-                return number - seen + 1
+            asked.add(number)
+            found = cycle(scheduler, number)
+            if found is not None and pods <= ordered(found[1], world.namespace):
+                return int(number)
         return 0
 
-    return int(world.until(bound, f"the gang {name} is bound"))
+    bound = int(world.until(ordering, f"the gang {name} is bound"))
+    first = bound
+    while first > before + 1:
+        found = cycle(scheduler, first - 1)
+        if found is None or not whole(found[0], world.namespace, name, size):
+            break
+        first -= 1
+    return bound - first + 1
 
 
-def numbers(scheduler: Program) -> list[int]:
-    """Numbers of the cycles that the scheduler remembers; none before it serves."""
+def summaries(scheduler: Program) -> list[Object]:
+    """The cycles that the scheduler remembers; none before it serves."""
     try:
-        found = orjson.loads(ask(scheduler, "/debug/cycles"))["cycles"]
+        return list(orjson.loads(ask(scheduler, "/debug/cycles"))["cycles"])
     except OSError:
         return []
-    return [entry["cycle"] for entry in found]
 
 
-def cycle(scheduler: Program, number: int) -> tuple[Object, list[Object]]:
-    """What a cycle saw and what it decided."""
-    with zipfile.ZipFile(io.BytesIO(ask(scheduler, f"/debug/cycles/{number}"))) as archive:
+def cycle(scheduler: Program, number: int) -> tuple[Object, list[Object]] | None:
+    """What a cycle saw and what it decided; None once it is forgotten."""
+    try:
+        answer = ask(scheduler, f"/debug/cycles/{number}")
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            return None
+        raise
+    with zipfile.ZipFile(io.BytesIO(answer)) as archive:
         objects = orjson.loads(archive.read("snapshot.json"))["rawObjects"]
         return objects, orjson.loads(archive.read("decisions.json"))["decisions"]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
@@ -16,6 +18,7 @@ Write = Callable[[], None]
 MOST_WRITES: Final = 20_000
 """The most writes that wait; a cluster of 10,000 pods has no more reasons to report at once."""
 LOOK_SECONDS: Final = 0.1
+PAUSE_SECONDS: Final = 0.1
 
 
 class _Waiting(NamedTuple):
@@ -29,8 +32,8 @@ class BackgroundWriter:
     a key that still waits replaces the older one. Beyond ``limit`` waiting writes the oldest of the namespace
     that has most is dropped, and who submitted it is told, so that it is said again while it is still true.
     While ``busy`` says that pods are being decided or bound, only one thread writes: a few reports still
-    arrive soon, and thousands take only a small part of the server's time. Urgent writes do not wait for
-    that.
+    arrive soon, and thousands take only a small part of the server's time; while ``hurried`` says that
+    something new waits to be decided, it pauses after each write. Urgent writes do not wait for that.
     """
 
     def __init__(
@@ -39,6 +42,9 @@ class BackgroundWriter:
         self._urgent: OrderedDict[Hashable, _Waiting] = OrderedDict()
         self._waiting: FairQueue[_Waiting] = FairQueue()
         self.busy = busy
+        self.hurried: Callable[[], bool] = lambda: False
+        self._began = -math.inf
+        """When the last write began."""
         self._limit = limit
         self._writing = 0
         self._stopping = False
@@ -104,18 +110,25 @@ class BackgroundWriter:
             self._urgent.clear()
             self._condition.notify_all()
 
+    def _stands_back(self) -> bool:
+        """Whether the next write waits for what is being decided or bound."""
+        if self._urgent or not self.busy():
+            return False
+        return bool(self._writing) or (self.hurried() and time.monotonic() < self._began + PAUSE_SECONDS)
+
     def _run(self) -> None:
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self.waiting() or self._stopping)
                 if self._stopping:
                     return
-                if self._writing and not self._urgent and self.busy():
+                if self._stands_back():
                     self._condition.wait(LOOK_SECONDS)
                     continue
                 item = self._next()
                 assert item is not None, "something waits"
                 self._writing += 1
+                self._began = time.monotonic()
             try:
                 item.write()
             except LeaseLost:

@@ -83,6 +83,10 @@ class ApiCluster:
         writer.busy = lambda: self.deciding() or self.binding()
         self.orders = Orders(self._send)
 
+    def hurry(self, hurried: Callable[[], bool]) -> None:
+        """Have what can wait give way while something new is to be decided."""
+        self.orders.hurried = self._writer.hurried = hurried
+
     def binding(self) -> bool:
         """Whether pods are being bound now, or were just: reports can wait meanwhile."""
         return time.monotonic() - self._bound_at < BINDING_SECONDS

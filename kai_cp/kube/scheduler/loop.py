@@ -78,7 +78,7 @@ class Scheduler:
         """Whether such a pod came before the cycle that is under way."""
         cache.stores[resources.PODS].listen(self._noticed)
         cluster.deciding = self.deciding
-        cluster.orders.hurried = lambda: self._for_others or self._others.is_set()
+        cluster.hurry(lambda: self._for_others or self._others.is_set())
         self.cycles = log or CycleLog()
         self._busy_since: float | None = None
         self.last_success = 0.0

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kai_cp.kube.api import background
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.scheduler.backoff import BindBackoff, gated
@@ -253,6 +255,25 @@ def test_one_report_at_a_time_while_pods_are_bound_and_the_newest_counts() -> No
     open_gate.set()
     assert writer.drain(PATIENCE_SECONDS)
     assert written == ["held", "urgent", "new"]
+    writer.stop()
+
+
+def test_reports_pause_while_something_new_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background, "PAUSE_SECONDS", 1e9)
+    writer = BackgroundWriter(3, busy=lambda: True)
+    hurried = [True]
+    writer.hurried = lambda: hurried[0]
+    written: list[str] = []
+    for name in ("first", "second", "third"):
+        writer.submit(name, lambda name=name: written.append(name))  # type: ignore[misc]
+    until(lambda: written)
+    writer.submit("urgent", lambda: written.append("urgent"), urgent=True)
+    until(lambda: "urgent" in written)
+    time.sleep(0.3)
+    assert written == ["first", "urgent"], "one in a pause, and what is urgent"
+    hurried[0] = False
+    assert writer.drain(PATIENCE_SECONDS)
+    assert written == ["first", "urgent", "second", "third"]
     writer.stop()
 
 
