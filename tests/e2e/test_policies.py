@@ -160,12 +160,18 @@ def test_our_own_labels_and_conditions_are_written(
     assert patch(plane, user, "default/p", status, "--subresource=status") == ""
 
 
+STATUSES = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+RUNS = {"name": "c", "image": "none", "imageID": "", "ready": True, "restartCount": 0}
+
+
 @pytest.mark.parametrize(
     ("status", "words"),
     [
         ({"conditions": [{"type": "Ready", "status": "True"}]}, "their own conditions only"),
         ({"phase": "Succeeded"}, "nothing about what runs"),
         ({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}, "nothing about what runs"),
+        ({"hostIP": "10.0.0.1"}, "nothing about what runs"),
+        *(({kind: [RUNS]}, "nothing about what runs") for kind in STATUSES),
     ],
 )
 def test_what_runs_is_said_by_the_kubelet(
