@@ -1,4 +1,4 @@
-"""What a waiting pod group asks for, class by class, and which node rules refuse it where."""
+"""What a waiting pod group needs, class by class, and which node rules refuse it where."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class AskClass:
     refused: Mapping[Family, Mask] = field(default_factory=dict)
     """[N] nodes that a static family refuses."""
     missing: str = ""
-    """What the pod needs and does not exist (4.3)."""
+    """What the pod needs and no node has (4.3)."""
 
     def milli_gpus(self, ledger: Ledger) -> int:
-        """GPUs of one pod in parts; a share by memory counts its least part of any device."""
+        """GPUs of one pod in milli-GPUs; a share by memory counts the least part that it takes of any
+        device."""
         gpu = self.example.spec.gpu
         if not gpu.shares:
             return self.example.spec.requests[GPU]
@@ -40,7 +41,7 @@ class AskClass:
 
 
 def classes_of(ledger: Ledger, gang: Gang, batch: Batch | None) -> list[AskClass]:
-    """The classes of a batch; of a gang of which no batch can be made, its pods that wait."""
+    """The classes of a batch; if no batch of the gang can be made, the classes of its waiting pods."""
     found: dict[Hashable, AskClass] = {}
     parts = leaves_with_scopes(batch) if batch is not None else []
     for scopes, leaf in parts:
@@ -75,7 +76,7 @@ def _refused(ledger: Ledger, pod: Pod) -> dict[Family, Mask]:
 
 
 def _missing(ledger: Ledger, pod: Pod) -> str:
-    """What does not exist; a rule that says how no empty node could serve the pod is no such thing."""
+    """What does not exist. A rule that refuses every empty node does not count here."""
     for rule in ledger.rules:
         if rule.name != "numa" and rule.concerns(pod) and (words := rule.dead_end(pod)):
             return words
@@ -94,7 +95,7 @@ def device_families(ledger: Ledger, classes: list[AskClass]) -> list[tuple[Famil
 
 
 def domains_of(ledger: Ledger, scope: Subgroup) -> tuple[Mask, Ints | None]:
-    """[N] nodes where a constrained subgroup may be at all, and [N] the domain of its required level."""
+    """[N] nodes that a constrained subgroup may use, and [N] the domain of its required level."""
     constraint = scope.constraint
     nodes = len(ledger.idle)
     if constraint is None or not ledger.snapshot.policy.plugin("topology"):

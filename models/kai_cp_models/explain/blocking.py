@@ -1,10 +1,10 @@
 """All minimal blocking sets, and all correction sets, of one waiting pod group (MUSes and MCSes).
 
-A set of families is *blocking* when the batch cannot be placed while they are enforced, all others
-relaxed. The search keeps what is known of every subset: one that is feasible decides all below it, one
-that is not all above it. Mostly there is one minimal set, and as many questions as it has members show it;
-else sets are found smallest first, each the least that meets all corrections known so far. The solver is not
-asked for cores: while families are free to choose, one solve takes longer than all of this.
+A set of families is *blocking* when the batch cannot be placed while they are enforced and all others are
+relaxed. The search remembers every answer: a feasible set decides all its subsets, an infeasible one all its
+supersets. Mostly there is only one minimal set, and as many questions as it has members prove it. Otherwise
+sets are found smallest first: each is the least set that meets all corrections known so far. The solver is
+not asked for cores, because one solve with families free to choose takes longer than the whole search.
 """
 
 from __future__ import annotations
@@ -25,34 +25,33 @@ from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.solver import cp_model
 
 MOST_SETS: Final = 8
-"""Blocking sets that are named at most."""
+"""The most blocking sets that are named."""
 _MOST_BITS: Final = 40
-"""Families up to which ties are broken by their order: a cost has 63 bits."""
+"""The most families whose order decides between equal costs: a cost has 63 bits."""
 _WORK: Final = 4.0
-"""Deterministic time of one solve at most, in the solver's unit."""
+"""The most deterministic time of one solve, in the solver's unit."""
 _MOST_WORK: Final = {"whole": 0.5, "domains": 0.5, "sum": 0.5, "part": 0.2}
-"""The same for one look at a question: what the whole does not answer so fast takes a lot longer, and a part
-need not answer."""
+"""The same limit for one look at a question: if the whole does not answer within it, it needs far longer, and
+a part need not answer."""
 _RANDOM_SEED: Final = 0
 _MOST_CELLS: Final = (12, 60)
 """Cells of the parts of a large cluster that are looked at first."""
 _PATIENCE: Final = 20.0
-"""Wall time per second of counted work, at most."""
+"""The most wall time per second of counted work."""
 _UNIT_SECONDS: Final = 2.5
 """Seconds of a 2.5 GHz core per unit of the solver's deterministic time, as measured on such models."""
 _ROW_SECONDS: Final = 2e-5
-"""Seconds for a row, to build it and again whenever a solve reads it."""
+"""Seconds for a row: to build it, and again whenever a solve reads it."""
 _SCARCE: Final = "room:gpu"
-"""What is short most often: the room in everything else is asked about at once first."""
+"""The resources that are short most often: families of all other resources are first tested together."""
 ALL_SECONDS: Final = 10.0
-"""Counted work for the blocking sets of all that is asked about at once."""
+"""Counted work for the blocking sets of all groups that are asked about together."""
 
 
 @dataclass
 class Work:
-    """Work that is left, in seconds of a core. It is counted from rows and from what the solver did, never
-    read from a clock, so that a busy machine gives the same answer.
-    """
+    """Work that is left, in seconds of a core. It is counted from rows and from the solver's work and never
+    read from a clock, so a busy machine gives the same answer."""
 
     left: float
 
@@ -74,11 +73,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Blocking:
-    """What blocks a group. ``sets``: minimal ones, in their order; empty when the model is feasible.
+    """What blocks a group. ``sets``: the minimal ones, in their order; empty when the model is feasible.
 
-    ``proved``: the refusal is; ``minimal``: every member of every set was tested; ``complete``: there are no
-    other minimal sets. ``corrections``: minimal sets whose relaxation admits the group. ``families``: all
-    that have a row.
+    ``proved``: the refusal is proved. ``minimal``: every member of every set was tested. ``complete``: there
+    are no other minimal sets. ``corrections``: minimal sets whose relaxation admits the group. ``families``:
+    all that have a row.
     """
 
     sets: tuple[Families, ...] = ()
@@ -102,7 +101,7 @@ class Blocking:
 def blocking(question: Question, seconds: float = ALL_SECONDS, *, one_action: bool = False) -> Blocking:
     """The minimal blocking sets of a question, as many as ``seconds`` of counted work allow.
 
-    ``one_action``: whatever is disturbed is disturbed by one action.
+    ``one_action``: one action makes all disturbances.
     """
     return _Search(_Ladder(question, Work(seconds)), one_action).run()
 
@@ -117,8 +116,9 @@ def blocking_of_all(
 ) -> list[Blocking]:
     """The minimal blocking sets of pod groups.
 
-    The sums are asked about all before more is asked about one. Those that they refuse come first, then the
-    others. Each has an equal share of what is left for its kind; what it does not need goes to later ones.
+    The sums are asked about every group before more is asked about any. Groups that the sums refuse come
+    first, then the others. Each has an equal share of the work left for its kind; later groups get what it
+    does not need.
     """
     work = Work(seconds)
     sought = [_Sought(situation, group) for group in groups]
@@ -136,9 +136,8 @@ def blocking_of_all(
 
 
 class _Ladder:
-    """Looks at one question, the cheap ones first, each built when it is asked first: sums refuse, parts of
-    the cluster admit, the whole does both. A small cluster has the whole alone.
-    """
+    """Looks at one question, the cheap ones first, each built when first needed: sums refuse, parts of the
+    cluster admit, the whole does both. A small cluster needs only the whole."""
 
     def __init__(self, question: Question, work: Work) -> None:
         self.work = work
@@ -160,22 +159,21 @@ class _Ladder:
         return found
 
     def counts(self, i: int, answer: bool) -> bool:
-        """Whether what a look answers holds for the whole."""
+        """Whether a look's answer holds for the whole."""
         look = self.looks[i]
         return look.extent != "part" if answer is False else not look.summed
 
     @cached_property
     def families(self) -> Families:
-        """All that have a row; the first look has all but those of topology and of stateful rules."""
+        """All families with a row; the first look has all but those of topology and of stateful rules."""
         first = self[0]
         found = {*first.literals, *(family for family, _ in first.rules)} if self.whole else {*first.literals}
         return frozenset(found | ({"topology"} if self._question.together else set()))
 
 
 class _Sought:
-    """What blocks one pod group: as if actions could be mixed; where that is feasible, with one action at a
-    time, as a cycle has it.
-    """
+    """Finds what blocks one pod group: first as if actions could be mixed; if that is feasible, with one
+    action at a time, as in a cycle."""
 
     def __init__(self, situation: Situation, group: PodGroup) -> None:
         self._question = Question(situation, group)
@@ -191,13 +189,13 @@ class _Sought:
             self.refused = self._mixed.within(ladder.families, "sum") is False
 
     def answer(self, work: Work) -> Blocking:
-        """The sets, or that there are none."""
+        """The blocking sets, or that there are none."""
         if self._mixed is None:
             return Blocking(sure=False)
         ladder = self._mixed.ladder
         ladder.work = work
         alone = _Search(ladder, one_action=True)
-        # What has a place with one action has one with several.
+        # What one action can place, several can place too.
         if self.refused or not alone.within(ladder.families, "part"):
             found = self._mixed.run()
             if found.sets or not found.sure:
@@ -210,11 +208,12 @@ def solver_for(seconds: float) -> cp_model.CpSolver:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = _RANDOM_SEED
-    # These look for structure that this model does not have, for longer than the search itself takes.
+    # These look for structure that this model lacks, and take longer than the search itself.
     solver.parameters.cp_model_probing_level = 0
     solver.parameters.symmetry_level = 0
     solver.parameters.max_presolve_iterations = 1
-    # Work ends a solve, so that a busy machine gives the same answer; time only ends a hopeless one.
+    # The limit on work ends a solve, so a busy machine gives the same answer; the time limit only ends a
+    # hopeless one.
     solver.parameters.max_deterministic_time = min(_WORK, seconds / _UNIT_SECONDS)
     solver.parameters.max_time_in_seconds = _PATIENCE * max(1.0, seconds)
     return solver
@@ -230,9 +229,10 @@ class _Search:
     corrections: list[Families] = field(default_factory=list)
     _fits: dict[int, list[Families]] = field(default_factory=lambda: defaultdict(list))
     _blocks: dict[int, list[Families]] = field(default_factory=lambda: defaultdict(list))
-    """By look, sets that are feasible, and infeasible: they decide what lies below and above."""
+    """By look, sets that are feasible and sets that are infeasible: they decide their subsets and
+    supersets."""
     _open: set[tuple[int, Families]] = field(default_factory=set)
-    """What a look left open; it would again."""
+    """Sets that a look left undecided; it would do so again."""
 
     def run(self) -> Blocking:
         began = time.process_time()
@@ -260,11 +260,11 @@ class _Search:
         )
 
     def feasible(self, enforced: Families) -> bool | None:
-        """Whether the batch has a place with these families; None when the work ended first."""
+        """Whether the batch can be placed with these families; None when the work ended first."""
         return self.within(enforced, "whole")
 
     def within(self, enforced: Families, extent: Extent) -> bool | None:
-        """The same by the cheaper looks and those of an extent; None when they leave it open."""
+        """The same, by the cheaper looks and by those of an extent; None when they leave it open."""
         ladder = self.ladder
         known = self._known(ladder.whole, enforced)
         if known is not None:
@@ -283,7 +283,7 @@ class _Search:
         return False if any(one <= enforced for one in self._blocks[look]) else None
 
     def _asked(self, look: int, enforced: Families) -> bool | None:
-        """What one look says; None when the work ended first."""
+        """The answer of one look; None when the work ended first."""
         known = self._known(look, enforced)
         if known is not None or self.ladder.work.left <= 0 or (look, enforced) in self._open:
             return known
@@ -301,15 +301,15 @@ class _Search:
         return None
 
     def _only(self, everything: Families) -> bool:
-        """Whether there is one minimal set, and no other.
+        """Whether there is exactly one minimal set.
 
-        A family without which the batch has a place, all others enforced, is in every blocking set, and is a
-        correction by itself. Where these families block, they are the only minimal set; where they do not,
-        the search needs the same answers.
+        A family is in every blocking set, and is a correction by itself, if the batch can be placed without
+        it while all others are enforced. If these families together block, they are the only minimal set. If
+        they do not, the search needs the same answers anyway.
         """
         refused = everything
         for family in reversed(ordered(everything)):
-            # Few families that the sums refuse answer most of the questions below.
+            # If the sums refuse with a few families, that answers most of the questions below.
             if self.within(refused - {family}, "sum") is False:
                 refused -= {family}
         self.feasible(everything - {f for f in everything if kind_of(f) == "room" and f != _SCARCE})
@@ -321,7 +321,8 @@ class _Search:
         return True
 
     def shrink(self, enforced: Families) -> Families:
-        """A blocking set within one that blocks, minimal unless the work ends; what stands first survives."""
+        """A blocking set within one that blocks, minimal unless the work ends; earlier families are kept
+        first."""
         kept = enforced
         for family in reversed(ordered(enforced)):
             if self.feasible(kept - {family}) is False:
@@ -329,11 +330,11 @@ class _Search:
         return kept
 
     def _by_size(self, families: list[Family]) -> bool:
-        """Minimal sets, the smallest first; whether these are all.
+        """Minimal sets, the smallest first; and whether these are all.
 
-        The least set that meets every correction and holds no set found so far is asked about. Whatever lies
-        below it has a place, so where it blocks it is minimal, and none that is left is smaller. Where it has
-        a place, as much as possible is enforced with it, and what is not is one more correction.
+        Each step asks about the least set that meets every correction and contains no set found so far. All
+        its subsets are feasible, so if it blocks it is minimal, and no remaining set is smaller. If it is
+        feasible, as many families as possible are enforced with it; the others form one more correction.
         """
         everything = frozenset(families)
         some = self.shrink(everything)
@@ -361,7 +362,7 @@ class _Search:
         return False
 
     def _grow(self, seed: Families, families: list[Family]) -> tuple[Families, bool]:
-        """A largest set with a place around one that has a place, and whether nothing more was left open."""
+        """A largest feasible set around a feasible one, and whether no question was left open."""
         grown = max((one for one in self._fits[self.ladder.whole] if seed <= one), key=len)
         tested = True
         for family in families:
@@ -373,7 +374,7 @@ class _Search:
 
 
 class _LeastSets:
-    """The least set of families, by ``set_key``, that meets some sets and holds none of others."""
+    """The least set of families, by ``set_key``, that meets some sets and contains none of others."""
 
     def __init__(self, families: list[Family]) -> None:
         self._cp = cp_model.CpModel()
@@ -387,15 +388,15 @@ class _LeastSets:
         )
 
     def meet(self, families: Families) -> None:
-        """One of these is in the set."""
+        """Require one of these in the set."""
         self._cp.add_bool_or([self._in[family] for family in sorted(families)])
 
     def leave_out(self, families: Families) -> None:
-        """Not all of these are in the set."""
+        """Require that one of these is not in the set."""
         self._cp.add_bool_or([~self._in[family] for family in sorted(families)])
 
     def next(self, work: Work) -> Families | None:
-        """The set; None when there is none, or no work is left."""
+        """The next set; None when there is none, or no work is left."""
         if work.left <= 0:
             return None
         solver = solver_for(work.left)

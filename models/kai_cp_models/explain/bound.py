@@ -1,6 +1,6 @@
 """The most GPUs that any scheduler could have in use at once without stopping a pod.
 
-Every running pod of a pod group is kept but free to move, gangs start whole, node rules, stateful rules and
+Every running pod of a pod group stays but may move, and gangs start whole. Node rules, stateful rules and
 required topology hold; queues and the order are ignored. The rows are those of the engine's joint model.
 """
 
@@ -19,12 +19,12 @@ from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, Pod, Snapshot
 from kai_cp_models.solver import cp_model
 
 _MOST_INCREMENTS: Final = 1_000
-"""Increments of one pod group that are looked at."""
+"""The most increments of one pod group that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuBound:
-    """``gpus``: no scheduler has more in use; ``reached``: some plan of the model has as many."""
+    """``gpus``: no scheduler has more in use; ``reached``: some plan of the model uses as many."""
 
     gpus: float
     reached: bool
@@ -68,7 +68,7 @@ def _ours(pod: Pod) -> bool:
 
 
 def _asks(ledger: Ledger) -> tuple[list[Ask], list[tuple[int, int]]]:
-    """Every batch of every group that could start, and which of them comes after which."""
+    """Every batch of every group that could start, and the order of the batches of a group."""
     asks: list[Ask] = []
     steps: list[tuple[int, int]] = []
     for group in ledger.snapshot.waiting_groups:
@@ -83,7 +83,7 @@ def _asks(ledger: Ledger) -> tuple[list[Ask], list[tuple[int, int]]]:
 
 
 def _units(ledger: Ledger) -> list[EvictionUnit]:
-    """All that runs, free to move."""
+    """All that runs; it may move."""
     found: list[EvictionUnit] = []
     for group in ledger.snapshot.groups:
         gang = ledger.fixed.gangs[group.key]

@@ -1,4 +1,4 @@
-"""Rows of ``feasibility`` about room: on nodes, whole pods on equal nodes, and shared devices (2.6)."""
+"""Rows of ``feasibility`` about capacity: of nodes, whole pods on equal nodes, and shared devices (2.6)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kai_cp_models.snapshot import GPU, MILLI, Pod
 from kai_cp_models.solver import cp_model
 
 Share = tuple[int, int, cp_model.IntVar]
-"""Alike pods on parts of devices: milli-GPUs of each device, devices of each pod, and how many pods."""
+"""Equal pods on parts of devices: milli-GPUs of each device, devices of each pod, and the number of pods."""
 
 
 class CapacityRows:
@@ -22,7 +22,8 @@ class CapacityRows:
         self.m = model
         asking = any(item.example.spec.gpu.shares for item in model.classes)
         self._bins = model.cells.exact or asking
-        """Every new shared device stands for itself; else those of a cell are counted together."""
+        """Whether every new shared device has variables of its own; else those of a cell are counted
+        together."""
 
     def add(self) -> None:
         """All rows of this subject."""
@@ -44,7 +45,8 @@ class CapacityRows:
                 self._shares(n, nodes[0])
 
     def _sum_row(self, n: int, nodes: Sequence[int], d: int) -> None:
-        """What enters unlike nodes, whole or in pieces, fits what is free on all of them and what leaves."""
+        """What enters unlike nodes, whole or in pieces, fits into what is free on them in total plus what
+        leaves."""
         shares = self._shares_moving(n, nodes) if d == GPU else []
         entering = [y[d][n] for y in self.m.y if d in y] + self._entering_whole(n, d)
         if entering or shares:
@@ -55,7 +57,7 @@ class CapacityRows:
             self.m.under(row, self.m.room(d))
 
     def _entering_whole(self, n: int, d: int) -> list[Linear]:
-        """What moves to a cell, but for shares of GPUs."""
+        """What moves to a cell, without shares of GPUs."""
         return [
             request_of(self.m.cells.movers[m].example)[d] * to[n]
             for m, to in self.m.to.items()
@@ -70,7 +72,8 @@ class CapacityRows:
         ]
 
     def _room_row(self, n: int, nodes: Sequence[int], d: int) -> None:
-        """What enters less what leaves fits what is free; in pieces the parts of shared GPUs count too."""
+        """What enters minus what leaves fits into what is free; for pieces, parts of shared GPUs count
+        too."""
         free = int(self.m.free[nodes[0], d])
         pieces = [y[d][n] for y in self.m.y if d in y]
         moving = self._entering_whole(n, d)
@@ -89,7 +92,7 @@ class CapacityRows:
                 self._room_of(n, d, entering + fresh - sum(gives), bound, families)
             return
         whole = [MILLI * freed for freed in self._freed[n].values()]
-        # A share lies on its device, see ``_shares``; whole GPUs are idle, or devices that all leave.
+        # ``_shares`` puts a share on its device; whole GPUs are idle, or devices whose pods all leave.
         plain = [
             y[d][n]
             for y, item in zip(self.m.y, self.m.classes, strict=True)
@@ -116,7 +119,7 @@ class CapacityRows:
         return found
 
     def _fresh_among(self, n: int, shares: Sequence[Share]) -> cp_model.IntVar:
-        """New shared devices of a cell: as many as the shares on them need (2.6), counted together."""
+        """New shared devices of a cell: as many as the shares there need (2.6), counted together."""
         devices = sum(count for _, count, _ in shares)
         most = devices * sum(leaver.count for leaver in self.m.cells.leavers)
         fresh = self.m.cp.new_int_var(0, most, f"fresh[{n}]")
@@ -131,7 +134,7 @@ class CapacityRows:
         if bound >= 0:
             self.m.under(row, *families)
             return
-        # Inherited trouble stays as it is while nothing enters.
+        # A node that is overcommitted already may stay so while nothing enters.
         entered = self.m.cp.new_bool_var(f"entered[{n},{d}]")
         for c in range(len(self.m.classes)):
             for var in self.m.of_class(c, n):
@@ -171,7 +174,7 @@ class CapacityRows:
                 if self.m.kind(i) in gone
             )
             if left % asked == 0:
-                continue  # Nothing is lost between whole pods, so the row of the room says the same.
+                continue  # Whole pods leave no remainder, so the row of the capacity says the same.
             others: list[Linear] = [
                 self.m.cells.leavers[i].request[d] * self.m.gone[i]
                 for i in leavers
@@ -180,8 +183,6 @@ class CapacityRows:
             each = left // asked
             extra = entering - len(nodes) * each
             self.m.under(self.m.cp.add((asked * (each + 1) - left) * extra <= sum(others)), *families)
-
-    # --- shared devices --------------------------------------------------------------------------
 
     def _share_members(self) -> None:
         """Which pods are on which shared device, and whether a device is free when all of them are gone."""
@@ -215,7 +216,7 @@ class CapacityRows:
                     self.m.cp.add(self.m.gone[i] >= freed)
 
     def _parts(self, n: int, node: int) -> tuple[list[Linear], int]:
-        """Parts of shared devices in milli-GPUs: those that members give back, and those that are free."""
+        """Parts of shared devices in milli-GPUs: parts that members give back, and free parts."""
         total = int(self.m.ledger.fixed.gpu_memory_mib[node])
         given: list[Linear] = []
         spare = 0
@@ -251,7 +252,7 @@ class CapacityRows:
         )
 
         def on_device(name: str, closed: cp_model.LiteralT) -> Linear:
-            """Memory of the shares that enter one device, in MiB; none while it is closed to them."""
+            """Memory of the shares that enter one device, in MiB; none while the device is closed to them."""
             load: list[Linear] = []
             for e, (pod, x) in enumerate(entering):
                 count = self.m.cp.new_int_var(0, most, f"on[{n},{name},{e}]")

@@ -1,8 +1,8 @@
-"""Cells and leavers: nodes that nothing in the question can tell apart, and alike pods that may go from them.
+"""Cells and leavers: nodes that the question cannot tell apart, and equal pods that may leave them.
 
-A small cluster keeps every node and every eviction unit for itself, so the answer is exact. In a large one
-equal nodes are one cell and alike pods of a cell are counted; a gang is then as many single pods, which
-allows more than the rules do and never less.
+In a small cluster every node and every eviction unit stands for itself, so the answer is exact. In a large
+one equal nodes form one cell, and equal pods of a cell are counted. A gang then counts as single pods, which
+allows more than the rules do, never less.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from kai_cp_models.snapshot import GPU, Pod, PodKey, Subgroup
 
 MOST_NODES: Final = 64
 MOST_HOLDERS: Final = 400
-"""Sizes up to which every node and every eviction unit stands for itself."""
+"""The largest size at which every node and every eviction unit stands for itself."""
 
 
 Extent = Literal["whole", "part", "domains", "sum"]
-"""``part``: cells are left out, where nothing enters or leaves, which allows less than the rules do. Sums
-over unlike nodes allow more: ``domains`` keeps apart what rules for nodes and domains tell apart, ``sum``
-forgets about topology."""
+"""``part``: cells where nothing enters or leaves are left out, which allows less than the rules do. Sums over
+unlike nodes allow more: ``domains`` keeps nodes apart that rules for nodes and domains tell apart, ``sum``
+ignores topology."""
 
 
 @dataclass
 class Leaver:
-    """Pods of one cell that may go on the same terms. ``holders``: positions of their units, one each.
+    """Pods of one cell that may leave on equal terms. ``holders``: positions of their units, one each.
 
-    ``request``: what one of them frees on its node; ``holds``: what it is charged in its queue; ``below``:
-    the bounded queues on the asker's path that count it; ``own``: it is in the asker's own queue.
+    ``request``: what one of them frees on its node. ``holds``: what its queue is charged for it. ``below``:
+    the bounded queues on the asker's path that count it. ``own``: it is in the asker's own queue.
     """
 
     cell: int
@@ -63,7 +63,7 @@ class Leaver:
 
 @dataclass
 class Mover:
-    """Where pods of one spec may be moved to: static rules, and the topology that pins them."""
+    """Where pods of one spec may move: static rules, and the topology that pins them."""
 
     example: Pod
     mask: Mask
@@ -80,17 +80,17 @@ class Cells:
     room: Ints
     """[cells, D] what is free on all nodes of every cell together."""
     exact: bool
-    """Every node and every unit stands for itself."""
+    """Whether every node and every unit stands for itself."""
     extent: Extent = "whole"
 
     @property
     def summed(self) -> bool:
-        """Only the room of all nodes of a cell together counts."""
+        """Whether only the total capacity of the nodes of a cell counts."""
         return self.extent in ("domains", "sum")
 
     @property
     def leaver_of(self) -> dict[PodKey, int]:
-        """The leaver of every pod that may go."""
+        """The leaver of each pod that may go."""
         return {pod.key: i for i, leaver in enumerate(self.leavers) for pod in leaver.pods}
 
 
@@ -148,7 +148,7 @@ def _drafts(
     *,
     exact: bool,
 ) -> dict[tuple[Hashable, ...], Leaver]:
-    """Leavers node by node; ``cell`` is the node for now."""
+    """Leavers by node; ``cell`` is the node for now."""
     charges = Charges(ledger)
     numbers: dict[Hashable, int] = {}
     requests: dict[int, tuple[int, ...]] = {}
@@ -226,7 +226,7 @@ def _mover(
 
 
 def _pin(ledger: Ledger, root: Subgroup, pod: Pod, node: int) -> Hashable:
-    """What tells apart pods of one spec that are pinned by topology constraints."""
+    """What tells pods of one spec apart if topology constraints pin them."""
     return tuple(
         (scope.constraint, None if domain is None else int(domain[node]))
         for scope in _scopes(root, pod)
@@ -247,7 +247,7 @@ def _scopes(root: Subgroup, pod: Pod) -> list[Subgroup]:
 
 
 def _move_mask(ledger: Ledger, root: Subgroup, pod: Pod, node: int) -> Mask | None:
-    """Nodes that the topology constraints above a pod leave to it; None: all (8.3)."""
+    """Nodes that the topology constraints above a pod allow; None: all (8.3)."""
     mask: Mask | None = None
     for scope in _scopes(root, pod):
         inside, domain = domains_of(ledger, scope)
@@ -263,7 +263,7 @@ def _cells(
     drafts: dict[tuple[Hashable, ...], Leaver],
     movers: Sequence[Mover],
 ) -> tuple[Ints, tuple[tuple[int, ...], ...]]:
-    """Nodes that agree in room, refusals, domains, and in what may go from them."""
+    """Nodes that are equal in free capacity, refusals, domains and leavers."""
     free = ledger.idle + ledger.releasing
     masks = [mask for item in classes for mask in item.refused.values()] + [m.mask for m in movers]
     bits = np.packbits(np.array(masks, dtype=bool).reshape(len(masks), len(free)), axis=0)

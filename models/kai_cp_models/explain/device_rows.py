@@ -1,4 +1,4 @@
-"""Rows of ``feasibility`` of the rules that depend on what else is there: devices, ports, neighbours."""
+"""Rows of ``feasibility`` for stateful rules: devices, ports, neighbours."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from kai_cp_models.solver import cp_model
 _MASKED: Final = frozenset(("numa", "dra", "volumes"))
 """Rules whose rows allow more than the rule, and that never refuse because a pod left."""
 _COUNTED: Final = frozenset(("kind-limit",))
-"""Rules whose rows say what each pod frees that leaves, whenever it was placed, and what moves takes."""
+"""Rules whose rows count what each leaving pod frees, whenever it was placed, and what each moved pod
+takes."""
 
 
 class DeviceRows:
@@ -26,10 +27,10 @@ class DeviceRows:
         self.m = model
 
     def add(self) -> None:
-        """Rows and masks of the rules that depend on what else is there.
+        """Rows and masks of the stateful rules.
 
-        They are asked with the places of this cycle, which bind as long as no pod gives such a place up, and
-        without them.
+        They are computed twice: with the places of this cycle, which bind while no pod gives up such a place,
+        and without them.
         """
         now = [j for j, leaver in enumerate(self.m.cells.leavers) if leaver.placed_now]
         states: list[tuple[Ledger, list[cp_model.IntVar]]] = [(self.m.situation.emptied, [])]
@@ -71,7 +72,7 @@ class DeviceRows:
             self.m.under(self.m.cp.add(sum(terms) - sum(gives) <= row.bound), family, also=also)
 
     def _moving(self, rule: RuleState) -> Iterator[tuple[list[Linear], list[Pod]]]:
-        """Alike pods that may move, and how many of them go to every cell."""
+        """Equal pods that may move, and how many of them go to each cell."""
         pods: dict[int, list[Pod]] = {}
         for leaver in self.m.cells.leavers:
             if leaver.mover is not None and leaver.mover in self.m.to:
@@ -82,7 +83,7 @@ class DeviceRows:
                 yield [to.get(n, 0) for n in range(len(self.m.cells.nodes))], mine
 
     def _gives(self, row: Row, index: dict[PodKey, int]) -> list[Linear]:
-        """What leaves in a row; of alike pods that are counted, as many as the row names in their favour."""
+        """What leaves in a row; of equal pods that are counted, the row assumes the most favourable ones."""
         by_leaver: dict[int, list[int]] = {}
         for key, coefficient in row.leaving.items():
             if key in index:
@@ -95,7 +96,8 @@ class DeviceRows:
         return found
 
     def _masks_of(self, family: Family, position: int) -> None:
-        """A node that a rule refuses although some kinds of leavers are gone needs others to go as well."""
+        """If a rule refuses a node although some kinds of leavers are gone, other pods have to leave as
+        well."""
         leavers = self.m.cells.leavers
         concerned = self.m.situation.after.rules[position]
         movable = [j for j, leaver in enumerate(leavers) if concerned.concerns(leaver.pods[0])]

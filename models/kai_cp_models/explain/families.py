@@ -1,7 +1,6 @@
-"""Rule families: what an explanation switches as a whole, in the order in which it names them.
+"""Rule families: what an explanation switches on and off as a whole, in the order in which it names them.
 
-A family is a name (``taint``), or a name with a subject (``room:gpu``, ``limit:team-a``,
-``action:reclaim``).
+A family is a name (``taint``), or a name with a subject (``room:gpu``, ``limit:team-a``, ``action:reclaim``).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ ORDER: Final = (
     "consolidation",
     "order",
 )
-"""A set is shrunk from the end of this order, so that what stands first survives.
+"""A set is shrunk from the end of this order, so earlier families are kept first.
 
 A node rule names its family itself, as ``FAMILY`` or ``RuleState.family``.
 """
@@ -66,7 +65,7 @@ VICTIM_RULES: Final = frozenset(
         "order",
     )
 )
-"""What keeps others where they are; a blocking set without any is a statement about the hardware."""
+"""Families that keep other pods in place; a blocking set without any is a statement about the hardware."""
 
 
 def kind_of(family: Family) -> str:
@@ -90,5 +89,5 @@ def ordered(families: Iterable[Family]) -> list[Family]:
 
 
 def set_key(families: Families) -> tuple[int, list[tuple[int, str]]]:
-    """Blocking sets: the smaller first, then by the first family that differs."""
+    """Order of blocking sets: the smaller first, then by the first family that differs."""
     return len(families), [rank(family) for family in ordered(families)]

@@ -1,9 +1,10 @@
-"""Feasible(A): can the batch be placed when only the families in A are enforced? A CP-SAT model, no goal.
+"""Feasible(A): can the batch be placed when only the families in A are enforced? A CP-SAT model without an
+objective.
 
-One literal per family; a row that belongs to families is enforced only when all of their literals hold.
-Everything else is hard. The rows are those of the engine: masks of the static rules, rows and masks of
-the stateful rules, limits, quotas, reclaim bounds, chains. Where a row allows more than its rule the model is
-a relaxation, so *infeasible* is always a proof.
+Each family has one literal; a row that belongs to families is enforced only when all their literals hold. All
+other rows are hard. The rows are those of the engine: masks of the static rules, rows and masks of the
+stateful rules, limits, quotas, reclaim bounds, chains. Where a row allows more than its rule the model is a
+relaxation, so *infeasible* is always a proof.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Feasibility(Variables):
     """The model of one waiting pod group; see the module's docstring."""
 
     def __init__(self, question: Question, cells: Cells | None = None) -> None:
-        """``cells``: a coarser look than that at all cells."""
+        """``cells``: fewer, coarser cells than all."""
         super().__init__(question, cells)
         CapacityRows(self).add()
         PolicyRows(self).add()

@@ -1,4 +1,5 @@
-"""What holds room that a waiting pod group could have: units, and which families keep each where it is."""
+"""What holds capacity that a waiting pod group could have: units, and the families that keep each in
+place."""
 
 from __future__ import annotations
 
@@ -22,11 +23,11 @@ from kai_cp_models.units import Batch
 
 @dataclass(frozen=True, slots=True)
 class VictimUnit:
-    """One eviction unit (5.4) of a pod group that holds room.
+    """One eviction unit (5.4) of a pod group that holds capacity.
 
-    ``kept``: the families each of which forbids to evict it; ``fixed``: those that forbid to move it, None
-    where it can never be moved. ``chain``: its position in its group. ``placed_now``: the cycle gave it its
-    place. ``level``: the levelled queue whose due bounds what is lost from it, None where none does.
+    ``kept``: the families that each forbid to evict it. ``fixed``: the families that forbid to move it; None
+    where it can never move. ``chain``: its position in its group. ``placed_now``: the cycle gave it its
+    place. ``level``: the levelled queue whose due limits what it may lose; None where no queue does.
     """
 
     group: PodGroup
@@ -40,7 +41,7 @@ class VictimUnit:
 
 
 class Holders:
-    """The holders that stand against one pod group."""
+    """The holders that compete with one pod group."""
 
     def __init__(self, situation: Situation, group: PodGroup, batch: Batch | None) -> None:
         self._situation = situation
@@ -60,7 +61,7 @@ class Holders:
 
     @cached_property
     def reclaim_bounds(self) -> dict[str, ResourceBounds]:
-        """What levelled queues must hold more than, per resource, before a unit below them goes (4.4)."""
+        """Per resource, what levelled queues must hold more than before a unit below them leaves (4.4)."""
         book = self._ledger.book
         found: dict[str, ResourceBounds] = {}
         for queue in sorted(self._snapshot.leaf_queues):
@@ -71,7 +72,7 @@ class Holders:
         return found
 
     def all(self) -> list[VictimUnit]:
-        """All of them, by pod group and in the order in which its units go."""
+        """All of them, by pod group and in the order in which its units leave."""
         return [self._holder(unit) for unit in self._situation.units if unit.group.key != self._group.key]
 
     def _holder(self, unit: HeldUnit) -> VictimUnit:
@@ -88,7 +89,8 @@ class Holders:
         return VictimUnit(group, unit.pods, unit.chain, kept, fixed, unit.holds, False, level)
 
     def _level(self, queue: str) -> str | None:
-        """The levelled queue whose due bounds what a queue loses to the group (4.4), None where none does."""
+        """The levelled queue whose due limits what a queue loses to the group (4.4); None where there is
+        none."""
         if queue not in self._levels:
             mine = self._group.queue
             owed = self._known and queue != mine and queue in self._snapshot.leaf_queues
@@ -176,7 +178,7 @@ class Holders:
 
 
 def groups_of(holders: list[VictimUnit]) -> dict[GroupKey, list[int]]:
-    """Positions of the holders of every pod group, in the order in which they go."""
+    """Positions of the holders of each pod group, in the order in which they leave."""
     found: dict[GroupKey, list[int]] = {}
     for i, holder in enumerate(holders):
         found.setdefault(holder.group.key, []).append(i)

@@ -1,6 +1,7 @@
 """Coarser looks at a large cluster: a part of its cells, and its sums.
 
-What fits a part fits the whole, and what the sums refuse the whole refuses. Both cost a fraction of it.
+What fits into a part fits into the whole, and what the sums refuse, the whole refuses. Both cost a fraction
+of the whole.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kai_cp_models.snapshot import GPU, MILLI
 
 
 def part_of(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: int) -> Cells:
-    """The ``most`` cells that promise most for the ask; all of them where there are no more."""
+    """The ``most`` cells that are most promising for the ask; all of them where there are no more."""
     if cells.exact or len(cells.nodes) <= most:
         return cells
     chosen = _promising(ledger, classes, cells, most)
@@ -35,10 +36,10 @@ def part_of(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: int
 
 
 def sums_of(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, *, domains: bool) -> Cells:
-    """Cells that no rule for nodes tells apart as one, with their room in all; with ``domains``, one for
-    every domain in which the batch must be together.
+    """Cells merged where no node rule tells them apart, with their total free capacity; with ``domains``, one
+    for each domain in which the batch must be together.
 
-    Parts of shared GPUs count as room, rounded up, and what a share gives back does, too.
+    Parts of shared GPUs count as free, rounded up, and so does what a share gives back.
     """
     first = np.array([nodes[0] for nodes in cells.nodes])
     masks = [mask[first] for item in classes for mask in item.refused.values()]
@@ -143,9 +144,11 @@ def _promising(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: 
 
 
 def _rooms(cells: Cells, free: Ints, sizes: Ints) -> list[Ints]:
-    """[cells, D] room of one node once all have gone that no family keeps, one family does, or any.
+    """[cells, D] free capacity of one node once all pods have left that no family keeps, that one family
+    keeps, or any.
 
-    Where one family is relaxed, what a queue may lose in part alone does not count, unless by that family.
+    Where one family is relaxed, losses that a queue may suffer only in part do not count, unless that family
+    limits them.
     """
     families = sorted({family for leaver in cells.leavers for family in leaver.kept})
     single = [frozenset((family,)) for family in families]

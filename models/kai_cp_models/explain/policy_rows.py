@@ -47,7 +47,7 @@ class PolicyRows:
                         self.m.under(row, "topology", also=() if literal is None else (~literal,))
 
     def _chosen(self, scope: Subgroup, domain: Ints) -> dict[int, cp_model.IntVar]:
-        """The domain of a constrained subgroup: one, and that of its running pods (8.3)."""
+        """A constrained subgroup has one domain: that of its running pods, if any run (8.3)."""
         gang = self.m.situation.gang(self.m.group.key)
         allowed = {int(k) for k in np.unique(domain[domain >= 0])}
         started = {
@@ -62,7 +62,7 @@ class PolicyRows:
         return found
 
     def _queues(self) -> None:
-        """Limits, and for what cannot be preempted quotas, on the queue's path (3.7)."""
+        """Limits, and quotas for pods that cannot be preempted, on the queue's path (3.7)."""
         book, snapshot = self.m.ledger.book, self.m.ledger.snapshot
         if self.m.group.queue not in snapshot.queue_by_name:
             return
@@ -105,7 +105,7 @@ class PolicyRows:
 
     @cached_property
     def _disturbed(self) -> cp_model.IntVar:
-        """Whether anything that runs is lost or moves."""
+        """Whether any running pod is lost or moves."""
         found = self.m.cp.new_bool_var("disturbed")
         for leaver, lost, moved in zip(self.m.cells.leavers, self.m.lost, self.m.moved, strict=True):
             for some in (lost, moved) if not leaver.placed_now else ():
@@ -116,7 +116,7 @@ class PolicyRows:
     def _reclaim_bounds(self) -> None:
         """Units leave a queue one by one while it holds more than its due in some resource (4.4).
 
-        All but the last one lost fit between what the queue holds and its due, whichever is the last.
+        All lost units but the last fit between what the queue holds and its due, whichever unit is the last.
         """
         book = self.m.ledger.book
         for level, bounds in self.m.who.reclaim_bounds.items():
@@ -140,7 +140,7 @@ class PolicyRows:
                 self.m.under(self.m.cp.add_bool_or(ways), "fair-share")
 
     def _consolidation(self) -> None:
-        """Consolidation moves at most so many pod groups (4.5)."""
+        """Consolidation moves no more pod groups than its limit (4.5)."""
         most = self.m.ledger.snapshot.policy.max_consolidation_preemptees
         groups: dict[GroupKey, list[int]] = {}
         for j, (leaver, moved) in enumerate(zip(self.m.cells.leavers, self.m.moved, strict=True)):

@@ -1,6 +1,6 @@
 """Where a pod group stands in the fair order, what is ahead of it, and the step that puts each there.
 
-The line is that of ``inspect``: as if each got its next batch at its turn (3.5, 3.6).
+The line is that of ``inspect``: as if each group got its next batch at its turn (3.5, 3.6).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _QUEUE_STEPS: Final = (
     "{} has the smaller share with this batch",
     "{} has the smaller share",
 )
-"""Steps 1 to 6 of the queue order (3.5), as the reason of the queue that comes first."""
+"""Steps 1 to 6 of the queue order (3.5), each stated as the reason why a queue comes first."""
 _GROUP_STEPS: Final = ("higher priority", "further below its minimum", "older", "by name", "by namespace")
 """Steps of the order inside a leaf queue (3.6)."""
 
@@ -41,7 +41,8 @@ class Ahead:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """``at`` among ``of`` that may be served (None: not among them); ``in_queue``: among its own queue's."""
+    """``at`` among ``of`` groups that may be served (None: it is not among them); ``in_queue``: in its own
+    queue."""
 
     at: int | None
     of: int
@@ -55,7 +56,7 @@ class Position:
 
 
 class FairLine:
-    """The line of all that wait, worked out once."""
+    """The line of all groups that wait, computed once."""
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation
@@ -72,7 +73,7 @@ class FairLine:
 
     @cached_property
     def order(self) -> tuple[GroupKey, ...]:
-        """All that may be served, in order."""
+        """All groups that may be served, in order."""
         return tuple(self._walk(None))
 
     @cached_property
@@ -97,7 +98,7 @@ class FairLine:
         return self._snapshot.queue_by_name[queue].title
 
     def _walk(self, until: GroupKey | None) -> dict[GroupKey, str]:
-        """All before ``until``, each with why it is before it."""
+        """All groups before ``until``, each with the reason why it is before it."""
         book = self._situation.before.book.copy()
         order = FairOrder(self._snapshot, book, self._entries)
         found: dict[GroupKey, str] = {}

@@ -1,4 +1,4 @@
-"""What is asked about one waiting pod group: all that its models share, worked out once."""
+"""What is asked about one waiting pod group: everything that its models share, computed once."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Question:
 
     @cached_property
     def who(self) -> Holders:
-        """What stands against the group."""
+        """What competes with the group."""
         return Holders(self.situation, self.group, self.batch)
 
     @cached_property
     def holders(self) -> list[VictimUnit]:
-        """The eviction units that hold room."""
+        """The eviction units that hold capacity."""
         return self.who.all()
 
     @cached_property
@@ -73,7 +73,7 @@ class Question:
         )
 
     def part(self, most: int) -> Cells:
-        """The ``most`` cells that promise most."""
+        """The ``most`` cells that are most promising."""
         return part_of(self.ledger, self.classes, self.cells, most)
 
     def sums(self, *, domains: bool) -> Cells:

@@ -1,8 +1,9 @@
-"""Least changes of one kind, as the model sees them: candidates for fixes, and what less cannot do.
+"""Least changes of one kind, as the model sees them: candidates for fixes, and a proof that less does not
+help.
 
-The same model as ``feasibility``, with some of its rules bent at a cost: eviction units that a user
-stops, pods that a user moves. It is a relaxation of what the next cycle decides, so an amount below its
-optimum never helps; whether a candidate helps is for the engine to say.
+It is the model of ``feasibility``, with some of its rules broken at a cost: eviction units that a user stops,
+pods that a user moves. The model is a relaxation of what the next cycle decides, so fewer changes than its
+optimum never help; the engine decides whether a candidate helps.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Repair(Feasibility):
     def __init__(
         self, situation: Situation, group: PodGroup, kind: Literal["stop", "move"], *, bent: bool = False
     ) -> None:
-        """``bent``: fair shares and the order may change with it, as they do when a pod is stopped."""
+        """``bent``: fair shares and the order may change as well, as they do when a pod is stopped."""
         self._kind_of_repair = kind
         self._stopped: dict[int, cp_model.IntVar] = {}
         """By holder where every unit stands for itself, else by leaver."""
@@ -82,7 +83,7 @@ class Repair(Feasibility):
     def _may_move(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> cp_model.IntVar | None:
         if self._kind_of_repair != "move" or leaver.placed_now:
             return super()._may_move(i, leaver, lost)
-        # What the next cycle would move on top counts as well, so it moves nothing.
+        # What the next cycle would move in addition counts too, so it moves nothing.
         if leaver.fixed is None or has_devices(self.ledger, leaver.pods[0]):
             return None
         self._shifted[i] = self.cp.new_int_var(0, leaver.count, f"moved[{i}]")
@@ -93,7 +94,7 @@ class Repair(Feasibility):
         return moved - self._shifted[j] if j in self._shifted else moved
 
     def candidates(self, deadline: float, most: int) -> Iterator[PodChanges]:
-        """Candidates, the least first; none when less can be done than is needed or time ended."""
+        """Candidates, the least first; none when even the most changes do not suffice, or when time ended."""
         terms = self._terms()
         self.cp.minimize(sum(cost * var for var, cost, _ in terms))
         for _ in range(most):
@@ -138,7 +139,7 @@ class Repair(Feasibility):
             for u in members:
                 holder = self.holders[u]
                 found[holder.group.key] = max(found.get(holder.group.key, -1), holder.chain)
-        # Whole units, with those that go before them.
+        # Whole units, with the units that leave before them.
         return [
             (pod, -1)
             for holder in self.holders
@@ -166,7 +167,7 @@ class Repair(Feasibility):
         return found
 
     def _exclude(self, solver: cp_model.CpSolver, variables: list[cp_model.IntVar]) -> None:
-        """Not the same again; more of it may still help."""
+        """Exclude this answer; larger ones may still help."""
         differs = []
         for var in variables:
             value = solver.value(var)
@@ -177,7 +178,7 @@ class Repair(Feasibility):
 
 
 def has_devices(ledger: Ledger, pod: Pod) -> bool:
-    """Whether a pod holds more than room on its node, so that it is not proposed to be moved."""
+    """Whether a pod holds more than plain capacity on its node, so that no move of it is proposed."""
     spec = pod.spec
     return bool(spec.gpu.shares or spec.claims or spec.volume_claims or pod.numa_zones) or any(
         rule.name == "dra" and rule.concerns(pod) for rule in ledger.rules

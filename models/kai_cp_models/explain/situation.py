@@ -1,4 +1,5 @@
-"""The situation that is explained: a snapshot, the plan of its cycle, and the room that the plan leaves."""
+"""The situation that is explained: a snapshot, the plan of its cycle, and the capacity that the plan
+leaves."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ from kai_cp_models.units import Batch, Gang
 class HeldUnit:
     """An eviction unit (5.4) that holds capacity when the plan is carried out, whichever group asks for it.
 
-    ``placed``: pods of it that the plan gave their places; ``movable``: no rule for gangs keeps it from being
-    moved, and the plan has not moved it; ``holds``: what its queue is charged.
+    ``placed``: its pods that the plan gave their places. ``movable``: no rule for gangs keeps it from moving,
+    and the plan has not moved it. ``holds``: what its queue is charged.
     """
 
     group: PodGroup
@@ -45,7 +46,7 @@ class HeldUnit:
 
 @dataclass(frozen=True)
 class Situation:
-    """One cycle as it was decided. Everything that is worked out is kept."""
+    """One cycle as it was decided. Every result is computed once and kept."""
 
     snapshot: Snapshot
     settings: Settings
@@ -63,7 +64,7 @@ class Situation:
 
     @cached_property
     def reasons(self) -> Mapping[GroupKey, Unscheduled]:
-        """What the cycle says about those that wait."""
+        """What the cycle reports about groups that wait."""
         return {entry.group: entry for entry in self.plan.unscheduled}
 
     @cached_property
@@ -95,7 +96,7 @@ class Situation:
 
     @cached_property
     def units(self) -> tuple[HeldUnit, ...]:
-        """What holds capacity, by pod group and in the order in which units go."""
+        """What holds capacity, by pod group and in the order in which units leave."""
         charges = Charges(self.after)
         return tuple(unit for group in self.snapshot.groups for unit in self._units_of(group, charges))
 
@@ -118,7 +119,7 @@ class Situation:
         return self.before.fixed.gangs[key]
 
     def batch(self, key: GroupKey) -> Batch | None:
-        """The next batch (5.3); of a gang that is not ready, what there is of it."""
+        """The next batch (5.3); if the gang is not ready, the pods that exist."""
         gang = self.gang(key)
         found = gang.next_batch(_as_read)
         return found if found is not None else gang.next_batch(_ungated)
@@ -139,9 +140,9 @@ class Situation:
         return "admitted" if admitted(gang, self.given.keys(), self.evicted.keys()) else "pending"
 
     def served_before(self, key: GroupKey) -> frozenset[GroupKey]:
-        """Pod groups that got a place of this cycle before ``key`` was refused.
+        """Pod groups that got a place in this cycle before ``key`` was refused.
 
-        In allocate by the order of the turns; evicting actions serve all they can in the fair order, so
+        Allocate goes by the order of the turns. Evicting actions serve all they can in the fair order, so
         what they gave counts as given before.
         """
         turns = self.plan.turns

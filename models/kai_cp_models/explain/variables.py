@@ -1,8 +1,8 @@
-"""The variables of ``feasibility``: what goes, what moves where, what enters, and the literals of families.
+"""The variables of ``feasibility``: what leaves, what moves where, what enters, and the literals of families.
 
-Sets: classes c of the batch, cells n, leavers l, dimensions d. Variables: ``x[c,n]`` whole pods;
-``y[c,n,d]`` pieces, equal to ``request * x`` when ``fragmentation`` is enforced; ``lost[l]`` and
-``moved[l]`` pods that go; ``to[m,n]`` where movers go.
+Sets: classes c of the batch, cells n, leavers l, dimensions d. Variables: ``x[c,n]`` whole pods; ``y[c,n,d]``
+pieces, equal to ``request * x`` when ``fragmentation`` is enforced; ``lost[l]`` and ``moved[l]`` pods that
+leave; ``to[m,n]`` where movers go.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from kai_cp_models.snapshot import EVICTION_ACTIONS, GPU
 from kai_cp_models.solver import cp_model
 
 _SERVED: Final[Families] = frozenset(("order",))
-"""What keeps the places of those that were served before."""
+"""Keeps the places of groups that were served before."""
 VariableKind = tuple[Families, Families | None, str | None]
-"""On which terms alike pods go: what keeps them, what fixes them, the level that bounds their loss."""
+"""The terms on which equal pods leave: what keeps them, what fixes them, the level that limits their loss."""
 _MOST_KINDS: Final = 4
-"""Kinds of leavers up to which every choice of kinds that go has rows of its own."""
+"""The most kinds of leavers for which every choice of leaving kinds has rows of its own."""
 
 
 def choices(kinds: Iterable[VariableKind]) -> Iterator[frozenset[VariableKind]]:
-    """Every choice of kinds that are gone; of many kinds none and all of them."""
+    """Every choice of kinds that leave; if there are many kinds, only none and all of them."""
     known = sorted(set(kinds), key=str)
     sizes = range(len(known) + 1) if len(known) <= _MOST_KINDS else (0, len(known))
     for size in sizes:
@@ -45,7 +45,7 @@ class Variables:
     """Variables and literals of the model of one waiting pod group."""
 
     def __init__(self, question: Question, cells: Cells | None = None) -> None:
-        """``cells``: a coarser look than that at all cells."""
+        """``cells``: fewer, coarser cells than all."""
         self.situation = question.situation
         self.group = question.group
         self.ledger: Ledger = question.ledger
@@ -61,8 +61,8 @@ class Variables:
         for family in sorted(question.given & TAKEN_AS_GIVEN):
             self.cp.add_bool_or([~self.literal(family)])
         self.one_action = self.cp.new_bool_var("one action")
-        """What is disturbed is disturbed by one action, as in a cycle (0.2): consolidation only moves,
-        reclaim takes from other queues, preempt from the group's own."""
+        """All disturbances are made by one action, as in a cycle (0.2): consolidation only moves, reclaim
+        takes from other queues, preempt from the group's own."""
         self._acting = {name: self.cp.new_bool_var(f"acts: {name}") for name in EVICTION_ACTIONS}
         self.cp.add(sum(self._acting.values()) <= 1).only_enforce_if(self.one_action)
         self._acts: dict[tuple[int, Families], cp_model.IntVar] = {}
@@ -70,8 +70,6 @@ class Variables:
         self._leave()
         self._enter()
         self._move()
-
-    # --- literals --------------------------------------------------------------------------------
 
     def literal(self, family: Family) -> cp_model.IntVar:
         """Whether a family is enforced."""
@@ -83,7 +81,7 @@ class Variables:
     def under(
         self, row: cp_model.Constraint, *families: Family, also: Sequence[cp_model.LiteralT] = ()
     ) -> None:
-        """Enforce a row only when all of these families are, and ``also`` holds."""
+        """Enforce a row only when all these families are enforced and ``also`` holds."""
         row.only_enforce_if([*(self.literal(family) for family in families), *also])
 
     def permit(self, families: Families) -> cp_model.IntVar:
@@ -97,10 +95,8 @@ class Variables:
         return found
 
     def room(self, dimension: int) -> Family:
-        """The family of the room in a dimension."""
+        """The family of the capacity in a dimension."""
         return f"room:{self.ledger.snapshot.dimensions[dimension]}"
-
-    # --- what may go -----------------------------------------------------------------------------
 
     def _leave(self) -> None:
         cp = self.cp
@@ -120,7 +116,7 @@ class Variables:
             self._acted(i, leaver)
 
     def _acted(self, i: int, leaver: Leaver) -> None:
-        """What is disturbed is disturbed by the one action that acts; places of this cycle may change."""
+        """One action makes all disturbances; places of this cycle may change."""
         if leaver.placed_now and leaver.kept == _SERVED:
             return
         taking = self._acting["preempt" if leaver.own else "reclaim"]
@@ -144,7 +140,7 @@ class Variables:
         return found
 
     def _units(self) -> None:
-        """Whole eviction units, each after the one before it in its group (5.4)."""
+        """Whole eviction units; each leaves after the unit before it in its group (5.4)."""
         for u, holder in enumerate(self.holders):
             lost = self.cp.new_bool_var(f"lost[{holder.group.key},{holder.chain}]")
             self._lose(u, lost)
@@ -154,15 +150,15 @@ class Variables:
                 self.cp.add_implication(self.unit_lost[then], self.unit_lost[first])
 
     def _lose(self, u: int, lost: cp_model.IntVar) -> None:
-        """A unit goes only when no family keeps it."""
+        """A unit leaves only when no enforced family keeps it."""
         self.cp.add_implication(lost, self.permit(self.holders[u].kept))
 
     def _lose_some(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> None:
-        """Alike pods go only when no family keeps them."""
+        """Equal pods leave only when no enforced family keeps them."""
         self.cp.add(lost <= leaver.count * self.permit(leaver.kept))
 
     def _may_move(self, i: int, leaver: Leaver, lost: cp_model.IntVar) -> cp_model.IntVar | None:
-        """What may be evicted may be moved as well, so that it is not lost to its queue (4.4)."""
+        """A pod that may be evicted may also be moved, so that its queue does not lose it (4.4)."""
         if leaver.fixed is None:
             return None
         moved = self.cp.new_int_var(0, leaver.count, f"moved[{i}]")
@@ -181,8 +177,6 @@ class Variables:
         return [
             lost if moved is None else lost + moved for lost, moved in zip(self.lost, self.moved, strict=True)
         ]
-
-    # --- what enters -----------------------------------------------------------------------------
 
     def _enter(self) -> None:
         self.x: list[list[cp_model.IntVar]] = []
@@ -212,7 +206,7 @@ class Variables:
         return found
 
     def refuse(self, c: int, refused: Mask, *families: Family) -> None:
-        """Nodes ``refused`` [N] take neither pods nor pieces of a class while the families hold."""
+        """Nodes ``refused`` [N] take neither pods nor pieces of a class while the families are enforced."""
         for n, nodes in enumerate(self.cells.nodes):
             if refused[nodes[0]]:
                 for var in self.of_class(c, n):
@@ -223,7 +217,7 @@ class Variables:
         return [self.x[c][n], *(y[n] for y in self.y[c].values())]
 
     def _move(self) -> None:
-        """Whatever moves has another place; whole, and under all rules of its own."""
+        """Each moved pod has another place; it is placed whole, and under all its own rules."""
         terms: dict[int, list[cp_model.IntVar]] = {}
         most: dict[int, int] = {}
         for leaver, moved in zip(self.cells.leavers, self.moved, strict=True):
@@ -243,6 +237,6 @@ class Variables:
         return 0 if moved is None else moved
 
     def kind(self, i: int) -> VariableKind:
-        """On which terms a leaver may go."""
+        """On which terms a leaver may leave."""
         leaver = self.cells.leavers[i]
         return leaver.kept, leaver.fixed, leaver.level

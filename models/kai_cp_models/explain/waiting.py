@@ -43,7 +43,7 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         why = cycle.waiting.get(group.key)
         given = any(pod.key in cycle.ledger.held for pod in gang.pods)
         nominated = given and any(cycle.ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
-        # What an action said of the next increment is about a cycle in which the batch has its place.
+        # An action's words on the next increment are about a cycle in which the batch has its place.
         if nominated or (why is None and given and not gang.unknown_subgroup_pods):
             why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
         if why is None and not gang.unknown_subgroup_pods:
@@ -64,7 +64,7 @@ def _entry(
     *,
     words: dict[int, str],
 ) -> Unscheduled:
-    """What is said of a group that waits. ``free``: in all, by dimension; ``words``: why, by pod spec."""
+    """The entry of a group that waits. ``free``: total by dimension; ``words``: why, by pod spec."""
     message, reason, proved = why.message, why.reason, why.proved
     if why.pod is None:
         if reason == "FitsAsItIs":
@@ -75,7 +75,7 @@ def _entry(
     elif missing := dead_end(cycle.ledger, why.pod):
         message, reason, proved = missing, "DependencyMissing", True
     else:
-        # A refusal may be that of an ask that asks for less; the words are about the group's own pod.
+        # The refusal may be that of a smaller ask; the message is about the group's own pod.
         pod = why.pod if why.pod.group == gang.group.key else pending[0]
         # Pods with one spec wait for one reason.
         spec = id(pod.spec)
@@ -100,13 +100,14 @@ def _entry(
 
 
 def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
-    """(reason token, message) where one of the rules that depend on others is all that stands in the way."""
+    """(reason token, message) if one stateful rule alone is in the way."""
     found = (rule.alone(pods, partial(accepting, ledger.fixed.table)) for rule in ledger.rules)
     return next((one for one in found if one is not None), None)
 
 
 def _full(free: Sequence[int], pods: Sequence[Pod]) -> bool:
-    """Whether all nodes together have too little free: then nothing is fragmented or kept away by a rule."""
+    """Whether all nodes together have too little free: then neither fragmentation nor a rule is the
+    reason."""
     if any(pod.spec.gpu.shares for pod in pods):
         return False
     wanted = map(sum, zip(*(pod.spec.requests for pod in pods), strict=True))
@@ -114,7 +115,7 @@ def _full(free: Sequence[int], pods: Sequence[Pod]) -> bool:
 
 
 def _beyond_topology(cycle: Cycle, gang: Gang, free: Sequence[int]) -> bool:
-    """Whether a gang had no room without its required level either, and nothing may go for it."""
+    """Whether a gang did not fit even without its required level, and nothing may leave for it."""
     batch = cycle.ledger.state(gang).batch
     if batch is None or not _full(free, batch.all_pods) or _may_take(cycle, gang, batch.all_pods):
         return False
@@ -123,7 +124,7 @@ def _beyond_topology(cycle: Cycle, gang: Gang, free: Sequence[int]) -> bool:
 
 
 def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
-    """Whether running work of its own queue, or of another, might go for these pods (4.1, 4.4)."""
+    """Whether running work of its own queue, or of another, might leave for these pods (4.1, 4.4)."""
     snapshot, group, book = cycle.snapshot, gang.group, cycle.ledger.book
     if any(other.priority < group.priority for other in snapshot.preemptible_groups.get(group.queue, ())):
         return True
@@ -136,7 +137,8 @@ def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
 
 
 def _as_it_is(cycle: Cycle, pending: Sequence[Pod]) -> tuple[str, str]:
-    """Reason and message of a group that an evicting action found to need no eviction, as the cycle ends."""
+    """Reason and message, at the end of the cycle, of a group that an evicting action found to need no
+    eviction."""
     if not all(cycle.ledger.fits(pod, now=False).any() for pod in {id(p.spec): p for p in pending}.values()):
         return "Withdrawn", "it needed no eviction, but other pod groups got that free capacity in this cycle"
     if "allocate" not in cycle.snapshot.policy.actions:
@@ -154,13 +156,14 @@ def _gated(cycle: Cycle) -> dict[GroupKey, int]:
 
 
 def dead_end(ledger: Ledger, pod: Pod) -> str:
-    """What the pod needs and does not exist, so that no room could ever help it (4.3); "" if nothing."""
+    """What the pod needs and does not exist, so that no free capacity could help it (4.3); "" if nothing."""
     concerned = (rule for rule in ledger.rules if rule.concerns(pod))
     return next(filter(None, (rule.dead_end(pod) for rule in concerned)), "")
 
 
 def explain_pod(ledger: Ledger, pod: Pod) -> str:
-    """Why no node takes the pod in the ledger's state: static refusals by count, then the missing room."""
+    """Why no node takes the pod in the ledger's state: static refusals by count, then the missing
+    capacity."""
     parts = [
         f"{count} of {len(ledger.idle)} nodes: {why}"
         for why, count in sorted(
