@@ -1,6 +1,6 @@
-"""Every small choice of pods to stop or to move: what proves that less does not help where no model can.
+"""Tries every small choice of pods to stop or to move, to prove that less does not help where no model can.
 
-The model of a fix holds still what the cycle does for other pod groups that wait. Where some do, another
+The model of a fix assumes that the cycle does the same for other waiting pod groups. If some wait, another
 choice may change that, so all smaller choices are tried while they are few.
 """
 
@@ -18,10 +18,10 @@ from kai_cp_models.queries.why import eviction_units, has_devices, moves_fit
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, Subgroup
 
 _MOST_CHOICES: Final = 64
-"""Choices that are tried at most."""
+"""The most choices that are tried."""
 
 BySize = Callable[[Trials, int], Iterator[FixCandidate]]
-"""All choices of so many pods."""
+"""All choices of a given number of pods."""
 
 
 def others_wait(trials: Trials) -> bool:
@@ -65,12 +65,12 @@ def least_of(
 
 
 def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
-    """Choices of whole eviction units (5.4), each after those of its pod group that go before it."""
+    """Choices of whole eviction units (5.4), each after the units of its pod group that leave before it."""
     groups = (group.key for group in trials.snapshot.groups if group.key not in trials.asked)
     chains = [eviction_units(trials.situation, key) for key in groups]
 
     def chosen(first: int, left: int) -> Iterator[tuple[Pod, ...]]:
-        """Choices of so many pods of the chains from ``first`` on, those of late chains before others."""
+        """Choices of so many pods of the chains from ``first`` on, those of later chains first."""
         if not left:
             yield ()
         for i in reversed(range(first, len(chains) if left else first)):
@@ -87,7 +87,7 @@ def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
 
 
 def moves(trials: Trials, size: int) -> Iterator[FixCandidate]:
-    """Choices of pods that run, each with another node that takes it."""
+    """Choices of running pods, each with another node that takes it."""
     nodes_now = trials.snapshot.nodes
     going = [pod for pod in _running(trials) if _plain(trials, pod)]
     for pods in combinations(going, size):
@@ -98,7 +98,7 @@ def moves(trials: Trials, size: int) -> Iterator[FixCandidate]:
 
 
 def all_plain(trials: Trials) -> bool:
-    """Whether every pod that runs is one that moves are proposed for."""
+    """Whether moves are proposed for every running pod."""
     return all(_plain(trials, pod) for pod in _running(trials))
 
 
@@ -115,7 +115,7 @@ def _running(trials: Trials) -> list[Pod]:
 
 
 def _plain(trials: Trials, pod: Pod) -> bool:
-    """Whether a pod holds nothing but room on its node, and may lie on any."""
+    """Whether a pod holds only plain capacity on its node and may run on any node."""
     assert pod.group is not None
     root = trials.snapshot.group_by_key[pod.group].root
     return not has_devices(trials.situation, pod) and not _bound_to_domain(root)

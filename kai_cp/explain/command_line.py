@@ -1,4 +1,4 @@
-"""The operations of what-if as they stand on a command line, in the order given, as JSON operations."""
+"""The what-if operations of a command line, in the order given, as JSON operations."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ OPTIONS: Final[Mapping[str, Callable[[str, float], list[Object]]]] = {
 
 
 def in_order(arguments: Sequence[str]) -> list[tuple[str, str]]:
-    """The options of ``OPTIONS`` with their values, in the order in which they stand."""
+    """The options of ``OPTIONS`` with their values, in the order of the command line."""
     found: list[tuple[str, str]] = []
     rest = list(arguments)
     while rest:

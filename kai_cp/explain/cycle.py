@@ -23,7 +23,7 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, Snapshot
 
 LEAST_SECONDS: Final = 1.0
-"""A cycle that began before the time for cycles was over has at least so long."""
+"""A cycle that began before the time for cycles was over gets at least this long."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class PlacedGroups:
     moved: frozenset[PodKey]
 
     def gain_and_loss(self, other: PlacedGroups) -> tuple[list[str], list[str]]:
-        """Pod groups of both that hold more pods in ``other``, and those that hold fewer."""
+        """Pod groups of both outcomes that hold more pods in ``other``, and those that hold fewer."""
         both = sorted(self.groups & other.groups)
         gain = [str(key) for key in both if other.held.get(key, 0) > self.held.get(key, 0)]
         lose = [str(key) for key in both if other.held.get(key, 0) < self.held.get(key, 0)]
@@ -96,7 +96,7 @@ class PlacedGroups:
 
 
 def difference(before: PlacedGroups, after: PlacedGroups) -> Object:
-    """What two ends differ in, pod group by pod group."""
+    """What differs between two outcomes, pod group by pod group."""
     gain, lose = before.gain_and_loss(after)
     new = sorted(after.groups - before.groups)
     return {
@@ -124,7 +124,7 @@ class Cycles:
         self.count = 0
         self._usage = usage
         self._memo = ParseMemo()
-        # Every question asks a model sooner or later; loading it counts for none of the cycles.
+        # Every question needs a model sooner or later; loading it is not charged to any cycle.
         load_solver()
 
     def parse(self, draft: Draft) -> Snapshot:

@@ -1,4 +1,4 @@
-"""The kinds of fixes that move or stop others, or add nodes; candidates come from the model."""
+"""The kinds of fixes that move or stop other pods, or add nodes; the model proposes candidates."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from kai_cp_models.queries.why import FairLine, changes, moves_fit
 from kai_cp_models.snapshot import Pod, PodKey
 
 _MOST_TRIES: Final = 24
-"""Candidates of one kind that are solved at most."""
+"""The most candidates of one kind that are solved."""
 _MOST_LESS: Final = 64
-"""Smaller ones that are tried to show that fewer do not help."""
+"""The most smaller candidates that are tried to show that fewer do not help."""
 _MOST_NODES: Final = 64
-"""Nodes that are added at most."""
+"""The most nodes that are added."""
 _MOVES: Final = 32
-"""Pods that are moved at most."""
+"""The most pods that are moved."""
 
 
 def move(trials: Trials) -> Fix | None:
-    """Move the fewest pods, each to a node that takes it as things are; nothing is disturbed on top."""
+    """Move the fewest pods, each to a node that takes it now; nothing else is disturbed."""
     every = all_plain(trials)
     found, proved = _moved(trials)
     if proved and not others_wait(trials):
@@ -102,7 +102,7 @@ def _none_less(trials: Trials, amount: int, tried: set[frozenset[PodKey]]) -> bo
 
 
 def _changes(trials: Trials, kind: Any, *, bent: bool = False, most: int = _MOST_TRIES) -> Any:
-    """Candidates of the model for the situation after what comes before."""
+    """Candidates of the model for the situation after the preceding operations."""
     situation = trials.situation
     if trials.before:
         from kai_cp.explain.operations import applied
@@ -139,7 +139,7 @@ def _copies(like: str, count: int) -> Object:
 
 
 def shapes(trials: Trials) -> list[str]:
-    """One node of every shape: hardware, labels but its name, taints, daemons, devices."""
+    """One node of each shape: hardware, labels except its name, taints, daemons, devices."""
     snapshot = trials.snapshot
     raw = trials.raw["rawObjects"]
     daemons: dict[str, list[str]] = {}

@@ -29,7 +29,7 @@ from kai_cp_models.snapshot import CPU, MEMORY, ActionName, Decision, GroupKey, 
 
 SCHEMA: Final = "explanation/1"
 MOST_AHEAD: Final = 200
-"""Pod groups ahead that are named; all are counted."""
+"""The most pod groups ahead that are named; all are counted."""
 RULES_OF_ACTIONS: Final[Mapping[ActionName, str]] = {
     "reclaim": "fair-share",
     "preempt": "priority",
@@ -81,7 +81,7 @@ class Explainer:
         return self.explain_all([key])[0]
 
     def explain_all(self, keys: Sequence[GroupKey]) -> list[Object]:
-        """The entries of pod groups; equal asks share their blocking sets, and all the work for them."""
+        """The entries of pod groups; equal asks share their blocking sets, and all share the work."""
         situation = self.decided.situation
         waiting = [situation.snapshot.group_by_key[key] for key in keys if situation.state(key) == "pending"]
         asked = {group.key: question_of(situation, group) for group in waiting}
@@ -135,7 +135,7 @@ class Explainer:
         return start, fixes_of(trials, start, kinds)
 
     def _head(self, group: PodGroup, state: str) -> Object:
-        """What is said of a group in any state."""
+        """What is reported of a group in any state."""
         situation = self.decided.situation
         batch = situation.batch(group.key)
         pods = batch.all_pods if batch is not None else ()

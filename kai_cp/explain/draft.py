@@ -1,4 +1,4 @@
-"""A changed copy of a raw snapshot: what is not touched is shared with the original, which stays as it is."""
+"""A changed copy of a raw snapshot; it shares unchanged parts with the original, which never changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Draft:
         self.raw: Object = {**raw, "rawObjects": dict(raw["rawObjects"])}
         self.now = now
         self._own: set[int] = set()
-        """Objects that are copies already, by identity; they live in ``raw``."""
+        """Objects that are already copies, by identity; they live in ``raw``."""
         self._lists: set[str] = set()
 
     def objects(self, kind: str) -> list[Object]:
@@ -40,7 +40,7 @@ class Draft:
         return found
 
     def keep(self, kind: str, wanted: Callable[[Object], bool]) -> None:
-        """Drop the objects of a kind that are not wanted."""
+        """Keep only the wanted objects of a kind."""
         self.raw["rawObjects"][kind] = [item for item in self.objects(kind) if wanted(item)]
         self._lists.add(kind)
 
@@ -68,13 +68,13 @@ class Draft:
         items = self.list_of(kind)
         if id(items[position]) not in self._own:
             items[position] = clone(items[position])
-            # What is remembered by uid and version must not be found again under them.
+            # Caches by uid and version must not find the changed object under the old ones.
             items[position].get("metadata", {}).pop("resourceVersion", None)
             self._own.add(id(items[position]))
         return items[position]
 
     def edit_all(self, kind: str, wanted: Callable[[Object], bool]) -> Iterator[Object]:
-        """Every object of a kind that is wanted, each a copy that may be changed."""
+        """Every object of a kind that matches, each a copy that may be changed."""
         for position, item in enumerate(self.list_of(kind)):
             if wanted(item):
                 yield self.own(kind, position)

@@ -1,7 +1,7 @@
 """Fixes: the least change of every kind that admits a waiting pod group, each applied and solved again.
 
-What cannot help is left out by the blocking sets: a kind has to relax a member of every one of them. What is
-left is tried in the declared order of cost.
+The blocking sets exclude what cannot help: a kind has to relax a member of each of them. The other kinds are
+tried in the declared order of cost.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RELAXES: Final[Mapping[str, frozenset[str]]] = {
     "tolerate": frozenset(("taint",)),
     "drop-selector": frozenset(("selector",)),
 }
-"""Families that a kind can relax: a blocking set without any of them stays in its way."""
+"""Families that a kind can relax; the kind does not help against a blocking set without any of them."""
 
 _FIND: Final[Mapping[str, Callable[[Trials], Fix | None]]] = {
     "repair": repair,
@@ -73,13 +73,14 @@ _FIND: Final[Mapping[str, Callable[[Trials], Fix | None]]] = {
 _NOT_TRIED: Final = "not tried: the time for fixes was over"
 _SEARCHING: Final = frozenset(("move", "stop", "raise-limit", "raise-quota", "reduce-request"))
 _PART: Final = 0.5
-"""Part of the time left that a kind with many candidates may take, so that later kinds get their turn."""
+"""Share of the remaining time that a kind with many candidates may take, so that later kinds get their
+turn."""
 _ALONE: Final = frozenset(("wait", "combined", "enable-action"))
-"""Kinds that are not joined with others."""
+"""Kinds that are not combined with others."""
 _OF_ALL: Final = frozenset(
     ("uncordon", "enable-action", "move", "stop", "raise-limit", "raise-quota", "add-nodes")
 )
-"""Kinds that change what the cycle does for others, which may leave more for the group."""
+"""Kinds that change what the cycle does for other groups, which may leave more for this one."""
 
 
 @dataclass
@@ -121,12 +122,12 @@ def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = FIX_KINDS) -> 
 
 
 def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
-    """The first blocking set that the kind relaxes nothing of."""
+    """The first blocking set of which the kind relaxes nothing."""
     return next((s for s in sets if not any(kind_of(f) in RELAXES[kind] for f in s)), None)
 
 
 def wall(trials: Trials, kind: str) -> Families | None:
-    """A blocking set that the kind can do nothing about, for the group or through what others get."""
+    """A blocking set that the kind cannot change, neither for the group nor through what others get."""
     sets = trials.blocking.sets if trials.blocking.proved else ()
     if kind in _OF_ALL and others_wait(trials):
         sets = tuple(s for s in sets if not any(kind_of(f) in VICTIM_RULES for f in s))
@@ -134,7 +135,7 @@ def wall(trials: Trials, kind: str) -> Families | None:
 
 
 def words(families: Families) -> str:
-    """A blocking set for people."""
+    """A blocking set in words."""
     return " + ".join(ordered(families))
 
 
@@ -167,9 +168,6 @@ def _tried(kind: str, trials: Trials) -> str:
         "repair": f"nothing that {group.key} lacks can be repaired from here",
     }
     return sentences[kind]
-
-
-# --- several kinds together ------------------------------------------------------------------------
 
 
 def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:

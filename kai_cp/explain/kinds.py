@@ -1,4 +1,4 @@
-"""The kinds of fixes that change the workload, the queue or the settings, from the cheapest amount up."""
+"""The kinds of fixes that change the workload, the queue or the settings, from the cheapest change up."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kai_cp_models.queries.why import free_after, own_faults, refuses
 from kai_cp_models.snapshot import EVICTION_ACTIONS, GpuKind, PodStatus, Subgroup
 
 _MOST_QUEUES: Final = 8
-"""Queues that are tried for a pod group whose queue does not exist."""
+"""The most queues that are tried for a pod group whose queue does not exist."""
 _MOST_TOGETHER: Final = 3
-"""Taints or selector keys that are given up together at most."""
+"""The most taints or selector keys that are given up together."""
 _HUNDREDTHS: Final = 100
 
 
@@ -32,11 +32,8 @@ def waiting_pods(trials: Trials) -> list[Object]:
     ]
 
 
-# --- what the group lacks --------------------------------------------------------------------------
-
-
 def repair(trials: Trials) -> Fix | None:
-    """Mend what the group itself lacks: queue, gates, subgroup labels, backoff, objects."""
+    """Repair what the group itself lacks: queue, gates, subgroup labels, backoff, objects."""
     candidates = sorted(
         (FixCandidate(tuple(ops), len(ops)) for ops in repairs(trials)), key=lambda c: c.amount
     )
@@ -44,7 +41,7 @@ def repair(trials: Trials) -> Fix | None:
 
 
 def repairs(trials: Trials) -> Iterator[list[Object]]:
-    """Every way to mend all that the group lacks."""
+    """Every way to supply all that the group lacks."""
     faults = own_faults(trials.situation, trials.group)
     name = str(trials.key)
     ops: list[Object] = []
@@ -112,11 +109,8 @@ def _missing(trials: Trials) -> list[Object]:
     ]
 
 
-# --- nodes, actions, queues ------------------------------------------------------------------------
-
-
 def uncordon(trials: Trials) -> Fix | None:
-    """Return nodes that exist: take cordons and refusing taints off the fewest."""
+    """Make existing nodes usable: remove cordons and refusing taints from the fewest nodes."""
     pods = [pod for pod in trials.situation.gang(trials.key).pods]
     by_shape: dict[tuple[Any, ...], list[list[Object]]] = {}
     raw = {
@@ -152,7 +146,7 @@ def _together(choices: Sequence[Sequence[Object]]) -> Iterator[FixCandidate]:
 
 
 def enable_action(trials: Trials) -> Fix | None:
-    """Configure an action that is not."""
+    """Configure an action that is not configured."""
     missing = [action for action in EVICTION_ACTIONS if action not in trials.snapshot.policy.actions]
     return trials.first(
         "enable-action",
@@ -182,9 +176,6 @@ def raise_priority(trials: Trials) -> Fix | None:
             for v in values
         ],
     )
-
-
-# --- the request -----------------------------------------------------------------------------------
 
 
 def relax_topology(trials: Trials) -> Fix | None:
@@ -240,7 +231,7 @@ def reduce_gang(trials: Trials) -> Fix | None:
         for value in range(leaf.minimum - 1, 0, -1):
             candidates.append(FixCandidate(({**op, "value": value},), leaf.minimum - value))
     candidates.sort(key=lambda c: c.amount)
-    # Ever smaller gangs are ever easier, so the smallest tells whether there is any use in it.
+    # Smaller gangs are never harder to place, so the smallest tells whether shrinking helps at all.
     if len(candidates) > 4 and trials.admits(candidates[-1].ops) is None:
         return None
     return trials.first("reduce-gang", "members", candidates, complete=len(named) < 2)

@@ -1,4 +1,4 @@
-"""What explain and what-if read off raw objects: names, pod groups, pods with a place, declared ends."""
+"""What explain and what-if read from raw objects: names, pod groups, pods with a place, declared ends."""
 
 from __future__ import annotations
 

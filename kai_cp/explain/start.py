@@ -1,7 +1,7 @@
 """When a waiting pod group can start: the earliest known event at which a cycle admits it.
 
-Events are declared ends, ends of minimum runtimes, and the end of the group's own preemption delay. The
-date holds if declared ends are kept, no new work comes, and what declares no end runs on.
+Events are declared ends, ends of minimum runtimes, and the end of the group's own preemption delay. The date
+holds if declared ends are kept, no new work comes, and pods without a declared end run on.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Start:
 
 
 class Starts:
-    """Starts on one snapshot; what many groups ask for is worked out once."""
+    """Starts on one snapshot; what many groups have in common is computed once."""
 
     def __init__(self, cycles: Cycles, base: DecidedCycle) -> None:
         self._cycles = cycles
@@ -52,7 +52,7 @@ class Starts:
 
     @cached_property
     def _ending(self) -> Events:
-        """Declared ends that lie ahead."""
+        """Declared ends in the future."""
         ahead = ((end, group) for group, end in self._ends.items() if end is not None and end > self._now)
         return sorted((end, f"{group} ends (declared)") for end, group in ahead)
 
@@ -85,7 +85,7 @@ class Starts:
         return Start(None, 0, "no estimate: nothing that is known to end would free enough")
 
     def _protections(self, key: GroupKey) -> Events:
-        """Ends of the group's preemption delay and of minimum runtimes that lie ahead."""
+        """Future ends of the group's preemption delay and of minimum runtimes."""
         snapshot = self._base.snapshot
         group = snapshot.group_by_key[key]
         left = delay_seconds(snapshot, group)

@@ -1,4 +1,4 @@
-"""An explanation as a person reads it: the first line answers, the rest is evidence; 80 columns."""
+"""An explanation as text: the first line answers, the rest is evidence; 80 columns."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _ahead(entry: Json) -> list[str]:
 
 
 def fix_lines(entry: Json) -> list[str]:
-    """What would help, one line each: what to do, when it then starts, what would be lost."""
+    """What would help, one line each: what to do, when the group then starts, what would be lost."""
     found = []
     for fix in entry["fixes"]:
         cost = f"; {', '.join(fix['lose'][:3])} would lose" if fix["lose"] else ""

@@ -1,7 +1,7 @@
 """The report of one answer, in the order of an operator's questions.
 
-What stays pending and why; what is lost and for what; what starts; which queues change. How the solver
-got there is behind ``--stages``.
+It says what stays pending and why, what is lost and for what, what starts, and which queues change. How the
+solver got there is shown with ``--stages``.
 """
 
 from __future__ import annotations
@@ -199,7 +199,8 @@ def _localities(entries: Sequence[Document]) -> Section:
 
 
 def _partition(entries: Sequence[Document]) -> Section:
-    """The repartition that is advised: one for the whole cluster, named by every pod group it would help."""
+    """The MIG partition that is advised: one for the whole cluster, named by every pod group that it would
+    help."""
     advice = [entry["details"]["migPartition"] for entry in entries if "migPartition" in entry["details"]]
     if not advice:
         return partition(0, 0, ())

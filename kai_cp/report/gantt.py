@@ -10,7 +10,7 @@ from kai_cp.planning import Planned
 from kai_cp.printable import in_plot
 
 _MOST_ROWS: Final = 60
-"""Nodes that are drawn; those with reservations first."""
+"""The most nodes that are drawn; those with reservations come first."""
 _TAIL: Final = 1.15
 """How far beyond the last known end the axis goes."""
 

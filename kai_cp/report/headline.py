@@ -1,4 +1,4 @@
-"""Headline: the one line that answers, and the one-row-an-input table of a batch."""
+"""Headline: the line that answers, and the table of a batch with one row per input."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Counts:
 
 
 def quality(document: Mapping[str, Any]) -> str:
-    """How good the answer is known to be."""
+    """How good the answer is proved to be."""
     undecided = sum(entry["reason"] == "NotDecidedInTime" for entry in document["unscheduled"])
     if undecided:
         return f"{plural(undecided, 'pod group')} not decided in time"
@@ -108,7 +108,7 @@ def headline(name: str, document: Mapping[str, Any], end: End) -> Text:
 
 
 def _size(document: Mapping[str, Any]) -> str:
-    """How large the cluster is; a document from elsewhere may not say."""
+    """The size of the cluster; a document from another program may not state it."""
     cluster = document.get("cluster")
     if cluster is None:
         return ""
@@ -116,14 +116,14 @@ def _size(document: Mapping[str, Any]) -> str:
 
 
 def as_of(document: Mapping[str, Any]) -> str:
-    """The time at which the snapshot was read, and how old its figures of historic usage were then."""
+    """When the snapshot was read, and how old its historic usage was then."""
     told = f"As of {document['now']}." if document.get("now") else ""
     usage = document.get("usage")
     return f"{told} Historic usage is {age(usage['ageSeconds'])} old." if usage else told
 
 
 def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, bool]]) -> Section:
-    """One row per input: name, document, whether something went wrong (standard error says what)."""
+    """One row per input: name, document, whether something went wrong (standard error has the details)."""
     numbers = ("GPUs", "Bound", "Nominated", "Moved", "Evicted", "Pending", "Seconds")
     lines: list[tuple[str | Text, ...]] = []
     for name, document, problem in rows:

@@ -1,4 +1,4 @@
-"""The first look at a snapshot for a person: nodes, queues, and what waits, in which order."""
+"""The first look at a snapshot: nodes, queues, and what waits, in fair order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another MIG partition that would give room to more pods, as a table of nodes."""
+"""Another MIG partition that would let more pods fit, as a table of nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Instances = Mapping[str, int]
 
 
 def partition(now: int, then: int, nodes: Iterable[tuple[str, Instances, Instances]]) -> Section:
-    """``now``, ``then``: waiting pods that find room; ``nodes``: name, instances now, instances then."""
+    """``now``, ``then``: waiting pods that fit; ``nodes``: name, instances now, instances then."""
     rows = [(name, instances(before), instances(after)) for name, before, after in nodes]
     title = f"Another MIG partition: {then} waiting pods fit, not {now}"
     return Section(title, ("Node", "Instances now", "Instances then"), rows, fixed=("Node",))

@@ -1,4 +1,4 @@
-"""One line that says how far a decision has come."""
+"""One line that shows the progress of a decision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from kai_cp.solving import Progress
 
 
 def line(name: str, now: Progress) -> str:
-    """Such as ``demo: reclaim: 12 GPUs admitted, 4 lost; gap 17 % (admission: 12, bound 14)``."""
+    """For example ``demo: reclaim: 12 GPUs admitted, 4 lost; gap 17 % (admission: 12, bound 14)``."""
     if not now.action:
         return f"{name}: deciding"
     done = f"{amount(now.gpus_admitted)} GPUs admitted, {amount(now.gpus_lost)} lost"

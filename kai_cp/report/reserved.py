@@ -18,7 +18,7 @@ _BEYOND: Final = 1.25
 
 
 def reserved(entries: Sequence[Document], now: str) -> Section:
-    """What holds room from when; states and causes where a cycle decided about them."""
+    """What holds capacity and from when; with states and causes where a cycle decided about them."""
     instant = from_rfc3339(now) if entries else 0.0
 
     def when(text: str | None) -> str:
@@ -87,7 +87,7 @@ def estimated(entry: Document, now: str) -> str:
 
 
 def longest_wait(waiter: Document) -> str:
-    """How long a pod group can wait at most, since it came; "" where nothing was worked out."""
+    """How long a pod group can wait at most since it was created; "" where there is no such bound."""
     if "waitAtMostSeconds" not in waiter:
         return ""
     seconds = waiter["waitAtMostSeconds"]

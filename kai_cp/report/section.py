@@ -1,8 +1,8 @@
-"""Section: one table of a report, fitted to its reader.
+"""Section: one table of a report, fitted to its output.
 
-On a terminal a table never is wider than the window: long names are cut in the middle, lists of nodes at
-their end, the column of sentences goes below its row, and the least useful columns are left out and named.
-In a pipe (and with ``-o wide``) one row is one line, and nothing is cut, wrapped or left out.
+On a terminal a table is never wider than the window. Long names are cut in the middle, and lists of nodes at
+their end. The column of sentences goes below its row. The least useful columns are left out and named. In a
+pipe (and with ``-o wide``) one row is one line, and nothing is cut, wrapped or left out.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from kai_cp.report.terminal import is_whole
 ROWS_SHOWN: Final = 20
 _GAP: Final = 2
 _SHORTEST_NAME: Final = 24
-"""A name is cut to so many columns before a column is left out …"""
+"""A name is cut to this many columns before a column is left out …"""
 _SHORTEST_EVER: Final = 10
-"""… and to so many when none can be left out any more."""
+"""… and to this many when no further column can be left out."""
 _SHORTEST_NOTE: Final = 36
-"""A column of sentences that gets less than this goes below its row."""
+"""A column of sentences that gets fewer columns than this goes below its row."""
 _LONGEST_LIST: Final = 44
-"""So many columns of a list of names are asked for; in a pipe a longer one pushes the rest to the right."""
+"""The most columns that a list of names asks for; in a pipe a longer list pushes the rest to the right."""
 _INDENT: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A list of names in a cell, such as the nodes of a gang: shown as far as there is room."""
+    """A list of names in a cell, such as the nodes of a gang: shown as far as it fits."""
 
     names: tuple[str, ...]
     before: str = ""
@@ -61,14 +61,15 @@ Cell = str | Text | Names
 
 @dataclass(frozen=True, slots=True)
 class Shortening:
-    """What all names of a report share and need not repeat: a namespace, the end of the nodes' names."""
+    """What all names of a report share and need not repeat: a namespace, the common end of node names."""
 
     namespace: str = ""
     suffix: str = ""
 
     @staticmethod
     def of(namespaces: Sequence[str], nodes: Sequence[str]) -> Shortening:
-        """What these have in common: one namespace; the same domain (``.eu-west-1.compute.internal``)."""
+        """What these names have in common: one namespace; the same domain
+        (``.eu-west-1.compute.internal``)."""
         one = namespaces[0] if namespaces and len(set(namespaces)) == 1 else ""
         ends = {name[name.find(".") :] if "." in name else "" for name in nodes}
         return Shortening(one, ends.pop() if len(ends) == 1 else "")
@@ -82,7 +83,7 @@ class Shortening:
         return text
 
     def said(self) -> str:
-        """The sentence that makes up for it."""
+        """The sentence that states what was left out."""
         parts = [f"namespace {self.namespace}"] if self.namespace else []
         parts += [f"nodes end in {self.suffix}"] if self.suffix else []
         return f"All names: {', '.join(parts)}." if parts else ""
@@ -110,7 +111,7 @@ class Section:
     merged: Sequence[str] = ()
 
     def render(self, most: int | None = None, shorten: Shortening = WHOLE) -> Fitted:
-        """As a table of at most so many rows on a terminal."""
+        """As a table of at most this many rows on a terminal."""
         return Fitted(self, most, shorten)
 
 
@@ -164,7 +165,7 @@ class _Layout:
         return sum(self._widths[name] + _GAP for name in self._shown) - _GAP
 
     def _fit(self, width: int) -> None:
-        """Cut names; where that is not enough leave columns out; at last cut names further."""
+        """Cut names; if that is not enough, leave columns out; finally cut names further."""
         natural = dict(self._widths)
         while not self._shrunk(width, _SHORTEST_NAME):
             droppable = [name for name in self._section.drop if name in self._shown]
@@ -181,7 +182,7 @@ class _Layout:
             self._widths[note] = left if self._note_inline else width - _INDENT
 
     def _shrunk(self, width: int, least: int) -> bool:
-        """Take what is too much from the widest columns of names; whether it fits then."""
+        """Take the excess from the widest columns of names; whether the table fits then."""
         names = [name for name in self._shown if name in self._section.fixed or self._is_list(name)]
         while self._total() > width:
             wide = [name for name in names if self._widths[name] > max(least, len(name))]
@@ -255,7 +256,7 @@ class _Layout:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """``pretraining…worker-7``: beginnings and ends of names tell them apart."""
+    """``pretraining…worker-7``: the beginning and the end of a name distinguish it."""
     if len(text) <= width:
         return text
     tail = width // 2
@@ -268,7 +269,7 @@ def cut_end(text: str, width: int) -> str:
 
 
 def ignored(fields: Mapping[str, int]) -> Section:
-    """What the reader did not know, by how often it was there."""
+    """What the reader did not know, with how often it occurred."""
     rows = [(name, f"{count:,}") for name, count in fields.items()]
     return Section("Ignored: unknown fields", ("Field", "Times"), rows, right=("Times",), fixed=("Field",))
 

@@ -1,4 +1,4 @@
-"""What a person asked to see: the part of an answer that concerns some queues, namespaces or pod groups."""
+"""The part of an answer that a user asked to see: some queues, namespaces or pod groups."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ class Selection:
         return bool(self.queues or self.namespaces or self.groups)
 
     def unknown(self, document: Document) -> list[str]:
-        """Names of queues that the answer does not know: most likely a slip of the pen."""
+        """Names of queues that the answer does not know: most likely typing errors."""
         return [name for name in self.queues if name not in document["queues"]]
 
     def of(self, document: Document) -> dict[str, Any]:
-        """What was asked for of the document, which is marked as a part (``selected``); all by default."""
+        """The requested part of the document, which is marked as a part (``selected``); everything by
+        default."""
         if not self:
             return dict(document)
         queues = self._below(document["queues"])
@@ -56,7 +57,7 @@ class Selection:
         return found
 
     def _takes(self, group: str, queue: str | None, queues: set[str] | None) -> bool:
-        """Whether an entry about a pod group of a queue is asked for; ``queues`` None: whatever its queue."""
+        """Whether an entry about a pod group of a queue is requested; ``queues`` None: of any queue."""
         namespace, _, name = group.partition("/")
         return (
             (queues is None or not self.queues or queue in queues)

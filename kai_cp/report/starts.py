@@ -14,7 +14,7 @@ _SHOWN = 30
 
 
 def report(name: str, found: Planned) -> RenderableType:
-    """What holds room, what heroes would pay, and when the others might start."""
+    """What holds capacity, what heroes would pay, and when the other groups might start."""
     now = found.snapshot.now
     entries = [one for one in found.plan.reservations or () if found.wanted in (None, one.group)]
     parts: list[RenderableType] = [Text(f"{name}: as of {clock(now, now)} UTC")]

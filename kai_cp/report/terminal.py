@@ -1,4 +1,4 @@
-"""Terminal: the consoles, and the few words that every report shares."""
+"""Terminal: the consoles, and the few phrases that every report shares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console, RenderableType
 
 _WHOLE: Final = 1_000_000
-"""Columns of a console on which nothing is cut or wrapped."""
+"""Width of a console on which nothing is cut or wrapped."""
 
 
 def is_whole(width: int) -> bool:
@@ -17,13 +17,13 @@ def is_whole(width: int) -> bool:
 
 
 def stdout(*, wide: bool = False) -> Console:
-    """The console of results: as wide as the terminal; in a pipe, or ``wide``, a row is a line."""
+    """The console of results: as wide as the terminal; in a pipe, or with ``wide``, a row is one line."""
     whole = wide or not sys.stdout.isatty()
     return Console(width=_WHOLE if whole else None, highlight=False, markup=False, soft_wrap=False)
 
 
 def stderr() -> Console:
-    """The console of progress and complaints."""
+    """The console of progress and errors."""
     return Console(stderr=True, highlight=False, markup=False)
 
 
@@ -40,7 +40,7 @@ def amount(value: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """A time in its largest unit, as kubectl has it: ``3d``, ``41m``."""
+    """A duration in its largest unit, as kubectl prints it: ``3d``, ``41m``."""
     if seconds is None:
         return ""
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):

@@ -35,7 +35,8 @@ def trees(nodes: Sequence[NodeFacts], topologies: Mapping[str, Sequence[str]]) -
 
 
 def clique_position(nodes: Sequence[NodeFacts], labels: Sequence[str]) -> int | None:
-    """How many levels lie above the clique, the deepest place where it nests; None: it nests nowhere."""
+    """The number of levels above the clique, at the deepest position where it nests; None: it nests
+    nowhere."""
     if CLIQUE_LABEL in labels:
         return None
     members = [
@@ -49,7 +50,7 @@ def clique_position(nodes: Sequence[NodeFacts], labels: Sequence[str]) -> int | 
         around = {(path[:position], clique) for path, clique in members}
         inside = {(path[: position + 1], clique) for path, clique in members}
         contained = len({clique for _, clique in around}) == len(around)
-        # Below the last level come the nodes, which have one clique each.
+        # Nodes come below the last level; each has one clique.
         contains = position == len(labels) or len({path for path, _ in inside}) == len(inside)
         if contained and contains:
             return position

@@ -51,7 +51,7 @@ def cluster_graph(tree: Tree) -> nx.Graph[Vertex]:
     """Domains and nodes of one tree."""
     graph: nx.Graph[Vertex] = nx.Graph(name=tree.name)
     steps = _steps(tree)
-    # Domains come before those inside them, so the last vertex that holds a node is the closest around it.
+    # Domains come before those inside them, so the last vertex that holds a node is the closest one.
     around: dict[str, Vertex] = {}
     for domain in tree.domains:
         if domain.level not in steps:
@@ -67,8 +67,8 @@ def cluster_graph(tree: Tree) -> nx.Graph[Vertex]:
 def hops(graph: nx.Graph[Vertex], names: Collection[str]) -> int:
     """Longest way between two of the nodes in the tree, in edges; 0 for fewer than two.
 
-    In a tree the two ends of the longest way are found from any start: the farthest node, and the
-    farthest from that one.
+    In a tree any start finds both ends of the longest way: take the farthest node, then the node farthest
+    from that one.
     """
     if len(names) < 2:
         return 0
@@ -81,7 +81,7 @@ def hops(graph: nx.Graph[Vertex], names: Collection[str]) -> int:
 
 
 def _steps(tree: Tree) -> frozenset[str]:
-    """Levels that are steps of a way; the root always is."""
+    """Levels that are steps of a way; the root is always one."""
     steps = {""}
     above = {tree.root.nodes}
     for level in tree.levels:

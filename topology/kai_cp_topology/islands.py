@@ -28,10 +28,11 @@ def worst_pair(graph: nx.Graph[int], chosen: Collection[int]) -> int | None:
 
 
 def pick(graph: nx.Graph[int], free: Collection[int], count: int) -> tuple[int, ...]:
-    """``count`` of the free GPUs with the best worst pair; empty when there are not enough.
+    """``count`` of the free GPUs with the best worst pair; empty when too few are free.
 
-    The island with the fewest free GPUs that still holds all of them is taken, so that larger islands
-    stay whole. When none does, the islands with most free GPUs are filled first.
+    It takes the smallest sufficient set of free GPUs: the island with the fewest free GPUs that still holds
+    all of them, so that larger islands stay whole. If no island does, it fills the islands with the most free
+    GPUs first.
     """
     left = sorted(free)
     if count <= 0 or count > len(left):

@@ -15,8 +15,8 @@ from kai_cp_topology.systems import system_of
 def locality(nodes: Mapping[int, NodeFacts], scales: Sequence[Scale], gang: Mapping[int, int]) -> Locality:
     """The locality of a gang that holds ``gang[i]`` GPUs on ``nodes[i]``.
 
-    ``nodes``: those of the gang, by their position in the ``scales``. Which GPUs of a node it holds is taken
-    to be the best choice of an empty node.
+    ``nodes``: the gang's nodes, by their position in the ``scales``. The GPUs that it holds on a node are
+    assumed to be the best choice on an empty node.
     """
     used = {i: count for i, count in gang.items() if count > 0}
     by_domain: dict[tuple[str, int], int] = {}
@@ -45,7 +45,7 @@ def _meeting(scales: Sequence[Scale], used: Sequence[int]) -> tuple[str, int]:
 
 
 def _nvlink_domain(scales: Sequence[Scale], node: int) -> tuple[str, int]:
-    """Identity of the NVLink domain that a node is in; without a known one the node by itself."""
+    """Identity of the NVLink domain of a node; the node itself if no domain is known."""
     if scales and scales[0].label == CLIQUE_LABEL and scales[0].places[node]:
         return "domain", int(scales[0].places[node])
     return "node", node
@@ -59,6 +59,6 @@ def _worst(nodes: Mapping[int, NodeFacts], used: Mapping[int, int], *, joined: b
         if count > 1
     ]
     if len(used) > 1:
-        # A clique of an unknown product has NVLink of unknown speed: at least the network's.
+        # A clique of an unknown product has NVLink of unknown speed, at least as fast as the network.
         pairs += [s.nvlink or s.network if joined else s.network for s in set(systems.values())]
     return min(pairs, default=None)

@@ -1,4 +1,4 @@
-"""The plain values of the fabric: what goes in, what comes out. All can be written as JSON.
+"""The plain values of the fabric: input and output. All can be written as JSON.
 
 Bandwidths are GB/s (10**9 bytes), both directions together, as vendors state them.
 """

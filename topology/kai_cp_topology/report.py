@@ -218,7 +218,8 @@ def _amount(gpus: int, free: int) -> str:
     """GPUs in use as a bar, then numbers."""
     if not gpus:
         return f"{'':<{_BAR}}  {'no GPUs':>19}"
-    # Rounded up, so that only a domain without use has an empty bar; and down from full while any is free.
+    # Rounded up, so that only an unused domain has an empty bar; rounded down from full while any GPU is
+    # free.
     used = gpus - free
     full = _BAR if not free else min(_BAR - 1, -(-used * _BAR // gpus))
     return f"{'█' * full}{'░' * (_BAR - full)}  {free:>5} free of {gpus:<5}"

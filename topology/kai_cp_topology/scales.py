@@ -1,7 +1,7 @@
 """Scales: the kinds of places that nodes share, from close to far, and which node is in which place.
 
-The closest scale is the NVLink domain; then come the levels of all Topologies, those with the smaller places
-first. How far apart two nodes are is the first scale at which they share a place.
+The closest scale is the NVLink domain. The levels of all Topologies follow, levels with smaller places first.
+The distance of two nodes is the first scale at which they share a place.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def scales(labels: Labels, gpus: Sequence[int], topologies: Mapping[str, Sequenc
                 levels.append((size, name, -depth, names[depth], places))
     for *_, label, places in sorted(levels, key=lambda level: level[:3]):
         found.setdefault(places.tobytes(), (label, places))
-    # Where every NVLink domain is one node it is no step between nodes.
+    # If every NVLink domain is one node, it is no step between nodes.
     alone = int(np.bincount(nvlink)[1:].max(initial=0) == 1)
     return tuple(Scale(label, places, 2 * i) for i, (label, places) in enumerate(found.values(), 1 - alone))
 

@@ -1,4 +1,4 @@
-"""What annotations say about run times and reservations; what cannot be read counts as missing."""
+"""What annotations say about run times and reservations; an unreadable one counts as missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MOST_PRICE: Final = 1e9
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A reservation as the pod group's annotation has it. ``nodes``: GPUs by node name."""
+    """A reservation as the pod group's annotation states it. ``nodes``: GPUs by node name."""
 
     start: float
     promised: float
@@ -45,7 +45,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Closed places as the pod group's annotation has them. ``nodes``: GPUs by node name."""
+    """Closed places as the pod group's annotation states them. ``nodes``: GPUs by node name."""
 
     made: float
     nodes: Mapping[str, float]
@@ -54,7 +54,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class GroupNotes:
-    """What a pod group says of itself. Durations in seconds; None: nothing, or nothing readable."""
+    """What the annotations of a pod group say. Durations in seconds; None: not stated, or not readable."""
 
     expected: float | None = None
     maximum: float | None = None
@@ -65,12 +65,12 @@ class GroupNotes:
     closed: Closed | None = None
     expired: float | None = None
     noted: bool = False
-    """Whether it carries a reservation at all, readable or not."""
+    """Whether the group carries a reservation at all, readable or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueNotes:
-    """What a queue says. ``after``: infinite for ``never``."""
+    """What the annotations of a queue say. ``after``: infinite for ``never``."""
 
     maximum: float | None = None
     default: float | None = None
@@ -101,7 +101,7 @@ class Reader:
         self.aside: list[SetAside] = []
 
     def queue(self, queue: Queue) -> QueueNotes:
-        """What the queue says."""
+        """Read the annotations of the queue."""
         if not queue.notes:
             return QueueNotes()
         found = Fields(f"Queue {queue.name}", queue.notes, self.aside)
@@ -113,7 +113,7 @@ class Reader:
         )
 
     def group(self, group: PodGroup) -> GroupNotes:
-        """What the pod group says."""
+        """Read the annotations of the pod group."""
         if not group.notes:
             return GroupNotes()
         found = Fields(f"PodGroup {group.key}", group.notes, self.aside)
@@ -131,7 +131,7 @@ class Reader:
         )
 
     def future_start(self, group: PodGroup) -> None:
-        """Set the last start of a group aside, which lies in the future."""
+        """Ignore and report the last start of a group if it lies in the future."""
         field = "metadata.annotations[kai.scheduler/last-start-timestamp]"
         self.aside.append(SetAside(f"PodGroup {group.key}", f"{field}: lies in the future", field))
 
@@ -158,12 +158,12 @@ class Reader:
         if start < made:
             raise document.refusal("lies before made", "start")
         if start > now + self._horizon:
-            # Nothing that we write does: time only brings a start closer.
+            # We never write such a start: time only brings a start closer.
             raise document.refusal("lies beyond the horizon", "start")
         return Stored(start, promised, made, self._nodes(group, document.inner("nodes")))
 
     def _nodes(self, group: PodGroup, nodes: NoteDocument) -> Mapping[str, float]:
-        """GPUs by node: of nodes that there are, and no more than the gang needs."""
+        """GPUs by node, for nodes that exist, and no more than the gang needs."""
         for name in nodes:
             if name not in self._snapshot.node_index:
                 raise nodes.refusal(f"there is no node {shown(name)}")
@@ -176,7 +176,7 @@ class Reader:
 
 
 def _idle(found: NoteDocument, made: float, now: float, most: float) -> IdleSoFar:
-    """What stood idle on closed places, which hold ``most`` GPUs since ``made``."""
+    """Idle time of closed places, which hold ``most`` GPUs since ``made``."""
     since = found.instant("since")
     if not made <= since <= now:
         raise found.refusal("lies before made or in the future", "since")
@@ -188,5 +188,5 @@ def _idle(found: NoteDocument, made: float, now: float, most: float) -> IdleSoFa
 
 
 def capped(seconds: float | None, longest: float) -> float | None:
-    """A declared run time, no longer than the settings let one count."""
+    """A declared run time, cut to the longest that the settings accept."""
     return None if seconds is None else min(seconds, longest)
