@@ -30,7 +30,7 @@ from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
 from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.joint.choose import joint_model
-from kai_cp_models.joint.counting import Counting
+from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.disaggregate import leave
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit, leaves_with_scopes, signature
@@ -131,6 +131,7 @@ class Refuter:
         self._moved: dict[frozenset[_Source], Sequence[Pod]] = {}
         self._alone: dict[tuple[object, ...], bool] = {}
         self._victims: dict[tuple[str, Amounts], frozenset[_Source]] = {}
+        self._held: dict[tuple[frozenset[_Source], bool], Leaving] = {}
         self._free: dict[tuple[frozenset[_Source], bool], NDArray[np.int64]] = {}
         self._absent: dict[tuple[frozenset[_Source], bool], Mapping[PodKey, Pod]] = {}
         self._demands: dict[bool, list[Ints]] = {}
@@ -411,6 +412,14 @@ class Refuter:
                 if not (safe and unit.whole):
                     yield from (pod for pod in unit.pods if pod.status in ACTIVE_USED)
 
+    def _columns(self, taken: frozenset[_Source], moves: bool) -> Leaving:
+        """What all that may leave or move holds; the same whichever pods ask."""
+        known = self._held.get((taken, moves))
+        if known is None:
+            gone = self._gone(taken, moves).values()
+            known = self._held[taken, moves] = self._counting.leaving(gone)
+        return known
+
     def _lost(self, sources: frozenset[_Source]) -> list[Amounts]:
         """For each queue, how much less it holds when all of these have left."""
         known = self._gives.get(sources)
@@ -577,17 +586,17 @@ class Refuter:
         key = (specs, len(ask.pods), taken, moves)
         known = self._alone.get(key)
         if known is None:
-            leaving = self._gone(taken, moves)
-            known = len(leaving) <= LIMITS.proof_leaving and any(
-                self._short(pods, leaving.values()) for pods in _by_spec(ask.pods)
+            known = len(self._gone(taken, moves)) <= LIMITS.proof_leaving and any(
+                self._short(pods, self._columns(taken, moves)) for pods in _by_spec(ask.pods)
             )
             self._alone[key] = known
         return known
 
-    def _short(self, pods: Sequence[Pod], leaving: Iterable[Pod]) -> bool:
+    def _short(self, pods: Sequence[Pod], leaving: Leaving) -> bool:
         counting = Counting(self._base, pods)
         wanted = counting.demand(pods)
-        return bool((wanted > counting.room(leaving))[wanted > 0].any())
+        room = counting.room_without(leaving, len(leaving.nodes))
+        return bool((wanted > room)[wanted > 0].any())
 
     def _without_model(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
         """CP-SAT: no places for this and all earlier ones, everything gone that may go, moves free."""
