@@ -13,9 +13,10 @@ from kai_cp.reader.fields import Malformed, list_at, object_at, strings_at, text
 from kai_cp.reader.limits import refuse_costly
 from kai_cp.reader.memo import ReadingMemo, version_of
 from kai_cp.reader.numa import ZoneRows, annotated_zones
-from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec, spec_key
+from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec
 from kai_cp.reader.revisions import revision_of
 from kai_cp.reader.shares import group_labels
+from kai_cp.reader.spec_source import spec_key, spec_source
 from kai_cp.reader.times import instant_at
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import PodKey, Revision
@@ -125,11 +126,12 @@ class FactReader:
     def _draft(
         self, pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str
     ) -> SpecDraft:
-        key = spec_key(pod, spec, annotations, namespace, name)
+        source = spec_source(pod, spec, annotations, namespace, name)
+        key = spec_key(source)
         known = self._specs.get(key)
         if known is None:
             refuse_costly(spec, self._limits)
-            known = read_spec(pod, spec, annotations, namespace, name, namespaces=self._namespaces)
+            known = read_spec(source, self._namespaces)
             self._specs[key] = known
         return known
 
