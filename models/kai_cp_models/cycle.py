@@ -128,6 +128,10 @@ class Cycle:
             self.time,
         )
 
+    def restore(self, saved: Cycle) -> None:
+        """Fall back to a saved cycle, which stays as it is."""
+        vars(self).update(vars(saved.save()))
+
     def admitted(self, action: ActionName, group: GroupKey) -> None:
         """Note that the action admitted a trigger, after all that it admitted before."""
         self.sequence.setdefault((action, group), len(self.sequence))

@@ -42,9 +42,7 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
         if more <= gone:
             return
         gone |= more
-        before = saved.save()
-        cycle.ledger, cycle.waiting = before.ledger, before.waiting
-        cycle.evicted_by, cycle.placed_by = before.evicted_by, before.placed_by
+        cycle.restore(saved)
 
 
 def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
