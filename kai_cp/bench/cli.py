@@ -221,7 +221,7 @@ def _show(results: Sequence[Result], report: Path | None) -> None:
 
 
 def _writable(*paths: Path | None) -> None:
-    """A run of an hour must not end without a place for its results."""
+    """Check that the results can be written before a long run begins."""
     from kai_cp.cli.common import writable_or_exit
 
     for option, path in zip(("--out", "--report"), paths, strict=True):
@@ -244,7 +244,7 @@ def _wrong(text: str) -> NoReturn:
 
 
 def _shapes(text: str, suites: Sequence[Suite]) -> tuple[str, ...]:
-    """The shapes asked for; generated ones must exist."""
+    """The requested shapes; generated ones must exist."""
     from kai_cp.bench.generate import SHAPES
 
     asked = tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,4 +1,4 @@
-"""Where two answers part: the first pod group in the fair order that only one of them admits."""
+"""Finds where two answers differ first: the first pod group in the fair order that only one admits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kai_cp_models.snapshot import GroupKey, Snapshot
 def first_difference(
     snapshot: Snapshot, settings: Settings, here: Set[GroupKey], there: Set[GroupKey]
 ) -> AdmissionDifference | None:
-    """Compare two sets of admitted pod groups; None when the fair order meets no difference.
+    """The first difference between two sets of admitted pod groups, in the fair order; None if there is none.
 
     Pod groups are popped as the queues stand in the snapshot (3.5, 3.6). What both answers admit is
     charged to its queue before the next is popped, so up to the difference the order is that of both.

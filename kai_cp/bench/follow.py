@@ -1,4 +1,4 @@
-"""The snapshot of the next cycle: a plan carried out, and some pods gone."""
+"""The snapshot of the next cycle, after a plan was carried out and some pods ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _GPU_GROUP = "runai-gpu-group"
 
 
 def following(raw: Mapping[str, Any], plan: Plan, gone: Collection[PodKey]) -> dict[str, Any]:
-    """The raw snapshot after ``plan``: bound pods run, evicted ones wait anew, ``gone`` are no more.
+    """The raw snapshot after ``plan``: bound pods run, evicted pods wait again, and ``gone`` pods are
+    removed.
 
     Nominations leave no trace. Changed pods get a resourceVersion of their own, as the API server gives them.
     """

@@ -1,9 +1,9 @@
 """Small clusters on which a default scheduler leaves pods waiting: can the engine do better, or prove not?
 
-The setting of "Priority Matters" (arXiv 2511.08373): pods ask for CPU and memory and have priorities, a
-scheduler that spreads them (least allocated node first, pods as they come) fails to place some. The
-engine then gets the cluster as it stands, may move running pods and preempt lower priorities, and is
-asked for more pods of the highest priorities.
+The setting is that of "Priority Matters" (arXiv 2511.08373): pods request CPU and memory and have priorities,
+and a scheduler that spreads them in their order of arrival (least allocated node first) fails to place some.
+The engine then gets this cluster, may move running pods and preempt lower priorities, and shall place more
+pods of the highest priorities.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Ask:
 def run_matters(
     settings: Settings, nodes: Sequence[int], seeds: Sequence[int], bar: ProgressBar, *, small: bool = False
 ) -> Iterator[MattersResult]:
-    """Every size at every budget; the suite asks what a budget buys, so patience does not end a search."""
+    """Every size at every budget. The suite measures what a budget gains, so no search ends early."""
     patient = settings.solver.model_copy(update={"patience": _PATIENCE})
     settings = settings.model_copy(update={"solver": patient})
     sizes = (4,) if small else (tuple(nodes) or NODES)
@@ -100,7 +100,7 @@ def _asks(rng: random.Random, nodes: int, usage: float) -> list[_Ask]:
 
 
 def least_allocated(asks: Sequence[_Ask], nodes: int) -> list[int | None]:
-    """Node of every pod as kube-scheduler's default score would have it: most CPU and memory left."""
+    """The node of every pod by kube-scheduler's default score: most CPU and memory left."""
     cpu, memory = [MILLI_CPUS] * nodes, [MIB] * nodes
     places: list[int | None] = []
     for ask in asks:
@@ -126,7 +126,7 @@ def _raw(asks: Sequence[_Ask], places: Sequence[int | None], nodes: int) -> dict
         raw.groups.append(group(gang, running=place is not None))
         raw.pods.append(made)
     snapshot = raw.snapshot()
-    # The paper moves as many pods as it takes.
+    # The paper sets no limit on moves.
     snapshot["schedulerParams"]["maxNumberConsolidationPreemptees"] = len(asks)
     return snapshot
 

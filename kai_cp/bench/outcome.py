@@ -1,4 +1,4 @@
-"""What a list of decisions does to a cluster, in numbers that can be compared between schedulers."""
+"""The effect of a list of decisions on a cluster, in numbers that compare schedulers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WAITING = frozenset({PodStatus.PENDING, PodStatus.GATED})
 
 
 def gpus_of(snapshot: Snapshot, pod: Pod) -> float:
-    """GPUs of a pod; a memory request counts as its part of a device where it runs (else of the largest)."""
+    """GPUs of a pod; a memory request counts as its fraction of its node's device, else of the largest."""
     gpu = pod.spec.gpu
     if gpu.kind is GpuKind.MEMORY:
         node = snapshot.nodes[snapshot.node_index[pod.node]] if pod.node else None
@@ -35,7 +35,7 @@ def gpus_of(snapshot: Snapshot, pod: Pod) -> float:
 
 
 def outcome(snapshot: Snapshot, deeds: Iterable[Deed]) -> NetEffect:
-    """Net effect of decisions: a pod that is evicted and nominated is moved, one only evicted is lost."""
+    """Net effect of decisions: a pod evicted and nominated is moved, a pod only evicted is lost."""
     bound: set[PodKey] = set()
     nominated: set[PodKey] = set()
     evicted: set[PodKey] = set()
@@ -64,10 +64,10 @@ def outcome(snapshot: Snapshot, deeds: Iterable[Deed]) -> NetEffect:
 
 
 def most_gpus(snapshot: Snapshot) -> float:
-    """What no plan exceeds in GPUs gained: those it admits less those it takes from what runs.
+    """An upper bound on the GPUs that any plan gains: GPUs admitted minus GPUs taken from running pods.
 
-    The smaller of all GPUs that waiting pods ask for, and of those that are idle or being released on
-    nodes that take pods. Moving pods changes neither.
+    It is the smaller of the GPUs that waiting pods request, and of those that are idle or being released on
+    nodes that accept pods. Moving pods changes neither.
     """
     used: dict[str, float] = {}
     asked = 0.0
@@ -95,7 +95,7 @@ def waiting_groups(snapshot: Snapshot) -> set[GroupKey]:
 
 
 def admitted_groups(snapshot: Snapshot, placed: Iterable[PodKey]) -> set[GroupKey]:
-    """Waiting pod groups of which a waiting pod is placed."""
+    """Waiting pod groups with a waiting pod that is placed."""
     found: set[GroupKey] = set()
     for key in placed:
         pod = snapshot.pod_by_key[key]

@@ -1,4 +1,4 @@
-"""Answers of others to the same cases: a directory of decisions, an older run, or KAI's recorded ones."""
+"""Other answers to the same cases: from a directory, from an older run, or KAI's recorded ones."""
 
 from __future__ import annotations
 

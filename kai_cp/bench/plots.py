@@ -96,7 +96,7 @@ def gaps(cases: Sequence[CaseResult]) -> str:
 
 
 def anytime(cases: Sequence[CaseResult]) -> str:
-    """How the answer grew: GPUs admitted over time, for the cases with most intermediate answers."""
+    """GPUs admitted over time, for the cases with most intermediate answers."""
     shown = sorted((c for c in cases if len(c.moments) > 1), key=lambda c: -len(c.moments))[:8]
     if not shown:
         return ""

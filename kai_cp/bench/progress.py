@@ -8,7 +8,7 @@ from typing import Any, Self
 
 
 class ProgressBar:
-    """``expect`` more steps, ``begin`` one by name, and it is done when the next begins."""
+    """A bar over steps: ``expect`` announces steps, and ``begin`` starts one and ends the one before."""
 
     def __init__(self) -> None:
         self._progress: Any = None
@@ -35,13 +35,13 @@ class ProgressBar:
             self._progress.stop()
 
     def expect(self, steps: int) -> None:
-        """So many more steps will come."""
+        """Announce more steps."""
         self._total += steps
         if self._progress is not None:
             self._progress.update(self._bar, total=self._total)
 
     def begin(self, name: str) -> None:
-        """The step before is done; ``name`` begins."""
+        """End the step before and begin ``name``."""
         if self._progress is not None:
             self._progress.update(self._bar, description=name, advance=1 if self._open else 0)
         self._open = True

@@ -1,4 +1,4 @@
-"""What a benchmark run writes: frozen records, one JSON object a line, and what they were measured on."""
+"""The records of a benchmark run: immutable, one JSON object per line, with the machine and versions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Record(BaseModel):
 
 
 class Origin(Record):
-    """Where and with what a result was made."""
+    """The machine and the versions behind a result."""
 
     machine: str
     cores: int
@@ -38,7 +38,7 @@ class Origin(Record):
 
 
 class NetEffect(Record):
-    """What decisions do, in GPUs (shares count as their part) and counts, as net effect of the cycle.
+    """The net effect of a cycle's decisions, in GPUs (a share counts as its fraction) and in counts.
 
     ``lost_gpu_hours``: work of stopped pods since the last start of their pod group.
     ``groups_left``: pod groups with waiting pods of which none got a place.
@@ -66,7 +66,7 @@ class NetEffect(Record):
 
 
 class Moment(Record):
-    """A better checked answer: ``seconds`` after the decision began."""
+    """A better checked answer, found ``seconds`` after the decision began."""
 
     seconds: float
     admitted_gpus: float
@@ -87,7 +87,7 @@ class AdmissionDifference(Record):
 class Peer(Record):
     """Another answer to the same case: KAI's, or that of an older run.
 
-    ``outcome`` None: only its time was recorded; ``seconds`` None: not known.
+    ``outcome`` is None if only the time was recorded; ``seconds`` is None if unknown.
     """
 
     name: str
@@ -144,7 +144,7 @@ class CaseResult(Record):
 
     @property
     def second_answer_share(self) -> float | None:
-        """The same up to the first checked answer."""
+        """The second cycle's share up to the first checked answer."""
         if not self.second_cycle_parts or not self.moments:
             return None
         return sum(self.second_cycle_parts.values()) / (self.seconds["read"] + self.moments[0].seconds)
@@ -185,10 +185,10 @@ class BoundResult(Record):
 
 
 class PromisesKept(Record):
-    """What became of the first start that every gang was promised (time axis).
+    """How the first promised start of every gang ended (time axis).
 
-    ``broken``: by cause; none: no cause was told. ``open``: due only after the end of the run.
-    ``idle_gpu_hours``: GPUs that stood idle while they were held.
+    ``broken`` counts by cause, *none* if no cause was recorded. ``open`` ones are due after the end of the
+    run. ``idle_gpu_hours`` counts GPUs that were held and idle.
     """
 
     kept: int
@@ -198,7 +198,9 @@ class PromisesKept(Record):
 
     @property
     def share_without_overrun(self) -> float | None:
-        """Promises kept among those that no job broke which ran past its declared end; None: none was due."""
+        """The share of kept promises, without those broken by a job that overran its declared end; None if
+        none.
+        """
         others = sum(number for cause, number in self.broken.items() if cause != "Overrun")
         return self.kept / (self.kept + others) if self.kept + others else None
 

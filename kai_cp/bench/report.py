@@ -1,4 +1,4 @@
-"""One self-contained HTML page of benchmark results, for readers who were not there."""
+"""One self-contained HTML page of benchmark results."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def _times(cases: Sequence[CaseResult], beside: str) -> str:
 
 
 def _verdict(cases: Sequence[CaseResult]) -> str:
-    """One line: in whose favour the first differences are."""
+    """One line that counts the first differences in favour of each side."""
     compared = [c.peer for c in cases if c.peer is not None and c.peer.outcome is not None]
     if not compared:
         return ""

@@ -1,4 +1,4 @@
-"""The suites one after the other, as a stream of results and complaints."""
+"""Runs the suites one after the other, as a stream of results and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMOKE_NODES: Final = (30,)
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What to run; empty tuples mean the suite's own choice."""
+    """What to run; an empty tuple leaves the choice to the suite."""
 
     suites: tuple[str, ...]
     shapes: tuple[str, ...] = ()
@@ -39,13 +39,13 @@ class RunPlan:
     """Which of how many equal parts of the cases or seeds: index from 0, count."""
 
     def mine(self, all_of_them: Sequence[Item]) -> Sequence[Item]:
-        """What is run here of them."""
+        """The part of the cases that runs here."""
         index, count = self.part
         return all_of_them[index::count]
 
 
 def run_suites(plan: RunPlan, settings: Settings, bar: ProgressBar) -> Iterator[Result | str]:
-    """Results as they come; a text is a case without one."""
+    """The results in the order in which they come; a text stands for a case without result."""
     for suite in plan.suites:
         if suite in ("kai", "scale", "smoke"):
             yield from _cycles(suite, plan, settings, bar)

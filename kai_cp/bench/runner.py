@@ -29,7 +29,9 @@ KILL_AFTER = 10.0
 
 @dataclass(frozen=True, slots=True)
 class BenchTask:
-    """A case, and what to measure beside it. ``peer``: (name, its decisions, its seconds); None: unknown."""
+    """A case, and what else to measure. ``peer`` is (name, its decisions, its seconds), each None if
+    unknown.
+    """
 
     case: Case
     settings: Settings
@@ -39,7 +41,7 @@ class BenchTask:
 
 
 def run(task: BenchTask) -> CaseResult | str:
-    """The result of a case, or one line that says why there is none."""
+    """The result of a case, or one line with the reason why there is none."""
     limit = 60.0 + KILL_AFTER * task.settings.solver.budget_seconds + 0.03 * task.case.nodes
     with Worker(_job) as worker:
         reply = worker.run(task, deadline=time.monotonic() + limit)
@@ -61,7 +63,7 @@ def measure(task: BenchTask) -> CaseResult:
     from kai_cp_models.engine import decide
 
     case, now = task.case, NOW.timestamp()
-    # What was generated is read like a file, from its text.
+    # A generated case is read from its text, like a file.
     text = None if case.path is not None else orjson.dumps(case.raw())
     begin = time.monotonic()
     with no_collection(for_good=True):
@@ -155,7 +157,7 @@ def _peer(snapshot: Snapshot, task: BenchTask, deeds: Sequence[Deed]) -> Peer | 
 
 
 def _second_cycle(raw: Mapping[str, Any], plan: Plan, task: BenchTask) -> dict[str, float]:
-    """Seconds of the next cycle: the plan was carried out, and one percent of the pods are gone.
+    """Seconds of the next cycle, after the plan was carried out and one percent of the pods ended.
 
     ``read`` (from the changed list) and ``answer`` (to the first checked plan) are parts of ``all``.
     """

@@ -39,7 +39,7 @@ def tables(results: Sequence[Result]) -> list[Section]:
 
 
 def _cases(cases: Sequence[CaseResult]) -> Section:
-    """What was found of what there is to find, and how long it took; with a peer, the peer's beside it."""
+    """The gains, their bound and the time of each case, with the peer's beside them."""
     rows = []
     for case in cases:
         peer, ours = case.peer, case.outcome
@@ -148,7 +148,7 @@ STARTS: Final = (
 
 
 def starts_row(run: SimulationResult) -> tuple[str, ...]:
-    """Waits in hours, what holding costs, and what promises are worth: the columns of ``STARTS``."""
+    """The columns of ``STARTS``: waits in hours, the cost of holding, and promises kept."""
     promises = run.promises
     assert promises is not None
     small = [run.waiting_minutes[size] for size in ("1", "2-4", "8") if size in run.waiting_minutes]
@@ -201,13 +201,13 @@ def _matters(runs: Sequence[MattersResult]) -> Section:
 
 
 def gained(case: CaseResult) -> str:
-    """GPUs gained, and what no plan exceeds."""
+    """GPUs gained, and their upper bound."""
     most = "?" if case.most_gpus is None else f"{case.most_gpus:g}"
     return f"{case.outcome.gained_gpus:g} of {most}"
 
 
 def to_gain(case: CaseResult) -> str:
-    """How much of the most could still be gained, at most; empty when that is not known."""
+    """How much more could be gained at most; empty if unknown."""
     if case.most_gpus is None:
         return ""
     return f"{max(0.0, case.most_gpus - case.outcome.gained_gpus) / max(1.0, case.most_gpus):.1%}"
@@ -219,7 +219,9 @@ def share(value: float | None) -> str:
 
 
 def second_cycle(case: CaseResult) -> str:
-    """Seconds of the second cycle; as shares of the first cycle all of it, and up to the first answer."""
+    """Seconds of the second cycle, with its shares of the first cycle: all of it, and up to the first
+    answer.
+    """
     if case.second_cycle_seconds is None:
         return ""
     shares = f"{share(case.second_cycle_share)}, {share(case.second_answer_share)}"

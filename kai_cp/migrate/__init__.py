@@ -1,1 +1,3 @@
-"""From KAI's Config, shards and Helm values to ours: what to install, what differs, what is left."""
+"""Translates KAI's Config, shards and Helm values to ours: what to install, and what differs or is
+dropped.
+"""

@@ -1,4 +1,4 @@
-"""What ``kai-cp migrate`` finds: settings that move, settings that differ, and settings that stay behind."""
+"""The findings of ``kai-cp migrate``: settings that are taken over, that differ, and that are dropped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USUAL: Final = ("podgrouper", "podgroup-controller", "queue-controller")
 
 @dataclass(slots=True)
 class Migration:
-    """What was found. ``values``: of our chart; ``flags``: by process; the lists hold one line a setting."""
+    """The findings: ``values`` of our chart, ``flags`` by process, and lists with one line per setting."""
 
     values: dict[str, Any] = field(default_factory=lambda: {"mode": "observe"})
     flags: dict[str, dict[str, str]] = field(default_factory=lambda: {CONTROLLERS: {}, ADMISSION: {}})
@@ -35,7 +35,7 @@ class Migration:
     unread: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """The findings as JSON."""
         return {
             "schema": "migration/1",
             "values": self.values,
@@ -47,7 +47,7 @@ class Migration:
         }
 
     def command(self, process: str) -> list[str]:
-        """The command line of a process of ours."""
+        """The command line of one of our processes."""
         found = [process]
         if process == CONTROLLERS:
             found += ["--leader-elect", f"--controllers={','.join(self.controllers)}"]
@@ -82,7 +82,7 @@ def migrate(documents: Sequence[tuple[str, Document]]) -> Migration:
 
 
 def leaves(document: Document, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Paths and values; empty objects and nulls say nothing."""
+    """The paths and values of leaves, without empty objects and nulls."""
     for key, value in document.items():
         where = f"{path}.{key}" if path else str(key)
         if isinstance(value, Mapping):

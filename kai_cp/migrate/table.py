@@ -21,7 +21,7 @@ class Target(NamedTuple):
 
 
 class MigrationRow(NamedTuple):
-    """What becomes of one setting; without targets it is not taken over. ``note`` says what to know."""
+    """The targets of one setting; without targets it is dropped. ``note`` explains what to know."""
 
     targets: tuple[Target, ...] = ()
     note: str = ""

@@ -1,4 +1,4 @@
-"""The words of ``kai-cp migrate``."""
+"""The output of ``kai-cp migrate``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kai_cp.migrate.table import ADMISSION, CONTROLLERS
 
 
 def told(found: Migration) -> str:
-    """What to do, in order; nothing here was done."""
+    """The steps to take, in order; the command itself changes nothing."""
     return "\n".join(_lines(found)) + "\n"
 
 

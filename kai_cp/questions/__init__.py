@@ -1,5 +1,5 @@
-"""Questions that people ask of a cluster: each is a document with a schema of its own, and tables for people.
+"""Questions about a cluster: each answer is a document with its own schema, and tables for people.
 
-Every answer is made of two documents: ``decisions/1`` (what was decided) and ``inspection/1`` (queues,
-nodes, what waits). A command, and the kubectl plugin, are one entry of a table away.
+Every answer is made from two documents: ``decisions/1`` (the decisions) and ``inspection/1`` (queues, nodes,
+waiting groups). One table entry adds a question to the command line and the kubectl plugin.
 """

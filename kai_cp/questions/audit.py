@@ -1,4 +1,4 @@
-"""Is the cluster fair now: queues owed, queues that borrow, and the least that would have to change hands."""
+"""Shows whether the cluster is fair now: queues that are owed, queues that borrow, and possible transfers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _excess(queue: Document) -> float:
 def _pairs(
     facts: SnapshotDetails, leaves: Mapping[str, Document], after: Mapping[str, Document]
 ) -> Iterator[Document]:
-    """Fair shares count below the lowest queue that both have above them: there they share what it has."""
+    """Pairs of queues. Fair shares count below the lowest common ancestor, which divides what it has."""
     queues = {queue["name"]: queue for queue in facts.inspection["queues"]}
     waiting: dict[str, list[Document]] = {}
     for entry in facts.decisions["unscheduled"]:
@@ -81,7 +81,7 @@ def _fits(after: Mapping[str, Document], path: Sequence[str], entry: Document) -
 
 
 def _path_of(queues: Mapping[str, Document], name: str | None) -> list[str]:
-    """A queue and those above it, the lowest first."""
+    """A queue and its ancestors, the lowest first."""
     path: list[str] = []
     while name is not None and name in queues and name not in path:
         path.append(name)
@@ -104,7 +104,7 @@ def _idle(leaves: Mapping[str, Document], after: Mapping[str, Document]) -> Iter
 
 
 def headline(document: Document) -> str:
-    """The line that answers."""
+    """The headline of the answer."""
     owed = {pair["owed"] for pair in document["pairs"]}
     idle = sum(entry["idle"] for entry in document["idleQuota"])
     said = f"{plural(len(owed), 'queue')} owed while others borrow" if owed else "No borrower owes anything"
@@ -112,7 +112,7 @@ def headline(document: Document) -> str:
 
 
 def sections(document: Document) -> list[Section]:
-    """As tables."""
+    """The answer as tables."""
     pairs = [
         (
             pair["owed"],

@@ -1,4 +1,4 @@
-"""What differs between two answers, or between two snapshots."""
+"""The differences between two answers, or between two snapshots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Objects = Mapping[tuple[str, str], Any]
 def decisions(a: Document, b: Document) -> dict[str, Any]:
     """``decision-diff/1``: pod groups to which two answers give different things, and pods they evict.
 
-    Answers of any engine: KAI's and ours, or ours with two settings.
+    The answers may come from any engine: KAI's and ours, or ours with two settings.
     """
     return {
         "schema": "decision-diff/1",
@@ -46,7 +46,7 @@ def _pod(decision: Document) -> str:
 
 
 def _given(document: Document) -> dict[str, Counter[str]]:
-    """By pod group: pods that get a place, by kind; moved ones do not count."""
+    """The number of pods that get a place, by pod group and kind of decision; moved pods do not count."""
     evicted = {_pod(d) for d in document["decisions"] if d["kind"] == "Evict"}
     found: dict[str, Counter[str]] = defaultdict(Counter)
     for decision in document["decisions"]:
@@ -118,7 +118,7 @@ _NOISE = frozenset({"resourceVersion", "managedFields", "generation"})
 
 
 def _paths(old: Any, new: Any, at: str = "", depth: int = 4) -> Iterator[str]:
-    """Fields that differ, at most so many levels deep; what every write changes is left out."""
+    """The fields that differ, down to a depth; fields that every write changes are left out."""
     if isinstance(old, Mapping) and isinstance(new, Mapping) and depth:
         for key in {*old, *new} - _NOISE:
             if old.get(key) != new.get(key):
@@ -128,7 +128,7 @@ def _paths(old: Any, new: Any, at: str = "", depth: int = 4) -> Iterator[str]:
 
 
 def sections(document: Document, names: tuple[str, str]) -> list[Section]:
-    """As tables; ``names`` of what is compared."""
+    """The answer as tables; ``names`` are those of the two inputs."""
     if document["schema"] == "snapshot-diff/1":
         return _snapshot_sections(document)
     return _decision_sections(document, names)
@@ -159,7 +159,7 @@ def _snapshot_sections(document: Document) -> list[Section]:
 
 
 def headline(document: Document) -> str:
-    """The line that answers."""
+    """The headline of the answer."""
     if document["schema"] == "snapshot-diff/1":
         changes = Counter(entry["change"] for entry in document["objects"])
         words = ("added", "removed", "changed")

@@ -1,4 +1,4 @@
-"""Which pods are evicted, for which group, and what becomes of them."""
+"""Lists the evicted pods, for which group, and where they go."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ask(facts: SnapshotDetails) -> dict[str, Any]:
 
 
 def headline(document: Document) -> str:
-    """The line that answers."""
+    """The headline of the answer."""
     found = document["evictions"]
     if not found:
         return "No pod is evicted."
@@ -47,7 +47,7 @@ def headline(document: Document) -> str:
 
 
 def sections(document: Document) -> list[Section]:
-    """As tables."""
+    """The answer as tables."""
     rows = [
         (
             entry["pod"],

@@ -1,4 +1,4 @@
-"""What waits, in which order, and why."""
+"""Lists what waits, in its order, and why."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ask(facts: SnapshotDetails) -> dict[str, Any]:
 
 
 def headline(document: Document) -> str:
-    """The line that answers."""
+    """The headline of the answer."""
     waiting = document["pending"]
     if not waiting:
         return "No pod group waits."
@@ -50,7 +50,7 @@ def headline(document: Document) -> str:
 
 
 def sections(document: Document) -> list[Section]:
-    """As tables."""
+    """The answer as tables."""
     rows = [
         (
             str(entry["position"]),

@@ -1,4 +1,4 @@
-"""What a question is, and what it is asked of."""
+"""The interface of a question, and its input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kai_cp.report.section import Section
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDetails:
-    """What is known of a cluster at one time: its name, its ``decisions/1`` and its ``inspection/1``.
+    """A cluster at one time: its name, its ``decisions/1`` and its ``inspection/1``.
 
     ``owed``: by leaf queue, the pod groups that wait although what they need is within the fair share.
     """

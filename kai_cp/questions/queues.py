@@ -1,4 +1,4 @@
-"""What each queue has: quota, fair share, use, what is borrowed and what is owed."""
+"""Lists each queue's quota, fair share, use, what it borrows and what it is owed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kai_cp.report.terminal import amount, plural
 
 
 def borrowed(used: float, quota: float) -> float:
-    """GPUs above the quota; nothing where the quota is unlimited."""
+    """GPUs above the quota; 0 if the quota is unlimited."""
     return 0.0 if quota < 0 else max(0.0, used - quota)
 
 
@@ -42,7 +42,7 @@ def ask(facts: SnapshotDetails) -> dict[str, Any]:
 
 
 def headline(document: Document) -> str:
-    """The line that answers."""
+    """The headline of the answer."""
     queues = document["queues"]
     owed = sum(queue["owedPodGroups"] for queue in queues)
     lent = sum(queue["borrowed"] for queue in queues if queue["depth"] == 0)
@@ -51,7 +51,7 @@ def headline(document: Document) -> str:
 
 
 def sections(document: Document) -> list[Section]:
-    """As tables."""
+    """The answer as tables."""
     rows = [
         (
             "  " * queue["depth"] + queue["queue"],

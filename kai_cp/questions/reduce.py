@@ -1,8 +1,8 @@
-"""A smaller snapshot on which a fact still holds: for a report, or for a test.
+"""Reduces a snapshot to a smaller one on which a fact still holds, for a report or a test.
 
-Objects leave in groups that belong together: a pod group with its pods and orders, a node with what runs on
-it, a queue, any other object alone. Half of them are tried first, then quarters, and so on (Zeller's ddmin),
-until nothing can be left out any more.
+Objects are removed in groups that belong together: a pod group with its pods and BindRequests, a node with
+its pods, a queue, any other object alone. The search (Zeller's ddmin) removes halves first, then quarters,
+and so on, until nothing more can be removed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ KINDS: Final = ("waiting", "served", "evicted", "skipped")
 
 
 class BadFact(ValueError):
-    """A fact that cannot be read; the text says how one is written."""
+    """A fact that cannot be parsed; the text shows the format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """What must still hold. ``kind``: of KINDS; ``subject``: NAMESPACE/NAME; ``reason``: why it waits."""
+    """A fact that must still hold: ``kind`` (one of KINDS), ``subject`` (NAMESPACE/NAME), and ``reason`` of
+    waiting.
+    """
 
     kind: str
     subject: str
@@ -50,7 +52,7 @@ class Fact:
         return Fact(kind, subject, reason)
 
     def holds(self, snapshot: Snapshot, plan: Plan) -> bool:
-        """Whether it is so."""
+        """Whether the fact holds."""
         match self.kind:
             case "waiting":
                 return any(
@@ -66,7 +68,7 @@ class Fact:
 
 
 def units(raw: Json) -> list[Removable]:
-    """Everything that may leave, largest first."""
+    """The groups of objects that may be removed, largest first."""
     objects = raw["rawObjects"]
     by_group: dict[str, set[tuple[str, int]]] = defaultdict(set)
     by_node: dict[str, set[tuple[str, int]]] = defaultdict(set)
@@ -107,7 +109,7 @@ def without(raw: Json, gone: frozenset[tuple[str, int]]) -> dict[str, Any]:
 
 
 def reduced(raw: Json, holds: Callable[[Json], bool], told: Callable[[int, int], None]) -> dict[str, Any]:
-    """The smallest snapshot that leaving out finds. ``told``: objects left, and tries so far."""
+    """The smallest snapshot that the search finds. ``told`` gets the objects left and the tries so far."""
     left = units(raw)
     total = frozenset(place for unit in left for place in unit)
     gone: frozenset[tuple[str, int]] = frozenset()

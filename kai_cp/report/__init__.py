@@ -1,1 +1,1 @@
-"""What a person reads: tables for the terminal, made from ``decisions/1`` and from snapshots."""
+"""Reports for people: tables for the terminal, made from ``decisions/1`` and snapshots."""

@@ -1,4 +1,4 @@
-"""Nodes over time as a picture: what runs, what starts now, and what is reserved."""
+"""A picture of nodes over time: what runs, what starts now, and what is reserved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TAIL: Final = 1.15
 
 
 def draw(found: Planned, path: Path) -> None:
-    """Write the picture; the suffix of ``path`` says which kind."""
+    """Write the picture in the format of ``path``'s suffix."""
     import matplotlib
 
     matplotlib.use("Agg")

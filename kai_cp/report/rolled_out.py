@@ -1,4 +1,4 @@
-"""Workloads in rollout, and what quotas lend to them, as a section of a report."""
+"""Workloads in rollout, and what their queues lend them, as a section of a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers as plain rows: one for every decision and every pod group that stays pending."""
+"""Answers as plain rows: one for every decision, and one for every pod group that stays pending."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def rows(name: str, document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 def names(document: Mapping[str, Any]) -> Iterator[str]:
-    """``pod/NAMESPACE/NAME`` of every decision, ``podgroup/NAMESPACE/NAME`` of what stays pending."""
+    """``pod/NAMESPACE/NAME`` of every decision, ``podgroup/NAMESPACE/NAME`` of every group that stays
+    pending.
+    """
     for entry in document["decisions"]:
         yield f"pod/{entry['namespace']}/{entry['pod']}"
     for entry in document["unscheduled"]:

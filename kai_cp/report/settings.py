@@ -1,4 +1,4 @@
-"""Settings explained: on the terminal, and as the page ``docs/settings.md``."""
+"""The settings explained, on the terminal and as the page ``docs/settings.md``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _default(value: Any) -> str:
 
 
 def as_text(settings: Sequence[Setting]) -> Group:
-    """Every setting with its default on one line and its meaning below: readable at any width."""
+    """Every setting with its default on one line and its meaning below, which is readable at any width."""
     lines: list[Text | Padding] = []
     for setting in settings:
         head = Text.assemble((setting.path, "bold"), " = ", (_default(setting.default), "cyan"))

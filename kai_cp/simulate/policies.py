@@ -1,4 +1,4 @@
-"""What decides in a simulation: the engine, its greedy pass alone, or strict first-come first-served."""
+"""The policies of a simulation: the engine, its greedy pass alone, or strict first-come first-served."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def greedy(snapshot: Snapshot, settings: Settings) -> Plan:
 
 
 def first_come(snapshot: Snapshot, settings: Settings) -> Plan:
-    """Pod groups strictly by age, on the fullest nodes; the first that does not fit stops the line."""
+    """Place pod groups strictly by age on the fullest nodes; the first that does not fit blocks all later
+    ones.
+    """
     free = [list(node.allocatable) for node in snapshot.nodes]
     for pod in snapshot.pods:
         if pod.node is not None:

@@ -1,4 +1,4 @@
-"""How far allocations are from a fair division, without asking the scheduler that is measured."""
+"""The distance between allocations and a fair division, computed without the measured scheduler."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Mapping
 def fair_division(
     capacity: float, quota: Mapping[str, float], demand: Mapping[str, float]
 ) -> dict[str, float]:
-    """GPUs per queue: the quota (or what is asked, if less), the rest in equal parts where more is asked."""
+    """GPUs per queue: the quota, or the request if less; the rest in equal parts to queues that request
+    more.
+    """
     share = {queue: min(quota[queue], demand.get(queue, 0.0)) for queue in quota}
     room = capacity - sum(share.values())
     if room < 0:

@@ -1,7 +1,7 @@
-"""Gangs among small jobs, run times declared as people do, and what reservations are measured against.
+"""The workload that measures reservations: gangs among small jobs, with run times declared as people do.
 
-Whole-node gangs among jobs of up to a node, run times lognormal, declared as one of a few usual values, some
-too short and some not at all.
+There are gangs of whole nodes among jobs of up to one node. Run times are lognormal and declared as one of a
+few usual values; some declarations are too short and some are missing.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ POLICIES: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def with_policy(settings: Settings, policy: str) -> Settings:
-    """The settings with those of a policy in place of their own."""
+    """The settings, overridden by those of a policy."""
     document = settings.model_dump()
     document["reservations"] = POLICIES[policy]
     return Settings.model_validate(document)
@@ -55,7 +55,7 @@ def with_policy(settings: Settings, policy: str) -> Settings:
 def declared(
     seed: int, *, nodes: int = 16, hours: float = 24.0, load: float = 1.05, mean_hours: float = 1.0
 ) -> WorkloadTrace:
-    """Jobs of one queue at a rate that asks for ``load`` times the cluster, looked at every five minutes."""
+    """Jobs of one queue that request ``load`` times the cluster, with a cycle every five minutes."""
     rng = random.Random(seed)
     sizes = [size for size in (2, 4, 8) if size <= nodes // 2]
     mean_gpus = (1 - GANGS) * 2.2 + GANGS * NODE_GPUS * fmean(sizes)
@@ -76,7 +76,7 @@ def declared(
 
 
 def _said(rng: random.Random, seconds: float) -> float | None:
-    """What the owner of a job says about how long it runs."""
+    """The run time that a job's owner declares."""
     chance = rng.random()
     if chance < UNDECLARED:
         return None
@@ -87,7 +87,7 @@ def _said(rng: random.Random, seconds: float) -> float | None:
 
 
 def promises_kept(run: Run, workload: WorkloadTrace) -> PromisesKept:
-    """How many first promises were kept, and why the others were not; those still open do not count."""
+    """The number of first promises kept, and why the others were broken; open promises do not count."""
     kept = still_open = 0
     broken = Counter[str]()
     for promise in run.promises:

@@ -18,7 +18,7 @@ NODE_GPUS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A pod group to come: ``pods`` of ``gpus`` each, that run ``seconds`` once all are there."""
+    """A future pod group: ``pods`` with ``gpus`` each that run ``seconds`` once all have started."""
 
     name: str
     queue: str
@@ -50,7 +50,7 @@ class WorkloadTrace:
 def philly(
     seed: int, *, nodes: int = 16, hours: float = 24.0, load: float = 1.05, mean_hours: float = 2.0
 ) -> WorkloadTrace:
-    """Arrivals at a rate that asks for ``load`` times the cluster, in waves; queues ask unequally."""
+    """Arrivals in waves that request ``load`` times the cluster; queues request unequal parts."""
     rng = random.Random(seed)
     mean_gpus = sum(size * share for size, share in SIZES)
     capacity = nodes * NODE_GPUS
@@ -60,7 +60,7 @@ def philly(
     jobs: list[Job] = []
     now = 0.0
     while True:
-        # Twice as many by day as by night.
+        # Twice as many arrive by day as by night.
         now += rng.expovariate(rate * (1 + math.sin(now / 86_400 * 2 * math.pi) / 3))
         if now >= hours * 3600:
             break

@@ -37,7 +37,7 @@ NAMESPACE: Final = "default"
 
 @dataclass
 class _Life:
-    """What happened to a pod group so far."""
+    """The history of a pod group."""
 
     job: Job
     running: set[str] = field(default_factory=set)
@@ -48,7 +48,9 @@ class _Life:
 
 @dataclass(frozen=True, slots=True)
 class StartPromise:
-    """A start that was promised first, and what came of it. ``started``: None: not by the end of the run."""
+    """A pod group's first promised start, and its result. ``started`` is None if it has not started by the
+    end.
+    """
 
     gpus: int
     promised: float
@@ -58,7 +60,7 @@ class StartPromise:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run showed. Times in seconds; ``lost_gpu_seconds``: work thrown away by evictions."""
+    """The results of a run. Times in seconds; ``lost_gpu_seconds`` is work lost by evictions."""
 
     waits: tuple[tuple[int, float], ...]
     """(GPUs, seconds until the start, or until the end of the run) of every pod group."""
@@ -133,7 +135,7 @@ class Simulation:
                 seconds, plan = self._cycle()
                 cycles += 1
                 slowest = max(slowest, seconds)
-                # What was promised becomes possible when pods are gone; the twin's log says when.
+                # A promised start becomes possible when pods have ended; the twin's log has the time.
                 changed = any(decision.kind != "Bind" for decision in plan.decisions)
         end = self._workload.seconds
         return Run(
@@ -188,7 +190,7 @@ class Simulation:
         return seconds, plan
 
     def _promise(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Write what was promised, and remember the first promise and why it moved."""
+        """Write the promises, and remember each first promise and why it moved."""
         self._again = plan.again_at
         for key, notes in promises(snapshot, plan):
             self._twin.note(key, notes)
@@ -202,7 +204,7 @@ class Simulation:
                 self._promised[name][1].append(entry.cause)
 
     def _idle_now(self) -> float:
-        """GPUs that are held and not used at this moment."""
+        """The GPUs that are held and idle now."""
         used: Counter[str] = Counter()
         for item in self._twin.snapshot()["rawObjects"]["pods"] if self._held_nodes else ():
             job = item["metadata"]["name"].rsplit("-", 1)[0]
@@ -214,7 +216,7 @@ class Simulation:
         )
 
     def _listen(self) -> bool:
-        """Take in what the twin did since the last look; whether room may have changed."""
+        """Read what the twin did since the last call; returns whether free capacity may have changed."""
         news = self._twin.log[self._logged :]
         self._logged = len(self._twin.log)
         changed = False

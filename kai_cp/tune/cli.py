@@ -143,7 +143,7 @@ def tune(
 
 
 def _days(text: str, hours: float, nodes: int) -> tuple[dict[str, Instance], dict[str, str]]:
-    """Simulated days by name, and what tells each from others."""
+    """Simulated days by name, with the digest of each."""
     from kai_cp.bench.cli import numbers
     from kai_cp.simulate.starts import declared
     from kai_cp.tune.days import measure_day
@@ -159,7 +159,7 @@ def _days(text: str, hours: float, nodes: int) -> tuple[dict[str, Instance], dic
 def _read(
     arguments: list[str], now: float | None, settings: Settings
 ) -> tuple[dict[str, Instance], dict[str, str]]:
-    """Snapshots by name, to be decided on, and their digests."""
+    """The snapshots by name, and their digests."""
     from kai_cp.cli.common import BAD_INPUT, fail
     from kai_cp.files import within
     from kai_cp.reader import UnreadableSnapshot

@@ -1,4 +1,4 @@
-"""Several configurations side by side, differences marked."""
+"""Compares several configurations side by side, and marks differences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Results = Mapping[str, Mapping[str, Measured]]
 
 
 def rows(results: Results, configs: Sequence[str]) -> list[tuple[str, str, list[float], bool]]:
-    """(snapshot, what is measured, a number per configuration, whether more is better)."""
+    """Rows of (snapshot, measure, a number per configuration, whether more is better)."""
     found: list[tuple[str, str, list[float], bool]] = []
     blocks = {name: by for name, by in results.items()}
     if len(blocks) > 1:
@@ -35,7 +35,7 @@ def rows(results: Results, configs: Sequence[str]) -> list[tuple[str, str, list[
 
 
 def mark(values: Sequence[float], i: int, more: bool) -> str:
-    """``+`` better than the first configuration, ``-`` worse, empty when equal (within 0.5 %)."""
+    """``+`` if better than the first configuration, ``-`` if worse, empty if equal within 0.5 %."""
     first, value = values[0], values[i]
     if i == 0 or abs(value - first) <= max(1e-9, 0.005 * max(abs(first), abs(value))):
         return ""
@@ -43,7 +43,7 @@ def mark(values: Sequence[float], i: int, more: bool) -> str:
 
 
 def changed_settings(settings: Mapping[str, Mapping[str, object]]) -> list[tuple[str, list[str]]]:
-    """Settings that are not the same everywhere: path, and the value per configuration."""
+    """The settings that differ: path, and the value per configuration."""
     flat = {name: _flat(document) for name, document in settings.items()}
     paths = sorted({path for values in flat.values() for path in values})
     lines = [(path, [values.get(path, "") for values in flat.values()]) for path in paths]
@@ -51,7 +51,7 @@ def changed_settings(settings: Mapping[str, Mapping[str, object]]) -> list[tuple
 
 
 def table(results: Results, configs: Sequence[str]) -> Section:
-    """For the terminal: better values green, worse ones red, beside the first configuration."""
+    """The terminal's table: values better than the first configuration's are green, worse ones red."""
     lines: list[list[Cell]] = []
     for snapshot, title, values, more in rows(results, configs):
         cells: list[Cell] = [snapshot, title]
@@ -71,7 +71,7 @@ def table(results: Results, configs: Sequence[str]) -> Section:
 
 
 def html(results: Results, configs: Sequence[str], settings: Mapping[str, Mapping[str, object]]) -> str:
-    """The same as one self-contained page."""
+    """The comparison as one self-contained HTML page."""
     head = "".join(f"<th>{escape(name)}</th>" for name in ("snapshot", "measure", *configs))
     lines = []
     last = ""

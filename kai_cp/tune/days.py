@@ -1,4 +1,4 @@
-"""What one configuration does with a simulated day: waits by size, promises kept, what it costs."""
+"""The results of one configuration on a simulated day: waits by size, promises kept, and their cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOUR = 3600.0
 
 
 def measure_day(workload: WorkloadTrace, settings: Settings) -> Measured:
-    """Let the day pass under ``settings`` and take the numbers; what never starts waits until its end."""
+    """Simulate the day under ``settings`` and measure it; a group that never starts waits until the end."""
     begin = time.monotonic()
     run = Simulation(workload, engine, settings).run()
     promises = promises_kept(run, workload)

@@ -1,4 +1,4 @@
-"""What one configuration does with one snapshot, in the numbers that operators weigh against each other."""
+"""Measures one configuration on one snapshot, in the numbers that operators weigh against each other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MEASURES: Final[dict[str, Measure]] = {
 
 @dataclass(frozen=True)
 class Measured:
-    """Numbers by name of the measure, GPUs still waiting by priority, and what the checker found."""
+    """The numbers by measure, the GPUs still waiting by priority, and the checker's findings."""
 
     values: Mapping[str, float]
     waiting_by_priority: Mapping[int, float]
@@ -58,7 +58,7 @@ class Measured:
 
 
 def measure(snapshot: Snapshot, settings: Settings) -> Measured:
-    """Decide with ``settings`` and take the numbers."""
+    """Decide with ``settings`` and measure the plan."""
     begin = time.monotonic()
     plan = decide(snapshot, settings)
     seconds = time.monotonic() - begin
@@ -83,7 +83,7 @@ def measure(snapshot: Snapshot, settings: Settings) -> Measured:
 
 
 def mean(measured: Sequence[Measured]) -> Measured:
-    """Mean over snapshots, or over days, of every number."""
+    """The mean of every number over snapshots or days."""
     priorities = sorted({p for m in measured for p in m.waiting_by_priority})
     return Measured(
         {name: fmean(m.values[name] for m in measured) for name in measured[0].values},
@@ -103,7 +103,7 @@ def _waiting(snapshot: Snapshot, plan: Plan) -> dict[int, float]:
 
 
 def fragmentation(snapshot: Snapshot, plan: Plan) -> float:
-    """Part of the free GPUs, once the plan is carried out, on nodes that are not wholly free."""
+    """The share of free GPUs after the plan that are on partly used nodes."""
     free = [float(node.allocatable[GPU]) / MILLI for node in snapshot.nodes]
     whole = list(free)
     place = {pod.key: pod.node for pod in snapshot.pods if pod.node is not None}
@@ -121,7 +121,7 @@ def fragmentation(snapshot: Snapshot, plan: Plan) -> float:
 
 
 def hops(plan: Plan) -> float:
-    """Mean of the longest ways inside the pod groups that get places, those on one node included."""
+    """The mean of the longest distances inside placed pod groups, including those on one node."""
     served = {decision.group for decision in plan.decisions if decision.kind != "Evict"}
     return sum(found.hops for found in plan.localities.values()) / max(1, len(served))
 

@@ -1,4 +1,4 @@
-"""What a search came to: trials beside the present settings, and whether any of them is really better."""
+"""The result of a search: the trials beside the present settings, and whether one of them is better."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Choice:
     trials: int
 
     def sentence(self, out: str) -> str:
-        """What was found, and what is in the file."""
+        """One sentence: what was found, and what the file has."""
         if self.best is None:
             return (
                 f"Nothing better than the present settings was found in {self.trials} trials; "
@@ -37,7 +37,7 @@ class Choice:
 
 
 def better(name: str, value: float, than: float, noise: float) -> int:
-    """1: better, -1: worse, 0: equal, for all that can be told."""
+    """1 if better, -1 if worse, 0 if the difference is within the spread."""
     least = max(noise, _EQUAL * max(abs(value), abs(than)), 1e-9)
     if abs(value - than) <= least:
         return 0
@@ -45,7 +45,7 @@ def better(name: str, value: float, than: float, noise: float) -> int:
 
 
 def choose(space: Space, present: Mapping[str, tuple[float, float]], trials: Sequence[TunedTrial]) -> Choice:
-    """The trials worth a look, and the one to take."""
+    """The Pareto front, and the best trial in it."""
     now = {name: mean for name, (mean, _) in present.items()}
 
     def signs(values: Mapping[str, float], beside: Mapping[str, float]) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ def _short(value: object) -> str:
 
 
 def knobs(space: Space) -> str:
-    """What decides, and what of it can be set."""
+    """The sentence that says which goals decide and which keys the trials vary."""
     return (
         "Goals are pursued one after the other (admission in fair order, victims, lost work, moves, ...) "
         "and never traded against each other; the keys searched change what a goal counts or caps: "

@@ -1,4 +1,4 @@
-"""Search settings with Optuna: several objectives, a Pareto front, resumable, shared by many workers."""
+"""Searches settings with Optuna: several objectives, a Pareto front, resumable, shared by workers."""
 
 from __future__ import annotations
 
@@ -42,11 +42,13 @@ class TunedTrial:
 
 
 class WrongAnswer(RuntimeError):
-    """The checker refused a plan: the search stops, because nothing of it could be trusted."""
+    """The checker refused a plan; the search stops, because no result could be trusted."""
 
 
 def study_name(space: Space, base: Settings, snapshots: Mapping[str, str]) -> str:
-    """One name per question, so that another question never continues a study. ``snapshots``: digests."""
+    """The study's name, unique per search, so that no other search continues it. ``snapshots`` are
+    digests.
+    """
     text = json.dumps([space.model_dump(mode="json"), base.model_dump(mode="json"), dict(snapshots)])
     return f"{STUDY}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -83,7 +85,7 @@ def search(
         )
         _trials(study, space)
     except Exception as error:
-        # A file of any author: what the library raises on an odd one has no common class.
+        # The library's errors on a malformed file have no common base class.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"--storage: study {name} cannot be read: {reason}") from None
     if not study.trials:
@@ -106,7 +108,7 @@ def search(
 
 
 def _trials(study: optuna.Study, space: Space) -> list[TunedTrial]:
-    """The finished trials; ``ValueError`` where one sets or says what no trial of this search can."""
+    """The finished trials. Raises ``ValueError`` for one that cannot belong to this search."""
     found = []
     for trial in study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,)):
         if "overrides" not in trial.user_attrs:
@@ -124,7 +126,7 @@ def _trials(study: optuna.Study, space: Space) -> list[TunedTrial]:
 
 
 def _allows(values: Range, value: object) -> bool:
-    """Whether a parameter of this range can have the value; whole ones begin at the whole part of ``low``."""
+    """Whether a parameter of this range can have the value; integers begin at the integer part of ``low``."""
     if values.choices:
         return value in values.choices
     low, high = math.floor(values.low or 0.0), values.high or 0.0
@@ -132,7 +134,7 @@ def _allows(values: Range, value: object) -> bool:
 
 
 def spread(space: Space, base: Settings, instances: Sequence[Instance]) -> dict[str, tuple[float, float]]:
-    """Mean of every objective over several decisions with the present settings, and how far these differ.
+    """The mean of every objective over several decisions with the present settings, and their spread.
 
     Raises ``WrongAnswer`` if the checker refuses one of them, and ``ValueError`` for an objective that is not
     measured.
@@ -165,7 +167,7 @@ def _finished(study: optuna.Study) -> int:
 
 
 def _storage(url: str) -> optuna.storages.BaseStorage:
-    """The storage of a URL; ``ValueError`` says what is missing or out of reach."""
+    """The storage of a URL. Raises ``ValueError`` that names what is missing or unreachable."""
     for prefix in POSTGRESQL:
         if url.startswith(prefix):
             url = f"postgresql+psycopg://{url.removeprefix(prefix)}"
@@ -173,7 +175,7 @@ def _storage(url: str) -> optuna.storages.BaseStorage:
         try:
             return optuna.storages.get_storage(url)
         except SQLAlchemyError:
-            # Workers that start together on an empty database all make its tables, and only one can.
+            # Of workers that start together on an empty database only one can create the tables.
             time.sleep(1)
             return optuna.storages.get_storage(url)
     except ImportError as error:
@@ -188,13 +190,13 @@ def _known(storage: optuna.storages.BaseStorage, name: str) -> bool:
 
 
 def _present(space: Space, base: Settings) -> dict[str, Any]:
-    """The base's own values where the space allows them: the first trial."""
+    """The first trial: the base's own values where the space allows them."""
     document = base.model_dump()
     found: dict[str, Any] = {}
     for path, values in space.parameters.items():
         value = _at(document, path)
         if isinstance(value, (list, tuple)):
-            # A choice is one text; that of a list has commas.
+            # A choice is one text; a list becomes one with commas.
             value = ", ".join(map(str, value))
         if values.choices:
             allowed = value in values.choices

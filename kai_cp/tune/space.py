@@ -1,4 +1,4 @@
-"""The search space file: which preferences may vary, and what is aimed at.
+"""The search space file: which preferences may vary, and which objectives count.
 
 .. code-block:: yaml
 
@@ -45,7 +45,7 @@ class Range(BaseModel):
 
 
 class Space(BaseModel):
-    """What is searched: ranges by setting path, and the measures to improve."""
+    """The space to search: ranges by setting path, and the measures to improve."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""Put running pods on nodes and pending ones in line, keeping every state legal."""
+"""Builds a cluster of running and pending pods whose every state is legal."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Builder:
             self.raw.nodes.append(node(name, self.shape, labels))
         self.free = [self.shape.gpus] * nodes
         self._levels: list[list[int]] = [[] for _ in range(self.shape.gpus + 1)]
-        # Nodes are taken from the end: those of the racks that stay free stand first.
+        # Nodes are taken from the end, so those of the racks that stay free come first.
         first_free = round(busy * nodes / rack) * rack if busy < 1 else nodes
         order = list(range(min(first_free, nodes)))
         self.random.shuffle(order)
@@ -87,7 +87,7 @@ class Builder:
         return leaves
 
     def name(self) -> str:
-        """A fresh pod group name."""
+        """A new pod group name."""
         self._jobs += 1
         return f"job-{self._jobs:06}"
 
@@ -96,7 +96,7 @@ class Builder:
         return 600 + self.random.random() * (longest - 600)
 
     def priority(self) -> str:
-        """A priority class as clusters use them: mostly training."""
+        """A random priority class, mostly training."""
         return self.random.choices(
             ("train", "build-preemptible", "build", "inference"), weights=(74, 13, 9, 4)
         )[0]
@@ -193,7 +193,9 @@ class Builder:
         *,
         scatter: bool = False,
     ) -> None:
-        """Run random pod groups, of the kinds ``gangs`` (request, size), until ``target`` is in use."""
+        """Run random pod groups of the kinds ``gangs`` (request, size) until ``target`` of the GPUs is in
+        use.
+        """
         misses = 0
         while misses < 40 and self.used() < target:
             request, size = self.random.choices(gangs, weights=weights)[0]

@@ -29,14 +29,14 @@ def _ask(builder: Builder, share: float, queues: list[str], *, mixed: bool = Fal
 
 
 def fill(nodes: int, seed: int) -> dict[str, Any]:
-    """An empty cluster that is asked for 120 % of its GPUs."""
+    """An empty cluster with demand for 120 % of its GPUs."""
     builder = Builder(seed, nodes)
     _ask(builder, 1.2, builder.leaves)
     return builder.raw.snapshot()
 
 
 def contended(nodes: int, seed: int) -> dict[str, Any]:
-    """Full; half of the queues over their quota, the other half waiting."""
+    """A full cluster: half of the queues over their quota, the other half waiting."""
     builder = Builder(seed, nodes)
     half = len(builder.leaves) // 2
     builder.fill(1.0, builder.leaves[:half], _MIXED, _MIXED_WEIGHTS)
@@ -46,7 +46,7 @@ def contended(nodes: int, seed: int) -> dict[str, Any]:
 
 
 def fragmented(nodes: int, seed: int) -> dict[str, Any]:
-    """93 % full of small scattered pods; pods that want whole or half nodes wait."""
+    """93 % full of small scattered pods; pods that need whole or half nodes wait."""
     builder = Builder(seed, nodes)
     builder.fill(0.93, builder.leaves, ((PodRequest(1), 1), (PodRequest(2), 1)), (85, 15), scatter=True)
     asked = 0
@@ -86,7 +86,9 @@ def racks(nodes: int, seed: int) -> dict[str, Any]:
 
 
 def backlog(nodes: int, seed: int) -> dict[str, Any]:
-    """Full, three quarters of the cluster asked again in many small pod groups, hardly anyone entitled."""
+    """Full, with many small waiting pod groups that request three quarters of the cluster, few of them
+    entitled.
+    """
     builder = Builder(seed, nodes)
     builder.fill(1.0, builder.leaves, _WHOLE, _WHOLE_WEIGHTS)
     _ask(builder, 2.4, builder.leaves)
@@ -94,7 +96,7 @@ def backlog(nodes: int, seed: int) -> dict[str, Any]:
 
 
 def quiet(nodes: int, seed: int) -> dict[str, Any]:
-    """Full and nothing waits: the cycle that an idle scheduler runs every second."""
+    """Full and nothing waits: the usual cycle of an idle scheduler."""
     builder = Builder(seed, nodes)
     builder.fill(1.0, builder.leaves, _WHOLE, _WHOLE_WEIGHTS)
     return builder.raw.snapshot()
@@ -121,7 +123,7 @@ def busy(nodes: int, seed: int) -> dict[str, Any]:
 
 
 def mixed(nodes: int, seed: int) -> dict[str, Any]:
-    """90 % full with fractions, another 30 % asked."""
+    """90 % full with fractions, and another 30 % requested."""
     builder = Builder(seed, nodes)
     builder.fill(0.9, builder.leaves, _MIXED, _MIXED_WEIGHTS)
     _ask(builder, 0.3, builder.leaves, mixed=True)
@@ -167,7 +169,7 @@ def unschedulable(nodes: int, seed: int) -> dict[str, Any]:
     for i in range(nodes - emptied):
         queue = builder.leaves[half + i % half]
         builder.run(GangSpec(builder.name(), queue, PodRequest(1), 1, "build", builder.age()))
-        for _ in range(builder.shape.gpus - 1):  # the tightest node first: the one just begun
+        for _ in range(builder.shape.gpus - 1):  # the tightest node first, which is the one in use
             train()
     while train():
         pass

@@ -1,12 +1,12 @@
-"""Refusing what would not be part of the best mix still within reach.
+"""An admission policy that refuses pods outside the best mix that is still possible.
 
 A pod of 810 milli-GPUs leaves 190 that hardly any other request fits, and a pod that needs many CPUs strands
-the GPUs beside it. A policy that takes whatever fits therefore ends at about 96.4 % of the GPUs of the list
-``default``, however well it packs. When more is asked for than there is, something is refused in any case;
-here it is those whose place serves others better. Every ``EVERY`` arrivals the fluid relaxation is asked
-which mix uses most GPUs, given what runs and what is expected to arrive until ``UNTIL``; until it is asked
-again, every class is admitted at the pace of that mix. This is a different service from the published
-policies, which never refuse a pod that fits and do not know when arrivals end: it is reported separately.
+the GPUs beside it. A policy that admits everything that fits therefore ends at about 96.4 % of the GPUs of
+the list ``default``, however well it packs. If demand exceeds capacity, some pods are refused in any case;
+this policy refuses those whose place serves others better. Every ``EVERY`` arrivals the fluid relaxation
+computes the mix that uses most GPUs, given what runs and what is expected to arrive until ``UNTIL``; until
+the next time, every class is admitted at the pace of that mix. The published policies never refuse a pod that
+fits and do not know when arrivals end, so this different service is reported separately.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CPU_WORTH: Final = 0.002
 
 
 class TraceAdmission:
-    """Admits each class at its pace."""
+    """Admits each class at the pace of the best mix."""
 
     def __init__(self, nodes: Nodes, classes: Classes) -> None:
         bins, models, _ = bins_of(nodes)
@@ -51,7 +51,7 @@ class TraceAdmission:
         self._credit = np.full(len(classes), 0.5)
 
     def admits(self, c: int, running: Ints) -> bool:
-        """Whether the pod that arrives now may be placed. ``running``: pods of each class with a place."""
+        """Whether the arriving pod may be placed. ``running``: number of placed pods of each class."""
         if self._arrived % EVERY == 0:
             self._plan(running)
         self._arrived += 1

@@ -2,7 +2,7 @@
 
 Per 100 arrivals at most one percent of the pods that ran at their beginning are moved. For a pod that
 fits nowhere, nodes are tried in the order of how few pods would have to leave: shares of one device,
-and pods whose CPUs are missing. All that leave must fit somewhere else, else the try is undone.
+and pods whose CPUs are missing. Every pod that leaves must fit elsewhere, or the attempt is undone.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ MOST: Final = 5
 
 
 class MigratingPolicy:
-    """A policy that may also move pods. ``moves``: in all; ``worst``: largest share of a window, percent."""
+    """A policy that may also move pods. ``moves`` in total; ``worst`` is the largest share in a window,
+    percent.
+    """
 
     def __init__(self, cluster: TraceCluster, policy: PlacementPolicy) -> None:
         self.cluster = cluster
@@ -46,7 +48,7 @@ class MigratingPolicy:
         self._on_node: list[set[int]] = [set() for _ in range(len(cluster.nodes.cpu))]
 
     def arrive(self, pod: int, c: int) -> bool:
-        """Place an arriving pod, moving others if need be; False when it is refused."""
+        """Place an arriving pod, and move others if needed; False if the pod is refused."""
         if self._arrived % WINDOW == 0:
             self._ran = max(1, len(self.cluster.running))
             self._budget = int(SHARE * len(self.cluster.running))
@@ -82,7 +84,7 @@ class MigratingPolicy:
         return place
 
     def _candidates(self, c: int) -> Ints:
-        """Nodes that could hold the pod, those first where least has to leave."""
+        """Nodes that could hold the pod, those first where least must leave."""
         cluster, k = self.cluster, self.cluster.classes
         gpus, milli = int(k.gpus[c]), int(k.milli[c])
         lacks = np.maximum(0, milli - cluster.left)
@@ -99,12 +101,12 @@ class MigratingPolicy:
         return order[cost[order] < np.inf].astype(np.int64)
 
     def _make_room(self, c: int, node: int) -> int | None:
-        """Move pods off ``node`` until class ``c`` fits; None (and nothing changed) when it cannot be."""
+        """Move pods off ``node`` until class ``c`` fits; None, without any change, if that is impossible."""
         leaving = self._who_leaves(c, node)
         if leaving is None or len(leaving) > min(MOST, self._budget):
             return None
         if not all(self._room_elsewhere(self.cluster.running[pod][0], node) for pod in leaving):
-            return None  # Without touching anything: what changes must be scored anew.
+            return None  # Check first without changing anything, since every change needs new scores.
         old = [(pod, *self._stop(pod)) for pod in leaving]
         placed: list[int] = []
         for pod, class_, _node, _devices in sorted(old, key=lambda e: -int(self.cluster.classes.total[e[1]])):

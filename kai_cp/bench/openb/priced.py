@@ -1,7 +1,7 @@
-"""Our policy without migration: a linear program tells what room is worth, then one node is chosen.
+"""Our policy without migration: a linear program prices free capacity, and each pod goes to the best node.
 
-Before the first pod arrives the fluid relaxation of the whole demand is solved once. Its prices say
-which requests are scarce because they fill gaps that nothing else fills. A node's potential is then
+Before the first pod arrives, the fluid relaxation of the whole demand is solved once. Its prices show which
+requests are scarce because they fill gaps that nothing else fills. A node's potential is then
 
 * the best use of its free devices at these prices, with its CPUs as the second limit (Lagrange: the
   least over a grid of CPU prices of the value of each device by itself plus the CPUs at that price);

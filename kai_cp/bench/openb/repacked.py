@@ -1,10 +1,10 @@
-"""What taking all that any repacking fits leads to: the best of moves for a policy that refuses nothing.
+"""An estimate of the best result of a policy that may move pods and never refuses one that could fit.
 
-Arrivals come in blocks. Everyone admitted before stays, and of a block as many GPUs are admitted as the
-fluid relaxation has room for: pools of equal nodes instead of nodes, the best choice inside the block, any
-number of moves, pods split at will. A policy that never refuses what it could make fit cannot choose which
-to admit beyond a block, so this is close to the most that it reaches. It is no strict bound: one that packs
-worse refuses some pods early and may end higher by that, as refusing on purpose does.
+Arrivals come in blocks. All pods admitted before stay, and from each block as many GPUs are admitted as the
+fluid relaxation allows: pools of equal nodes instead of nodes, the best choice inside the block, any number
+of moves, and divisible pods. A policy that refuses nothing cannot choose beyond a block, so the result is
+close to the most that it can reach. It is no strict bound: a policy that packs worse refuses some pods early
+and may end higher because of that, just like a policy that refuses on purpose.
 """
 
 from __future__ import annotations
@@ -31,6 +31,6 @@ def repacked(nodes: Nodes, classes: Classes, sequence: Ints) -> float:
     admitted = np.zeros(len(classes))
     for begin in range(0, len(sequence), BLOCK):
         block = np.bincount(sequence[begin : begin + BLOCK], minlength=len(classes))
-        # A trifle below what is admitted, so that rounding never makes the next question impossible.
+        # Slightly below the admitted amount, so that rounding never makes the next problem infeasible.
         admitted = fluid.solve((admitted + block).tolist(), (admitted * (1 - 1e-9)).tolist()).placed
     return float(admitted @ classes.total)

@@ -64,7 +64,7 @@ def run_openb(
     """Every policy on every list and seed; then the bound of each list for its first seed."""
     names = tuple(lists) or trace.LISTS
     chosen = tuple(seeds) or trace.SEEDS
-    trace.read_nodes(folder)  # Says at once that the data is missing.
+    trace.read_nodes(folder)  # Fails at once if the data is missing.
     jobs = [
         (folder, name, policy, seed) for name in names for policy in (*POLICIES, REPACKED) for seed in chosen
     ]
@@ -86,7 +86,7 @@ def run_openb(
 
 
 def _end_with_parent() -> None:
-    """A worker whose parent was killed ends too, in the middle of a run."""
+    """End this worker when its parent is killed, even in the middle of a run."""
 
     def wait() -> None:
         parent = parent_process()
@@ -154,7 +154,7 @@ def simulate(
 
 
 def bound(folder: Path, name: str, seed: int, seconds: float, workers: int) -> BoundResult:
-    """Offline bound for the arrivals of ``seed``: what no placement of any of these pods exceeds."""
+    """Offline bound for the arrivals of ``seed``: no placement of these pods exceeds it."""
     nodes = trace.shuffled(trace.read_nodes(folder), seed)
     classes, of_pods = trace.read_pods(folder, name, nodes.models)
     sequence = trace.arrivals(classes, of_pods, nodes, seed)
