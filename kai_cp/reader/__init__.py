@@ -1,6 +1,6 @@
-"""The door: raw KAI snapshots become ``Snapshot`` values, and what cannot be read is set aside.
+"""Turns raw KAI snapshots into ``Snapshot`` values, and reports the objects that it cannot read.
 
-Names are imported when they are asked for: the command line lists files long before it needs the parser.
+Names are imported on first use: the command line lists files long before it needs the parser.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _SCALING: Final = "scaling-pod"
 
 @dataclass(frozen=True, slots=True)
 class Aligned:
-    """What came of drafts: the records, and of which drafts they were made, for the next reading."""
+    """The result for drafts: the records, and the drafts they were made from, for the next reading."""
 
     policy: Policy = field(default_factory=Policy)
     dimensions: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Aligned:
         policy: Policy,
         before: Aligned,
     ) -> Aligned:
-        """Nodes and pods by name; what ``before`` has of an equal draft is taken as it is."""
+        """Nodes and pods by name; the record of an equal draft in ``before`` is reused."""
         drafts = {id(row.draft): row.draft for row in placed}
         dimensions = dimensions_of(
             {name for draft in drafts.values() for name in draft.amounts},
@@ -88,7 +88,7 @@ def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
         labels=facts.labels,
         nominated_node=facts.nominated or None,
         ours=facts.scheduler == policy.scheduler_name,
-        # Every user may write a label; only the binder can make pods in that namespace.
+        # Every user may write a label, but only the binder can create pods in that namespace.
         reservation=not facts.owned
         and (namespace, app) == (policy.reservation_namespace, policy.reservation_app),
         scaling=(namespace, app) == (policy.scaling_namespace, _SCALING),

@@ -1,4 +1,4 @@
-"""BindRequests (1.3, 9.1): places promised to pods, and what was promised with them."""
+"""BindRequests (1.3, 9.1): places promised to pods, and the devices promised with them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Promise:
     owner: str = ""
 
     def meant_for(self, uid: str) -> bool:
-        """Whether it was made for the pod with this uid, not for an earlier one of the same name."""
+        """Whether it was made for the pod with this uid, and not for an earlier pod of the same name."""
         return not self.owner or not uid or self.owner == uid
 
 
@@ -89,7 +89,7 @@ def _promise(obj: Json, spec: Json) -> Promise | None:
 
 
 def _promised(holder: Json, where: str, name: str, allocations: dict[str, ClaimAllocation]) -> None:
-    """Add an allocation if there is one that can be read; the place counts in any case."""
+    """Add an allocation if it can be read; the place counts in any case."""
     with suppress(Malformed):
         allocation = object_at(holder, "allocation", where)
         if allocation:

@@ -1,7 +1,7 @@
-"""Scheduling keys: which pods of equal spec are nevertheless not interchangeable.
+"""Scheduling keys: which pods of equal spec still are not interchangeable.
 
-Two pods differ when their spec names objects of different namespaces, or when the (anti-)affinity or
-spread terms of some pod match one and not the other.
+Two pods differ when their spec names objects of different namespaces, or when the (anti-)affinity or spread
+terms of some pod match one and not the other.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Term = tuple[LabelSelector, tuple[str, ...] | None]
 
 
 def terms_of(draft: SpecDraft) -> frozenset[Term]:
-    """The terms of a pod about other pods; those that select none are left out."""
+    """The terms of a pod about other pods, without terms that select no pod."""
     spec = draft.spec
     terms = {(term.selector, term.namespaces) for term in (*spec.pod_affinity, *spec.pod_anti_affinity)}
     terms |= {(row.selector, None) for row in spec.spread}
@@ -29,11 +29,11 @@ class SchedulingKeys:
     def __init__(self, drafts: Iterable[SpecDraft]) -> None:
         self._terms = sorted(set().union(*map(terms_of, drafts)), key=repr)
         self._read = {need.key for selector, _ in self._terms for need in selector.requirements}
-        """Keys of labels that some term looks at: pods that differ in others alone are told apart by none."""
+        """Keys of labels that some term uses: pods that differ only in other labels are equal."""
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
 
     def key(self, draft: SpecDraft, namespace: str, labels: Mapping[str, str]) -> str:
-        """The key of a pod; "" when nothing sets it apart."""
+        """The key of a pod; "" when nothing distinguishes it."""
         home = namespace if draft.namespaced else ""
         return f"{home}{self._matched(namespace, labels)}" if self._terms else home
 

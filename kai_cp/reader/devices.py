@@ -51,7 +51,7 @@ from kai_cp_models.records.devices import (
 from kai_cp_models.snapshot import Taint, Toleration
 
 _MOST: Final = 2**31
-"""Largest count that is read."""
+"""The largest count that is accepted."""
 
 
 def read_device_class(obj: Json, identity: Identity) -> DeviceClass:
@@ -67,7 +67,7 @@ def read_device_class(obj: Json, identity: Identity) -> DeviceClass:
 
 
 def read_taint_rule(obj: Json, identity: Identity) -> TaintRule:
-    """A DeviceTaintRule; without a selector it means no device."""
+    """A DeviceTaintRule; one without a selector selects no device."""
     spec, where = object_at(obj, "spec"), "spec.deviceSelector"
     chosen = object_at(spec, "deviceSelector", "spec")
     any_at_all = spec.get("deviceSelector") is not None
@@ -225,7 +225,7 @@ def read_pool(obj: Json, identity: Identity) -> tuple[Pool, int, int]:
 
 
 def newest(pools: Mapping[Identity, tuple[Pool, int, int]]) -> tuple[list[Identity], dict[Pool, str]]:
-    """Slices of the newest generation of complete pools, by pool and name; why others are left out."""
+    """Slices of the newest generation of complete pools, by pool and name; and why others are left out."""
     generations: dict[Pool, int] = {}
     for pool, generation, _ in pools.values():
         generations[pool] = max(generation, generations.get(pool, generation))
@@ -268,7 +268,7 @@ def read_slice(
 
 
 def _device(row: Json, pool: Pool, everywhere: Json | None, where: str) -> Device:
-    """A device; ``everywhere``: the slice's spec where it says for all devices where they are."""
+    """A device. ``everywhere``: the slice's spec, if it states the location of all its devices."""
     fields = object_at(row, "basic", where) or row
     place, at = (fields, where) if everywhere is None else (everywhere, "spec")
     attributes = {
@@ -315,7 +315,7 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 
 
 def _value(value: Any, field: str) -> Value:
-    """An attribute, by the first of its kinds that is written."""
+    """An attribute, by the first of its types that is set."""
     found = value if isinstance(value, dict) else {}
     for kind, is_kind in (("bool", bool), ("int", int), ("string", str)):
         if type(found.get(kind)) is is_kind:

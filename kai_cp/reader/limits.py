@@ -1,4 +1,4 @@
-"""Objects that would cost all others too much are set aside before anything is made of them."""
+"""Objects that would cost all others too much are refused before anything is built from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kai_cp_models.settings import Limits
 
 
 def refuse_costly(spec: Json, limits: Limits) -> None:
-    """Raise Malformed for a pod's spec that is beyond the limits of one pod; wrong types are met later."""
+    """Raise Malformed for a pod's spec that exceeds the limits of one pod; wrong types are found later."""
     names: set[str] = set()
     ports = host_ports = 0
     for kind in ("containers", "initContainers"):

@@ -1,4 +1,4 @@
-"""Memory between readings of one cluster: an object that did not change is not read again."""
+"""Memory between readings of one cluster: an unchanged object is not read again."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ ObjectVersion = tuple[str, str]
 
 
 class ReadingMemo(Generic[Value]):
-    """What objects of one kind said, by uid and resourceVersion, as long as they are met again.
+    """What objects of one kind said, by uid and resourceVersion; objects not found in a reading are
+    forgotten.
 
-    ``context`` is what the values rely on besides the objects: another context forgets everything.
-    Objects without uid or resourceVersion are never remembered.
+    ``context`` is what the values depend on besides the objects: a new context clears the memory. Objects
+    without uid or resourceVersion are never remembered.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class ReadingMemo(Generic[Value]):
         self._met: dict[ObjectVersion, Value] = {}
 
     def start(self, context: object) -> bool:
-        """Begin a reading; what was not met in the last one is forgotten. False: all was."""
+        """Begin a reading; objects that the last one did not find are forgotten. False: all are."""
         same = bool(context == self._context)
         self._known, self._met = (self._met if same else {}), {}
         self._context = context
@@ -41,6 +42,6 @@ class ReadingMemo(Generic[Value]):
 
 
 def version_of(metadata: Json) -> ObjectVersion | None:
-    """By what an object is remembered; None when it lacks that."""
+    """The key under which an object is remembered; None when it lacks uid or resourceVersion."""
     uid, version = metadata.get("uid"), metadata.get("resourceVersion")
     return (uid, version) if uid and version and isinstance(uid, str) and isinstance(version, str) else None

@@ -59,7 +59,7 @@ def read_nodes(
                 notes.aside(title("Node", identity), problem)
                 continue
             if len(notes) > before:
-                # A node with notes is read afresh, so that they are made again.
+                # A node with notes is read again, so that its notes are made again.
                 version = None
         remembered.keep(version, draft)
         labels = draft.node.labels
@@ -111,7 +111,7 @@ def _draft(obj: Json, name: str, dra_gpus: int, notes: Notes) -> NodeDraft:
 
 
 def _gpu_memory_mib(labels: Mapping[str, str], name: str, notes: Notes) -> tuple[int, bool]:
-    """Memory of each GPU and whether the node tells it (2.3)."""
+    """Memory of each GPU, and whether the node states it (2.3)."""
     text = labels.get(_GPU_MEMORY)
     if text is None:
         return _DEFAULT_GPU_MEMORY_MIB, False
@@ -124,7 +124,7 @@ def _gpu_memory_mib(labels: Mapping[str, str], name: str, notes: Notes) -> tuple
 
 
 def gpu_memory_mib(text: str) -> int:
-    """Memory of a GPU from its label, in MiB: large numbers are bytes, and hundreds count (2.2)."""
+    """Memory of a GPU from its label, in MiB: large numbers are bytes; rounded down to hundreds (2.2)."""
     mib = int(text)
     if mib >= _BYTES_FROM:
         mib //= _BYTES_FROM
@@ -137,7 +137,7 @@ def _gpu_count(labels: Mapping[str, str], allocatable: int) -> int:
 
 
 def _mig_enabled(labels: Mapping[str, str], found: ResourceAmounts) -> bool:
-    """The label when there is one, otherwise whether MIG instances can be had (2.4)."""
+    """The label if there is one, otherwise whether the node offers MIG instances (2.4)."""
     if _MIG_ENABLED not in labels:
         return any(name.startswith(MIG_PREFIX) for name in found)
     try:
@@ -153,7 +153,7 @@ def _taints(spec: Json) -> Iterable[Taint]:
 
 
 def _problems(spec: Json, status: Json) -> list[str]:
-    """Why the node takes no pods (7.2), in words."""
+    """Why the node accepts no pods (7.2), in words."""
     problems = ["unschedulable"] if bool_at(spec, "unschedulable", "spec") else []
     for i, condition in enumerate(objects_at(status, "conditions", "status")):
         where = f"status.conditions[{i}]"

@@ -1,4 +1,4 @@
-"""What the reader could not use: objects set aside with a reason, unknown fields counted."""
+"""What the reader could not use: objects left out with a reason, and counts of unknown fields."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kai_cp_models.extras import Key
 from kai_cp_models.snapshot import SetAside
 
 MOST: Final = 20_000
-"""Notes that are kept; what is beyond is counted."""
+"""The most notes that are kept; further ones are only counted."""
 LONGEST: Final = 500
 """Characters of a note."""
 
 IGNORED: Final[Key[Mapping[str, int]]] = Key("ignored_fields", {})
-"""Fields that were met and are not known, and how often each."""
+"""Unknown fields, and how often each occurred."""
 
 Identity = tuple[str, str]
 """Namespace ("" for cluster-scoped kinds) and name."""
@@ -36,10 +36,10 @@ class Notes:
         self._count = 0
         self._more = 0
         self.ignored: Counter[str] = Counter()
-        """Unknown fields and list names: how often each was met."""
+        """Unknown fields and list names: how often each occurred."""
 
     def __len__(self) -> int:
-        """How much was noted so far."""
+        """The number of notes so far."""
         return self._count
 
     def aside(self, item: str, reason: object) -> None:
@@ -59,7 +59,7 @@ class Notes:
             self._count += 1
 
     def set_aside(self) -> tuple[SetAside, ...]:
-        """Everything set aside, sorted, so that the order of lists does not show."""
+        """Every object left out, sorted, so that the order of lists has no influence."""
         more = [("snapshot", f"{self._more} further objects are skipped")] if self._more else []
         return tuple(SetAside(item, reason) for item, reason in [*sorted(self._items), *more])
 
@@ -108,7 +108,7 @@ def unique(
     namespaced: bool,
     prefer: Callable[[Json], bool] = lambda obj: True,
 ) -> Mapping[Identity, Json]:
-    """Objects by identity. Of several with one name the first in ``prefer`` and in text order stays."""
+    """Objects by identity. Of several with one name, the first by ``prefer`` and then by text is kept."""
     found: dict[Identity, Json] = {}
     twice: dict[Identity, list[Json]] = {}
     for i, obj in enumerate(objects):
@@ -140,5 +140,5 @@ def canonical(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except (TypeError, RecursionError):
-        # Nested too deep for any writer: objects of one name that are both so are not told apart.
+        # Nested too deep for any writer; two such objects with one name are not told apart.
         return b""

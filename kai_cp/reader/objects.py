@@ -1,4 +1,4 @@
-"""Objects that the rules bring records of: every kind read once, what cannot be read set aside.
+"""Objects that rules need records of: every kind is read once, and unreadable objects are reported.
 
 A rule with objects of its own has its parser in a module here, and one line in :func:`read_objects`.
 """
@@ -77,7 +77,7 @@ def lists_of(objects: Json, notes: Notes) -> dict[str, Mapping[Identity, Json]]:
 
 
 def read_objects(lists: Lists, nodes: Set[str], policy: Policy, notes: Notes) -> Extras:
-    """What the rules read. ``nodes``: names of those that exist."""
+    """The records for the rules. ``nodes``: names of existing nodes."""
     read = _Reading(lists, notes)
     found = Extras()
     if any(name in lists for name in ("deviceClasses", "resourceSlices", "resourceClaims")):
@@ -106,7 +106,7 @@ class _Reading:
     def each(
         self, name: str, read: Callable[[Json, Identity], T], which: Iterable[Identity] | None = None
     ) -> dict[Identity, T]:
-        """What the objects of a list say, or ``which`` of them, by identity."""
+        """The records of a list's objects, or of ``which`` of them, by identity."""
         objects, found = self.lists.get(name, {}), {}
         for identity in objects if which is None else which:
             try:

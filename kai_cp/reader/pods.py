@@ -39,7 +39,7 @@ _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
 
 
 class PlacedFacts(NamedTuple):
-    """A pod that stays in the snapshot: its facts, and what the rest of the snapshot makes of them."""
+    """A pod that stays in the snapshot: its facts, and what the rest of the snapshot adds to them."""
 
     facts: PodFacts
     draft: SpecDraft
@@ -53,9 +53,10 @@ class PlacedFacts(NamedTuple):
 
 @dataclass
 class PodResolver:
-    """Decides of every pod whether it stays, and as what.
+    """Decides for every pod whether it stays, and with which status and place.
 
-    ``hidden``: by pod group and subgroup the pods that run but could not be kept; the gang has them.
+    ``hidden``: by pod group and subgroup, the pods that run but could not be kept; they still count in the
+    gang.
     """
 
     policy: Policy
@@ -67,7 +68,7 @@ class PodResolver:
     groups: Container[GroupKey]
     notes: Notes
     before: Mapping[PodKey, PlacedFacts]
-    """What the last reading of the cluster found."""
+    """The result of the cluster's last reading."""
     hidden: Counter[tuple[GroupKey, str]] = field(default_factory=Counter)
 
     def resolve(self, objects: Mapping[Identity, Json], reader: FactReader) -> list[PlacedFacts]:
@@ -106,7 +107,7 @@ class PodResolver:
         return last if last is not None and self._settled(facts, last) else self._found(facts)
 
     def _settled(self, facts: PodFacts, last: PlacedFacts) -> bool:
-        """Whether nothing that ``last`` relies on can have changed: object, promise, group, node or time."""
+        """Whether nothing that ``last`` depends on can have changed: object, promise, group, node or time."""
         return (
             last.facts is facts
             and last.promise is None
@@ -157,9 +158,9 @@ class PodResolver:
         self.notes.aside(title("Pod", facts.key), f"spec.nodeName: {problem}")
 
     def _remnant(self, identity: Identity, obj: Json) -> PlacedFacts | None:
-        """What keeps the room of a placed pod that cannot be read: it is never decided about.
+        """A stand-in that keeps the capacity of a placed pod that cannot be read; no decision touches it.
 
-        Its readable requests count on its node; it belongs to no pod group, but its gang has it.
+        Its readable requests count on its node. It belongs to no pod group, but still counts in its gang.
         """
         spec, status, metadata = (_object(obj.get(key)) for key in ("spec", "status", "metadata"))
         node = spec.get("nodeName")
@@ -207,7 +208,7 @@ def few_names(
 ) -> list[PlacedFacts]:
     """The pods without those that name too many resources that no node has.
 
-    Every name is a dimension of every vector, so a namespace has so many of them and not more.
+    Every name is a dimension of every vector, so each namespace has a limited number of them.
     """
     offered = {name for draft in nodes.values() for name in draft.amounts}
     most = limits.unknown_resources_per_namespace
@@ -219,9 +220,9 @@ def few_names(
 
 
 def few_terms(placed: Sequence[PlacedFacts], limits: Limits, notes: Notes) -> list[PlacedFacts]:
-    """The pods without those that bring too many terms about other pods.
+    """The pods without those that have too many terms about other pods.
 
-    Every term is held against the labels of every pod, so a namespace has so many of them and not more.
+    Every term is compared with the labels of every pod, so each namespace has a limited number of them.
     """
     most = limits.terms_per_namespace
     why = (
@@ -238,7 +239,7 @@ def _few(
     why: str,
     notes: Notes,
 ) -> list[PlacedFacts]:
-    """The pods without those that wait and whose things make more than ``most`` in their namespace."""
+    """The pods without the waiting ones that bring their namespace above ``most``."""
     taken: dict[str, set[object]] = defaultdict(set)
     fine: dict[tuple[str, int], bool] = {}
     kept = []

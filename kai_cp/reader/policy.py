@@ -73,7 +73,7 @@ _PARAMS: Final = frozenset(
         "detailedFitErrors",
         "updatePodEvictionCondition",
         "queueLabelKey",
-        # Beyond KAI's own, which does not look at namespaces.
+        # An addition to KAI, which does not look at namespaces.
         "resourceReservationNamespace",
         "resourceReservationAppLabel",
         "scaleAdjustNamespace",
@@ -179,7 +179,7 @@ def _queue_depth(config: Json, read: _Tolerant) -> Mapping[str, int]:
 
 
 def _arguments(plugins: Mapping[str, Mapping[str, str]], notes: Notes) -> dict[str, Any]:
-    """Plugin arguments as fields of ``Policy``; the multiplier's name is spelled as KAI spells it."""
+    """Plugin arguments as fields of ``Policy``; the multiplier's name is spelled as in KAI."""
     parsers: tuple[tuple[str, str, str, Callable[[str], Any]], ...] = (
         ("proportion", "kValue", "k_value", _k_value),
         ("proportion", "relcaimerSaturationMultiplier", "saturation_multiplier", _multiplier),

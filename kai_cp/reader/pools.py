@@ -20,7 +20,7 @@ def pool_of(labels: Mapping[str, str], policy: Policy) -> str:
 def in_pool(objects: Mapping[Identity, Json], policy: Policy) -> dict[Identity, Json]:
     """The objects of the shard's pool: the label has its value, or is absent when the value is "".
 
-    KAI filters before it exports; a snapshot put together elsewhere may not have been.
+    KAI filters before it exports; a snapshot from another source may be unfiltered.
     """
     if not policy.node_pool_label:
         return dict(objects)

@@ -1,12 +1,12 @@
 """What every stateful rule offers to the greedy ledger, to the joint model and to the checker.
 
-A stateful rule is a node rule with a memory: whether a node accepts a pod depends on the other pods
-there (host ports, inter-pod affinity, claimed devices, NUMA zones, volumes). Each rule is a module
-with the names of :class:`StatefulRule`; its accounting is a :class:`RuleState`.
+A stateful rule is a node rule that depends on the pods already there: host ports, inter-pod affinity, claimed
+devices, NUMA zones, volumes. Each rule is a module with the names of :class:`StatefulRule`; its accounting is
+a :class:`RuleState`.
 
-A state keeps three kinds of pods apart: pods that *stay*, pods placed in this cycle (``place``), and
-pods that are *leaving* (already releasing, or ``evict``). Leaving pods count for ``now=True`` and not
-for ``now=False``. A moved pod is both: leaving its old node and placed on the new one.
+A state distinguishes three kinds of pods: pods that *stay*, pods placed in this cycle (``place``), and pods
+that are *leaving* (already releasing, or ``evict``). Leaving pods count for ``now=True`` and not for
+``now=False``. A moved pod is both: leaving its old node and placed on the new one.
 """
 
 from __future__ import annotations
@@ -38,17 +38,19 @@ class Row:
 
 
 class Lent(NamedTuple):
-    """What quotas need not count for a batch, because others give it back; ``words``: why it is no more."""
+    """What quotas need not count for a batch, because other pods give it back; ``words``: why it is no
+    more."""
 
     by_queue: Mapping[str, Amounts]
     words: str = ""
 
 
 class RuleState(Forked):
-    """Accounting of one rule inside a ledger. The defaults are those of a rule without an opinion.
+    """Accounting of one rule inside a ledger. The defaults are those of a rule that restricts nothing.
 
-    Nodes are positions in ``Snapshot.nodes``. When ``concerns`` is False for a pod, the pod neither
-    is restricted by the rule nor restricts others by it: no other method needs to be called for it.
+    Nodes are positions in ``Snapshot.nodes``. When ``concerns`` is False for a pod, the rule does not
+    restrict the pod, and the pod does not restrict others by the rule: no other method needs to be called for
+    it.
     """
 
     name: ClassVar[str] = ""
@@ -69,7 +71,7 @@ class RuleState(Forked):
         return None
 
     def unblocked_by_others(self, pod: Pod) -> bool:
-        """Whether others that come may open a node to the pod, so that a refusal does not last."""
+        """Whether pods placed later may open a node to the pod, so that a refusal may not last."""
         return False
 
     def score(self, pod: Pod) -> Floats | None:
@@ -81,14 +83,14 @@ class RuleState(Forked):
         return {}
 
     def details(self, pod: Pod, node: int) -> Mapping[str, Any] | None:
-        """``Decision.details`` of a place of this cycle as they are by now; None: as ``place`` gave them."""
+        """The present ``Decision.details`` of a place of this cycle; None: as ``place`` returned them."""
         return None
 
     def remove(self, pod: Pod, node: int) -> None:
         """Undo a ``place`` of this cycle."""
 
     def evict(self, pod: Pod) -> None:
-        """A pod that holds a place since before the cycle becomes leaving."""
+        """Count a pod that held a place before the cycle as leaving."""
 
     def unevict(self, pod: Pod) -> None:
         """Undo an ``evict``."""
@@ -109,7 +111,8 @@ class RuleState(Forked):
         return None
 
     def lent(self, pods: Sequence[Pod], asked: Amounts, *, beside: Amounts = NOTHING) -> Lent | None:
-        """What the quotas of queues lend to a batch that asks for ``asked``; None: nothing to say (3.8).
+        """What the quotas of queues lend to a batch that asks for ``asked``; None: the rule does not apply
+        (3.8).
 
         ``beside``: at most so much gets a place before the batch in each workload.
         """
@@ -129,7 +132,7 @@ class RuleState(Forked):
 
 
 class LeavingState(RuleState):
-    """A state that knows which pods the cycle has evicted; subclasses say in ``_leave`` what that changes."""
+    """A state that knows which pods the cycle has evicted; subclasses define the effect in ``_leave``."""
 
     def __init__(self) -> None:
         self.left: set[PodKey] = set()
@@ -156,7 +159,7 @@ class StatefulRule(Protocol):
     NAME: str
 
     def active(self, snapshot: Snapshot, options: OptionalRules) -> bool:
-        """Whether the snapshot has anything for this rule; cheap."""
+        """Whether the snapshot has anything for this rule; it must be cheap."""
 
     def open(self, snapshot: Snapshot) -> RuleState:
         """Parsed tables and the accounting of the pods that hold a place."""

@@ -32,7 +32,7 @@ def open(snapshot: Snapshot) -> RuleState:
 
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
-    """Nothing: a missing object is the pod's problem, and its reason says so."""
+    """Nothing: a missing object is the pod's problem, and the pod's reason names it."""
     yield from ()
 
 
@@ -57,7 +57,7 @@ class ObjectState(LeavingState):
             return None
         mask = np.zeros(len(self._snapshot.nodes), dtype=np.bool_)
         if pod.key in self.left and pod.node is not None:
-            # A victim may stay where it is: it does not start again.
+            # A victim may stay in its place, because it does not start again.
             mask[self._snapshot.node_index[pod.node]] = True
         return mask
 

@@ -1,7 +1,7 @@
-"""Graceful rollouts, an option that KAI lacks: new pods beside the old ones that they replace (3.8).
+"""Graceful rollouts, an option that KAI lacks: new pods run beside the old ones that they replace (3.8).
 
-A workload in rollout counts in quotas what the larger of its revisions holds: the smaller is what the old
-pods give back (docs/inference.md). Only a batch of the new revision is admitted so, and it evicts nothing.
+Quotas count only the larger revision of a workload in rollout, because the old pods give the smaller one back
+(docs/inference.md). Only a batch of the new revision is admitted this way, and it evicts nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NEW: Final = 1
 
 
 class RolledOut(NamedTuple):
-    """What is rolled out. ``queue``: a leaf queue."""
+    """What is in rollout. ``queue``: a leaf queue."""
 
     namespace: str
     name: str
@@ -57,7 +57,7 @@ class Rollout:
 
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
-    """Whether the option is on and a queue says anything."""
+    """Whether the option is on and some queue uses it."""
     return options.rollouts and any(name == NOTE for queue in snapshot.queues for name, _ in queue.notes)
 
 
@@ -84,7 +84,7 @@ def holdings(rules: Iterable[RuleState]) -> tuple[RolloutHolding, ...]:
 
 
 def lending(snapshot: Snapshot, problems: list[SetAside]) -> Mapping[str, float]:
-    """For how many seconds each leaf queue lends quota to a rollout: the shortest that its path says."""
+    """For how many seconds each leaf queue lends quota to a rollout: the shortest time stated on its path."""
     said = {queue.name: _said(queue, problems) for queue in snapshot.queues}
     found = {}
     for leaf in snapshot.leaf_queues:
@@ -107,7 +107,7 @@ def _said(queue: Queue, problems: list[SetAside]) -> float | None:
 
 
 def _members(snapshot: Snapshot) -> Iterator[tuple[RolledOut, Pod]]:
-    """Pods that may be part of a rollout: they cannot be preempted, and tell their revision."""
+    """Pods that may be part of a rollout: they cannot be preempted, and name their revision."""
     groups = snapshot.group_by_key
     for pod in snapshot.pods:
         group = groups.get(pod.group) if pod.group is not None and pod.revision is not None else None
@@ -137,7 +137,7 @@ class RolloutState(LeavingState):
         self._sides: dict[PodKey, tuple[RolledOut, int]] = {}
         """The pods of workloads in rollout, as ``_OLD`` or ``_NEW``."""
         self._late: dict[PodKey, str] = {}
-        """New pods of rollouts whose time is over, with words."""
+        """New pods of rollouts whose time is over, with the message."""
         self._holds: dict[tuple[RolledOut, int], Amounts] = {}
         self._old_on: dict[tuple[RolledOut, int], int] = {}
         """How many old pods are on a node."""
@@ -175,8 +175,6 @@ class RolloutState(LeavingState):
         super().detach()
         self._holds, self._old_on = dict(self._holds), dict(self._old_on)
 
-    # --- answers ---------------------------------------------------------------------------------
-
     def concerns(self, pod: Pod) -> bool:
         return pod.key in self._sides
 
@@ -211,8 +209,6 @@ class RolloutState(LeavingState):
         for workload, (revision, until) in sorted(self._running.items()):
             old, new = (self._holds.get((workload, side), NOTHING)[GPU] / MILLI for side in (_OLD, _NEW))
             yield RolloutHolding(*workload, revision, until, old, new)
-
-    # --- accounting ------------------------------------------------------------------------------
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
         self._count(pod, node, 1)

@@ -27,7 +27,7 @@ from kai_cp_models.snapshot import LabelSelector, Pod, PodKey, SetAside, Snapsho
 
 NAME: Final = "spread"
 MOST_DOMAINS: Final = 24
-"""Domains of a topology key up to which the rule is stated as rows (one for each pair)."""
+"""The most domains of a topology key with which the rule is stated as rows (one for each pair)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +111,9 @@ class SpreadState(TalliedState):
         return mask
 
     def _may_stay(self, pod: Pod) -> bool:
-        """Whether an evicted pod can return to its node, which takes the eviction back.
+        """Whether an evicted pod can return to its node, which undoes the eviction.
 
-        It never left then: its own constraints are not asked, but those of pods placed meanwhile are.
+        Then it never left: its own constraints are not checked, but those of pods placed meanwhile are.
         """
         assert pod.node is not None
         home = self.snapshot.node_index[pod.node]
@@ -127,7 +127,7 @@ class SpreadState(TalliedState):
         return allowed
 
     def _skew(self, pod: Pod, constraint: SpreadConstraint, node: int) -> int:
-        """How many more there are in a placed pod's domain than in the emptiest one."""
+        """By how much the placed pod's domain exceeds the emptiest one."""
         counts = self._counts(pod, constraint, now=False)
         eligible = self._eligible(pod, constraint.topology_key)
         here = counts[self.domains.of(constraint.topology_key)[node]]
@@ -162,7 +162,7 @@ class SpreadState(TalliedState):
         return np.zeros(self._size(key), dtype=np.int64) if found is None else found
 
     def _own(self, pod: Pod, constraint: SpreadConstraint) -> int:
-        """1 if the pod itself is one of those that are counted."""
+        """1 if the pod itself is counted."""
         return int(selects(constraint.selector, pod.labels))
 
     def _eligible(self, pod: Pod, key: str) -> NDArray[np.bool_]:
@@ -181,8 +181,8 @@ class SpreadState(TalliedState):
         return f"{refused} node(s) didn't match pod topology spread constraints" if refused else ""
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
-        """Relaxed: for every class and pair of eligible domains, what the class's matching pods make of
-        the skew if no pod leaves the emptier one; not for keys with many domains."""
+        """Relaxed: for each class and pair of eligible domains, how the class's matching pods change the skew
+        if no pod leaves the emptier domain; not for keys with many domains."""
         for c, pod in enumerate(classes):
             for constraint in pod.spec.spread:
                 count = self.domains.count(constraint.topology_key)

@@ -72,7 +72,7 @@ class Tally:
 
 
 class TalliedState(LeavingState):
-    """A state whose whole memory is a tally; subclasses say what a pod adds and where."""
+    """A state that consists of a tally only; subclasses define what a pod adds and where."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class TalliedState(LeavingState):
         return len(self.snapshot.nodes)
 
     def _effects(self, pod: Pod) -> Iterable[Effect]:
-        """What the pod adds where it stands."""
+        """What the pod adds to the counts where it runs."""
         raise NotImplementedError
 
     def _where(self, key: Hashable, node: int) -> int:

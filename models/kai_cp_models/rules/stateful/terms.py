@@ -12,7 +12,7 @@ from kai_cp_models.snapshot import Pod, PodAffinityTerm, Snapshot
 
 
 def matches(term: PodAffinityTerm, pod: Pod) -> bool:
-    """Whether a pod is one that the term speaks of."""
+    """Whether the term selects the pod."""
     return (term.namespaces is None or pod.key.namespace in term.namespaces) and selects(
         term.selector, pod.labels
     )

@@ -34,7 +34,7 @@ class Attached(Forked):
         self._everywhere = np.ones(count, dtype=np.bool_)
 
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        """Copy what may change, after a shallow copy."""
         self._uses = dict(self._uses)
         self._counts = {driver: counts.copy() for driver, counts in self._counts.items()}
 

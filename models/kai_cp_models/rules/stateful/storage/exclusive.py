@@ -24,18 +24,18 @@ class Exclusive(Forked):
         self._users: dict[PodKey, Users] = {}
 
     def detach(self) -> None:
-        """Own what changes, after a shallow copy."""
+        """Copy what may change, after a shallow copy."""
         self._users = dict(self._users)
 
     def claims(self, pod: Pod) -> list[PodKey]:
-        """Those of the pod's claims that it must have to itself."""
+        """Those of the pod's claims that only one pod may use."""
         if not self._claims:
             return []
         keys = (PodKey(pod.key.namespace, name) for name in pod.spec.volume_claims)
         return [key for key in keys if key in self._claims]
 
     def count(self, pod: Pod, sign: int, *, leaving: bool) -> None:
-        """The pod begins (1) or ceases to use its claims."""
+        """Add (1) or remove (-1) the pod as a user of its claims."""
         for key in self.claims(pod):
             users = list(self._users.get(key, _NOBODY))
             users[leaving] = users[leaving] | {pod.key} if sign > 0 else users[leaving] - {pod.key}

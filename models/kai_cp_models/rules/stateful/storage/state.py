@@ -1,4 +1,4 @@
-"""The storage rule's state: where volumes can be used or made, and what is left to make them from."""
+"""The storage rule's state: where volumes can be used or made, and the capacity left to make them."""
 
 from __future__ import annotations
 
@@ -78,8 +78,6 @@ class StorageState(LeavingState):
         self._room = (self._room[0].copy(), self._room[1].copy())
         self._sources = dict(self._sources)
 
-    # --- masks that do not change ------------------------------------------------------------------
-
     def _everywhere(self) -> Mask:
         return np.ones(len(self.snapshot.nodes), dtype=np.bool_)
 
@@ -111,10 +109,8 @@ class StorageState(LeavingState):
             )
         return self._masks[key]
 
-    # --- claims -----------------------------------------------------------------------------------
-
     def _claims(self, pod: Pod) -> list[VolumeClaim]:
-        """The pod's claims, the smallest first: in this order volumes are given to them."""
+        """The pod's claims, the smallest first: volumes are given to them in this order."""
         keys = dict.fromkeys(PodKey(pod.key.namespace, name) for name in pod.spec.volume_claims)
         found = (self.objects.claims[key] for key in keys if key in self.objects.claims)
         return sorted(found, key=lambda claim: (claim.bytes, claim.key))
@@ -145,7 +141,7 @@ class StorageState(LeavingState):
         home = self._home(pod)
         stays = False
         if home is not None:
-            # Returning there takes the eviction back, and with it the room that the pod would give.
+            # Returning there undoes the eviction, and the pod does not give up its capacity.
             self._give_back(pod, home, -1)
             room = bool((self._room[0] + self._room[1] >= 0).all())
             stays = bool(mask[home]) and room and self.exclusive.free(pod, now=False)
@@ -239,8 +235,6 @@ class StorageState(LeavingState):
         same = capacity.storage_class == claim.storage_class
         return same and claim.bytes <= capacity.largest and need <= room
 
-    # --- pods come and go ------------------------------------------------------------------------
-
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
         self.attached.count(pod, node, 1, leaving=False)
         self.exclusive.count(pod, 1, leaving=False)
@@ -260,7 +254,7 @@ class StorageState(LeavingState):
         for volume in self._candidates(claim):
             if self._volume_nodes(volume)[node]:
                 return VolumeSource(self._volume_nodes(volume), frozenset(), volume=volume.name)
-        # Which nodes will reach a volume that does not exist yet is for the driver to say.
+        # The driver decides which nodes will reach a volume that does not exist yet.
         here = np.arange(len(self.snapshot.nodes)) == node
         for i, capacity in enumerate(self.objects.capacities):
             if self._fits(i, capacity, claim, claim.bytes, now=now) and self._capacity_nodes(capacity)[node]:
@@ -304,8 +298,6 @@ class StorageState(LeavingState):
                 source = self._source_of(claim, node)
                 if source is not None:
                     self._room[1][source] += sign * claim.bytes
-
-    # --- words and rows ----------------------------------------------------------------------------
 
     def refusals(self, pod: Pod) -> str:
         reason = self.dead_end(pod)
@@ -377,7 +369,7 @@ class StorageState(LeavingState):
         return sum(claim.bytes for claim in owned if self._source_of(claim, node) == capacity)
 
     def _source_of(self, claim: VolumeClaim, node: int) -> int | None:
-        """The capacity that a volume on a node was made from, as far as can be told."""
+        """The capacity that a volume on a node was made from, if it can be determined."""
         for i, capacity in enumerate(self.objects.capacities):
             if capacity.storage_class == claim.storage_class and self._capacity_nodes(capacity)[node]:
                 return i
