@@ -24,6 +24,7 @@ from kai_cp.kube.scheduler.orders import Sending
 from kai_cp.kube.scheduler.reports import Reporter
 from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
+from kai_cp_models.turns import GIVES_WAY
 
 LOG = logging.getLogger(__name__)
 SETTLE_SECONDS: Final = 0.03
@@ -76,9 +77,11 @@ class Scheduler:
         """Set when a pod came or left in another namespace than those, or this ends."""
         self._for_others = False
         """Whether such a pod came before the cycle that is under way."""
+        self._hurried = 0
+        """Cycles in succession before which such a pod came."""
         cache.stores[resources.PODS].listen(self._noticed)
         cluster.deciding = self.deciding
-        cluster.hurry(lambda: self._for_others or self._others.is_set())
+        cluster.hurry(self.hurried)
         self.cycles = log or CycleLog()
         self._busy_since: float | None = None
         self.last_success = 0.0
@@ -97,6 +100,10 @@ class Scheduler:
     def deciding(self) -> bool:
         """Whether a cycle is under way: reports stand back."""
         return self._busy_since is not None
+
+    def hurried(self) -> bool:
+        """Whether orders and reports stand back for new pods of others: not for a stream of them."""
+        return self._hurried <= GIVES_WAY and (self._for_others or self._others.is_set())
 
     def stop(self) -> None:
         """End after the present cycle."""
@@ -157,6 +164,7 @@ class Scheduler:
         self._cache.wake.clear()
         if not self._stopping.is_set():
             self._for_others = self._others.is_set()
+            self._hurried = self._hurried + 1 if self._for_others else 0
             self._others.clear()
         return changed
 

@@ -3,13 +3,15 @@
 Thousands of orders take seconds to send. Who comes meanwhile does not wait for them, and no place is given
 twice, because a snapshot shows an order from the moment it was made until it was refused. Namespaces take
 turns, and the orders of each are sent as the plan has them, so that the pods of a gang follow each other.
-What earlier cycles left goes on one at a time while pods of others are new, because all share one server.
+What earlier cycles left goes on slowly while pods of others are new, because all share one server.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +31,8 @@ WRITERS: Final = 8
 """Orders that are sent at a time."""
 LOOK_SECONDS: Final = 0.05
 """How often it is looked whether pods of others are new."""
+PAUSE_SECONDS: Final = 0.1
+"""Between orders that stand back for those."""
 OrderClosed = Callable[[GroupKey, Sequence[WriteResult]], None]
 
 
@@ -107,6 +111,8 @@ class Orders:
         """Namespaces of which earlier cycles left orders to be sent."""
         self._send = send
         self._sending: Counter[str] = Counter()
+        self._began = -math.inf
+        """When the last order of those namespaces was begun."""
         self._queue: FairQueue[Order] = FairQueue()
         self._unsent: dict[PodKey, Order] = {}
         """Those that are being sent included."""
@@ -147,13 +153,19 @@ class Orders:
             self._condition.notify_all()
         order.sending.add(order.place, result)
 
+    def _stands_back(self) -> bool:
+        """Whether what earlier cycles left waits."""
+        one_goes = any(self._sending[namespace] for namespace in self.left)
+        return (one_goes or time.monotonic() < self._began + PAUSE_SECONDS) and self.hurried()
+
     def _take(self) -> Order | None:
         """The next order; None when none waits."""
         with self._condition:
             while self._queue:
-                one_goes = any(self._sending[namespace] for namespace in self.left)
-                order = self._queue.take(self.left if one_goes and self.hurried() else ())
+                order = self._queue.take(self.left if self._stands_back() else ())
                 if order is not None:
+                    if order.decision.pod.namespace in self.left:
+                        self._began = time.monotonic()
                     self._sending[order.decision.pod.namespace] += 1
                     return order
                 self._condition.wait(LOOK_SECONDS)

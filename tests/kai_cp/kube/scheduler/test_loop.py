@@ -88,6 +88,27 @@ def test_a_change_is_acted_on_at_once_and_silence_is_kept(server: StubServer) ->
     looping.close()
 
 
+def test_a_stream_of_new_pods_hurries_for_four_cycles(server: StubServer) -> None:
+    """A tenant that makes a pod every moment slows what others ordered, but not for ever."""
+    looping = Looping(server)
+    looping.close()
+    scheduler = looping.scheduler
+    scheduler._stopping.clear()  # noqa: SLF001
+
+    def look(*, new: bool) -> bool:
+        if new:
+            scheduler._others.set()  # noqa: SLF001
+        else:
+            scheduler._others.clear()  # noqa: SLF001
+        scheduler._wait(0.0)  # noqa: SLF001
+        return scheduler.hurried()
+
+    assert not look(new=False)
+    assert [look(new=True) for _ in range(6)] == [True] * 4 + [False] * 2
+    assert not look(new=False)
+    assert look(new=True)
+
+
 def test_a_failing_engine_is_tried_again_later(server: StubServer) -> None:
     fill(server)
     asked: list[float] = []
