@@ -73,7 +73,7 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float) -> Draft:
         what = op.get("op") if isinstance(op, dict) else None
         run = _OPERATIONS.get(str(what))
         if run is None:
-            raise BadOperation(f"there is no operation {what!r}{nearest(str(what), sorted(_OPERATIONS))}")
+            raise BadOperation(f"there is no operation {what!r}{nearest(str(what), list(KNOWN))}")
         try:
             run(draft, op)
         except BadOperation:
@@ -315,6 +315,12 @@ def _set_topology(draft: Draft, op: Object) -> None:
     constraint = part.get("topologyConstraint")
     if not constraint:
         raise BadOperation(f"podgroup {path_of(op['podGroup'])} names no topology, so it can have no level")
+    named = [item for item in draft.objects("topologies") if name_of(item) == constraint.get("topology")]
+    levels = [str(level["nodeLabel"]) for item in named for level in spec_of(item)["levels"]]
+    if named and op["level"] not in levels:
+        raise BadOperation(
+            f"topology {constraint['topology']} has no level {op['level']}{nearest(str(op['level']), levels)}"
+        )
     constraint["requiredTopologyLevel"] = op["level"]
 
 
@@ -355,6 +361,11 @@ def amount_text(value: Any) -> str:
 
 
 def _tolerate(draft: Draft, op: Object) -> None:
+    known = sorted(
+        {taint["key"] for node in draft.objects("nodes") for taint in spec_of(node).get("taints") or ()}
+    )
+    if op["key"] not in known:
+        raise BadOperation(f"no node has a taint {op['key']}{nearest(str(op['key']), known)}")
     toleration = {"key": op["key"], "operator": "Exists"}
     if op.get("effect"):
         toleration["effect"] = op["effect"]
@@ -364,15 +375,20 @@ def _tolerate(draft: Draft, op: Object) -> None:
 
 def _drop_selector(draft: Draft, op: Object) -> None:
     keys = set(op["keys"])
+    known: set[str] = set()
     for pod in draft.waiting_pods(path_of(op["podGroup"])):
+        selector = pod["spec"].get("nodeSelector") or {}
+        known |= selector.keys()
         for key in keys:
-            (pod["spec"].get("nodeSelector") or {}).pop(key, None)
+            selector.pop(key, None)
         affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
         required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
         for term in required.get("nodeSelectorTerms") or []:
-            term["matchExpressions"] = [
-                rule for rule in term.get("matchExpressions") or [] if rule["key"] not in keys
-            ]
+            rules = term.get("matchExpressions") or []
+            known |= {rule["key"] for rule in rules}
+            term["matchExpressions"] = [rule for rule in rules if rule["key"] not in keys]
+    for key in sorted(keys - known):
+        raise BadOperation(f"podgroup {op['podGroup']} selects no node by {key}{nearest(key, sorted(known))}")
 
 
 def _ungate(draft: Draft, op: Object) -> None:
@@ -410,6 +426,11 @@ def _move(draft: Draft, op: Object) -> None:
         pod["spec"]["nodeName"] = move["node"]
 
 
+def _title(item: Object) -> str:
+    """The name of an object, with its namespace where its kind has one."""
+    return name_of(item) if item.get("kind") in ("Queue", "PriorityClass", "Topology") else key_of(item)
+
+
 def _add(draft: Draft, op: Object) -> None:
     plans: list[Object] = []
     others: list[Object] = []
@@ -425,9 +446,16 @@ def _add(draft: Draft, op: Object) -> None:
         classes = [*draft.objects("priorityClasses"), *(o for o in others if o["kind"] == "PriorityClass")]
         groups, pods = planned(plans, classes, scheduler, MOST_OBJECTS)
         others += groups + pods
+    taken = {
+        kind: {_title({**item, "kind": kind}) for item in draft.objects(PLURALS[kind])}
+        for kind in {item["kind"] for item in others}
+    }
     for given in others:
         item = clone(given)
         kind = item["kind"]
+        if _title(item) in taken[kind]:
+            raise BadOperation(f"there is a {kind} {_title(item)} already")
+        taken[kind].add(_title(item))
         head = item.setdefault("metadata", {})
         head.setdefault("uid", f"new-{kind}-{head.get('name')}")
         head.setdefault("creationTimestamp", rfc3339(draft.now))
@@ -464,3 +492,5 @@ _OPERATIONS: Final[dict[str, Callable[[Draft, Object], None]]] = {
     "add": _add,
     "create": _add,
 }
+KNOWN: Final = tuple(sorted(_OPERATIONS))
+"""All operations."""

@@ -7,12 +7,12 @@ from typing import Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
 from kai_cp.explain.cycle import Cycles, DecidedCycle, PlacedGroups, carried_out, difference
-from kai_cp.explain.draft import Draft
-from kai_cp.explain.operations import applied
+from kai_cp.explain.draft import BadOperation, Draft
+from kai_cp.explain.operations import applied, path_of
 from kai_cp.json_types import Object
 from kai_cp_models.queries.shares import queue_shares
-from kai_cp_models.queries.why import Situation, gpu_bound
-from kai_cp_models.snapshot import Shares
+from kai_cp_models.queries.why import Situation, gpu_bound, moves_fit
+from kai_cp_models.snapshot import Plan, PodKey, Shares
 
 SCHEMA: Final = "whatif/1"
 BETWEEN_SECONDS: Final = 60.0
@@ -33,6 +33,7 @@ def whatif(
 
     ``settle``: run both on for at most so many cycles, until one decides nothing.
     """
+    _moves_possible(cycles, draft, ops)
     before = cycles.decide(draft)
     changed = applied(draft.raw, ops, draft.now)
     after = cycles.decide(changed) if ops else before
@@ -66,6 +67,25 @@ def whatif(
     return found, after
 
 
+def _moves_possible(cycles: Cycles, draft: Draft, ops: Sequence[Object]) -> None:
+    """Raises ``BadOperation`` for a move to a node that does not take the pod as things are then."""
+    for i, op in enumerate(ops):
+        if op.get("op") != "move":
+            continue
+        applied(draft.raw, ops[: i + 1], draft.now)
+        snapshot = cycles.parse(applied(draft.raw, ops[:i], draft.now))
+        still = Situation(snapshot, cycles.settings, Plan())
+        names = [(*path_of(one["pod"]).split("/", 1), one["node"]) for one in op["moves"]]
+        known = [
+            (snapshot.pod_by_key[PodKey(space, name)], snapshot.node_index[node])
+            for space, name, node in names
+            if PodKey(space, name) in snapshot.pod_by_key and node in snapshot.node_index
+        ]
+        if not moves_fit(still, [pod for pod, _ in known], [node for _, node in known]):
+            which = ", ".join(f"{space}/{name} cannot be moved to {node}" for space, name, node in names)
+            raise BadOperation(f"move: {which}: there is no room, or a rule refuses it")
+
+
 def run_on(cycles: Cycles, decided: DecidedCycle, most: int) -> tuple[PlacedGroups, int, bool]:
     """Carry out cycles until one decides nothing: the end, how many there were, and whether it settled."""
     count = 0
@@ -80,8 +100,6 @@ def _standing(decided: DecidedCycle) -> PlacedGroups:
     outcome = decided.outcome
     if not decided.situation.plan.decisions:
         return outcome
-    from kai_cp_models.snapshot import Plan
-
     still = Situation(decided.snapshot, decided.situation.settings, Plan())
     return DecidedCycle(decided.draft, still, 0.0).outcome
 
