@@ -53,6 +53,8 @@ class Explainer:
     """Seconds for the fixes and the start of each pod group."""
     kinds: Sequence[str] | None = None
     """Kinds of fixes to look for, in their order of cost; None: those of the settings."""
+    cheapest: bool = False
+    """Look for no kind beyond the first that helps."""
     timings: dict[str, float] = field(default_factory=lambda: {"decide": 0.0, "blocking": 0.0, "fixes": 0.0})
 
     def __post_init__(self) -> None:
@@ -132,7 +134,7 @@ class Explainer:
         if not kinds:
             return start, Fixes()
         trials = Trials(self._cycles, self.decided, key, found)
-        return start, fixes_of(trials, start, kinds)
+        return start, fixes_of(trials, start, kinds, cheapest=self.cheapest)
 
     def _head(self, group: PodGroup, state: str) -> Object:
         """What is reported of a group in any state."""

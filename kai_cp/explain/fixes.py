@@ -27,10 +27,11 @@ from kai_cp.explain.kinds import (
     uncordon,
 )
 from kai_cp.explain.raises import SHARES, raise_limit, raise_quota
+from kai_cp.explain.sentences import words
 from kai_cp.explain.start import Start
 from kai_cp.explain.trials import Fix, NoTime, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.queries.why import DEVICE_RULES, VICTIM_RULES, Families, kind_of, ordered
+from kai_cp_models.queries.why import DEVICE_RULES, VICTIM_RULES, Families, kind_of
 from kai_cp_models.settings import FIX_KINDS
 
 _SIZE: Final = frozenset(("room", "fragmentation", "topology", "limit", "quota", "fair-share", "order"))
@@ -98,10 +99,14 @@ class Fixes:
             self.none.append({"kind": kind, "because": because})
 
 
-def fixes_of(trials: Trials, start: Start, kinds: Sequence[str] = FIX_KINDS) -> Fixes:
-    """The least fix of every kind, in the order of ``kinds``."""
+def fixes_of(
+    trials: Trials, start: Start, kinds: Sequence[str] = FIX_KINDS, *, cheapest: bool = False
+) -> Fixes:
+    """The least fix of every kind, in the order of ``kinds``; ``cheapest``: of the first that has one."""
     result = Fixes()
     for kind in kinds:
+        if cheapest and result.found:
+            return result
         if kind == "combined":
             continue
         left = wall(trials, kind)
@@ -132,11 +137,6 @@ def wall(trials: Trials, kind: str) -> Families | None:
     if kind in _OF_ALL and others_wait(trials):
         sets = tuple(s for s in sets if not any(kind_of(f) in VICTIM_RULES for f in s))
     return in_the_way(sets, kind)
-
-
-def words(families: Families) -> str:
-    """A blocking set in words."""
-    return " + ".join(ordered(families))
 
 
 def _wait(trials: Trials, start: Start) -> Fix | None:

@@ -11,9 +11,10 @@ from kai_cp.explain.choices import all_plain, least_of, moves, stops
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.disturb import move, stop
 from kai_cp.explain.draft import BadOperation, nearest
-from kai_cp.explain.fixes import wall, words
+from kai_cp.explain.fixes import wall
 from kai_cp.explain.operations import QUEUE_RESOURCES, applied
 from kai_cp.explain.raises import QueueBound, plain_number
+from kai_cp.explain.sentences import words
 from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
 from kai_cp.json_types import Object
 from kai_cp_models.queries.why import (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kai_cp_models.queries.why import (
     VICTIM_RULES,
@@ -18,7 +20,7 @@ from kai_cp_models.queries.why import (
     subject_of,
 )
 from kai_cp_models.shown import amount
-from kai_cp_models.snapshot import GPU, MILLI, PodGroup, Unscheduled
+from kai_cp_models.snapshot import GPU, MILLI, PodGroup, Snapshot, Unscheduled
 
 _KEPT: Final = {
     "priority": "what runs in its queue has no lower priority",
@@ -32,6 +34,15 @@ _KEPT: Final = {
 }
 
 
+_OF_ROOM: Final = frozenset(("NotPossible", "NoVictims", "NodeFragmented", "NoRoomInSum"))
+"""Reasons that speak of what is free, or may be evicted."""
+
+
+def words(families: Families) -> str:
+    """A blocking set for people."""
+    return " + ".join(ordered(families))
+
+
 def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, found: Blocking) -> str:
     """Why the group waits; what the cycle says where nothing is proved about its room."""
     engine = why.message if why is not None else ""
@@ -42,11 +53,15 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         return engine or "no plan was found"
     first = found.sets[0]
     kinds = {kind_of(family) for family in first}
-    if (
-        kinds & {"queue", "readiness", "backoff", "dependency", "limit", "kind-limit", "quota"}
-        or "room" not in kinds
-    ):
-        return engine or " + ".join(ordered(first))
+    if kinds & {"queue", "readiness", "backoff", "dependency", "limit", "kind-limit", "quota"}:
+        return engine or words(first)
+    if "room" not in kinds:
+        if engine and (_disturbs(first) or why is None or why.reason not in _OF_ROOM):
+            return engine
+        batch = situation.batch(group.key)
+        pods = len(batch.all_pods) if batch is not None else 0
+        what = f"its {pods} pods" if pods > 1 else "its next pod"
+        return f"no placement of {what} keeps {words(first)}; {_victims(first)}"
     more = "" if found.complete else "other sets of rules may block it, too"
     return "; ".join(part for part in (_room(situation, group, first), _victims(first), more) if part)
 
@@ -56,6 +71,8 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
     snapshot = situation.snapshot
     classes = asked_classes(situation, group)
     free = np.maximum(free_after(situation), 0)
+    scope = next((s for item in classes for s in item.scopes if s.constraint and s.constraint.required), None)
+    level = str(scope.constraint.required) if scope and scope.constraint and "topology" in families else ""
     parts = []
     for family in ordered(families):
         if kind_of(family) != "room":
@@ -88,19 +105,38 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
             )
         else:
             parts.append(f"needs {wants}; {amount(d, total)} are free{where}")
-    scope = next((s for item in classes for s in item.scopes if s.constraint and s.constraint.required), None)
-    if scope is not None and scope.constraint is not None and any(kind_of(f) == "topology" for f in families):
-        parts.append(f"all of it in one {scope.constraint.required}")
+        if not _disturbs(families):
+            parts.append(_at_most(snapshot, d, usable, families, level))
+    if level:
+        parts.append(f"all of it in one {level}")
     return "; ".join(parts)
+
+
+def _at_most(snapshot: Snapshot, d: int, usable: NDArray[np.bool_], families: Families, level: str) -> str:
+    """What there would be if nothing ran: of one resource on usable nodes, in one place or in all."""
+    has: Counter[str] = Counter()
+    for node, yes in zip(snapshot.nodes, usable, strict=True):
+        place = node.labels.get(level, "") if level else node.name if "fragmentation" in families else "all"
+        if yes and place:
+            has[place] += node.allocatable[d]
+    most = amount(d, max(has.values(), default=0))
+    if level or "fragmentation" in families:
+        return f"the largest {level or 'node'} has {most}"
+    return f"all nodes together have {most}"
+
+
+def _disturbs(families: Families) -> bool:
+    """Whether rules about others are among them: otherwise it is a statement about the hardware."""
+    return any(kind_of(family) in VICTIM_RULES for family in families)
 
 
 def _victims(families: Families) -> str:
     """What keeps others where they are."""
-    if not any(kind_of(family) in VICTIM_RULES for family in families):
+    if not _disturbs(families):
         return "impossible on this hardware, whatever ends or is stopped"
-    words = [
+    said = [
         f"action {subject_of(family)} is off" if kind_of(family) == "action" else _KEPT[kind_of(family)]
         for family in ordered(families)
         if kind_of(family) in VICTIM_RULES
     ]
-    return "; ".join(words)
+    return "; ".join(said)

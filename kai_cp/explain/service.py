@@ -38,7 +38,7 @@ def answer(task: ExplainTask | WhatIfTask) -> bytes | RefusedQuestion:
 
 def _explained(task: ExplainTask) -> Object:
     draft = Draft(orjson.loads(task.raw), task.now)
-    explainer = Explainer(draft, task.settings, task.usage, task.budget, task.kinds)
+    explainer = Explainer(draft, task.settings, task.usage, task.budget, task.kinds, task.cheapest)
     keys = _keys(explainer, task.groups)
     return document(explainer, explainer.explain_all(keys), "")
 

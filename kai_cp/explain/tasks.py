@@ -23,7 +23,7 @@ _FIELDS: Final = ("ops", "untilSettled", "most", "least", "bound")
 
 @dataclass(frozen=True, slots=True)
 class ExplainTask:
-    """Explain pod groups of a raw snapshot (JSON text) as of ``now``."""
+    """Explain pod groups of a raw snapshot (JSON text) as of ``now``. ``cheapest``: with one fix at most."""
 
     raw: bytes
     now: float
@@ -32,6 +32,7 @@ class ExplainTask:
     usage: Mapping[str, Any] | None = None
     kinds: tuple[str, ...] | None = None
     budget: float = 10.0
+    cheapest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def fix_lines(entry: Json) -> list[str]:
     """What would help, one line each: what to do, when the group then starts, what would be lost."""
     found = []
     for fix in entry["fixes"]:
-        cost = f"; {', '.join(fix['lose'][:3])} would lose" if fix["lose"] else ""
+        cost = f"; {_listed(fix['lose'])} would lose" if fix["lose"] else ""
         sure = fix["least"] == "proved" or fix["kind"] == "combined"
         least = "" if sure else " (perhaps less would do)"
         starts = "" if fix["kind"] == "wait" else f" -> {_starts(fix['starts'])}"
@@ -217,7 +217,7 @@ def _evicted(state: str, by: Json) -> list[str]:
 def _least(stage: Json) -> str:
     """What the plan costs, and that no other costs less. Sums by rank mean nothing to a reader."""
     name, _, unit = stage["name"].partition(":")[2].strip().partition(" [")
-    scale, unit = (3_600_000, " GPU-hours") if unit == "GPU-milliseconds]" else (1, "")
+    scale, unit = _SCALES.get(unit, (1, ""))
     if "by rank" in name:
         sure = "no permitted plan costs" if stage["proved"] else "no plan was found that costs"
         return f"{sure} those with the greater right less"
@@ -225,6 +225,10 @@ def _least(stage: Json) -> str:
         return f"{name}: {_amount(round(stage['value'] / scale, 3))}{unit}; no permitted plan has less"
     bound = f"{_amount(round(stage['bound'] / scale, 3))}{unit}"
     return f"{name}: {_amount(round(stage['value'] / scale, 3))}{unit}; at least {bound} in any plan"
+
+
+_SCALES: Final = {"GPU-milliseconds]": (3_600_000, " GPU-hours"), "milli-GPUs]": (1_000, "")}
+"""By unit of a stage: how many of it are one of what people count in."""
 
 
 def age(seconds: float) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from kai_cp.kube.scheduler.explaining import CHEAP, told
+from kai_cp.kube.scheduler.explaining import told
 from tests.e2e.cycles import ask
 from tests.e2e.world import PATIENCE_SECONDS, Program, World
 
@@ -35,7 +35,7 @@ def test_the_condition_says_what_explain_says_with_the_cheapest_fix(world: World
 
     world.until(lambda: "would start if you" in condition().get("message", ""), "the fix is in the condition")
     said = condition()
-    path = f"/explain?podGroup={world.namespace}/x&kinds={','.join(CHEAP)}"
+    path = f"/explain?podGroup={world.namespace}/x"
     entry = orjson.loads(ask(scheduler, path))["explanations"][0]
     assert said["message"] == told(entry)
     assert said["reasons"][0]["reason"] == entry["reason"] == "OverLimit"

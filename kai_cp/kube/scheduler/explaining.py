@@ -39,8 +39,6 @@ REMEMBERED: Final = 2_000
 MOST_TRIES: Final = 3
 """How often a pod group is explained whose explanation was late or failed, while its situation stays."""
 MOST_SENTENCE: Final = 600
-CHEAP: Final = ("repair", "wait", "uncordon", "enable-action", "raise-limit", "raise-quota", "raise-priority")
-"""Kinds that are tried for a condition: they need no search among running pods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +193,8 @@ class Explaining:
                 self._settings,
                 (str(entry.group),),
                 cycle.usage,
-                tuple(kind for kind in self._settings.explain.fix_order if kind in CHEAP),
-                CONDITION_SECONDS / 2,
+                budget=CONDITION_SECONDS / 2,
+                cheapest=True,
             )
             reply = self._worker.run(task, time.monotonic() + CONDITION_SECONDS)
         finally:

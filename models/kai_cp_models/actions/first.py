@@ -98,9 +98,9 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     # reverse fair order.
     spare = victims.counting.spare_milli_gpus(asks, leaving) + victims.counting.elsewhere_milli_gpus
     best = not moved and not spare and len(gone) == len(ranked)
-    given = float(sum(item.weight for item in gone))
-    least = given if best else max(0.0, given - max(spare, 0) - len(leaving))
-    stages = [StageResult("lost GPUs", given, least, given <= least, 0.0)]
+    given = float(sum(item.weight for item in gone) - len(leaving))
+    least = given if best else max(0.0, given - max(spare, 0))
+    stages = [StageResult("lost GPUs [milli-GPUs]", given, least, best, 0.0)]
     if moved:
         stages.append(StageResult("moved pods", len(moved), 0.0, False, 0.0))
     return EvictionPlan(

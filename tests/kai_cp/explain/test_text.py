@@ -6,11 +6,12 @@ import pytest
 
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
-from kai_cp.explain.text import lines
+from kai_cp.explain.text import fix_lines, lines
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey
 from tests.kai_cp.explain.clusters import NOW, cluster
-from tests.support.tiny import node, pod
+from tests.support.objects import Object
+from tests.support.tiny import node, pod, queue
 
 
 def words(kinds: tuple[str, ...]) -> str:
@@ -45,7 +46,7 @@ def test_what_moves_is_not_called_evicted() -> None:
     [
         (("reclaim: lost GPUs by rank", 2_472_309, True), "no permitted plan costs those with the greater"),
         (("preempt: lost work [GPU-milliseconds]", 7_200_000, True), "lost work: 2 GPU-hours; no permitted"),
-        (("preempt: lost GPUs", 8, False), "lost GPUs: 8; at least 4 in any plan"),
+        (("preempt: lost GPUs [milli-GPUs]", 8_000, False), "lost GPUs: 8; at least 4 in any plan"),
     ],
 )
 def test_what_a_plan_costs_is_said_in_units_of_the_reader(stage: tuple[str, int, bool], words: str) -> None:
@@ -58,3 +59,59 @@ def test_what_a_plan_costs_is_said_in_units_of_the_reader(stage: tuple[str, int,
         " ".join(lines({**entry, "state": "evicted", "evictedBy": {**by, "alternatives": [one]}})).split()
     )
     assert words in text
+
+
+HARDWARE = [
+    # Two nodes of two GPUs, and no node has three, whatever is stopped.
+    ([node("n0", gpus=2), node("n1", gpus=2)], [pod("x", gpus=3)], {}, "the largest node has 2"),
+    # Three pods of one GPU in one rack, and the racks have two and one.
+    (
+        [node("n0", gpus=2, labels={"rack": "a"}), node("n1", gpus=1, labels={"rack": "b"})],
+        [pod(f"x{i}", gpus=1, group="x") for i in range(3)],
+        {"minMember": 3, "topologyConstraint": {"topology": "dc", "requiredTopologyLevel": "rack"}},
+        "the largest rack has 2; all of it in one rack",
+    ),
+    ([node("n0", gpus=2), node("n1", gpus=2)], [pod(f"x{i}", gpus=1, group="x") for i in range(5)],
+     {"minMember": 5}, "all nodes together have 4"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nodes", "pods", "group", "words"), HARDWARE)
+def test_what_is_impossible_on_the_hardware_says_what_the_hardware_has(
+    nodes: list[Object], pods: list[Object], group: Object, words: str
+) -> None:
+    dc = {"metadata": {"name": "dc", "uid": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
+    world = cluster(nodes, pods, groups={"x": group}, topologies=[dc])
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    assert words in entry["message"]
+    assert entry["message"].endswith("impossible on this hardware, whatever ends or is stopped")
+
+
+def test_a_refusal_without_victims_does_not_speak_of_evictions() -> None:
+    """Two pods that keep apart, one node, and reclaim looked in vain for victims in the other queue."""
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"labelSelector": {"matchLabels": {"job": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    ]}}  # fmt: skip
+    world = cluster(
+        [node("n0", gpus=2)],
+        [pod("r", "n0", gpus=2, queue="o"),
+         *(pod(f"x{i}", gpus=1, group="x", labels={"job": "x"}, affinity=apart) for i in range(2))],
+        groups={"x": {"minMember": 2}},
+        queues=[queue("q", quota={"gpu": 2}), queue("o", quota={"gpu": 0})],
+    )  # fmt: skip
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    assert entry["blocking"] == [["affinity"]]
+    assert "evict" not in entry["message"]
+    assert entry["message"].endswith("impossible on this hardware, whatever ends or is stopped")
+
+
+def test_all_that_would_lose_are_counted() -> None:
+    """A change that costs six others names four of them, and says that there are two more."""
+    world = cluster([node("n0", gpus=1)], [pod("x", gpus=2)])
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=("reduce-request",)).explain(
+        GroupKey("default", "x")
+    )
+    (fix,) = entry["fixes"]
+    names = [f"default/r{i}" for i in range(6)]
+    (line,) = fix_lines({**entry, "fixes": [{**fix, "lose": names}]})
+    assert line.endswith("; default/r0, default/r1, default/r2, default/r3 and 2 more would lose")

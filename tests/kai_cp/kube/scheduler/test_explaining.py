@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,7 @@ from kai_cp.reader import parse
 from kai_cp.worker import Reply, Worker
 from kai_cp_models.engine import decide
 from kai_cp_models.snapshot import GroupKey, Unscheduled
+from tests.kai_cp.explain.clusters import cluster
 from tests.support import objects as raw
 from tests.support.plans import UNHURRIED
 from tests.support.tiny import node, pod, queue
@@ -150,6 +152,45 @@ def test_what_waits_is_explained_once_and_the_condition_says_the_cheapest_fix(ex
     assert explaining.words(entry) == "needs 2 GPUs; 1 is free; would start if you uncordon n1"
     other = Unscheduled(entry.group, "OverLimit", "limit 8", True)
     assert explaining.words(other) == "limit 8"
+
+
+FIRM: raw.Object = {"preemptibility": "non-preemptible"}
+ONLY = {
+    "stop": (
+        [node("n0", gpus=8)],
+        [pod("hog", "n0", gpus=8), pod("x", gpus=8)],
+        "would start if you stop default/hog",
+    ),
+    "move": (
+        [node("n0", gpus=4), node("n1", gpus=2)],
+        [pod("r", "n0", gpus=1), pod("x", gpus=4)],
+        "would start if you move default/r to n1",
+    ),
+    "add-nodes": (
+        [node("n0", gpus=1)],
+        [pod("x-0", gpus=1, group="x"), pod("x-1", gpus=1, group="x")],
+        "would start if you add 1 node like n0",
+    ),
+}
+"""By kind of the cheapest fix: nodes, pods, what the condition then says last."""
+
+
+@pytest.mark.parametrize("kind", sorted(ONLY))
+def test_the_condition_says_the_cheapest_fix_of_whatever_kind(kind: str) -> None:
+    nodes, pods, said = ONLY[kind]
+    groups = {"x": {"minMember": sum(one["metadata"]["name"].startswith("x") for one in pods)}}
+    log = log_of(cluster(nodes, pods, groups={"hog": FIRM, "r": FIRM} | groups))
+    woken: list[bool] = []
+    explaining = Explaining(log, UNHURRIED, wake=lambda: woken.append(True))
+    try:
+        explaining.explain_next()
+    finally:
+        explaining.stop()
+    (entry,) = log.all()[-1].plan.unscheduled
+    sentence, _, fix = explaining.words(entry).rpartition("; ")
+    assert fix == said
+    assert re.search(r"needs .*GPU.*free", sentence)
+    assert woken == [True]
 
 
 def test_what_was_late_is_tried_again_when_nothing_new_waits_and_not_for_ever() -> None:
