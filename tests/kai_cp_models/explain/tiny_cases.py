@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +39,7 @@ FEATURES = {
     "mig": "gpu-kind",
     "spread": "spread",
     "subgroups": "",
+    "users": "limit:q/u",
     "volumes": "volumes",
     "workers": "worker",
 }
@@ -48,10 +50,12 @@ FEATURES = {
 - mig: chosen nodes serve MIG instances alone;
 - spread: the waiting pods spread over two zones, the nodes with even and with odd numbers;
 - subgroups: the gang has three subgroups of one pod each and needs ``amount`` + 1 of them;
+- users: all pods are those of user u, who may hold ``amount`` + 2 GPUs of the queue;
 - volumes: each waiting pod has a volume that lies on the chosen nodes;
 - workers: node scheduling is restricted, and the chosen nodes are GPU workers, the rest CPU workers.
 """
 SUBGROUPS = ("a", "b", "c")
+OWNED = {"labels": {"user": "u"}}
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,11 @@ class Case:
     def batch(self) -> tuple[int, ...]:
         """GPUs of the pods that must start together."""
         return self.asked[: self.amount + 1] if "subgroups" in self.features else self.asked
+
+    @property
+    def user_limit(self) -> int:
+        """GPUs that the user may hold in the queue."""
+        return self.amount + 2
 
     @property
     def devices(self) -> list[int]:
@@ -126,7 +135,8 @@ def cases(draw: st.DrawFn, features: frozenset[str] = frozenset()) -> Case:
     amount = draw(st.integers(0, len(SUBGROUPS) - 1)) if "subgroups" in features else draw(st.integers(0, 1))
     if "budget" in features:  # Only where what runs is in the way, and nothing else, does a budget matter.
         case = replace(case, cordoned=False, tainted=False, labelled=None, limit=-1)
-        case = replace(case, asked=(max(nodes),), preempt=True)
+        count = len(SUBGROUPS) if "subgroups" in features else 1
+        case = replace(case, asked=(max(nodes),) * count, preempt=True)
     return replace(case, features=features, chosen=chosen, marked=marked, amount=amount)
 
 
@@ -165,15 +175,23 @@ def question_of(case: Case) -> Question:
         parts = [{"name": name, "minMember": 1} for name in SUBGROUPS]
         gang = {"minSubGroup": case.amount + 1, "subGroups": parts}
     actions = ["allocate", *["consolidation"] * case.consolidation, *["preempt"] * case.preempt]
+    shared = queue("q", limit={"gpu": case.limit})
+    if "users" in case.features:
+        terms = {"u": {"gpuLimit": case.user_limit}}
+        shared["metadata"]["annotations"] = {"kai-cp/users": json.dumps(terms)}
     snapshot = world(
         nodes,
         pods,
         actions=", ".join(actions),
         groups={
-            "x": {**gang, "preemptibility": "preemptible"},
-            **{f"r{i}": {"preemptibility": _word(name)} for i, (_, _, name) in enumerate(case.running)},
+            "x": {**gang, **OWNED, "preemptibility": "preemptible"},
+            **{
+                f"r{i}": {**OWNED, "preemptibility": _word(name)}
+                for i, (_, _, name) in enumerate(case.running)
+            },
         },
-        queues=[queue("q", limit={"gpu": case.limit})],
+        queues=[shared],
+        user_label="user" if "users" in case.features else "",
         params={
             "maxNumberConsolidationPreemptees": 16,
             "restrictSchedulingNodes": "workers" in case.features,
