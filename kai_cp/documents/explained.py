@@ -217,7 +217,10 @@ class CycleInShort(TypedDict):
     nominated: Annotated[int, Field(description="Pods that get a place which is not free yet.")]
     evicted: Annotated[int, Field(description="Pods that are evicted, to stop or to move.")]
     gpus: Annotated[Gpus, Field(description="In use when it has been carried out.")]
-    pending: Annotated[list[StillPending], Field(description="Pod groups that wait after it.")]
+    pending: Annotated[
+        list[StillPending],
+        Field(description="Pod groups that it refuses a place, without those that it evicts."),
+    ]
     stages: Annotated[list[StageInShort], Field(description="What the cycle decided, question by question.")]
     fairShares: Annotated[dict[str, FairShare], Field(description="By queue.")]
 

@@ -83,7 +83,7 @@ def _moves_possible(cycles: Cycles, draft: Draft, ops: Sequence[Object]) -> None
         ]
         if not moves_fit(still, [pod for pod, _ in known], [node for _, node in known]):
             which = ", ".join(f"{space}/{name} cannot be moved to {node}" for space, name, node in names)
-            raise BadOperation(f"move: {which}: there is no room, or a rule refuses it")
+            raise BadOperation(f"move: {which}: it lacks the capacity, or a rule refuses the pod")
 
 
 def run_on(cycles: Cycles, decided: DecidedCycle, most: int) -> tuple[PlacedGroups, int, bool]:

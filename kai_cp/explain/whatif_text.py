@@ -26,7 +26,9 @@ def lines(document: Json) -> list[str]:
         f"{diff['lostBefore']} pods before, {diff['lostAfter']} after; "
         f"moved {diff['movedBefore']} before, {diff['movedAfter']} after",
     )
-    found += _part("Waiting", f"{len(before['pending'])} pod groups before, {len(after['pending'])} after")
+    refused = len(before["pending"])
+    groups = f"pod group{'s' * (refused != 1)}"
+    found += _part("Refused", f"{refused} {groups} before, {len(after['pending'])} after")
     if "cycles" in diff:
         end = f"settled after {diff['cycles']} cycles" if diff["settled"] else "not settled within --most"
         found += _part("Cycles", end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -21,12 +22,20 @@ PAGES = sorted(
 )
 
 
+MAKERS = ("Refusal", "Unscheduled", "replace")
+"""What makes a reason."""
+
+
 def tokens() -> set[str]:
     """Reason tokens that the engine gives."""
     found: set[str] = set()
     for path in (ROOT / "models" / "kai_cp_models").rglob("*.py"):
-        text = path.read_text("utf-8")
-        found |= set(re.findall(r'(?:Refusal|Refused)\(\s*"([A-Z]\w+)"', text))
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(call, ast.Call) or ast.unparse(call.func).rpartition(".")[2] not in MAKERS:
+                continue
+            given = [*call.args[:2], *(one.value for one in call.keywords if one.arg == "reason")]
+            texts = [one.value for part in given for one in ast.walk(part) if isinstance(one, ast.Constant)]
+            found |= {one for one in texts if isinstance(one, str) and re.fullmatch(r"[A-Z]\w+", one)}
     return found
 
 
@@ -36,6 +45,14 @@ def test_every_reason_has_its_section_and_no_other_has_one() -> None:
     assert tokens() <= sections
     sources = "".join(path.read_text("utf-8") for path in (ROOT / "models" / "kai_cp_models").rglob("*.py"))
     assert not [token for token in sections if f'"{token}"' not in sources]
+
+
+def test_every_reason_says_what_to_do_first() -> None:
+    page = (ROOT / "docs" / "reasons.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([A-Z][A-Za-z, ]+) \| (.+) \|$", page, re.MULTILINE)
+    listed = [token for names, _ in rows for token in names.split(", ")]
+    assert sorted(listed) == sorted(re.findall(r"^## (\w+)$", page, re.MULTILINE))
+    assert [names for names, first in rows if len(first) < 20] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
