@@ -52,7 +52,10 @@ class Position(TypedDict):
     of: Annotated[int, Field(description="Pod groups that may be served.")]
     inQueue: Annotated[int | None, Field(description="Place among those of its queue.")]
     aheadGpus: Gpus
-    ahead: Annotated[list[Ahead], Field(description="Those before it, in order; 200 at most.")]
+    ahead: Annotated[
+        list[Ahead],
+        Field(description="Those before it, in order; of more than 200 the first 199 and the last."),
+    ]
 
 
 @with_config(CLOSED)

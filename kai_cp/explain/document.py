@@ -29,7 +29,7 @@ from kai_cp_models.snapshot import CPU, MEMORY, ActionName, Decision, GroupKey, 
 
 SCHEMA: Final = "explanation/1"
 MOST_AHEAD: Final = 200
-"""The most pod groups ahead that are named; all are counted."""
+"""The most pod groups ahead that are named, the last one among them; all are counted."""
 RULES_OF_ACTIONS: Final[Mapping[ActionName, str]] = {
     "reclaim": "fair-share",
     "preempt": "priority",
@@ -235,6 +235,9 @@ class Explainer:
 
 def position_document(place: Position) -> Object:
     """A position as the explanation has it."""
+    ahead = place.ahead
+    if len(ahead) > MOST_AHEAD:
+        ahead = (*ahead[: MOST_AHEAD - 1], ahead[-1])
     return {
         "at": place.at,
         "of": place.of,
@@ -242,7 +245,7 @@ def position_document(place: Position) -> Object:
         "aheadGpus": _number(place.ahead_gpus),
         "ahead": [
             {"podGroup": str(one.group), "queue": one.queue, "gpu": _number(one.gpus), "because": one.because}
-            for one in place.ahead[:MOST_AHEAD]
+            for one in ahead
         ],
     }
 

@@ -82,7 +82,8 @@ def _ahead(entry: Json) -> list[str]:
     if not ahead:
         return []
     first = ahead[-1]
-    groups = f"{len(ahead)} pod group{'s' * (len(ahead) > 1)}"
+    count = entry["position"]["at"] - 1
+    groups = f"{count} pod group{'s' * (count > 1)}"
     words = f"{_amount(entry['position']['aheadGpus'])} GPUs of {groups}; next before it "
     return _part("Ahead", f"{words}{first['podGroup']} ({first['because']})")
 
@@ -208,7 +209,8 @@ def _evicted(state: str, by: Json) -> list[str]:
         return _part("Moved", f"{count}{triggers}")
     found = _part("Evicted", f"{count}{triggers} ({by['rule']})")
     found += _part("", by["because"])
-    bounds = [one for one in by["alternatives"] if "lost" in one["name"] or "stopped" in one["name"]]
+    stages = (one for one in by["alternatives"] if one["value"])
+    bounds = [one for one in stages if "lost" in one["name"] or "stopped" in one["name"]]
     for one in bounds[:2]:
         found += _part("", _least(one))
     return found

@@ -349,7 +349,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("option", "value", "world", "said"), BAD, ids=lambda one: str(one)[:40])
+@pytest.mark.parametrize(("option", "value", "world", "said"), BAD, ids=[f"{row[0]} {row[1]}" for row in BAD])
 def test_what_is_not_there_is_named_with_what_is_nearest(
     option: str, value: str, world: Callable[[], raw.Object], said: list[str]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kai_cp.explain import document
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.text import fix_lines, lines
@@ -115,3 +116,23 @@ def test_all_that_would_lose_are_counted() -> None:
     names = [f"default/r{i}" for i in range(6)]
     (line,) = fix_lines({**entry, "fixes": [{**fix, "lose": names}]})
     assert line.endswith("; default/r0, default/r1, default/r2, default/r3 and 2 more would lose")
+
+
+def test_all_ahead_are_counted_and_the_next_before_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five jobs stand before x; two of them are named: the first, and the one directly before x."""
+    monkeypatch.setattr(document, "MOST_AHEAD", 2)
+    world = cluster([node("n0", gpus=1)], [pod(name, gpus=2) for name in ("a", "b", "c", "d", "e", "x")])
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    assert [one["podGroup"] for one in entry["position"]["ahead"]] == ["default/a", "default/e"]
+    assert "Ahead    10 GPUs of 5 pod groups; next before it default/e (older)" in lines(entry)
+
+
+def test_costs_of_nothing_are_not_told() -> None:
+    values = {"reclaim: lost work at priority 75 [GPU-milliseconds]": 0, "reclaim: pod groups stopped": 1}
+    costs = [{"name": name, "value": value, "bound": 0, "proved": False} for name, value in values.items()]
+    world = cluster([node("n0", gpus=1)], [pod("x", gpus=2)])
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    by = {"pods": ["default/r"], "for": [], "action": "reclaim", "rule": "fair-share", "because": "so"}
+    text = lines({**entry, "state": "evicted", "evictedBy": {**by, "alternatives": costs}})
+    assert [line for line in text if "priority 75" in line] == []
+    assert any("pod groups stopped: 1" in line for line in text)
