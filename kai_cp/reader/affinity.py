@@ -1,4 +1,4 @@
-"""Where a pod may run: selectors, tolerations, node and pod affinity, spread."""
+"""Reads where a pod may run: selectors, tolerations, node and pod affinity, spread."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def read_tolerations(spec: Json) -> Iterator[Toleration]:
 
 
 def read_node_affinity(affinity: Json) -> NodeTerms | None:
-    """Required node affinity: OR of terms; an empty term matches no node and is left out."""
+    """The required node affinity: alternatives (OR) of terms. An empty term matches no node and is left
+    out.
+    """
     node = object_at(affinity, "nodeAffinity", "spec.affinity")
     return read_node_terms(node, _REQUIRED, "spec.affinity.nodeAffinity")
 

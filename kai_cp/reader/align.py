@@ -1,4 +1,4 @@
-"""Vectors: nodes and pods aligned with the dimensions of the snapshot; equal specs become one object."""
+"""Aligns nodes and pods with the dimensions of the snapshot; equal specs become one object."""
 
 from __future__ import annotations
 

@@ -32,9 +32,9 @@ _SPEC: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A BindRequest that has not failed for good, to a node of the snapshot.
+    """A BindRequest to a node of the snapshot that has not failed for good.
 
-    ``owner``: uid of the pod it was made for, "" when not recorded.
+    ``owner`` is the uid of the pod for which it was made, "" if not recorded.
     """
 
     node: str
@@ -51,7 +51,7 @@ class Promise:
 def read_promises(
     objects: Mapping[Identity, Json], nodes: Container[str], notes: Notes
 ) -> dict[PodKey, Promise]:
-    """The live promises by pod; failed ones and those to unknown nodes do not exist (9.1)."""
+    """The live promises by pod; failed ones and those to unknown nodes are ignored (9.1)."""
     found: dict[PodKey, Promise] = {}
     for identity, obj in sorted(objects.items()):
         try:

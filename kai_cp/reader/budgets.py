@@ -23,7 +23,7 @@ def read_budget(obj: Json, identity: Identity) -> DisruptionBudget:
 
 
 def _bound(spec: Json, key: str) -> str | int | None:
-    """A number of pods, or a percentage as it is written."""
+    """A number of pods, or a percentage as text."""
     value = spec.get(key)
     if value is None or type(value) is int:
         return value

@@ -36,12 +36,12 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplem
 
 
 class UnreadableSnapshot(Exception):
-    """The input is no snapshot at all; ``str()`` is one clear sentence."""
+    """The input is not a snapshot; ``str()`` is one clear sentence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One input: where it is (``-`` is standard input) and the name its answer gets."""
+    """One input: its location (``-`` is standard input) and the name of its answer."""
 
     path: str
     name: str
@@ -56,7 +56,7 @@ class Loaded:
 
 
 def sources(inputs: Iterable[str | Path]) -> list[Source]:
-    """Inputs with directories opened, each with a name of its own (``NAME`` for ``NAME.json``).
+    """The inputs, with directories expanded, each with a unique name (``NAME`` for ``NAME.json``).
 
     Raises ``UnreadableSnapshot`` for a directory without snapshots.
     """
@@ -119,7 +119,7 @@ def load(
 
 
 def _text(file: IO[bytes], label: str, max_bytes: int) -> bytearray:
-    """The JSON text inside a file, by what the file is and not by what it is called."""
+    """The JSON text inside a file, whose format is detected from its content and not from its name."""
     if not file.seekable():  # A pipe: what is in it is taken whole first, as a zip is read from its end.
         file = io.BytesIO(_read(file, label, max_bytes))
     start = file.read(2)

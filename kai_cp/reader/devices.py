@@ -1,7 +1,7 @@
-"""DRA objects (2.5): classes, slices, taint rules, claims and allocations, whichever version wrote them.
+"""DRA objects (2.5) of every API version: classes, slices, taint rules, claims and allocations.
 
-v1beta1 keeps a request's fields beside its name and a device's fields under ``basic``; the newer versions
-(v1beta2, v1) have ``exactly`` and no ``basic``. Nothing else differs for a scheduler.
+v1beta1 has a request's fields beside its name and a device's fields under ``basic``; the newer versions
+(v1beta2, v1) have ``exactly`` and no ``basic``. For a scheduler they do not differ otherwise.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def claim_reader(queue_label: str) -> Callable[[Json, Identity], Claim]:
 
 
 def read_allocation(raw: Json, where: str) -> ClaimAllocation:
-    """What a claim's status or a BindRequest allocates."""
+    """The allocation in a claim's status or in a BindRequest."""
     inside = path(where, "devices")
     return ClaimAllocation(
         results=tuple(
@@ -137,13 +137,13 @@ def read_allocation(raw: Json, where: str) -> ClaimAllocation:
 
 
 def _rows(holder: Json, key: str, where: str) -> Iterator[tuple[Json, str]]:
-    """The objects of a list, each with its path."""
+    """The objects of a list with their paths."""
     inside = path(where, key)
     return ((row, f"{inside}[{i}]") for i, row in enumerate(objects_at(holder, key, where)))
 
 
 def _amounts(holder: Json, where: str) -> Iterator[tuple[str, Fraction]]:
-    """Quantities by name: ``{"value": "1Gi"}``, or the text alone."""
+    """Quantities by name, each as ``{"value": "1Gi"}`` or as text."""
     for name, value in holder.items():
         yield name, _amount(value, entry(where, name))
 
@@ -215,7 +215,7 @@ Pool = tuple[str, str]
 
 
 def read_pool(obj: Json, identity: Identity) -> tuple[Pool, int, int]:
-    """The pool of a slice, its generation, and how many slices it has."""
+    """The pool of a slice, its generation, and its number of slices."""
     spec = object_at(obj, "spec")
     pool, where = object_at(spec, "pool", "spec"), "spec.pool"
     generation = int_at(pool, "generation", where, bits=64)
@@ -309,7 +309,7 @@ def _device(row: Json, pool: Pool, everywhere: Json | None, where: str) -> Devic
 
 
 def _qualified(name: str, driver: str) -> tuple[str, str]:
-    """Domain and name of an attribute; one without a domain has the driver's."""
+    """Domain and name of an attribute; the driver's domain is the default."""
     domain, _, plain = name.rpartition("/")
     return (domain or driver, plain)
 
@@ -329,7 +329,7 @@ def _value(value: Any, field: str) -> Value:
 
 
 def _policy(value: Any, where: str) -> SharingPolicy:
-    """How much one allocation takes; everything where there is no policy."""
+    """How much one allocation takes; everything without a policy."""
     fields = object_at(value, "requestPolicy", where) if isinstance(value, dict) else {}
     inside = f"{where}.requestPolicy"
     span = object_at(fields, "validRange", inside)

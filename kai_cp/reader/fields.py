@@ -1,4 +1,4 @@
-"""Typed access to raw JSON: every wrong type becomes :class:`Malformed`, naming the field.
+"""Typed access to raw JSON: a wrong type raises :class:`Malformed` that names the field.
 
 ``null`` and a missing key are the same, as in Go.
 """
@@ -31,19 +31,19 @@ class Malformed(Exception):
         return f"{self.field}: {self.problem}"
 
     def below(self, where: str) -> Malformed:
-        """The same problem, seen from an enclosing object."""
+        """The same problem with the path of an enclosing object."""
         return Malformed(path(where, self.field), self.problem)
 
 
 def path(where: str, key: str) -> str:
-    """``where.key``; a key with dots or slashes is bracketed: ``metadata.labels[a.b/c]``."""
+    """The path ``where.key``; a key with dots or slashes is bracketed: ``metadata.labels[a.b/c]``."""
     if "/" in key or ("." in key and not key[0].isalpha()):
         return f"{where}[{key}]"
     return f"{where}.{key}" if where else key
 
 
 def entry(where: str, key: str) -> str:
-    """Path of an entry of a map with free keys: ``metadata.annotations[gpu-fraction]``."""
+    """The path of an entry in a map with free keys: ``metadata.annotations[gpu-fraction]``."""
     return f"{where}[{key}]"
 
 

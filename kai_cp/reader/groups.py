@@ -54,18 +54,18 @@ _NON_PREEMPTIBLE_FROM = 100
 
 @dataclass(frozen=True)
 class Priorities:
-    """Priority classes by name, and the value of a class that is missing (1.2)."""
+    """Priority classes by name, and the value for a missing class (1.2)."""
 
     values: Mapping[str, int]
     default: int = _DEFAULT_PRIORITY
 
     def value(self, name: str) -> int:
-        """Priority of a pod group that names the class ``name``."""
+        """The priority of a pod group with class ``name``."""
         return self.values.get(name, self.default)
 
 
 def read_priorities(objects: Mapping[Identity, Json], notes: Notes) -> Priorities:
-    """Priority classes; of several global defaults the lowest counts, as in Kubernetes."""
+    """The priority classes; of several global defaults the lowest counts, as in Kubernetes."""
     values: dict[str, int] = {}
     defaults: list[int] = []
     for identity, obj in objects.items():
@@ -91,7 +91,7 @@ def read_groups(
     limits: Limits,
     user_label: str = "",
 ) -> dict[GroupKey, PodGroup]:
-    """Pod groups by key. ``user_label``: the label that names their users; "": none does."""
+    """Pod groups by key. ``user_label`` is the label that names their user, "" for none."""
     remembered.start((policy, priorities, fabrics, user_label))
     found: dict[GroupKey, PodGroup] = {}
     for identity, obj in objects.items():
@@ -112,7 +112,7 @@ def read_groups(
             notes.aside(title("PodGroup", identity), problem)
             continue
         if len(notes) == before:
-            # A group with notes is read afresh, so that they are made again.
+            # A group with notes is read again, so that its notes are repeated.
             remembered.keep(version, group)
     return found
 
@@ -162,7 +162,7 @@ def _preemptible(spec: Json, priority: int) -> bool:
 
 
 def _state(annotations: Mapping[str, str], name: str, key: GroupKey, notes: Notes) -> float | None:
-    """A time that the scheduler itself wrote; when unreadable the group counts as without it."""
+    """A time that the scheduler itself wrote; an unreadable one counts as absent."""
     text = annotations.get(name)
     if not text:
         return None

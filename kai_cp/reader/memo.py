@@ -32,11 +32,11 @@ class ReadingMemo(Generic[Value]):
         return same
 
     def find(self, version: ObjectVersion | None) -> Value | None:
-        """What the object of this version said when it was last read."""
+        """The cached value of the object in this version, or None."""
         return None if version is None else self._known.get(version)
 
     def keep(self, version: ObjectVersion | None, value: Value) -> None:
-        """Remember what the object of this version says."""
+        """Cache the value of the object in this version."""
         if version is not None:
             self._met[version] = value
 

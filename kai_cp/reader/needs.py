@@ -1,4 +1,4 @@
-"""What a pod needs besides resources: claims, volumes, ConfigMaps, host ports (2.5, 2.7, 7.1)."""
+"""The needs of a pod besides resources: claims, volumes, ConfigMaps, host ports (2.5, 2.7, 7.1)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kai_cp_models.snapshot import ClaimRef
 
 
 def read_claims(spec: Json, status: Json) -> Iterator[ClaimRef]:
-    """``spec.resourceClaims``; for a claim of a template, the claim that the pod's status names.
+    """The claims of ``spec.resourceClaims``; for a template, the claim that the pod's status names.
 
     Raises ``Malformed``.
     """
@@ -42,7 +42,7 @@ def read_volume_claims(spec: Json, pod: str) -> Iterator[str]:
 
 
 def read_config_maps(spec: Json) -> Iterator[str]:
-    """Names of the non-optional ConfigMaps that are mounted or used by env or envFrom."""
+    """Names of the non-optional ConfigMaps that are mounted, or used by env or envFrom."""
     for i, raw in enumerate(objects_at(spec, "volumes", "spec")):
         where = f"spec.volumes[{i}]"
         yield from _reference(raw, "configMap", where)
@@ -69,7 +69,7 @@ def _reference(holder: Json, key: str, where: str) -> Iterator[str]:
 
 
 def read_host_ports(spec: Json) -> Iterator[tuple[str, str, int]]:
-    """(host IP, protocol, port) of every host port; ordinary init containers hold none."""
+    """The (host IP, protocol, port) of every host port; ordinary init containers hold none."""
     for key in ("containers", "initContainers"):
         for i, raw in enumerate(objects_at(spec, key, "spec")):
             where = f"spec.{key}[{i}]"

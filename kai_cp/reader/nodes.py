@@ -70,7 +70,7 @@ def read_nodes(
 
 
 def count_dra_gpus(slices: Iterable[Any]) -> dict[str, int]:
-    """Devices of GPU drivers in slices bound to a node, by node (2.5); unreadable slices count none."""
+    """The number of GPU devices in slices bound to a node, by node (2.5); unreadable slices count none."""
     found: dict[str, int] = {}
     for raw in slices:
         spec = raw.get("spec") if isinstance(raw, dict) else None

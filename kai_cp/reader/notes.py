@@ -71,7 +71,7 @@ def title(kind: str, identity: Identity) -> str:
 
 
 def raw_list(raw_objects: Json, name: str, notes: Notes) -> list[Any]:
-    """The list ``name`` of ``rawObjects``; null and missing are empty, another type is reported."""
+    """The list ``name`` of ``rawObjects``. Null and missing are empty; another type is reported."""
     value = raw_objects.get(name)
     if value is None:
         return []
@@ -82,7 +82,7 @@ def raw_list(raw_objects: Json, name: str, notes: Notes) -> list[Any]:
 
 
 def identify(obj: Json, *, namespaced: bool) -> Identity:
-    """Namespace and name of an object; raises ``Malformed`` if it has none."""
+    """Namespace and name of an object. Raises ``Malformed`` if it has none."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         raise Malformed("metadata", f"{shown(metadata)} is not an object")
@@ -136,7 +136,7 @@ def unique(
 
 
 def canonical(value: Any) -> bytes:
-    """A text of a JSON value that is equal for equal values."""
+    """A canonical text of a JSON value, equal for equal values."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except (TypeError, RecursionError):

@@ -66,7 +66,7 @@ _NAMESPACED: Final = frozenset(
 
 
 def lists_of(objects: Json, notes: Notes) -> dict[str, Mapping[Identity, Json]]:
-    """The lists of ``KINDS`` that have objects, by identity in order."""
+    """The lists of ``KINDS`` with objects, sorted by identity."""
     found: dict[str, Mapping[Identity, Json]] = {}
     for name, kind in KINDS.items():
         values = raw_list(objects, name, notes)
@@ -116,7 +116,7 @@ class _Reading:
         return found
 
     def named(self, name: str, read: Callable[[Json, Identity], T]) -> dict[str, T]:
-        """The same for objects without a namespace, by name."""
+        """The parsed objects of a list without namespaces, by name."""
         return {key[1]: row for key, row in self.each(name, read).items()}
 
 

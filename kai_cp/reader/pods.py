@@ -1,4 +1,4 @@
-"""Pods with status, place and pod group resolved against the rest of the snapshot (0.1, 2.6)."""
+"""Resolves the status, place and pod group of pods against the rest of the snapshot (0.1, 2.6)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class PodResolver:
         return found
 
     def status(self, facts: PodFacts, promise: Promise | None) -> PodStatus:
-        """Status at snapshot time, in the order of the table of section 0.1."""
+        """The status at snapshot time, in the order of the table of section 0.1."""
         if facts.phase == "Running":
             if facts.deleted is None:
                 return PodStatus.RUNNING
@@ -149,7 +149,7 @@ class PodResolver:
         return PlacedFacts(facts, facts.draft, status, group, node, promise, gpu_groups, zones)
 
     def _away(self, facts: PodFacts, node: str, status: PodStatus, group: GroupKey | None) -> None:
-        """A pod on no node of the snapshot. That is normal for pods of other node pools."""
+        """A pod on a node outside the snapshot, which is normal for pods of other node pools."""
         if group is not None and status in ACTIVE_ALLOCATED:
             self.hidden[group, facts.subgroup or DEFAULT] += 1
         if group is None and (self.policy.node_pool_label or node in self.left_out_nodes):

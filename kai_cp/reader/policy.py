@@ -86,7 +86,7 @@ _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
 def go_bool(text: str) -> bool:
-    """Go's ``strconv.ParseBool``; ValueError when it is neither."""
+    """Parse like Go's ``strconv.ParseBool``. Raises ``ValueError`` for other text."""
     if text in _TRUE:
         return True
     if text in _FALSE:
@@ -110,7 +110,7 @@ class _Tolerant:
 
 
 def read_policy(raw: Json, notes: Notes) -> Policy:
-    """The policy of a snapshot. Missing ``schedulerParams`` fields are zero, as Go omits zeros."""
+    """The policy of a snapshot. Missing ``schedulerParams`` fields are zero, because Go omits zeros."""
     read = _Tolerant(notes, "snapshot")
     config = read(partial(object_at, raw, "config"), EMPTY)
     params = read(partial(object_at, raw, "schedulerParams"), EMPTY)

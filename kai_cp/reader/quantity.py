@@ -28,7 +28,7 @@ def quantity(value: Any, field: str, *, milli: bool = False) -> int:
 
 
 def exact_quantity(value: Any, field: str) -> Fraction:
-    """A quantity from JSON (string or whole number) as it is, of any size.
+    """The exact value of a quantity from JSON (string or integer), of any size.
 
     Anything else is ``Malformed``.
     """

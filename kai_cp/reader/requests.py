@@ -12,7 +12,7 @@ from kai_cp.reader.resources import ResourceAmounts, add, amounts, raise_to
 
 
 def read_requests(spec: Json) -> tuple[ResourceAmounts, tuple[ResourceAmounts, ...]]:
-    """Amounts the whole pod asks for, and those of each regular container."""
+    """The request of the whole pod, and that of each regular container."""
     containers = tuple(
         _container(raw, f"spec.containers[{i}]")
         for i, raw in enumerate(objects_at(spec, "containers", "spec"))
@@ -47,7 +47,7 @@ def _container(raw: Json, where: str) -> ResourceAmounts:
 
 
 def readable_requests(spec: Any) -> ResourceAmounts:
-    """What can be read of the requests of a malformed pod, so that its room is not given away."""
+    """The readable part of a malformed pod's requests, so that its place is not given away."""
     total: ResourceAmounts = {"pods": 1}
     containers = spec.get("containers") if isinstance(spec, dict) else None
     for raw in containers if isinstance(containers, list) else ():
@@ -62,7 +62,7 @@ def readable_requests(spec: Any) -> ResourceAmounts:
 
 
 def guaranteed(spec: Json, status: Json) -> bool:
-    """Whether the pod's QoS class is Guaranteed: told by its status, else by its limits."""
+    """Whether the pod's QoS class is Guaranteed, from its status or else from its limits."""
     told = text_at(status, "qosClass", "status")
     if told:
         return told == "Guaranteed"

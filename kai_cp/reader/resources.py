@@ -17,7 +17,7 @@ ResourceAmounts = dict[str, int]
 
 
 class Dimension(NamedTuple):
-    """``milli``: counted in thousandths. ``whole``: only whole units are accepted."""
+    """A dimension: ``milli`` ones count in thousandths; ``whole`` ones accept only integers."""
 
     name: str
     milli: bool
@@ -61,22 +61,22 @@ def amounts(resources: Json, where: str) -> ResourceAmounts:
 
 
 def add(into: ResourceAmounts, other: Mapping[str, int]) -> None:
-    """``into`` += ``other``."""
+    """Add ``other`` to ``into``."""
     for name, amount in other.items():
         into[name] = into.get(name, 0) + amount
 
 
 def raise_to(into: ResourceAmounts, other: Mapping[str, int]) -> None:
-    """``into`` = element-wise maximum of both."""
+    """Raise ``into`` to the element-wise maximum of both."""
     for name, amount in other.items():
         if amount > into.get(name, 0):
             into[name] = amount
 
 
 def dimensions_of(asked: Iterable[str], offered: Iterable[str]) -> tuple[str, ...]:
-    """Dimensions of a snapshot: the base ones, what any pod asks for, and MIG instances on nodes.
+    """Dimensions of a snapshot: the base ones, all resources that pods request, and MIG instances on nodes.
 
-    Other resources that nodes offer and no pod asks for cannot matter.
+    Resources that nodes offer and no pod requests do not matter.
     """
     named = set(asked) | {name for name in offered if name.startswith(MIG_PREFIX)}
     return (*BASE_DIMENSIONS, *sorted(named - set(BASE_DIMENSIONS)))

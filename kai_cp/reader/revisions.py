@@ -1,4 +1,4 @@
-"""Which revision of which workload a pod belongs to, by its labels and its controller (docs/inference.md)."""
+"""Finds the workload and revision of a pod from its labels and its controller (docs/inference.md)."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _RAY_ORIGIN: Final = ("ray.io/originated-from-crd", "ray.io/originated-from-cr-n
 
 
 def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:
-    """The pod's revision; None where nothing tells it. The first kind that fits counts.
+    """The pod's revision; None if nothing shows it. The first matching kind counts.
 
-    A pod of a Knative service also is a Deployment's, and a LeaderWorkerSet's a StatefulSet's.
+    A pod of a Knative service is also a Deployment's, and a pod of a LeaderWorkerSet is also a StatefulSet's.
     """
     for kind, workload, revision in _NAMED:
         if labels.get(workload) and labels.get(revision):
@@ -54,7 +54,7 @@ def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:
 
 
 def _ray_service(labels: Mapping[str, str]) -> Revision | None:
-    """A RayService makes a whole new Ray cluster for every revision."""
+    """The revision of a RayService's pod: each revision has a Ray cluster of its own."""
     cluster = labels.get(_RAY_CLUSTER, "")
     kind, name = (labels.get(label, "") for label in _RAY_ORIGIN)
     if cluster and kind == "RayService" and name:
@@ -64,7 +64,7 @@ def _ray_service(labels: Mapping[str, str]) -> Revision | None:
 
 
 def _controller(metadata: Json) -> tuple[str, str]:
-    """Kind and name of the controller; "" where there is none, or none that can be read."""
+    """Kind and name of the controller; "" if there is none, or none that is readable."""
     for owner in list_at(metadata, "ownerReferences", "metadata"):
         if isinstance(owner, dict) and owner.get("controller") is True:
             kind, name = owner.get("kind"), owner.get("name")

@@ -1,8 +1,9 @@
-"""JSON in which one object may be bad: nested too deep, or with text or numbers that no parser takes.
+"""Reads JSON in which single objects may be bad: nested too deep, or with text or numbers that parsers
+refuse.
 
-The API server keeps free-form parts of an object as they were sent, so what it serves can be JSON that cannot
-be read, or that cannot be handed on. The right to create one object must not spoil the whole list:
-a bad object is replaced by what names it and a reason, and the rest is read as if it were not there.
+The API server keeps free-form parts of an object as they were sent, so it can serve JSON that cannot be
+parsed or written again. The right to create one object must not break the whole list: a stand-in with name
+and reason replaces a bad object, and the rest is read normally.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _KEPT: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestam
 
 
 def loads(text: bytes | bytearray, level: int) -> Any:
-    """The JSON value of ``text``; bad values that begin below ``level`` brackets are stood in for.
+    """The JSON value of ``text``; stand-ins replace bad values that begin below ``level`` brackets.
 
-    0 is the value itself, 2 an entry of ``{"items": [...]}``. Raises ``orjson.JSONDecodeError`` when
-    something else than such a value is bad.
+    Level 0 is the value itself, level 2 an entry of ``{"items": [...]}``. Raises ``orjson.JSONDecodeError``
+    if anything else is bad.
     """
     try:
         return orjson.loads(text)
@@ -43,7 +44,7 @@ def loads(text: bytes | bytearray, level: int) -> Any:
 
 
 def stand_in(item: Any, reason: str) -> dict[str, Any]:
-    """What is kept of a bad object: its name, and why it is set aside."""
+    """The stand-in of a bad object: its name, and why it is set aside."""
     metadata = item.get("metadata") if isinstance(item, dict) else None
     found: dict[str, Any] = {SET_ASIDE: reason}
     if isinstance(metadata, dict):
@@ -54,7 +55,7 @@ def stand_in(item: Any, reason: str) -> dict[str, Any]:
 
 
 def reason_to_refuse(item: Any) -> str:
-    """Why an object that was read cannot be handed on as JSON; "" when it can."""
+    """Why a parsed object cannot be written as JSON; "" if it can."""
     try:
         orjson.dumps([[[item]]])
     except (TypeError, RecursionError) as error:
@@ -63,7 +64,7 @@ def reason_to_refuse(item: Any) -> str:
 
 
 def _brackets(text: bytes) -> Iterator[int]:
-    """Where the brackets outside of strings are."""
+    """The positions of brackets outside of strings."""
     at = 0
     while (found := _BRACKET.match(text, at)) is not None:
         yield found.start(1)
@@ -71,7 +72,7 @@ def _brackets(text: bytes) -> Iterator[int]:
 
 
 def _mended(text: bytes, level: int) -> bytes | None:
-    """The text with every bad value at ``level`` replaced; None when there is none."""
+    """The text with every bad value at ``level`` replaced; None if there is none."""
     pieces: list[bytes] = []
     done, depth, begin = 0, 0, 0
     for at in _brackets(text):
@@ -99,7 +100,7 @@ def _problem(value: bytes) -> str:
 
 
 def _metadata_of(value: bytes) -> dict[str, Any]:
-    """The object with its metadata alone, as far as that can be read."""
+    """The object reduced to the readable part of its metadata."""
     depth, begin = 0, -1
     for at in _brackets(value):
         if value[at] in _OPENING:

@@ -23,7 +23,7 @@ _MOST_DEVICES = 1024
 
 
 def read_gpu(annotations: Mapping[str, str], amounts: ResourceAmounts) -> GpuRequest:
-    """The GPU request; for a share the whole GPUs that containers ask for are dropped from ``amounts``.
+    """The GPU request. For a share, the whole GPUs that containers request are removed from ``amounts``.
 
     The memory annotation is read first and a portion overrides it, as in KAI.
     """
@@ -41,7 +41,7 @@ def _share(annotations: Mapping[str, str]) -> GpuRequest | None:
     found: GpuRequest | None = None
     if MEMORY in annotations:
         mib = _whole(annotations, MEMORY, 0)
-        # "0" asks for nothing.
+        # "0" requests nothing.
         found = GpuRequest(GpuKind.MEMORY, 1, 0, mib) if mib else None
     if FRACTION in annotations:
         found = GpuRequest(GpuKind.FRACTION, 1, _milli_portion(annotations[FRACTION]))
@@ -67,7 +67,7 @@ def _whole(annotations: Mapping[str, str], name: str, minimum: int) -> int:
 
 
 def _milli_portion(text: str) -> int:
-    """Portion in thousandths, rounded to hundredths of a device as KAI charges it (2.2)."""
+    """The portion in thousandths, rounded to hundredths of a device as KAI charges it (2.2)."""
     if not _NUMBER.fullmatch(text):
         raise Malformed(_field(FRACTION), f"{shown(text)} is not a number")
     portion = float(text)
@@ -80,7 +80,7 @@ def _milli_portion(text: str) -> int:
 
 
 def group_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """Shared-GPU groups that the labels of a placed pod name, one per device (1.7)."""
+    """The shared-GPU groups in the labels of a placed pod, one per device (1.7)."""
     several = sorted(
         value or key[len(GROUP_LABEL) + 1 :]
         for key, value in labels.items()

@@ -120,7 +120,7 @@ def tracks_capacity(obj: Json, identity: Identity) -> bool:
 
 
 def read_limits(obj: Json, identity: Identity) -> dict[str, int]:
-    """Most volumes by driver, of a CSINode."""
+    """The volume limits of a CSINode, by driver."""
     found = {}
     for i, driver in enumerate(objects_at(object_at(obj, "spec"), "drivers", "spec")):
         where = f"spec.drivers[{i}]"

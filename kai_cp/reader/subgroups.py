@@ -27,7 +27,7 @@ class _Member:
 
 
 def read_tree(spec: Json, fabrics: Mapping[str, TopologyDraft]) -> Subgroup:
-    """The root of the tree of subgroups, which has the name ""; raises ``Malformed``."""
+    """The root of the tree of subgroups, which has the name "". Raises ``Malformed``."""
     constraint = read_constraint(spec, "spec", fabrics)
     members = [
         _member(raw, f"spec.subGroups[{i}]", fabrics)
@@ -61,7 +61,7 @@ def _member(raw: Json, where: str, fabrics: Mapping[str, TopologyDraft]) -> _Mem
         raise Malformed(f"{where}.name", "is missing")
     return _Member(
         name,
-        # KAI looks parents up in lower case (1.2).
+        # KAI looks up parents in lower case (1.2).
         text_at(raw, "parent", where).lower(),
         int_at(raw, "minMember", where, minimum=0),
         int_at(raw, "minSubGroup", where, minimum=0),
@@ -94,7 +94,7 @@ def _subtree(member: _Member, children: Mapping[str, list[_Member]]) -> Subgroup
 
 
 def lowered(root: Subgroup, hidden: Mapping[str, int]) -> Subgroup:
-    """The tree with leaf minimums reduced by pods that run where the snapshot cannot show them."""
+    """The tree with leaf minimums reduced by running pods that the snapshot does not show."""
     if root.leaf:
         return replace(root, minimum=max(0, root.minimum - hidden.get(root.name, 0)))
     return replace(root, children=tuple(lowered(child, hidden) for child in root.children))

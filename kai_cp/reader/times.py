@@ -1,4 +1,4 @@
-"""Instants and durations: RFC 3339, Go's ``time.Duration`` strings, Prometheus' durations."""
+"""Instants and durations: RFC 3339, Go's ``time.Duration`` strings, and Prometheus durations."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _LONGEST_SECONDS: Final = 2**63 / 1e9
 
 @lru_cache(maxsize=65536)
 def seconds_of(text: str) -> float:
-    """Seconds since the epoch of an RFC 3339 instant; ValueError when it is none."""
+    """Seconds since the epoch of an RFC 3339 instant. Raises ``ValueError`` for other text."""
     if not _RFC3339.fullmatch(text):
         raise ValueError(text)
     return datetime.fromisoformat(text.upper()).timestamp()
 
 
 def instant(text: str, field: str) -> float:
-    """An RFC 3339 instant in seconds since the epoch; anything else is ``Malformed``."""
+    """An RFC 3339 instant in seconds since the epoch. Raises ``Malformed`` for anything else."""
     try:
         return seconds_of(text)
     except (ValueError, OverflowError):
@@ -47,16 +47,16 @@ def instant(text: str, field: str) -> float:
 
 
 def instant_at(holder: Json, key: str, where: str = "") -> float | None:
-    """The RFC 3339 instant under ``key`` in seconds since the epoch, None when absent."""
+    """The RFC 3339 instant under ``key`` in seconds since the epoch; None if absent."""
     text = text_at(holder, key, where)
     return instant(text, f"{where}.{key}" if where else key) if text else None
 
 
 @lru_cache(maxsize=4096)
 def go_duration(text: str, *, days: bool = False) -> float:
-    """A Go duration (``1h30m``) in seconds; ``days`` admits the units ``d`` and ``w`` too.
+    """A Go duration (``1h30m``) in seconds; ``days`` also accepts the units ``d`` and ``w``.
 
-    ValueError when it is none.
+    Raises ``ValueError`` for other text.
     """
     body = text[1:] if text[:1] in ("+", "-") else text
     if body == "0":
@@ -75,13 +75,13 @@ def go_duration(text: str, *, days: bool = False) -> float:
 
 
 def duration_at(holder: Json, key: str, where: str = "") -> float | None:
-    """The Go duration string under ``key`` in seconds, None when absent."""
+    """The Go duration under ``key`` in seconds; None if absent."""
     text = text_at(holder, key, where)
     return duration(text, f"{where}.{key}" if where else key) if text else None
 
 
 def duration(text: str, field: str, *, days: bool = False) -> float:
-    """A Go duration in seconds; anything else is ``Malformed``."""
+    """A Go duration in seconds. Raises ``Malformed`` for anything else."""
     try:
         return go_duration(text, days=days)
     except ValueError:
@@ -90,7 +90,7 @@ def duration(text: str, field: str, *, days: bool = False) -> float:
 
 @lru_cache(maxsize=256)
 def prometheus_duration(text: str) -> float:
-    """A Prometheus duration (``1w``, ``1d12h``) in seconds; ValueError when it is none."""
+    """A Prometheus duration (``1w``, ``1d12h``) in seconds. Raises ``ValueError`` for other text."""
     match = _PROMETHEUS.fullmatch(text) if len(text) <= 64 else None
     if match is None or not any(match.groups()):
         raise ValueError(f"{shown(text)} is not a Prometheus duration")

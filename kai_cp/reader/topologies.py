@@ -24,7 +24,7 @@ class TopologyDraft:
     aliases: Mapping[str, str]
 
     def level(self, name: str) -> str | None:
-        """The node label that a level's label or alias means."""
+        """The node label of a level that is named by its label or alias."""
         return name if name in self.topology.levels else self.aliases.get(name)
 
 
@@ -57,9 +57,9 @@ def _fabric(obj: Json, name: str) -> TopologyDraft:
 
 
 def report_outside(fabrics: Mapping[str, TopologyDraft], nodes: Sequence[Node], notes: Notes) -> None:
-    """Name nodes that lack a label of some level: they belong to no domain of that topology (8.1).
+    """Report nodes that lack a level's label and so belong to no domain of that topology (8.1).
 
-    Nodes without GPUs count only where they carry another of its labels; the host name says nothing.
+    A node without GPUs counts only if it has another label of the topology, other than the host name.
     """
     for name, fabric in fabrics.items():
         levels = [label for label in fabric.topology.levels if label != HOSTNAME]

@@ -1,6 +1,6 @@
-"""Users inside a queue: every user of a leaf queue becomes a queue of its own below it (docs/users.md).
+"""Users inside a queue: every user of a leaf queue becomes a queue below it (docs/users.md).
 
-From here on the hierarchical fair share, the order and the rules of eviction are those of any queue.
+The hierarchical fair share, the order and the eviction rules then treat it like any queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NO_USER: Final = "(none)"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a queue grants a user: weight beside the others, and most GPUs; None: any number."""
+    """What a queue grants a user: the weight beside other users, and the most GPUs (None: no limit)."""
 
     weight: float = 1.0
     gpu_limit: float | None = None
@@ -51,7 +51,7 @@ def divided(
 
 
 def _queue(name: str, parent: str, user: str, created: float, terms: Mapping[str, Terms]) -> Queue:
-    """A user's queue: nothing deserved of its own, a weight, and a limit if there is one."""
+    """A user's queue: no quota of its own, a weight, and a limit if there is one."""
     mine = terms.get(user) or terms.get(EVERY, _PLAIN)
     return Queue(
         name,
@@ -64,7 +64,7 @@ def _queue(name: str, parent: str, user: str, created: float, terms: Mapping[str
 
 
 def _terms(queue: Queue, notes: Notes) -> dict[str, Terms]:
-    """What a queue grants its users, by their names."""
+    """What a queue grants its users, by user name."""
     aside: list[SetAside] = []
     said = Fields(f"Queue {queue.name}", queue.notes, aside)
     found = said.entries(NOTE, "users", "is not an object with weight or gpuLimit", _read)
