@@ -108,22 +108,24 @@ class Times:
     def _active(self, group: PodGroup) -> list[Pod]:
         return [pod for pod in self.snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED]
 
+    def _started(self, group: PodGroup) -> list[float]:
+        """When its running pods started, as far as the kubelet has said."""
+        return [pod.started for pod in self._active(group) if pod.started is not None]
+
     def runs(self, group: PodGroup) -> bool:
         """Whether any pod of the group holds a place."""
         return any(pod.status in ACTIVE_ALLOCATED for pod in self.snapshot.members[group.key])
 
     def start(self, group: PodGroup) -> float:
-        """When a running group started: no later than its newest pod, whatever its annotation says."""
-        started = [pod.started for pod in self._active(group) if pod.started is not None]
+        """When a running group started."""
         if group.last_start is not None and group.last_start <= self.now:
-            return min(group.last_start, max(started, default=group.last_start))
-        return min(started, default=self.now)
+            return group.last_start
+        return min(self._started(group), default=self.now)
 
     def entered(self, group: PodGroup) -> float:
         """When a running group took its places; an annotation cannot claim a time before the first pod
         started."""
-        started = [pod.started for pod in self._active(group) if pod.started is not None]
-        return max(self.start(group), min(started, default=0.0))
+        return max(self.start(group), min(self._started(group), default=0.0))
 
     def end(self, key: GroupKey | None) -> float:
         """When the capacity of a running group is free again; infinite where unknown."""
@@ -162,7 +164,9 @@ class Times:
         """Whether the group has run for its enforced maximum; the kubelet enforces deadlines."""
         if not self.settings.max_runtime.enforce:
             return False
-        return self.start(group) + self._maximum(group) <= self.now
+        # No group started after its newest pod, whatever its owner wrote.
+        start = min(self.start(group), max(self._started(group), default=self.now))
+        return start + self._maximum(group) <= self.now
 
     def requeue_delay_left(self, group: PodGroup) -> float:
         """Seconds that a group waits because its maximum ended it; 0: none."""
