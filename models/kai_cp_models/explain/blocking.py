@@ -30,11 +30,12 @@ _MOST_BITS: Final = 40
 """The most families whose order decides between equal costs: a cost has 63 bits."""
 _WORK: Final = 4.0
 """The most deterministic time of one solve, in the solver's unit."""
-_MOST_WORK: Final = {"whole": 0.5, "domains": 0.5, "sum": 0.5, "part": 0.2}
+_MOST_WORK: Final = {"whole": 0.5, "domains": 0.5, "sum": 0.5, "part": 0.4}
 """The same limit for one look at a question: if the whole does not answer within it, it needs far longer, and
 a part need not answer."""
 _RANDOM_SEED: Final = 0
-_MOST_CELLS: Final = (12, 60)
+_FEW_CELLS: Final = 12
+_MOST_CELLS: Final = (_FEW_CELLS, 60)
 """Cells of the parts of a large cluster that are looked at first."""
 _PATIENCE: Final = 20.0
 """The most wall time per second of counted work."""
@@ -65,6 +66,9 @@ class Work:
         solver = solver_for(self.left)
         limits = solver.parameters
         limits.max_deterministic_time = min(_MOST_WORK[model.cells.extent], limits.max_deterministic_time)
+        # Of the linear relaxation of all rows few cells are decided at once; of many it takes too long.
+        limits.linearization_level = 2 if len(model.cells.nodes) <= _FEW_CELLS else 1
+        limits.cut_level = 0
         status = solver.solve(model.cp)
         self.left -= _ROW_SECONDS * len(model.cp.proto.constraints)
         self.left -= _UNIT_SECONDS * solver.response_proto.deterministic_time

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from kai_cp_models.explain.cells import request_of
+from kai_cp_models.explain.device_patterns import DevicePatterns, kinds_of
 from kai_cp_models.explain.families import Family
 from kai_cp_models.explain.variables import Variables, choices
 from kai_cp_models.joint.search import Linear
@@ -34,15 +36,29 @@ class CapacityRows:
             for n, nodes in enumerate(self.m.cells.nodes):
                 for d in range(self.m.free.shape[1]):
                     self._sum_row(n, nodes, d)
+            self._add_patterns()
             return
         self._share_members()
+        told = set() if self.m.cells.exact else self._add_patterns()
         for n, nodes in enumerate(self.m.cells.nodes):
             for d in range(self.m.free.shape[1]):
                 self._room_row(n, nodes, d)
             if len(nodes) > 1:
                 self._whole_pods(n, nodes)
-            elif self._sharing(n):
+            elif n not in told and self._sharing(n):
                 self._shares(n, nodes[0])
+
+    def _add_patterns(self) -> set[int]:
+        """Rows of shared devices of a kind; the cells that have them."""
+        kinds = kinds_of(self.m)
+        found = set()
+        for n in range(len(self.m.cells.nodes)):
+            if n in kinds or self._sharing(n):
+                devices = DevicePatterns(self.m, n, kinds.get(n, Counter()))
+                if devices.known:
+                    devices.add()
+                    found.add(n)
+        return found
 
     def _sum_row(self, n: int, nodes: Sequence[int], d: int) -> None:
         """What enters unlike nodes, whole or in pieces, fits into what is free on them in total plus what

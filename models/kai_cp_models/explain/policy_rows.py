@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -11,8 +12,12 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.explain.ask import domains_of
 from kai_cp_models.explain.variables import Variables
 from kai_cp_models.fairness import amounts
+from kai_cp_models.joint.search import Linear
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod, Subgroup
 from kai_cp_models.solver import cp_model
+
+_PARTS: Final = 5_040
+"""Parts in which pod groups are counted that move in part: any number up to ten divides it."""
 
 
 class PolicyRows:
@@ -161,10 +166,17 @@ class PolicyRows:
                 some.append(moves)
             self.m.under(self.m.cp.add(sum(some) <= most), "consolidation")
             return
-        largest = sum(sorted(map(len, groups.values()), reverse=True)[:most])
-        mine = [
-            self.m.consolidated(j)
-            for j, leaver in enumerate(self.m.cells.leavers)
-            if self.m.moved[j] is not None and not leaver.placed_now and leaver.level is None
-        ]
-        self.m.under(self.m.cp.add(sum(mine) <= largest), "consolidation")
+        # Of a group of m pods each that moves is the m-th part, so parts of groups are not more than groups.
+        shares: list[Linear] = []
+        for j, (leaver, moved) in enumerate(zip(self.m.cells.leavers, self.m.moved, strict=True)):
+            if moved is None or leaver.placed_now:
+                continue
+            pods = max(len(groups[self.m.holders[u].group.key]) for u in leaver.holders)
+            mine = self.m.consolidated(j)
+            if leaver.level is not None:
+                # What may be evicted moves without that limit.
+                counted = self.m.cp.new_int_var(0, leaver.count, f"consolidated[{j}]")
+                self.m.cp.add(mine <= counted + leaver.count * self.m.permit(leaver.kept))
+                mine = counted
+            shares.append(_PARTS // pods * mine)
+        self.m.under(self.m.cp.add(sum(shares) <= _PARTS * most), "consolidation")
