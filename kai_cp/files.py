@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gzip
 import os
 import select
 import signal
@@ -11,6 +12,7 @@ import stat
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from io import BytesIO, FileIO, UnsupportedOperation
 from pathlib import Path
@@ -29,6 +31,8 @@ PIPE_SECONDS: Final = 600.0
 _PIECE_BYTES: Final = 1024**2
 _AGAIN_SECONDS: Final = 1.0
 """What swallows the alarm meets it again."""
+_AT_ONCE_SECONDS: Final = 1e-6
+"""Zero would turn the alarm off."""
 
 
 class TooLarge(OSError):
@@ -64,6 +68,8 @@ def _opened(path: Path | str, most_bytes: int) -> FileIO | BytesIO:
     """The file, to be read in pieces; a stand-in for standard input that is no file is read at once."""
     if str(path) != STDIN:
         return FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    if sys.stdin is None:
+        raise OSError(errno.EBADF, "it is closed")
     try:
         return FileIO(os.dup(sys.stdin.fileno()))
     except UnsupportedOperation:
@@ -91,21 +97,40 @@ def read_text(path: Path, most_bytes: int = yaml_text.LONGEST) -> str:
     return read(path, most_bytes).decode("utf-8")
 
 
+def read_gzip(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
+    """What a gzip file unpacks to, up to a size. Raises as :func:`read`, also for a damaged file."""
+    with gzip.GzipFile(fileobj=BytesIO(read(path, most_bytes))) as file:
+        try:
+            found = file.read(most_bytes + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
+            raise OSError(errno.EINVAL, f"damaged or cut short ({problem})") from None
+    if len(found) > most_bytes:
+        raise TooLarge(most_bytes)
+    return found
+
+
 @contextlib.contextmanager
 def within(seconds: float, subject: object) -> Iterator[None]:
     """Stop the block with ``TooLate``, which names the subject, when it takes longer.
 
-    For the main thread of a command, where the system has alarms; elsewhere nothing ends it. One call of C
-    code is not interrupted: what is read is bounded by size first.
+    For the main thread of a command; on another thread it raises ``RuntimeError``, because no alarm would
+    ring there. Blocks nest: the shorter deadline holds. One call of C code is not interrupted, so what is
+    read is bounded by size first. Where the system has no alarms nothing ends the block.
     """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("a deadline holds on the main thread only")
+    if not hasattr(signal, "setitimer"):
         yield
+        return
+    left = signal.getitimer(signal.ITIMER_REAL)[0]
+    if 0 < left <= seconds:
+        yield  # The block around this one ends first.
         return
 
     def ring(_signal: int, _frame: FrameType | None) -> None:
         raise _Alarm
 
-    before = signal.signal(signal.SIGALRM, ring)
+    before, begun = signal.signal(signal.SIGALRM, ring), time.monotonic()
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_SECONDS)
         try:
@@ -116,3 +141,6 @@ def within(seconds: float, subject: object) -> Iterator[None]:
         raise TooLate(f"{subject}: not done within {seconds:g} s (limits.read_seconds)") from None
     finally:
         signal.signal(signal.SIGALRM, before)
+        if left:
+            spent = time.monotonic() - begun
+            signal.setitimer(signal.ITIMER_REAL, max(_AT_ONCE_SECONDS, left - spent), _AGAIN_SECONDS)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from kai_cp.bench.generate import SHAPES
+from kai_cp.reader.container import load
 
 SCALE_NODES: Final = (100, 1000)
 """Sizes of the suite scale unless told otherwise; the full run goes to 10,000."""
@@ -31,8 +30,7 @@ class Case:
     def raw(self) -> Any:
         """The snapshot document."""
         if self.path is not None:
-            with gzip.open(self.path, "rb") as file:
-                return json.load(file)
+            return load(self.path).raw
         return SHAPES[self.shape](self.nodes, self.seed or 0)
 
 

@@ -124,9 +124,10 @@ def bench(
     """
     if context.invoked_subcommand is not None:
         return
+    from kai_cp.bench.peers import UnreadableAnswers
     from kai_cp.bench.progress import ProgressBar
     from kai_cp.bench.run import RunPlan, run_suites
-    from kai_cp.cli.common import WRONG_USAGE, fail, part_or_exit, settings_or_exit
+    from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail, part_or_exit, settings_or_exit
 
     if not suite:
         fail("--suite: name one of " + ", ".join(Suite), WRONG_USAGE)
@@ -147,17 +148,20 @@ def bench(
     )
     results: list[Result] = []
     problems: list[str] = []
-    with ProgressBar() as bar:
-        for item in run_suites(plan, settings, bar):
-            if isinstance(item, str):
-                problems.append(item)
-                continue
-            results.append(item)
-            problems.extend(f"{item.case}: {line}" for line in getattr(item, "errors", ()))
-            if out is not None:
-                from kai_cp.bench.records import write
+    try:
+        with ProgressBar() as bar:
+            for item in run_suites(plan, settings, bar):
+                if isinstance(item, str):
+                    problems.append(item)
+                    continue
+                results.append(item)
+                problems.extend(f"{item.case}: {line}" for line in getattr(item, "errors", ()))
+                if out is not None:
+                    from kai_cp.bench.records import write
 
-                write(out, [item])
+                    write(out, [item])
+    except UnreadableAnswers as problem:
+        fail(str(problem), BAD_INPUT)
     if not results and not problems:
         fail("no case is left of what --suite, --shapes, --nodes and --part select", WRONG_USAGE)
     _show(results, report)

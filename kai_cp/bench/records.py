@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from kai_cp import files
 from kai_cp_models.snapshot import Stage
 
 _PACKAGES = ("kai-cp", "ortools", "numpy")
@@ -281,11 +282,10 @@ def write(path: Path, results: Iterable[Result]) -> None:
 
 
 def read(path: Path) -> Iterator[Result]:
-    """The results of a file of JSON lines."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.strip():
-                yield LINE.validate_json(line)
+    """The results of a file of JSON lines; raises ``OSError`` and ``ValueError``."""
+    for line in files.read_text(path, files.MOST_BYTES).split("\n"):
+        if line.strip():
+            yield LINE.validate_json(line)
 
 
 def _processor() -> str:

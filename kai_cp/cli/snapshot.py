@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -107,11 +106,7 @@ def _holds(raw: Mapping[str, Any], fact: Fact, settings: Settings, instant: floa
     from kai_cp_models.snapshot import FAILED
 
     found = parse(raw, now=instant)
-    logging.disable(logging.CRITICAL)
-    try:
-        plan = decide(found, settings)
-    finally:
-        logging.disable(logging.NOTSET)
+    plan = decide(found, settings, trial=True)
     # An action that failed says nothing about the fact.
     return not any(stage.name.endswith(FAILED) for stage in plan.stages) and fact.holds(found, plan)
 

@@ -41,7 +41,7 @@ from kai_cp.cli.options import (
     UsageOption,
 )
 from kai_cp.cli.output import OutputFormat, as_csv, as_json, as_yaml, write
-from kai_cp.reader.container import STDIN, Source
+from kai_cp.reader.container import Source
 from kai_cp.report.decisions import report
 from kai_cp.report.headline import batch
 from kai_cp.report.progress import line
@@ -179,7 +179,7 @@ def _answers(
         return
     with Worker(job) as worker, _progress(inputs) as watched:
         for source, watch in watched:
-            data = files.read(STDIN, most_bytes) if source.path == STDIN else None
+            data = files.read(files.STDIN, most_bytes) if source.path == files.STDIN else None
             result = solved(worker, task(source, data), watch)
             yield result
             if result.interrupted:

@@ -140,7 +140,7 @@ class Cycles:
         budget = self.settings.solver.budget_seconds
         if self.deadline is not None:
             budget = min(budget, max(LEAST_SECONDS, self.deadline - began))
-        plan = decide(snapshot, self.settings, deadline=time.monotonic() + budget)
+        plan = decide(snapshot, self.settings, deadline=time.monotonic() + budget, trial=True)
         return DecidedCycle(draft, Situation(snapshot, self.settings, plan), time.monotonic() - began)
 
     def out_of_time(self) -> bool:

@@ -45,9 +45,12 @@ def _explained(task: ExplainTask) -> Object:
 
 def _keys(explainer: Explainer, names: Sequence[str]) -> list[GroupKey]:
     known: Mapping[GroupKey, Any] = explainer.decided.snapshot.group_by_key
+    aside = {entry.item: entry.reason for entry in explainer.decided.snapshot.set_aside}
     found = []
     for name in names:
         key = GroupKey(*name.split("/", 1)) if "/" in name else GroupKey("default", name)
+        if key not in known and f"PodGroup {key}" in aside:
+            raise BadOperation(f"podgroup {key} is left out of all decisions: {aside[f'PodGroup {key}']}")
         if key not in known:
             raise BadOperation(f"there is no podgroup {name}{nearest(name, list(map(str, known)))}")
         found.append(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import sys
 import zipfile
 import zlib
 from collections.abc import Iterable, Sequence
@@ -15,11 +14,12 @@ from typing import IO, Any, Final
 
 import orjson
 
+from kai_cp import files
+from kai_cp.files import STDIN
 from kai_cp.reader import salvage
 
 DEFAULT_MAX_BYTES: Final = 2 * 1024**3
 ENTRY: Final = "snapshot.json"
-STDIN: Final = "-"
 SUFFIXES: Final = (".json", ".json.gz", ".zip")
 
 _ZIP: Final = b"PK"
@@ -106,13 +106,11 @@ def load(
         return _loaded(_text(io.BytesIO(source), "input", max_bytes), "input", memory_bytes)
     label = "standard input" if str(source) == STDIN else str(source)
     try:
-        if str(source) == STDIN:
-            # A zip is read from its end, so the stream is taken whole first.
-            whole = _read(sys.stdin.buffer, label, max_bytes)
-            text = _text(io.BytesIO(whole), label, max_bytes)
-        else:
+        if Path(source).is_file() and str(source) != STDIN:
             with Path(source).open("rb") as file:
                 text = _text(file, label, max_bytes)
+        else:  # A zip is read from its end, so a stream is taken whole first.
+            text = _text(io.BytesIO(files.read(source, max_bytes)), label, max_bytes)
     except OSError as problem:
         raise UnreadableSnapshot(f"{label}: {problem.strerror or problem}.") from None
     return _loaded(text, label, memory_bytes)
@@ -120,8 +118,6 @@ def load(
 
 def _text(file: IO[bytes], label: str, max_bytes: int) -> bytearray:
     """The JSON text inside a file, whose format is detected from its content and not from its name."""
-    if not file.seekable():  # A pipe: what is in it is taken whole first, as a zip is read from its end.
-        file = io.BytesIO(_read(file, label, max_bytes))
     start = file.read(2)
     file.seek(0)
     try:

@@ -84,18 +84,20 @@ def decide(
     *,
     deadline: float | None = None,
     emit: Callable[[Plan], None] | None = None,
+    trial: bool = False,
 ) -> Plan:
     """The plan of one cycle for ``snapshot``.
 
     ``deadline``: value of ``time.monotonic()`` by which the answer is needed; by default the budget of
     the settings from now. ``emit`` gets every better checked plan as soon as there is one.
+    ``trial``: nothing will be sent, so what the checker refused goes to the log at level debug.
     """
     started = time.monotonic()
     if deadline is None:
         deadline = started + settings.solver.budget_seconds
     with collector_held():
         seen, times = prepare(snapshot, settings)
-        return _Engine(seen, settings, started, deadline, emit, times=times).run()
+        return _Engine(seen, settings, started, deadline, emit, times=times, trial=trial).run()
 
 
 class _Engine:
@@ -110,8 +112,10 @@ class _Engine:
         emit: Callable[[Plan], None] | None,
         *,
         times: Times | None = None,
+        trial: bool = False,
     ) -> None:
         self._times = times
+        self._level = logging.DEBUG if trial else logging.ERROR
         self._aside = (
             *(() if times is None else times.aside),
             *gpu_kinds.problems(snapshot, settings.rules),
@@ -247,11 +251,13 @@ class _Engine:
             if isinstance(fault, MustStay):
                 saved.kept |= fault.groups
                 continue
-            logger.error("%s: %s", action, fault)
+            logger.log(self._level, "%s: %s", action, fault)
             groups -= saved.left_out.keys()
             if not groups:
                 break
-            logger.error("%s is decided again without %s", action, ", ".join(map(str, sorted(groups))))
+            logger.log(
+                self._level, "%s is decided again without %s", action, ", ".join(map(str, sorted(groups)))
+            )
             saved.left_out |= dict.fromkeys(groups, str(fault))
         self._cycle = saved
         self._cycle.kept = stayed

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +21,9 @@ import pytest
 import yaml
 
 from kai_cp import files, yaml_text
+from kai_cp.bench import peers, records
 from kai_cp.cli.streams import guarded
+from kai_cp.reader import UnreadableSnapshot, load
 from tests.kai_cp.test_cli import DEMO, NOW, run
 
 Raw = dict[str, Any]
@@ -281,17 +285,96 @@ def test_what_takes_too_long_ends_even_if_it_catches_everything() -> None:
         pass
 
 
-def test_another_thread_has_no_alarm() -> None:
-    done: list[bool] = []
+def test_deadlines_nest_and_the_shorter_holds() -> None:
+    def inner(seconds: float, work_seconds: float) -> None:
+        with files.within(seconds, "inner"):
+            time.sleep(work_seconds)
+
+    def outer(seconds: float, *inside: tuple[float, float]) -> None:
+        with files.within(seconds, "outer"):
+            for one in inside:
+                inner(*one)
+            time.sleep(60)
+
+    with pytest.raises(files.TooLate, match="outer"):
+        outer(0.05, (60, 60))
+    with pytest.raises(files.TooLate, match="inner"):
+        outer(60, (0.05, 60))
+    with pytest.raises(files.TooLate, match="outer"):
+        outer(0.2, (0.1, 0), (60, 0))
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_deadline_that_could_not_hold_is_refused() -> None:
+    said: list[str] = []
 
     def body() -> None:
-        with files.within(60, "work"):
-            done.append(True)
+        try:
+            with files.within(60, "work"):
+                pass
+        except RuntimeError as problem:
+            said.append(str(problem))
 
     thread = threading.Thread(target=body)
     thread.start()
     thread.join()
-    assert done == [True]
+    assert said == ["a deadline holds on the main thread only"]
+
+
+def test_a_snapshot_on_silent_input_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SILENT_SECONDS", 0.05)
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "wb", buffering=0) as writer:
+        monkeypatch.setattr("sys.stdin", stdin)
+        writer.write(b"PK")
+        with pytest.raises(UnreadableSnapshot, match=r"^standard input: nothing came for 0\.05 s\.$"):
+            load(files.STDIN)
+
+
+def test_closed_input_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(UnreadableSnapshot, match=r"^standard input: it is closed\.$"):
+        load(files.STDIN)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (gzip.compress(b"0" * 5_000_000), "larger than 1000000 bytes"),
+        (gzip.compress(b"{}")[:-5], "damaged or cut short"),
+        (b"{}", "damaged or cut short"),
+        (gzip.compress(b'{"case": "a"}'), "no answers"),
+        (gzip.compress(b'{"case": "a", "decisions": [5]}'), "no answers"),
+        (gzip.compress(b"[" * 100_000), "no answers"),
+    ],
+)
+def test_hostile_answers_of_others_are_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, words: str
+) -> None:
+    monkeypatch.setattr(files.read_gzip, "__defaults__", (1_000_000,))
+    (tmp_path / "kai_decisions.jsonl.gz").write_bytes(data)
+    with pytest.raises(peers.UnreadableAnswers, match=words) as said:
+        peers.recorded(tmp_path)
+    assert str(tmp_path) in str(said.value)
+
+
+@pytest.mark.parametrize("text", ["[]", '{"decisions": 5}'])
+def test_other_documents_are_no_answers(tmp_path: Path, text: str) -> None:
+    (tmp_path / "case.json").write_text(text)
+    assert peers.directory(tmp_path).deeds == {}
+
+
+@pytest.mark.parametrize("text", ["{", '{"decisions": [5]}', '{"decisions": [], "timings": 5}'])
+def test_hostile_documents_of_others_are_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "case.json").write_text(text)
+    with pytest.raises(peers.UnreadableAnswers, match=r"case\.json: these are no answers"):
+        peers.directory(tmp_path)
+
+
+def test_results_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_BYTES", 1000)
+    with pytest.raises(files.TooLarge, match="larger than 1000 bytes"):
+        list(records.read(Path("/dev/zero")))
 
 
 @pytest.mark.parametrize(

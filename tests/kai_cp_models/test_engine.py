@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
@@ -269,6 +270,18 @@ def test_a_checker_that_rejects_everything_leaves_a_complete_empty_plan(
     plan = decide(snapshot, SETTINGS)
     assert plan.decisions == ()
     assert complete(snapshot, plan)
+
+
+@pytest.mark.parametrize(("trial", "level"), [(False, logging.ERROR), (True, logging.DEBUG)])
+def test_what_the_checker_refuses_is_an_error_of_a_real_cycle_only(
+    trial: bool, level: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(engine, "violations", lambda *_, **__: ["nothing is right"])
+    caplog.set_level(logging.DEBUG, logger=engine.__name__)
+    plan = decide(busy(), SETTINGS, trial=trial)
+    said = {record.levelno for record in caplog.records if "nothing is right" in record.getMessage()}
+    assert said == {level}
+    assert [stage for stage in plan.stages if stage.name.endswith(REJECTED)]
 
 
 def test_a_joint_answer_that_is_rejected_leaves_the_greedy_one(monkeypatch: pytest.MonkeyPatch) -> None:

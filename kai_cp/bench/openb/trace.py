@@ -7,6 +7,7 @@ arrivals is an array of class numbers.
 from __future__ import annotations
 
 import csv
+import io
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp import files
 from kai_cp_models.arrays import Ints
 
 DEVICES: Final = 8
@@ -70,10 +72,13 @@ class Classes:
         return self.gpus * self.milli
 
 
+def _rows(file: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(files.read_text(file, files.MOST_BYTES), newline="")))
+
+
 def read_nodes(folder: Path) -> Nodes:
     """The 1,213 nodes with GPUs (6,212 devices), in the order of their names."""
-    with (folder / "openb_node_list_gpu_node.csv").open(newline="") as file:
-        rows = sorted(csv.DictReader(file), key=lambda row: row["sn"])
+    rows = sorted(_rows(folder / "openb_node_list_gpu_node.csv"), key=lambda row: row["sn"])
     models = tuple(sorted({row["model"] for row in rows}))
     return Nodes(
         cpu=_ints([row["cpu_milli"] for row in rows]),
@@ -101,8 +106,7 @@ def shuffled(nodes: Nodes, seed: int) -> Nodes:
 
 def read_pods(folder: Path, name: str, models: tuple[str, ...]) -> tuple[Classes, Ints]:
     """Classes of a pod list, and the class of every pod in the order of the file."""
-    with (folder / f"openb_pod_list_{name}.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = _rows(folder / f"openb_pod_list_{name}.csv")
     seen: dict[tuple[int, int, int, int, str], int] = {}
     members: list[int] = []
     for row in rows:

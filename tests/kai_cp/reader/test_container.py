@@ -8,7 +8,6 @@ import io
 import sys
 import zipfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import orjson
 import pytest
@@ -64,7 +63,7 @@ def test_the_hash_is_that_of_the_json_text() -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     data = streamed_zip(snapshot_json=TEXT)
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert load("-").raw == snapshot()
 
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import re
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from kai_cp.explain.tasks import ExplainTask
+from kai_cp.explain import service
+from kai_cp.explain.tasks import ExplainTask, WhatIfTask
+from kai_cp.kube.scheduler import explaining as module
 from kai_cp.kube.scheduler.explaining import MOST_TRIES, Explaining, remedy, told
 from kai_cp.kube.serving.http import HttpServer, Query
 from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.reader import parse
-from kai_cp.worker import Reply, Worker
+from kai_cp.worker import Channel, Reply, Worker, WorkerJob
 from kai_cp_models.engine import decide
 from kai_cp_models.snapshot import GroupKey, Unscheduled
 from tests.kai_cp.explain.clusters import cluster
@@ -235,9 +242,128 @@ def test_remedy_is_the_first_fix() -> None:
     assert told({}) == ""
 
 
+def hang(_task: object, _channel: Channel) -> None:
+    """A job of the worker that never ends."""
+    time.sleep(600)
+
+
+def die(_task: object, _channel: Channel) -> None:
+    """A job whose process ends, as one does that a solver ran out of memory."""
+    os._exit(3)
+
+
+def gorge(task: ExplainTask | WhatIfTask, channel: Channel) -> None:
+    """A job that would allocate a terabyte for its answer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "_explained", lambda _task: bytearray(1024**4))
+        patch.setattr(service, "_answered", lambda _task: bytearray(1024**4))
+        channel.answer(service.answer(task))
+
+
+@contextlib.contextmanager
+def answering(job: WorkerJob) -> Iterator[Explaining]:
+    """Questions about the full cluster, answered by such a worker."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "job", job)
+        found = Explaining(log_of(full_cluster()), UNHURRIED)
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def both(explaining: Explaining) -> list[tuple[int, str]]:
+    """What ``/explain`` and ``/what-if`` answer."""
+    explain, what_if = explaining.routes()["/explain"], explaining.routes()["/what-if"]
+    assert isinstance(explain, Query)
+    assert isinstance(what_if, Query)
+    assert explain.asked is not None
+    assert what_if.posted is not None
+    found = [explain.asked({"podGroup": "default/x"}), what_if.posted(b'{"ops": []}')]
+    return [(one.status, one.body.decode()) for one in found if isinstance(one.body, bytes)]
+
+
+def test_an_answer_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EXPLAIN_SECONDS", 0.05)
+    monkeypatch.setattr(module, "WHAT_IF_SECONDS", 0.05)
+    with answering(hang) as explaining:
+        assert both(explaining) == [(504, "it took longer than 0.05 s\n")] * 2
+
+
+def test_an_answer_has_the_memory_that_is_set() -> None:
+    with answering(gorge) as explaining:
+        assert both(explaining) == [(400, "it would need more memory than is allowed\n")] * 2
+
+
+def test_a_process_that_dies_is_one_sentence_and_the_next_question_has_another() -> None:
+    with answering(die) as explaining:
+        assert both(explaining) == [(500, "it could not be worked out; the log says why\n")] * 2
+
+
+def test_one_question_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    entered, released = threading.Event(), threading.Event()
+
+    def run(_worker: Worker, task: ExplainTask, _deadline: float) -> Reply:
+        asked.append(task)
+        entered.set()
+        released.wait(60)
+        return Reply(None, "late")
+
+    monkeypatch.setattr(module, "CONDITION_SECONDS", 0.0)
+    monkeypatch.setattr(Worker, "run", run)
+    explaining = Explaining(log_of(full_cluster()), UNHURRIED)
+    first = threading.Thread(target=explaining.explain, args=({"podGroup": "default/x"},))
+    first.start()
+    try:
+        assert entered.wait(60)
+        assert both(explaining) == [(503, "another question is being answered; ask again\n")] * 2
+        explaining.explain_next()
+        assert len(asked) == 1
+    finally:
+        released.set()
+        first.join()
+
+
+def test_there_is_no_answer_before_the_first_cycle() -> None:
+    assert both(Explaining(CycleLog(), UNHURRIED)) == [(503, "no cycle yet\n")] * 2
+
+
+def test_questions_write_nothing() -> None:
+    """The record of the cycle stays as it was, and the process that answers cannot reach a cluster."""
+    cycles = log_of(full_cluster())
+    before = json.dumps(cycles.all()[-1].raw)
+    explaining = Explaining(cycles, UNHURRIED)
+    try:
+        assert [status for status, _ in both(explaining)] == [200, 200]
+    finally:
+        explaining.stop()
+    assert json.dumps(cycles.all()[-1].raw) == before
+    program = (
+        "import sys, kai_cp.explain.tasks, kai_cp.explain.service, kai_cp_models.loaded;"
+        "print([m for m in sys.modules if m.split('.')[0] == 'kubernetes' or m.startswith('kai_cp.kube')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_of_a_group_that_was_set_aside_it_says_why() -> None:
+    cluster = full_cluster()
+    cluster["rawObjects"]["podGroups"][1]["spec"]["minMember"] = "many"
+    explaining = Explaining(log_of(cluster), UNHURRIED)
+    try:
+        (status, text), _ = both(explaining)
+    finally:
+        explaining.stop()
+    assert status == 400
+    assert text.startswith("podgroup default/x is left out of all decisions: ")
+    assert "minMember" in text
+
+
 def test_names_stay_hidden() -> None:
     hidden = Explaining(CycleLog(), UNHURRIED, anonymize=True)
     explain = hidden.routes()["/explain"]
     assert isinstance(explain, Query)
     assert explain.asked is not None
     assert explain.asked({"podGroup": "default/x"}).status == 403
+    assert [status for status, _ in both(hidden)] == [403, 403]
