@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class UnreadableAnswers(Exception):
-    """A file of somebody else's answers is no such file; the text names it and says what is wrong."""
+    """A file of answers to compare with is unreadable; the text names it and says what is wrong."""
 
 
 @dataclass(frozen=True)

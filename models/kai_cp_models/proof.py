@@ -39,6 +39,7 @@ from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.reasons import UNCONDITIONAL
+from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -133,6 +134,7 @@ class Refuter:
         self._victims: dict[tuple[str, Amounts], frozenset[_Source]] = {}
         self._held: dict[tuple[frozenset[_Source], bool], Leaving] = {}
         self._free: dict[tuple[frozenset[_Source], bool], NDArray[np.int64]] = {}
+        self._concerned: dict[tuple[int, tuple[frozenset[_Source], bool]], bool] = {}
         self._absent: dict[tuple[frozenset[_Source], bool], Mapping[PodKey, Pod]] = {}
         self._demands: dict[bool, list[Ints]] = {}
         self._sources: dict[int, frozenset[_Source]] = {}
@@ -565,7 +567,7 @@ class Refuter:
         for rule in self._base.rules:
             if not rule.concerns(pod) or (company and rule.unblocked_by_others(pod)):
                 continue
-            if any(rule.concerns(other) for other in leaving.values()):
+            if self._matters(rule, key, leaving):
                 continue
             allowed = rule.mask(pod, now=False)
             if allowed is not None:
@@ -578,6 +580,16 @@ class Refuter:
             request[GPU] = 0
         fits: Mask = mask & (free >= request).all(axis=1)
         return fits
+
+    def _matters(
+        self, rule: RuleState, key: tuple[frozenset[_Source], bool], leaving: Mapping[PodKey, Pod]
+    ) -> bool:
+        """Whether one of those that leave matters to the rule; ``leaving`` follows from the key."""
+        known = self._concerned.get((id(rule), key))
+        if known is None:
+            known = any(rule.concerns(other) for other in leaving.values())
+            self._concerned[id(rule), key] = known
+        return known
 
     def _alone_over(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
         """Sums over the nodes that accept the pods of the group, when everything that may leave or move has
