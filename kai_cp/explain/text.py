@@ -63,6 +63,8 @@ def _part(label: str, text: str, indent: int = 0) -> list[str]:
 
 
 def _proof(entry: Json) -> str:
+    if entry["reason"] == "FitsAsItIs":
+        return "none: no rule blocks it"
     if entry["proof"] != "proved":
         return "none: no plan was found; that there is none is not proved"
     if not entry["blocking"]:
@@ -119,9 +121,31 @@ def _starts(text: str) -> str:
     )
 
 
-def describe(fix: Json) -> str:
-    """A fix in words."""
-    return " and ".join(_operation(op) for op in fix["ops"])
+def describe(fix: Json, reader: str = "") -> str:
+    """A fix in words. For a ``reader`` in one namespace, pods of other namespaces are counted, not named."""
+    return " and ".join(_operation(_for_reader(op, reader) if reader else op) for op in fix["ops"])
+
+
+def _for_reader(op: Json, namespace: str) -> Json:
+    """The operation with the names of other namespaces' pods and pod groups replaced by their number."""
+    if op["op"] == "move":
+        return {**op, "moves": [move for move in op["moves"] if _is_in(move["pod"], namespace)]} | {
+            "others": sum(not _is_in(move["pod"], namespace) for move in op["moves"])
+        }
+    for key, noun in (("pods", "pod"), ("podGroups", "pod group")):
+        if isinstance(op.get(key), list):
+            own = [name for name in op[key] if _is_in(name, namespace)]
+            others = len(op[key]) - len(own)
+            return {**op, key: [*own, *([_of_others(others, noun)] if others else [])]}
+    return op
+
+
+def _is_in(name: str, namespace: str) -> bool:
+    return name.partition("/")[0] == namespace
+
+
+def _of_others(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count > 1)} of other namespaces"
 
 
 def _operation(op: Json) -> str:
@@ -133,6 +157,8 @@ def _operation(op: Json) -> str:
         return words.format(**{key: _listed(value) for key, value in op.items()})
     if what == "move":
         moves = [f"{move['pod']} to {move['node']}" for move in op["moves"]]
+        if op.get("others"):
+            moves.append(_of_others(op["others"], "pod"))
         return f"move {_listed(moves)}"
     if what == "set-queue":
         return _of_queue(op)

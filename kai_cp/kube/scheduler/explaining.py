@@ -231,15 +231,16 @@ def told(entry: Mapping[str, Any]) -> str:
 
 
 def remedy(entry: Mapping[str, Any]) -> str:
-    """The cheapest fix of an explanation, or its start, in a few words; "" if neither is known."""
+    """The cheapest fix of an explanation in a few words; "" without one.
+
+    Users of the pod group's namespace read it in a condition, so it names no pod of another namespace.
+    """
     fixes = entry.get("fixes") or []
-    if fixes:
-        return (
-            f"would start if you {describe(fixes[0])}"
-            if fixes[0]["kind"] != "wait"
-            else (f"starts at {fixes[0]['starts']} if declared ends are kept")
-        )
-    return ""
+    if not fixes:
+        return ""
+    if fixes[0]["kind"] == "wait":
+        return f"starts at {fixes[0]['starts']} if declared ends are kept"
+    return f"would start if you {describe(fixes[0], entry['podGroup'].partition('/')[0])}"
 
 
 def _refused(sentence: str, status: int) -> Response:

@@ -136,3 +136,13 @@ def test_costs_of_nothing_are_not_told() -> None:
     text = lines({**entry, "state": "evicted", "evictedBy": {**by, "alternatives": costs}})
     assert [line for line in text if "priority 75" in line] == []
     assert any("pod groups stopped: 1" in line for line in text)
+
+
+def test_a_group_that_no_rule_blocks_needs_no_proof() -> None:
+    """x fits, and action allocate, which would place it, is off."""
+    classes = [{"metadata": {"name": "high"}, "value": 60}]
+    running, waiting = pod("r0", "n0", gpus=1), pod("x", gpus=1, priority="high")
+    world = cluster([node("n0", gpus=2)], [running, waiting], actions="preempt", priorityClasses=classes)
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    assert entry["reason"] == "FitsAsItIs"
+    assert "none: no rule blocks it" in "\n".join(lines(entry))

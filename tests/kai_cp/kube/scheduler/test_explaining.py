@@ -236,9 +236,10 @@ def test_the_worker_is_asked_again_after_it_was_late_or_failed(
 
 def test_remedy_is_the_first_fix() -> None:
     fix = {"kind": "uncordon", "ops": [{"op": "uncordon", "nodes": ["n1"]}], "starts": "now"}
-    assert remedy({"fixes": [fix]}) == "would start if you uncordon n1"
-    assert remedy({"fixes": []}) == ""
-    assert told({"message": "no room", "fixes": [fix]}) == "no room; would start if you uncordon n1"
+    entry = {"podGroup": "team/x", "fixes": [fix]}
+    assert remedy(entry) == "would start if you uncordon n1"
+    assert remedy({"podGroup": "team/x", "fixes": []}) == ""
+    assert told({**entry, "message": "no room"}) == "no room; would start if you uncordon n1"
     assert told({}) == ""
 
 
@@ -358,6 +359,25 @@ def test_of_a_group_that_was_set_aside_it_says_why() -> None:
     assert status == 400
     assert text.startswith("podgroup default/x is left out of all decisions: ")
     assert "minMember" in text
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [
+        (
+            {"op": "stop", "pods": ["other/a", "team/b", "third/c"]},
+            "stop team/b, 2 pods of other namespaces",
+        ),
+        ({"op": "remove", "podGroups": ["other/g"]}, "stop 1 pod group of other namespaces"),
+        (
+            {"op": "move", "moves": [{"pod": "team/b", "node": "n1"}, {"pod": "other/a", "node": "n2"}]},
+            "move team/b to n1, 1 pod of other namespaces",
+        ),
+    ],
+)
+def test_a_condition_names_no_pod_of_another_namespace(op: dict[str, Any], words: str) -> None:
+    fix = {"kind": op["op"], "ops": [op], "starts": "now"}
+    assert remedy({"podGroup": "team/x", "fixes": [fix]}) == f"would start if you {words}"
 
 
 def test_names_stay_hidden() -> None:
