@@ -98,7 +98,7 @@ def read_text(path: Path, most_bytes: int = yaml_text.LONGEST) -> str:
 
 
 def read_gzip(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """What a gzip file unpacks to, up to a size. Raises as :func:`read`, also for a damaged file."""
+    """What a gzip file unpacks to. Raises ``OSError``, also for a damaged file, and ``TooLarge``."""
     with gzip.GzipFile(fileobj=BytesIO(read(path, most_bytes))) as file:
         try:
             found = file.read(most_bytes + 1)
