@@ -8,20 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, islice, product
+from itertools import combinations, count, islice
 from typing import Final
 
 from kai_cp.explain.cycle import DecidedCycle
 from kai_cp.explain.trials import Fix, FixCandidate, NoTime, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.queries.why import eviction_units, has_devices, moves_fit
+from kai_cp_models.queries.why import eviction_units, has_devices, new_places
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, Subgroup
 
 _MOST_CHOICES: Final = 64
 """The most choices that are tried."""
+_MOST_STEPS: Final = 100_000
+"""The most steps of an enumeration of pods to stop, about 0.1 s."""
+MOST_LOOKS: Final = 128
+"""The most searches over all nodes for pods to move, about 1 s at 1,000 nodes."""
 
 BySize = Callable[[Trials, int], Iterator[FixCandidate]]
 """All choices of a given number of pods."""
+
+
+class TooMany(Exception):
+    """There are more choices than an enumeration may look at."""
+
+
+def _counted(most: int) -> Callable[[], None]:
+    """A step of an enumeration; raises ``TooMany`` after ``most`` of them."""
+    steps = count(1)
+
+    def step() -> None:
+        if next(steps) > most:
+            raise TooMany
+
+    return step
 
 
 def others_wait(trials: Trials) -> bool:
@@ -47,7 +66,10 @@ def least_of(
     for size in range(1, pods + 1):
         if found is not None and size >= found.amount:
             return replace(found, proved=every or found.amount == 1)
-        some = list(islice(choices(trials, size), left + 1))
+        try:
+            some = list(islice(choices(trials, size), left + 1))
+        except TooMany:
+            return found
         if len(some) > left:
             return found
         left -= len(some)
@@ -68,6 +90,7 @@ def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
     """Choices of whole eviction units (5.4), each after the units of its pod group that leave before it."""
     groups = (group.key for group in trials.snapshot.groups if group.key not in trials.asked)
     chains = [eviction_units(trials.situation, key) for key in groups]
+    step = _counted(_MOST_STEPS)
 
     def chosen(first: int, left: int) -> Iterator[tuple[Pod, ...]]:
         """Choices of so many pods of the chains from ``first`` on, those of later chains first."""
@@ -76,6 +99,7 @@ def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
         for i in reversed(range(first, len(chains) if left else first)):
             pods: tuple[Pod, ...] = ()
             for unit in chains[i]:
+                step()
                 pods = (*pods, *unit)
                 if len(pods) > left:
                     break
@@ -88,13 +112,11 @@ def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
 
 def moves(trials: Trials, size: int) -> Iterator[FixCandidate]:
     """Choices of running pods, each with another node that takes it."""
-    nodes_now = trials.snapshot.nodes
     going = [pod for pod in _running(trials) if _plain(trials, pod)]
+    look = _counted(MOST_LOOKS)
     for pods in combinations(going, size):
-        others = ([n for n, node in enumerate(nodes_now) if node.name != pod.node] for pod in pods)
-        for nodes in product(*others):
-            if moves_fit(trials.situation, pods, nodes):
-                yield FixCandidate((move_operation(trials, pods, nodes),), size)
+        for nodes in new_places(trials.situation, pods, look):
+            yield FixCandidate((move_operation(trials, pods, nodes),), size)
 
 
 def all_plain(trials: Trials) -> bool:

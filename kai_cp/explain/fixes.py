@@ -154,7 +154,7 @@ def _tried(kind: str, trials: Trials) -> str:
     sentences = {
         "uncordon": "no node is cordoned or tainted whose return would be enough",
         "enable-action": "no action that is switched off would find a plan",
-        "move": "no moves to free capacity would be enough",
+        "move": "no moves to free capacity that were tried would be enough",
         "stop": "no set of running pods that was tried would free enough",
         "raise-limit": "no limit blocks it",
         "raise-quota": "no quota that was tried would be enough",

@@ -7,9 +7,11 @@ are named as in the documents. Every other function here answers one question ab
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+import numpy as np
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.explain import repair
@@ -31,6 +33,7 @@ from kai_cp_models.explain.situation import Situation, admitted
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.reclaim import levelled
 from kai_cp_models.fairness.runtime import delayed, granted
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.taints import REFUSING, tolerates
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -71,6 +74,7 @@ __all__ = [
     "kind_of",
     "levelled_queues",
     "moves_fit",
+    "new_places",
     "ordered",
     "own_faults",
     "protected_until",
@@ -250,3 +254,30 @@ def moves_fit(situation: Situation, pods: Sequence[Pod], nodes: Sequence[int]) -
             return False
         ledger.place(pod, node, pipelined=True)
     return True
+
+
+def new_places(
+    situation: Situation, pods: Sequence[Pod], look: Callable[[], None]
+) -> Iterator[tuple[int, ...]]:
+    """Every choice of another node for each pod once all of them have left, in the order of the nodes.
+
+    ``look`` is called before each search over all nodes, and may raise to end the enumeration.
+    """
+    ledger = situation.before.copy()
+    for pod in pods:
+        ledger.evict(pod)
+    yield from _placed(ledger, pods, look)
+
+
+def _placed(ledger: Ledger, pods: Sequence[Pod], look: Callable[[], None]) -> Iterator[tuple[int, ...]]:
+    if not pods:
+        yield ()
+        return
+    look()
+    first, *rest = pods
+    for node in map(int, np.flatnonzero(ledger.fits(first, now=False))):
+        if ledger.fixed.snapshot.nodes[node].name != first.node:
+            after = ledger.copy()
+            after.place(first, node, pipelined=True)
+            for others in _placed(after, rest, look):
+                yield node, *others

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import pytest
 
 from kai_cp.explain import choices
 from kai_cp.explain.trials import Trials
+from kai_cp_models.snapshot import PodStatus
 
 
 def stopped(monkeypatch: pytest.MonkeyPatch, chains: list[list[tuple[str, ...]]], size: int) -> list[str]:
@@ -30,3 +32,36 @@ def test_units_go_in_the_order_of_their_pod_group(monkeypatch: pytest.MonkeyPatc
 
 def test_thousands_of_pod_groups_are_chosen_from(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(stopped(monkeypatch, [[(str(i),)] for i in range(3000)], 1)) == 3000
+
+
+def test_the_enumeration_of_stops_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No choice of units of two pods has five pods, which 300 ** 3 steps would show."""
+    units = [(SimpleNamespace(key="a"), SimpleNamespace(key="b"))]
+    monkeypatch.setattr(choices, "eviction_units", lambda _situation, _key: units)
+    running = [SimpleNamespace(group=i, node="n0", status=PodStatus.RUNNING) for i in range(300)]
+    groups = [SimpleNamespace(key=i) for i in range(300)]
+    trials: Any = SimpleNamespace(
+        asked=(),
+        situation=None,
+        snapshot=SimpleNamespace(groups=groups, pods=running),
+        admits=lambda _ops: None,
+    )
+    with pytest.raises(choices.TooMany):
+        list(choices.stops(cast(Trials, trials), 5))
+
+
+def test_moves_are_looked_for_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 3,000 pods none has another place; no more searches over all nodes are made than are allowed."""
+    looked: list[int] = []
+
+    def nowhere(_situation: object, pods: Any, look: Callable[[], None]) -> Iterator[tuple[int, ...]]:
+        look()
+        looked.append(len(pods))
+        yield from ()
+
+    monkeypatch.setattr(choices, "new_places", nowhere)
+    monkeypatch.setattr(choices, "_plain", lambda _trials, _pod: True)
+    running = [SimpleNamespace(group=i, node="n0", status=PodStatus.RUNNING) for i in range(3000)]
+    trials: Any = SimpleNamespace(asked=(), situation=None, snapshot=SimpleNamespace(pods=running))
+    assert choices.least_of(cast(Trials, trials), None, choices.moves, lambda _decided: True) is None
+    assert looked == [1] * choices.MOST_LOOKS
