@@ -84,7 +84,7 @@ class Least:
             return self._document(None, (), "not proved", because="the time was over")
 
     def _left(self, decided: DecidedCycle) -> list[GroupKey]:
-        """Which of the targets still wait."""
+        """The targets that still wait."""
         keys = self.targets or tuple(group.key for group in decided.snapshot.groups)
         return [key for key in keys if not decided.admits(key)]
 
@@ -99,7 +99,7 @@ class Least:
         queue: str,
         resource: int,
     ) -> Object:
-        """Raises of one bound: at most until all that waits below the queue is within it."""
+        """Raises of one bound: at most until all waiting work below the queue is within it."""
         found = trials.snapshot.queue_by_name.get(queue)
         if found is None:
             raise BadOperation(f"queue {queue} is skipped")
@@ -122,7 +122,7 @@ class Least:
         amount: Callable[[int], float],
         most: int,
     ) -> Object:
-        """The smallest count from 1 to ``most`` that helps, with what it amounts to."""
+        """The smallest count from 1 to ``most`` that helps, with its operation."""
         left: dict[int, list[GroupKey]] = {}
 
         def helps(count: int) -> bool:
@@ -136,7 +136,7 @@ class Least:
         return self._document(amount(count), (make(count),), "proved" if proved else "not proved", below)
 
     def _left_after(self, trials: Trials, op: Object) -> list[GroupKey]:
-        """Which of the targets wait after one operation more."""
+        """The targets that wait after one more operation."""
         if trials.cycles.out_of_time():
             raise NoTime
         return self._left(trials.cycles.decide(applied(trials.raw, [op], trials.base.draft.now)))
@@ -165,7 +165,7 @@ class Least:
         return self._document(fix.amount, fix.ops, "proved" if fix.proved else "not proved", below)
 
     def _one_by_one(self, trials: Trials, kind: Literal["stop", "move"]) -> Fix | None:
-        """Stops or moves for one target after the other, without those that the others make needless."""
+        """Stops or moves for one target after the other, without those that others make needless."""
         find = stop if kind == "stop" else move
         decided = trials.base
         found: list[Fix] = []
@@ -185,7 +185,7 @@ class Least:
         return None if together is None else Fix(kind, _pods(op), "pods", (op,), False, together)
 
     def _none(self, trials: Trials, waiting: Sequence[GroupKey], because: str) -> Object:
-        """No amount: proved where a target is blocked by what this kind of change leaves as it is."""
+        """No amount helps: proved if something that this kind of change does not touch blocks a target."""
         situation, kind = trials.situation, _KIND.get(self.kind, self.kind)
         for key in waiting[:_MOST_ASKED]:
             if situation.state(key) != "pending" or trials.cycles.out_of_time():

@@ -1,4 +1,4 @@
-"""The operations of explain and what-if: what each of them does to a snapshot, in their JSON form.
+"""The operations of explain and what-if in their JSON form, and the change that each makes to a snapshot.
 
 A fix of explain and a question of what-if are lists of these operations, applied in order. Names are
 ``namespace/name``; a leading ``podgroup/`` or ``pod/`` is ignored.
@@ -285,7 +285,7 @@ def _part(group: Object, op: Object) -> Object:
 
 
 def dict_at(item: Object, key: str) -> Object:
-    """The object under ``key``, made if it is not there."""
+    """The object under ``key``, which is created if it is missing."""
     found: Object = item.setdefault(key, {})
     return found
 

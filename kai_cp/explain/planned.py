@@ -1,7 +1,7 @@
 """Workloads that are only planned: the pods that their controllers would make, and the pod groups of those.
 
-Which pods a workload has is said here for the kinds of Kubernetes, JobSet and Kubeflow; which group a pod
-belongs to, and what it asks for, says the pod grouper.
+This module knows the pods of workloads of Kubernetes, JobSet and Kubeflow; the pod grouper knows the group
+and the requests of each pod.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ PARTS: Final[Mapping[str, Callable[[Object], Iterator[AlikePods]]]] = {
 def planned(
     owners: Sequence[Object], classes: Sequence[Object], scheduler: str, most: int
 ) -> tuple[list[Object], list[Object]]:
-    """Pod groups and pods that these workloads and bare pods become; raises ``BadOperation``.
+    """The pod groups and pods of these workloads and bare pods. Raises ``BadOperation``.
 
     ``classes``: the cluster's PriorityClasses. ``scheduler``: this scheduler's name. ``most``: pods at most.
     """

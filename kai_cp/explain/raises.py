@@ -26,12 +26,12 @@ Field = Literal["limit", "quota"]
 
 
 def raise_limit(trials: Trials) -> Fix | None:
-    """Raise the limits on the queue's path that stand in the way."""
+    """Raise the limits on the queue's path that block the group."""
     return _raised(trials, "limit")
 
 
 def raise_quota(trials: Trials) -> Fix | None:
-    """Raise the quotas on the queue's path that stand in the way."""
+    """Raise the quotas on the queue's path that block the group."""
     return _raised(trials, "quota")
 
 
@@ -61,7 +61,7 @@ class QueueBound:
 
     @property
     def steps(self) -> int:
-        """Smaller raises that there are, and the full one."""
+        """The number of possible raises, the full one included."""
         return max(1, math.ceil((self.full - self.now) / self.step))
 
     def at(self, steps: int) -> float:
@@ -70,7 +70,7 @@ class QueueBound:
         return math.ceil(value) if self.resource != "gpu" else plain_number(round(value, 3))
 
     def raised(self, steps: int) -> float:
-        """What so many raises add, in the unit of the field."""
+        """The amount that so many raises add, in the unit of the field."""
         return plain_number(self.at(steps) - self.now / _UNIT[self.resource])
 
     def operation(self, steps: int) -> Object:
@@ -84,7 +84,7 @@ def _raised(trials: Trials, field: Field) -> Fix | None:
     full = [one.steps for one in bounds]
     if not bounds or trials.admits(_operations(bounds, full)) is None:
         return None
-    # Which of several bounds is lowered first makes a difference.
+    # The order in which several bounds are lowered makes a difference.
     orders = [range(len(bounds)), range(len(bounds) - 1, -1, -1)][: len(bounds)]
     found = [_lowered(trials, bounds, order) for order in orders]
     least, proved = min(found, key=lambda one: _sum(bounds, one[0]))
@@ -127,12 +127,12 @@ def _sum(bounds: Sequence[QueueBound], steps: Sequence[int]) -> float:
 
 
 def plain_number(value: float) -> float:
-    """A number as documents have it: an integer where it is one."""
+    """A number as documents write it: an integer if it is whole."""
     return int(value) if value == int(value) else round(value, 6)
 
 
 def _bounds(trials: Trials, field: Field) -> list[QueueBound]:
-    """The bounds on the queue's path that the batch would exceed, and that a blocking set is about."""
+    """The bounds on the queue's path that the batch would exceed and that a blocking set names."""
     snapshot = trials.snapshot
     if trials.group.queue not in snapshot.queue_by_name:
         return []

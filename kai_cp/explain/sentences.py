@@ -39,7 +39,7 @@ _OF_ROOM: Final = frozenset(("NotPossible", "NoVictims", "NodeFragmented", "NoRo
 
 
 def words(families: Families) -> str:
-    """A blocking set for people."""
+    """A blocking set in words."""
     return " + ".join(ordered(families))
 
 
@@ -67,7 +67,7 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
 
 
 def _room(situation: Situation, group: PodGroup, families: Families) -> str:
-    """What is asked, what is free in all, and what is free on one node."""
+    """The request, the free amount in all, and the free amount on one node."""
     snapshot = situation.snapshot
     classes = asked_classes(situation, group)
     free = np.maximum(free_after(situation), 0)
@@ -113,7 +113,7 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
 
 
 def _at_most(snapshot: Snapshot, d: int, usable: NDArray[np.bool_], families: Families, level: str) -> str:
-    """What there would be if nothing ran: of one resource on usable nodes, in one place or in all."""
+    """The amount of one resource on usable nodes if nothing ran, in one place or in all."""
     has: Counter[str] = Counter()
     for node, yes in zip(snapshot.nodes, usable, strict=True):
         place = node.labels.get(level, "") if level else node.name if "fragmentation" in families else "all"
@@ -126,12 +126,12 @@ def _at_most(snapshot: Snapshot, d: int, usable: NDArray[np.bool_], families: Fa
 
 
 def _disturbs(families: Families) -> bool:
-    """Whether rules about others are among them: otherwise it is a statement about the hardware."""
+    """Whether a rule about other pods is among them; otherwise the set is about the hardware."""
     return any(kind_of(family) in VICTIM_RULES for family in families)
 
 
 def _victims(families: Families) -> str:
-    """What keeps others where they are."""
+    """The rules that keep other pods where they are."""
     if not _disturbs(families):
         return "impossible on this hardware, whatever ends or is stopped"
     said = [

@@ -1,4 +1,4 @@
-"""The worker's side of explain and what-if for others than the command line: one task, one document."""
+"""The worker's side of explain and what-if outside the command line: one task, one document."""
 
 from __future__ import annotations
 

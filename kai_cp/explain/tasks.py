@@ -1,7 +1,7 @@
-"""What is asked of the worker that explains: tasks, and why one is refused. Nothing here loads the solver.
+"""The tasks of the worker that explains, and the reasons to refuse one. Nothing here loads the solver.
 
-Whatever is asked is bounded: in size before it is read, in operations and nodes before it is applied, in time
-and memory by the worker that does it.
+Every question is bounded: in size before it is read, in operations and nodes before it is applied, in time
+and memory by the worker that answers it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WhatIfTask:
 
 @dataclass(frozen=True, slots=True)
 class RefusedQuestion:
-    """A sentence why there is no document."""
+    """A sentence that says why there is no document."""
 
     sentence: str
 

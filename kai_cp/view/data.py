@@ -1,4 +1,4 @@
-"""``view/1``: what the page shows, as one JSON document, from one snapshot and one plan.
+"""``view/1``: the content of the page as one JSON document, from one snapshot and one plan.
 
 Pod groups and nodes are listed once and named by their place in the list, so that 50,000 pods stay small. A
 node's GPUs are a list of cells; a cell is FREE, the number of the pod group that holds the device, or the
@@ -156,7 +156,7 @@ def _pending(
     number: Mapping[GroupKey, int],
     fixes: Mapping[str, Sequence[str]],
 ) -> list[Object]:
-    """What waits, in fair order; after a plan only what it leaves pending."""
+    """The waiting pod groups in fair order; after a plan only those that it leaves pending."""
     why = {entry.group: entry for entry in plan.unscheduled} if plan is not None else {}
     placed = _placed(plan)
     found = []
@@ -252,7 +252,7 @@ def _node_cells(gpus: int, whole: list[Cell], shared: Mapping[str, list[int]]) -
 
 
 def _after(snapshot: Snapshot, plan: Plan | None, number: Mapping[GroupKey, int]) -> dict[str, list[Cell]]:
-    """By number of the node: its cells after the plan, where they differ."""
+    """The cells after the plan by number of the node, if they differ."""
     if plan is None:
         return {}
     before, after = _cells(snapshot, (), number), _cells(snapshot, _evictions_first(plan), number)
@@ -265,7 +265,7 @@ def _evictions_first(plan: Plan) -> list[Decision]:
 
 
 def _starts(plan: Plan | None, number: Mapping[GroupKey, int]) -> list[Object]:
-    """What gets places, by pod group and action; moved pods are told with the evictions."""
+    """The pods that get places, by pod group and action; moved pods are listed with the evictions."""
     if plan is None:
         return []
     gone = {decision.pod for decision in plan.decisions if decision.kind == "Evict"}

@@ -1,7 +1,7 @@
 """The page as HTML: alone in one file with its data, or live, asking the scheduler for it.
 
 Nothing on it comes from another host: script and style are inline and named by hash in the content security
-policy, so what a cluster object is called can never become markup or code.
+policy, so the name of a cluster object can never become markup or code.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class PluginRequest:
 
 
 class BadRequest(ValueError):
-    """Arguments that mean nothing; the text says which."""
+    """Invalid arguments; the text says which."""
 
 
 VALUES: Final = {
@@ -136,7 +136,7 @@ def main() -> None:
 
     from kai_cp.cli.streams import guarded
 
-    # Retries do not concern the user: the last answer is told, in one sentence.
+    # Retries do not concern the user: one sentence reports the last answer.
     logging.getLogger().addHandler(logging.NullHandler())
     sys.exit(guarded(lambda: sys.exit(run(sys.argv[1:]))))
 
@@ -174,7 +174,7 @@ def _difference(request: PluginRequest) -> int:
 
 
 def _taken(request: PluginRequest, folder: str) -> str:
-    """The cluster in a file of the folder; where it comes from is told."""
+    """The cluster in a file of the folder; a message says where it comes from."""
     data, origin = take(request.cluster, request.source, request.scheduler_name)
     path = Path(folder) / f"{_name(request.cluster)}.zip"
     path.write_bytes(data)

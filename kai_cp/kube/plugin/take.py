@@ -1,6 +1,6 @@
 """A live cluster as a snapshot file, with read-only rights.
 
-Two sources. *scheduler*: the last cycle that the running scheduler recorded, with what it decided, through
+Two sources. *scheduler*: the last cycle that the running scheduler recorded, with its decisions, through
 ``kubectl port-forward`` (needs ``create`` on ``pods/portforward`` in its namespace). *api*: the API server's
 lists (needs the ClusterRole for readers).
 """
@@ -47,20 +47,20 @@ class NoSnapshot(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClusterChoice:
-    """Which cluster is read; empty: what the kubeconfig says."""
+    """The cluster to read; empty: the kubeconfig's current one."""
 
     kubeconfig: str = ""
     context: str = ""
 
     @property
     def flags(self) -> list[str]:
-        """For kubectl."""
+        """The flags for kubectl."""
         named = (("kubeconfig", self.kubeconfig), ("context", self.context))
         return [f"--{name}={value}" for name, value in named if value]
 
     @property
     def said(self) -> str:
-        """For messages."""
+        """The text for messages."""
         return f"context {self.context}" if self.context else "the current context"
 
 
@@ -111,7 +111,7 @@ def _transport(cluster: ClusterChoice) -> Transport:
 
 
 def _last_cycle(cluster: ClusterChoice, transport: Transport) -> tuple[bytes, str]:
-    """What the running scheduler saw and decided last."""
+    """The last snapshot and decisions of the running scheduler."""
     if shutil.which("kubectl") is None:
         raise NoSnapshot("kubectl is not installed, so the scheduler cannot be asked")
     pods = transport.list_pages(r.PODS, selector=LABELS)[0]

@@ -37,7 +37,7 @@ BINDING_SECONDS: Final = 1.0
 
 
 class ApiCluster:
-    """A cluster behind its API server. What was decided shows in the next snapshot, sent or not."""
+    """A cluster behind its API server. The next snapshot shows all decisions, sent or not."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ApiCluster:
         self.orders = Orders(self._send)
 
     def hurry(self, hurried: Callable[[], bool]) -> None:
-        """Have what can wait give way while something new is to be decided."""
+        """Let work that can wait give way while new pods are to be decided."""
         self.orders.hurried = self._writer.hurried = hurried
 
     def binding(self) -> bool:
@@ -92,13 +92,13 @@ class ApiCluster:
         return time.monotonic() - self._bound_at < BINDING_SECONDS
 
     def close(self) -> None:
-        """End the writing threads; what waits is not written."""
+        """End the writing threads; waiting writes are dropped."""
         self.orders.close()
 
     def snapshot(self) -> Mapping[str, Any]:
-        """The cluster now, with what is decided and not written yet; held pods show as gated.
+        """The cluster now, with decisions that are not written yet; held pods show as gated.
 
-        Raises :class:`LeaseLost` when that was found out in writing.
+        Raises :class:`LeaseLost` if a write found that the lease is lost.
         """
         for key in list(self._notes):
             self._submit_notes(key)  # one that the writer dropped comes again
@@ -116,7 +116,7 @@ class ApiCluster:
         return {**raw, "rawObjects": {**objects, "podGroups": groups}}
 
     def catch_up(self) -> None:
-        """Write what an earlier process decided and did not come to write: start times and pool labels.
+        """Write the start times and pool labels that an earlier process decided and could not write.
 
         From now on no other scheduler is expected to bind pods of this pool.
 
@@ -161,13 +161,13 @@ class ApiCluster:
         return done
 
     def apply(self, plan: Plan) -> Sequence[WriteResult]:
-        """Carry the plan out, and wait for the end of that."""
+        """Carry out the plan, and wait until that is done."""
         sending = self.order(plan)
         sending.wait()
         return sending.results()
 
     def order(self, plan: Plan) -> Sending:
-        """Begin to carry the plan out; what cannot be done any more has its result at once."""
+        """Begin to carry out the plan; decisions that are no longer possible get their result at once."""
         starts = self._note_starts(plan)
         sending = Sending(plan.decisions, partial(self._note_results, starts))
         orders = []
@@ -181,7 +181,7 @@ class ApiCluster:
         return sending
 
     def _prepared(self, decision: Decision) -> Object | WriteResult:
-        """What the cluster will have of a decision: the BindRequest, or the pod as it leaves."""
+        """The object that the cluster will have after a decision: the BindRequest, or the leaving pod."""
         try:
             pod = self._pods.get(decision.pod)
             if pod is None:
@@ -200,7 +200,7 @@ class ApiCluster:
             return _failed(decision, error)
 
     def _obstacle(self, pod: Object, decision: Decision) -> WriteResult | None:
-        """Why a decision about a pod cannot be carried out any more, if so."""
+        """The reason that a decision about a pod can no longer be carried out, if there is one."""
         if decision.kind == "Nominate":
             return None
         if rival := self.rivals.present():
@@ -215,7 +215,7 @@ class ApiCluster:
         return None
 
     def _send(self, order: Order) -> WriteResult:
-        """Write an order, if that is still right."""
+        """Write an order, if it is still right."""
         decision = order.decision
         try:
             pod = self._pods.get(decision.pod)
@@ -297,7 +297,7 @@ class ApiCluster:
     def _note_results(
         self, starts: Mapping[GroupKey, str | None], key: GroupKey, results: Sequence[WriteResult]
     ) -> None:
-        """Note what became of a pod group. ``starts``: as :meth:`_note_starts` answers."""
+        """Note the results of a pod group. ``starts``: as :meth:`_note_starts` answers."""
         done = [decision for decision, outcome, _ in results if outcome == "done"]
         if key in starts and not any(decision.kind == "Bind" for decision in done):
             self.annotate(key, {names.LAST_START: starts[key]})
@@ -338,7 +338,7 @@ class ApiCluster:
             self.annotate(key, {names.LAST_EVICTION: stamp, **more})
 
     def _alive(self, key: GroupKey) -> int:
-        """Pods of a group that run and stay."""
+        """The pods of a group that run and stay."""
         return sum(
             api_objects.annotations_of(pod).get(names.GROUP) == key.name
             and pod["metadata"]["namespace"] == key.namespace
@@ -362,8 +362,8 @@ class ApiCluster:
         """Have annotations of a pod group set (None: removed); nothing is written if nothing changes.
 
         They are written in the background, namespaces in turn, and the latest wins. Nothing waits for the
-        write: snapshots show from now on what is decided (12.7), and a process that ends before it has
-        written a promise has told it to no one.
+        write: from now on snapshots show the decision (12.7), and a process that ends before it has
+        written a promise has shown it to no user.
         """
         with self._notes_lock:
             present = self._annotations(key)
@@ -393,7 +393,7 @@ class ApiCluster:
                     self._notes.pop(key, None)
 
     def _patch_group(self, key: GroupKey, body: Object) -> None:
-        """Write; what the server refuses is given up, what does not reach it comes again."""
+        """Write; refused writes are given up, and writes that do not reach the server are repeated."""
         try:
             changed = self._transport.patch(resources.POD_GROUPS, *key, body)
         except ApiError as error:
@@ -508,7 +508,7 @@ def leaving(pod: Object, stamp: str) -> Object:
 
 
 def _failed(decision: Decision, error: Exception) -> WriteResult:
-    """Whatever is odd about one pod, the others are written."""
+    """The result for a pod with a defect; the other pods are still written."""
     if isinstance(error, (ApiError, NotReachable, Malformed)):
         return WriteResult(decision, "failed", str(error))
     LOG.error("decision not carried out", exc_info=error, extra={"pod": "/".join(decision.pod)})

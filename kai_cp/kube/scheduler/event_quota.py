@@ -1,4 +1,4 @@
-"""How many events a namespace may have in a while, so that a flood of objects is no flood of events."""
+"""Limits the events of a namespace in a time window, so that a flood of objects is no flood of events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WINDOW_SECONDS: Final = 10.0
 
 
 class LeftOut(NamedTuple):
-    """Objects of a namespace that were not told of; ``about`` is the first."""
+    """The objects of a namespace without their event; ``about`` is the first."""
 
     objects: int
     about: Mapping[str, Any]
@@ -30,14 +30,14 @@ class _Window:
 
 
 class EventQuota:
-    """Counts events by namespace. What is beyond the most is told in a later window."""
+    """Counts events by namespace. Objects beyond the limit get their event in a later window."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._windows: dict[str, _Window] = {}
 
     def admit(self, about: Mapping[str, Any], resource: Resource) -> float | None:
-        """None: an event may be written about the object now. Otherwise when to ask again."""
+        """None if an event may be written about the object now, else the time at which to ask again."""
         now = self._clock()
         namespace = str(about["metadata"].get("namespace") or "")
         window = self._windows.get(namespace)
@@ -51,7 +51,7 @@ class EventQuota:
         return window.began + WINDOW_SECONDS
 
     def left_out(self) -> Iterator[LeftOut]:
-        """What was left out since the last call, by namespace; of each window once."""
+        """The objects left out since the last call, by namespace; each window is reported once."""
         now = self._clock()
         self._windows = {
             namespace: window

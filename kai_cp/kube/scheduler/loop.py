@@ -89,20 +89,20 @@ class Scheduler:
 
     @property
     def mode(self) -> str:
-        """What it does with its plans."""
+        """What the scheduler does with its plans."""
         return self._options.mode.value
 
     def alive(self) -> bool:
-        """Whether cycles still come to an end."""
+        """Whether cycles still end in time."""
         began = self._busy_since
         return began is None or time.monotonic() - began < HUNG_SECONDS
 
     def deciding(self) -> bool:
-        """Whether a cycle is under way: reports stand back."""
+        """Whether a cycle is under way, so that reports give way."""
         return self._busy_since is not None
 
     def hurried(self) -> bool:
-        """Whether orders and reports stand back for new pods of others: not for a stream of them."""
+        """Whether orders and reports give way to new pods of others; they do not for a steady stream."""
         return self._hurried <= GIVES_WAY and (self._for_others or self._others.is_set())
 
     def stop(self) -> None:
@@ -128,7 +128,7 @@ class Scheduler:
             except KubeError:
                 raise
             except Exception:
-                # A defect in one cycle's data shall not stop the others; it is logged and looked at again.
+                # A defect in one cycle's data must not stop the others; it is logged and tried again.
                 LOG.exception("cycle failed")
                 self._metrics.failed()
                 due = self._clock() + unproved_pause(self._unproved)
@@ -142,7 +142,7 @@ class Scheduler:
     def _rest(self, seconds: float) -> None:
         """Never be busier than half the time, and never slower than the period, while changes keep coming.
 
-        What took long is charged to those that cost much: a new pod of others is looked at without a rest.
+        The rest is for namespaces that cost much: a new pod of another namespace needs no rest before it.
         """
         if self._dear:
             self._others.wait(seconds)
@@ -284,7 +284,7 @@ class Scheduler:
         )
 
     def _all_done(self, cycle: CycleRecord) -> bool:
-        """Whether the cycle's decisions were carried out, or are void; the others are told."""
+        """Whether the cycle's decisions were carried out or are void; the others are logged."""
         done = True
         for decision, outcome, message in cycle.results:
             if outcome in ("conflict", "failed"):

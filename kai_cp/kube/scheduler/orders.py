@@ -1,9 +1,9 @@
 """Orders on their way: what a cycle decided is sent beside the next cycles, and shows in them as sent.
 
-Thousands of orders take seconds to send. Who comes meanwhile does not wait for them, and no place is given
+Thousands of orders take seconds to send. Pods that come meanwhile do not wait for them, and no place is given
 twice, because a snapshot shows an order from the moment it was made until it was refused. Namespaces take
 turns, and the orders of each are sent as the plan has them, so that the pods of a gang follow each other.
-What earlier cycles left goes on slowly while pods of others are new, because all share one server.
+Orders of earlier cycles are sent slowly while pods of others are new, because all share one server.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Orders:
         order.sending.add(order.place, result)
 
     def _stands_back(self) -> bool:
-        """Whether what earlier cycles left waits."""
+        """Whether orders of earlier cycles wait."""
         one_goes = any(self._sending[namespace] for namespace in self.left)
         return (one_goes or time.monotonic() < self._began + PAUSE_SECONDS) and self.hurried()
 
@@ -177,7 +177,7 @@ class Orders:
         return order is not None and order.decision.kind == "Bind"
 
     def namespaces(self) -> frozenset[str]:
-        """Namespaces of which orders are not sent yet."""
+        """The namespaces with orders that are not sent yet."""
         with self._condition:
             return frozenset(pod.namespace for pod in self._unsent)
 
@@ -201,7 +201,7 @@ class Orders:
         return {**raw, "rawObjects": {**objects, "pods": pods, "bindRequests": ordered}}
 
     def drain(self, seconds: float) -> bool:
-        """Wait until all is sent, at most so long; whether it is."""
+        """Wait until all orders are sent, at most so long; returns whether they are."""
         with self._condition:
             return self._condition.wait_for(lambda: not self._unsent, seconds)
 

@@ -106,7 +106,7 @@ class Reporter:
         return min(again, default=None)
 
     def _tell_left_out(self) -> None:
-        """One event for all that a namespace was not told in this window."""
+        """One event for all objects of a namespace that got none in this window."""
         for objects, about, resource in self._quota.left_out():
             text = (
                 f"events about {objects} objects of this namespace, of which this is the first, come later: "
@@ -115,7 +115,7 @@ class Reporter:
             self._recorder.say(about, resource, "Normal", "EventsLeftOut", text)
 
     def _tell_starts(self, plan: Plan) -> None:
-        """An event for every start that is made, moved or given up, with its cause."""
+        """One event for every start that is made, moved or given up, with its cause."""
         for entry in plan.reservations or ():
             group, state = self._groups.get(entry.group), entry.state
             if group is not None and state in _TOLD:
@@ -299,7 +299,7 @@ class Reporter:
 
 @contextlib.contextmanager
 def _alone(kind: str, about: object) -> Iterator[None]:
-    """What is odd about one object keeps no other reason from being written."""
+    """A defect of one object does not stop the reports of others."""
     try:
         yield
     except KubeError:

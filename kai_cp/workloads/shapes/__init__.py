@@ -1,4 +1,4 @@
-"""Kinds whose pod groups need more than a row: one function a shape, named in ``kinds.yaml``."""
+"""Kinds whose pod groups need more than a row: one function for each shape, named in ``kinds.yaml``."""
 
 from __future__ import annotations
 

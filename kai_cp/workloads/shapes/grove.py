@@ -66,7 +66,7 @@ def _gang(workload: Workload) -> Item:
 
 
 def _completed(group: Group, workload: Workload, gang: Item) -> Group:
-    """With what the workload says and the gang does not; its queue label counts too, unlike in KAI."""
+    """The gang completed from the workload; the workload's queue label counts too, unlike in KAI."""
     owner = workload.owner
     labels = {**owner.labels, **group.labels}
     annotations = {**owner.annotations, **group.annotations}

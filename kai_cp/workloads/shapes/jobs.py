@@ -17,7 +17,7 @@ _PARALLELISM: Final = path("spec.parallelism")
 
 
 def pod(workload: Workload) -> Grouped:
-    """A group a pod; driver and executors of a Spark application share one, named after their selector."""
+    """One group for each pod; the pods of a Spark application share one, named after their selector."""
     group = inherited(workload)
     labels = workload.pod.labels
     if _SPARK_NAME in labels and _SPARK_SELECTOR in labels:
@@ -26,7 +26,7 @@ def pod(workload: Workload) -> Grouped:
 
 
 def job(workload: Workload) -> Grouped:
-    """A group a Job; a pod that has a group of its own from before keeps it."""
+    """One group for each Job; a pod that already has its own group keeps it."""
     legacy = f"{keys.GROUP_PREFIX}-{workload.pod.name}-{workload.owner.uid}"
     if workload.settings.search_legacy_pod_groups and _exists(workload, legacy):
         return Grouped(replace(inherited(workload), name=legacy))
@@ -45,7 +45,7 @@ def cronjob(workload: Workload) -> Grouped:
 
 
 def runai_job(workload: Workload) -> Grouped:
-    """A group by the pod's name without its last part; those named otherwise before are kept."""
+    """One group named after the pod without its last part; existing groups with other names are kept."""
     pod, owner = workload.pod, workload.owner
     stem = pod.name.rpartition("-")[0] or pod.name
     name = f"{keys.GROUP_PREFIX}-{stem}-{owner.uid}"

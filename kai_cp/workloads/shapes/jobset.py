@@ -1,4 +1,4 @@
-"""JobSet: a subgroup a replicated job, in it one for each of its Jobs."""
+"""JobSet: one subgroup for each replicated job, and in it one for each of its Jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _INDEX: Final = "jobset.sigs.k8s.io/job-index"
 
 
 def jobset(workload: Workload) -> Grouped:
-    """All replicated jobs at once, or one where they start in order; an old flat group stays flat."""
+    """All replicated jobs at once, or one if they start in order; an existing flat group stays flat."""
     owner, pod = workload.owner, workload.pod
     for field in ("name", "uid"):
         if not getattr(owner, field):
@@ -69,7 +69,7 @@ def _stated_minimum(owner: Item) -> int | None:
 
 
 def _is_flat(workload: Workload) -> bool:
-    """Whether a group without subgroups was made for this JobSet before."""
+    """Whether this JobSet already has a group without subgroups."""
     name = group_name(workload.owner)
     for found in workload.reads.pod_groups(workload.pod.namespace, name):
         called = found["metadata"]["name"]

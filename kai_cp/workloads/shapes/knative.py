@@ -1,4 +1,4 @@
-"""Knative services: a group a revision, or a group a pod where that is wished or was so before."""
+"""Knative services: one group for each revision, or for each pod if that is set or was so before."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _WORKER: Final = path("spec.pytorchReplicaSpecs.Worker")
 
 
 def mpi(workload: Workload) -> Grouped:
-    """A launcher that is made last counts from when its pod exists."""
+    """A launcher that is created last counts only once its pod exists."""
     found = by_row(workload)
     owner = workload.owner
     if text_in(owner, _LAUNCHER_POLICY) != "WaitForWorkersReady":
@@ -40,11 +40,11 @@ def mpi(workload: Workload) -> Grouped:
 
 
 def pytorch(workload: Workload) -> Grouped:
-    """Master and workers as subgroups, the workers in segments where their size is given."""
+    """Master and workers as subgroups, the workers in segments if their size is given."""
     owner, pod = workload.owner, workload.pod
     least = first_integer(owner, workload.kind.min_member)
     if least is None:
-        # The replicas must be sound even where an elastic minimum replaces their sum.
+        # The replicas must be valid even if an elastic minimum replaces their sum.
         total = minimum(workload) or 0
         elastic = integer_in(owner, _ELASTIC)
         least = total if elastic is None else elastic

@@ -64,7 +64,7 @@ def _name(usual: str, pod: Item) -> str:
 
 
 def _minimum(workload: Workload, size: int, index: int | None) -> tuple[int, bool]:
-    """Pods that must be there at once, and whether that is the leader alone, before it has a node."""
+    """The pods that must start together, and whether that is only the leader, before it has a node."""
     owner, pod = workload.owner, workload.pod
     policy = text_in(owner, _POLICY)
     if policy in (None, "LeaderCreated"):
@@ -122,7 +122,7 @@ def _subgroups(
 def _pieces(
     owner: Item, least: int, size: int, topology: GroupTopology, *, extra: bool
 ) -> tuple[GroupSubgroup, ...]:
-    """The segments. A leader that is one too many belongs to the first, whose workers are counted here."""
+    """The segments. A surplus leader belongs to the first one, whose workers are counted here."""
     divided = least - 1 if extra else least
     count = -(-divided // size)
     segments.refuse_too_many(owner, count)

@@ -22,7 +22,7 @@ _WORKERS: Final = path("spec.workerGroupSpecs")
 
 
 def ray(workload: Workload) -> Grouped:
-    """The head and every worker group are subgroups; a flat group from before stays flat."""
+    """The head and every worker group are subgroups; an existing flat group stays flat."""
     owner = workload.owner
     cluster = _cluster(workload)
     subgroups = _subgroups(cluster)
@@ -78,7 +78,7 @@ def _subgroups(cluster: Item) -> tuple[GroupSubgroup, ...]:
 
 
 def _least(cluster: Item, where: str, spec: Json) -> int | None:
-    """Pods of a worker group that must be there at once; None for a group that has none now."""
+    """The pods of a worker group that must start together; None for a suspended group."""
 
     def integer(key: str, default: int) -> int:
         found = checked_integer(cluster, f"{where}.{key}", spec.get(key))

@@ -48,7 +48,7 @@ def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
 
 
 class PortState(TalliedState):
-    """How often every slot is held per node (more than once only where the input has a conflict)."""
+    """The number of holders of every slot per node (above one only if the input has a conflict)."""
 
     name = NAME
     family = "ports"
@@ -110,7 +110,7 @@ class PortState(TalliedState):
         for slot, found in takers.items():
             held = self.tally.counts(slot, now=False)
             for node in nodes:
-                # Where the input has a conflict already, one leaver is not enough; the mask knows.
+                # If the input already has a conflict, one leaving pod is not enough; the mask covers that.
                 bound = max(0, 1 - (0 if held is None else int(held[node])))
                 yield Row({(c, node): 1 for c in found}, bound, holders.get((slot, node), {}), NAME)
 

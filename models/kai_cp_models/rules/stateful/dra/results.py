@@ -32,7 +32,7 @@ class DeviceShare:
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """What a claim holds: devices, and the nodes that can use them (None: all)."""
+    """The devices that a claim holds, and the nodes that can use them (None: all)."""
 
     shares: tuple[DeviceShare, ...]
     nodes: Mask | None
@@ -71,7 +71,7 @@ def found_in(catalog: Catalog, given: ClaimAllocation) -> Allocation:
 
 
 def write(catalog: Catalog, claim: Claim, picks: Sequence[Pick], node: int) -> Allocation:
-    """The allocation that ``picks`` on a node mean for a claim."""
+    """The allocation of a claim that follows from ``picks`` on a node."""
     results, bound, selectors = [], False, []
     for number, pick in enumerate(picks):
         device = catalog.devices[pick.device]

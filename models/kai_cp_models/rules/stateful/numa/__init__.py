@@ -1,9 +1,9 @@
 """NUMA alignment (6, 7; opt-in plugin ``numa``): policies of the Topology Manager per node.
 
 ``single-numa-node`` and ``restricted`` refuse nodes for Guaranteed pods and pods that ask for devices;
-all policies but ``none`` are scored by the number of zones that the pod would span. Whatever the
-zones list and ``ignoreList`` does not name is aligned. With ``reconstructAvailable`` a zone has what it
-can allocate less what pods are known to use there; otherwise the reported availability counts.
+all policies but ``none`` are scored by the number of zones that the pod would span. All resources
+that the zones list and ``ignoreList`` does not name are aligned. With ``reconstructAvailable`` a zone has its
+allocatable amount less the known use of its pods; otherwise the reported availability counts.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def active(snapshot: Snapshot, options: OptionalRules) -> bool:
 
 
 def open(snapshot: Snapshot) -> RuleState:
-    """Zones and what is in use there."""
+    """The zones and the amounts in use there."""
     return NumaState(snapshot)
 
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
-    """Nothing: what cannot be read is named by the reader."""
+    """Nothing: the reader reports unreadable objects."""
     yield from ()

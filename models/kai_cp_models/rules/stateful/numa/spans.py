@@ -1,4 +1,4 @@
-"""Fewest zones of a node that hold a demand together, for all nodes at once."""
+"""The fewest zones of a node that hold a demand together, for all nodes at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_CELLS: Final = 1 << 20
 
 @lru_cache(maxsize=64)
 def zone_sets(zones: int, widest: int) -> Ints:
-    """[S, Z] a row for every set of up to ``widest`` zones: smaller ones first, then in their order."""
+    """[S, Z] one row for each set of up to ``widest`` zones: smaller sets first, then by zone order."""
     sets = (chosen for size in range(1, widest + 1) for chosen in combinations(range(zones), size))
     rows = [[int(zone in chosen) for zone in range(zones)] for chosen in islice(sets, MOST_SETS)]
     return np.array(rows, dtype=np.int64).reshape(len(rows), zones)
@@ -62,7 +62,7 @@ def first_set(free: Ints, demand: Ints, zones: int) -> tuple[int, ...]:
 
 
 def spread_over(free: Ints, demand: Ints, chosen: tuple[int, ...]) -> Ints:
-    """[Z, D] what each zone of a set gives: as much as it has, the first zone first."""
+    """[Z, D] the amount that each zone of a set gives: as much as it has, starting with the first zone."""
     given = np.zeros_like(free)
     left = demand.copy()
     for zone in chosen:

@@ -1,4 +1,4 @@
-"""The NUMA rule's state: what the zones of every node have left (6, plugin ``numa``)."""
+"""The NUMA rule's state: the free amounts of the zones of every node (6, plugin ``numa``)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SCORE: Final = 100.0
 
 
 class NumaState(LeavingState):
-    """Amounts in use per zone, staying and leaving, and where the cycle's pods are expected.
+    """Amounts in use per zone, of staying and leaving pods, and the expected zones of the cycle's pods.
 
-    What a node answers depends on its zones and on what is free there alone. Such states are numbered,
-    and each is asked once per demand: a large cluster has few of them.
+    A node's answer depends only on its zones and on the free amounts there. Such states are numbered,
+    and each is evaluated once per demand: a large cluster has few of them.
     """
 
     name = NAME
@@ -73,7 +73,7 @@ class NumaState(LeavingState):
     # --- amounts -----------------------------------------------------------------------------------
 
     def _known(self, pod: Pod, node: int) -> Ints | None:
-        """[Z, D] what a pod is known to use on its node; None: nothing is known."""
+        """[Z, D] the known use of a pod on its node; None if it is not known."""
         names = self.zones.names.get(node)
         if names is None or not pod.numa_zones:
             return None
@@ -85,7 +85,7 @@ class NumaState(LeavingState):
         return used
 
     def _wanted(self, spec: PodSpec, requests: Sequence[int]) -> Ints:
-        """[D] what is aligned: everything of a Guaranteed pod, devices of any pod."""
+        """[D] the aligned amounts: all of a Guaranteed pod, the devices of any pod."""
         amounts = np.array(requests, dtype=np.int64)
         wanted: Ints = np.where(
             self._aligned if spec.guaranteed else self._aligned & self._device, amounts, 0
@@ -93,7 +93,7 @@ class NumaState(LeavingState):
         return wanted
 
     def _free(self, nodes: NDArray[np.int64], *, now: bool) -> Ints:
-        """[n, Z, D] what the zones of some nodes have left."""
+        """[n, Z, D] the free amounts in the zones of some nodes."""
         free: Ints = self._base[nodes] - self._used[0][nodes]
         if now:
             free -= self._used[1][nodes]
@@ -105,7 +105,7 @@ class NumaState(LeavingState):
         return free
 
     def _use(self, node: int, amounts: Ints, *, leaving: bool) -> None:
-        """Add to what is in use on a node."""
+        """Add to the amounts in use on a node."""
         more = self._more[leaving]
         more[node] = more[node] + amounts if node in more else amounts
         self._remembered.change(node)
@@ -115,7 +115,7 @@ class NumaState(LeavingState):
         return self._demand(spec) is not None
 
     def _demand(self, spec: PodSpec) -> Hashable:
-        """Equal for pods that align the same amounts; None: nothing is aligned."""
+        """A key that is equal for pods that align the same amounts; None if nothing is aligned."""
         if id(spec) not in self._demands:
             pod, containers = spec.requests, spec.container_requests
             parts = [self._wanted(spec, row).tobytes() for row in (pod, *containers)]
@@ -123,7 +123,7 @@ class NumaState(LeavingState):
         return self._demands[id(spec)]
 
     def _numbers(self, *, now: bool) -> NDArray[np.int64]:
-        """[N] number of every node's state."""
+        """[N] the number of each node's state."""
 
         def numbered(nodes: NDArray[np.int64]) -> NDArray[np.int64]:
             states, kinds = self._states, self._kinds[nodes].tolist()
@@ -136,7 +136,7 @@ class NumaState(LeavingState):
     def _answer(
         self, what: Hashable, now: bool, ask: Callable[[NDArray[np.int64]], NDArray[Any]]
     ) -> NDArray[Any]:
-        """[N] what ``ask`` says of every node; it is asked for one node of every new state."""
+        """[N] the result of ``ask`` for every node; it is called for one node of every new state."""
 
         def compute(nodes: NDArray[np.int64]) -> NDArray[Any]:
             known = self._answers.setdefault(what, {})
@@ -185,7 +185,7 @@ class NumaState(LeavingState):
         return None if known is None else (node, known)
 
     def _accepting(self, spec: PodSpec, nodes: NDArray[np.int64], free: Ints) -> Mask:
-        """Of some nodes those whose policy admits a pod, with so much free in their zones."""
+        """Those of some nodes whose policy admits a pod, given the free amounts in their zones."""
         mask = np.ones(len(nodes), dtype=np.bool_)
         for scope, demands in self._parts(spec):
             chosen = np.flatnonzero((scope & self._refusing)[nodes])

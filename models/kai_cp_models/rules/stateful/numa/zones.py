@@ -35,7 +35,7 @@ class Zones:
     """[N]"""
 
     def kinds(self) -> NDArray[np.int64]:
-        """[N] a number for every node; equal for nodes that differ in what is in use alone."""
+        """[N] a number for every node; equal for nodes that differ only in the amounts in use."""
         arrays = (self.by_container, self.exists, self.listed, self.allocatable)
         found: dict[tuple[object, ...], int] = {}
         numbers = []
@@ -47,7 +47,7 @@ class Zones:
 
 @lru_cache(maxsize=4096)
 def written(value: str | int, name: str) -> int:
-    """A quantity in the unit of a dimension; ValueError if it is none."""
+    """A quantity in the unit of a dimension. Raises ``ValueError`` for other text."""
     return int(exact(str(value)) * (MILLI if in_milli(name) else 1))
 
 
