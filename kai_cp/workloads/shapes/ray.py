@@ -78,7 +78,7 @@ def _subgroups(cluster: Item) -> tuple[GroupSubgroup, ...]:
 
 
 def _least(cluster: Item, where: str, spec: Json) -> int | None:
-    """The pods of a worker group that must start together; None for a suspended group."""
+    """The pods of a worker group that must start together; None if it is suspended or has no replicas."""
 
     def integer(key: str, default: int) -> int:
         found = checked_integer(cluster, f"{where}.{key}", spec.get(key))
