@@ -1,4 +1,4 @@
-"""Where generated pods run: a first-fit ledger that keeps every generated running state legal."""
+"""A first-fit ledger for generated pods that keeps every generated running state legal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 
 @dataclass
 class Ask:
-    """What one pod of a generated job asks for; memory of GPUs in MiB, portion in hundredths."""
+    """The request of one pod of a generated job; GPU memory in MiB, portion in hundredths."""
 
     milli_cpus: int = 1000
     mib: int = 1024
@@ -27,7 +27,7 @@ class Ask:
         return bool(self.portion or self.gpu_mib)
 
     def gpu_hundredths(self, gpu_memory: int) -> int:
-        """What a queue is charged on a node with such GPUs."""
+        """The charge to the queue on a node with such GPUs."""
         if self.mig:
             return 100 * int(self.mig.removeprefix("nvidia.com/mig-").partition("g.")[0])
         if self.gpu_mib:
@@ -37,7 +37,7 @@ class Ask:
 
 @dataclass
 class Floor:
-    """The free room of one node."""
+    """The free capacity of one node."""
 
     name: str
     labels: dict[str, str]
@@ -55,7 +55,7 @@ class Floor:
     ports: set[int] = field(default_factory=set)
 
     def put(self, ask: Ask, rng: Random) -> list[str] | None:
-        """Take the room a pod asks for and return its GPU groups; None: it does not fit."""
+        """Take the pod's request and return its GPU groups, or None if it does not fit."""
         if not self._fits(ask):
             return None
         groups = self._devices(ask, rng) if ask.shares else []

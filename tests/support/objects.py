@@ -1,4 +1,4 @@
-"""Raw Kubernetes and KAI objects for generated clusters, as a snapshot holds them."""
+"""Raw Kubernetes and KAI objects for generated clusters, in the form of a snapshot."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def pod(namespace: str, name: str, age: float, requests: dict[str, str], owner: 
 
 
 def settle(one: Object, node: str, gpu_groups: list[str], state: str) -> Object | None:
-    """Give a pod its place; returns the BindRequest that goes with it, if any."""
+    """Give a pod its place; return its BindRequest, if any."""
     meta, spec, status = one["metadata"], one["spec"], one["status"]
     request = None
     if state == "Binding" or len(gpu_groups) > 1:
@@ -119,7 +119,7 @@ def reservation(node: str, gpu_group: str) -> Object:
 
 
 def snapshot(config: Object, params: Object, objects: dict[str, list[Object]]) -> Object:
-    """The whole of it, with the lists that generated clusters leave empty."""
+    """The whole snapshot, including the lists that generated clusters leave empty."""
     fabric = raw.topology("fabric", [{"nodeLabel": LEVELS[0]}, {"nodeLabel": LEVELS[1], "alias": "rack"}])
     lists = {"topologies": [fabric], **objects}
     return raw.snapshot(lists, config, params, PRIORITIES)

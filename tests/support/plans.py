@@ -1,4 +1,4 @@
-"""What tests ask of a plan: who is bound, nominated, evicted, who waits and why."""
+"""What tests read from a plan: the bound, nominated, evicted and waiting pods, and the reasons."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL_RULES = Settings.model_validate(
 
 
 def solved(snapshot: Snapshot, settings: Settings = SETTINGS) -> Plan:
-    """The engine's plan with time enough; it breaks no rule, and the engine had to drop nothing."""
+    """The engine's plan with enough time. Asserts that it breaks no rule and that nothing was dropped."""
     plan = decide(snapshot, settings)
     assert violations(snapshot, plan, settings.rules) == []
     assert not [stage.name for stage in plan.stages if stage.name.endswith((REJECTED, FAILED))]
@@ -33,12 +33,12 @@ def solved(snapshot: Snapshot, settings: Settings = SETTINGS) -> Plan:
 
 
 def bound(plan: Plan) -> dict[str, str]:
-    """Node by name of every pod that is bound."""
+    """The node of every bound pod, by pod name."""
     return {d.pod.name: d.node for d in plan.decisions if d.kind == "Bind"}
 
 
 def nominated(plan: Plan) -> dict[str, str]:
-    """Node by name of every pod that is nominated, moved ones included."""
+    """The node of every nominated pod, by pod name; moved pods included."""
     return {d.pod.name: d.node for d in plan.decisions if d.kind == "Nominate"}
 
 
@@ -48,7 +48,7 @@ def evicted(plan: Plan) -> set[str]:
 
 
 def lost(plan: Plan) -> set[str]:
-    """Names of the evicted pods that get no new place."""
+    """Names of the evicted pods without a new place."""
     return evicted(plan) - set(nominated(plan))
 
 
@@ -58,5 +58,5 @@ def placed(plan: Plan) -> set[str]:
 
 
 def reasons(plan: Plan) -> dict[str, str]:
-    """Reason token by name of every pod group that waits."""
+    """The reason token of every waiting pod group, by group name."""
     return {u.group.name: u.reason for u in plan.unscheduled}

@@ -1,4 +1,4 @@
-"""Random queue trees, with the book that keeps what runs within limits and quotas."""
+"""Random queue trees, with books that keep the running pods within limits and quotas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tree:
         return rng.choice(self.leaves)
 
     def room(self, queue: str, charge: Charge, *, firm: bool) -> bool:
-        """Whether the queue and all above it may hold so much more."""
+        """Whether the queue and all its ancestors can take this amount in addition."""
         return all(
             bound < 0 or not more or held + more <= bound
             for name in self._path(queue)
@@ -38,7 +38,7 @@ class Tree:
         )
 
     def charge(self, queue: str, charge: Charge, *, firm: bool) -> None:
-        """Add to the queue and all above it."""
+        """Charge the amount to the queue and all its ancestors."""
         for name in self._path(queue):
             for kind in (False, True) if firm else (False,):
                 self.used[name, kind] = [a + b for a, b in zip(self.used[name, kind], charge, strict=True)]

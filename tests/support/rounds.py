@@ -1,4 +1,4 @@
-"""The snapshot that a plan leads to: what the binder, the kubelets and the controllers make of it."""
+"""The snapshot after a plan, once the binder, the kubelets and the controllers have acted on it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _STALE = "kai.scheduler/stale-podgroup-timestamp"
 def advance(cluster: Object, snapshot: Snapshot, plan: Plan) -> Object:
     """The next raw snapshot.
 
-    Bound pods run, releasing and evicted pods come back as pending ones of the same name, nominations
-    are forgotten; ages stay as they are, so that only places change.
+    Bound pods run; releasing and evicted pods return as pending pods of the same name; nominations
+    are dropped. Ages stay the same, so that only places change.
     """
     after = copy.deepcopy(cluster)
     objects = after["rawObjects"]
@@ -59,7 +59,7 @@ def _come_back(pod: Object) -> None:
 
 
 def _stamp(objects: Object) -> None:
-    """Start and stale time stamps follow what runs; reservation pods follow their GPU groups."""
+    """Update start and stale time stamps to the running pods, and reservation pods to their GPU groups."""
     running = {
         (p["metadata"]["namespace"], p["metadata"]["annotations"].get("pod-group-name"))
         for p in objects["pods"]

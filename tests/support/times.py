@@ -1,4 +1,4 @@
-"""Worlds with a time axis, in few words: minutes from now, run times in the words of annotations."""
+"""Short builders of worlds with a time axis: minutes from now, run times as annotations write them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ MINUTE = 60.0
 
 
 def at(minutes: float) -> float:
-    """The instant so many minutes from now."""
+    """The instant this many minutes from now."""
     return NOW + minutes * MINUTE
 
 
 def written(minutes: float) -> str:
-    """The same as annotations write it."""
+    """The same instant in the format of annotations."""
     return datetime.fromtimestamp(at(minutes), UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -36,7 +36,7 @@ def settings(**more: Any) -> Settings:
 def runs(
     name: str, node: str, gpus: int = 8, lasts: str | None = None, since: float = 0, **more: Any
 ) -> tuple[PodGroup, tuple[Pod, ...]]:
-    """A group of one pod that runs since so many minutes ago."""
+    """A group of one pod that has run for this many minutes."""
     notes = () if lasts is None else (("kai-cp/expected-runtime", lasts),)
     values = {"preemptible": False, "priority": 100, **more}
     one = group(name, 1, last_start=at(-since), notes=notes, **values)
@@ -53,7 +53,7 @@ def waits(
     stored: str | None = None,
     **more: Any,
 ) -> tuple[PodGroup, tuple[Pod, ...]]:
-    """A gang that waits since so many minutes ago."""
+    """A gang that has waited for this many minutes."""
     notes = [*more.pop("notes", ())]
     if lasts is not None:
         notes.append(("kai-cp/expected-runtime", lasts))
@@ -67,7 +67,7 @@ def waits(
 
 
 def stored(start: float, nodes: dict[str, int], made: float = -30, promised: float | None = None) -> str:
-    """A reservation as an annotation."""
+    """A reservation in the format of its annotation."""
     return json.dumps(
         {
             "schema": "reservation/1",

@@ -1,7 +1,7 @@
-"""Tiny worlds as Kubernetes objects: a test shows only what matters to it, and reads as a cluster would.
+"""Tiny worlds as Kubernetes objects, so that a test shows only what matters to it.
 
-Every pod is a pod group of its own unless it names one. Pods that wait are served in the order in which
-they are listed: their pod groups were created in that order.
+Every pod has a pod group of its own unless it names one. Pending pods are served in the order of the
+list, because their pod groups were created in that order.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def pod(name: str, on: str = "", *, requests: Mapping[str, str] | None = None, g
 def queue(name: str, parent: str = "top", *, quota: Mapping[str, float] = NONE,
     limit: Mapping[str, float] = NONE,
           **spec: Any) -> Object:  # fmt: skip
-    """A queue; what ``quota`` and ``limit`` do not name is unlimited."""
+    """A queue; a resource that ``quota`` or ``limit`` omits is unlimited."""
     return raw.queue(name, parent or None, 9, rows(quota, limit), **spec)
 
 
@@ -73,8 +73,8 @@ def cluster(nodes: Sequence[Object], pods: Sequence[Object], *, actions: str = "
             **lists: Sequence[Object]) -> Object:  # fmt: skip
     """The raw snapshot of a cluster.
 
-    ``groups``: more fields of the specs of pod groups, by name; ``annotations`` and ``labels`` among them are
-    those of the object. ``lists``: further objects, named as in a snapshot.
+    ``groups`` has more fields for the specs of pod groups, by name; ``annotations`` and ``labels`` among them
+    go to the object's metadata. ``lists`` has further objects, named as in a snapshot.
     """
     owners: dict[str, Object] = {}
     for one in pods:
