@@ -150,7 +150,13 @@ class Explained(TypedDict):
     blocking: Annotated[
         list[list[Family]], Field(description="Sets of rules, each of which alone keeps it from starting.")
     ]
-    minimal: Annotated[bool, Field(description="Every member of every set was tested: none can be left out.")]
+    minimal: Annotated[
+        bool,
+        Field(
+            description="Every member of every set was tested: without it the model, which may allow more than "
+            "the rules, has a plan."
+        ),
+    ]
     notInvolved: Annotated[list[Family], Field(description="In no set.")]
     corrections: Annotated[
         list[list[Family]], Field(description="Sets of rules without which it would start.")

@@ -79,9 +79,9 @@ class Work:
 class Blocking:
     """What blocks a group. ``sets``: the minimal ones, in their order; empty when the model is feasible.
 
-    ``proved``: the refusal is proved. ``minimal``: every member of every set was tested. ``complete``: there
-    are no other minimal sets. ``corrections``: minimal sets whose relaxation admits the group. ``families``:
-    all that have a row.
+    ``proved``: the refusal is proved. ``minimal``: without any member of a set the model has a plan.
+    ``complete``: the model has no other minimal sets. ``corrections``: minimal sets whose relaxation admits
+    the group. ``families``: all that have a row.
     """
 
     sets: tuple[Families, ...] = ()
