@@ -153,8 +153,8 @@ class Explained(TypedDict):
     minimal: Annotated[
         bool,
         Field(
-            description="Every member of every set was tested: without it the model, which may allow more than "
-            "the rules, has a plan."
+            description="Every member of every set was tested: without it the model, which may allow more "
+            "than the rules, has a plan."
         ),
     ]
     notInvolved: Annotated[list[Family], Field(description="In no set.")]
