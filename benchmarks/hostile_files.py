@@ -18,10 +18,12 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.load_cluster import descendants, memory_mib
 from tests.hostile.test_reader import places
 from tests.kai_cp.reader.rich import rich
 from tests.support import hostile
@@ -68,38 +70,17 @@ def spoiled(kind: str, item: Any) -> Any:
 def measured(path: str, budget: float) -> tuple[int, float, int]:
     """Exit status, seconds, and the most MiB that one process of the command had."""
     words = [sys.executable, "-m", "kai_cp", "solve", path, "--now", NOW.strftime("%Y-%m-%dT%H:%M:%SZ")]
-    began, most = time.monotonic(), 0
+    began, most = time.monotonic(), 0.0
     command = subprocess.Popen(
         [*words, "--budget", str(budget), "-o", "json"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,
     )
     while command.poll() is None:
-        most = max(
-            most,
-            0,
-            *(peak_mib(process) for process in Path("/proc").glob("[0-9]*") if of(process, command.pid)),
-        )
+        with suppress(OSError):  # A process may end while it is looked at.
+            most = max(most, *(memory_mib(pid, "VmHWM") for pid in (command.pid, *descendants(command.pid))))
         time.sleep(LOOK_SECONDS)
-    return command.returncode, time.monotonic() - began, most
-
-
-def of(process: Path, session: int) -> bool:
-    """Whether a process belongs to a session."""
-    try:
-        return int((process / "stat").read_text().rsplit(")", 1)[1].split()[3]) == session
-    except OSError:
-        return False
-
-
-def peak_mib(process: Path) -> int:
-    """The most resident memory that a process has had; 0 if it has ended."""
-    try:
-        lines = (process / "status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:")), 0)
+    return command.returncode, time.monotonic() - began, round(most)
 
 
 def main() -> None:

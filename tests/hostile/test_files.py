@@ -178,22 +178,27 @@ def test_what_would_take_long_is_refused_by_count(name: str, read: Callable[[str
     assert "more than" in found[0] or "nested too deep" in found[0]
 
 
-def test_a_silent_pipe_is_given_up_on_every_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "SILENT_SECONDS", 0.05)
-    pipe = tmp_path / "settings.yaml"
-    os.mkfifo(pipe)
+def raised_on_a_thread(kind: type[Exception], work: Callable[[], object]) -> list[str]:
+    """The error of that kind that work raises on another thread than the main one."""
     found: list[str] = []
 
     def body() -> None:
         try:
-            files.read(pipe)
-        except OSError as problem:
+            work()
+        except kind as problem:
             found.append(str(problem))
 
     thread = threading.Thread(target=body)
     thread.start()
     thread.join()
-    assert found == ["[Errno 110] nothing came for 0.05 s"]
+    return found
+
+
+def test_a_silent_pipe_is_given_up_on_every_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "SILENT_SECONDS", 0.05)
+    pipe = tmp_path / "settings.yaml"
+    os.mkfifo(pipe)
+    assert raised_on_a_thread(OSError, lambda: files.read(pipe)) == ["[Errno 110] nothing came for 0.05 s"]
 
 
 def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
@@ -307,19 +312,11 @@ def test_deadlines_nest_and_the_shorter_holds() -> None:
 
 
 def test_a_deadline_that_could_not_hold_is_refused() -> None:
-    said: list[str] = []
+    def work() -> None:
+        with files.within(60, "work"):
+            pass
 
-    def body() -> None:
-        try:
-            with files.within(60, "work"):
-                pass
-        except RuntimeError as problem:
-            said.append(str(problem))
-
-    thread = threading.Thread(target=body)
-    thread.start()
-    thread.join()
-    assert said == ["a deadline holds on the main thread only"]
+    assert raised_on_a_thread(RuntimeError, work) == ["a deadline holds on the main thread only"]
 
 
 def test_a_snapshot_on_silent_input_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kai_cp_models.check import violations
 from kai_cp_models.snapshot import (
-    Decision,
     PodStatus,
     Shares,
-    Snapshot,
     Topology,
     TopologyConstraint,
 )
@@ -20,26 +17,17 @@ from tests.support.worlds import (
     gpu_bound,
     gpu_memory,
     group,
+    judged,
     leaf,
+    named,
     node,
     nominate,
-    plan,
     pod,
     pods,
     queue,
     spec,
     tree,
 )
-
-
-def judged(snapshot: Snapshot, *decisions: Decision) -> list[str]:
-    return violations(snapshot, plan(*decisions))
-
-
-def named(faults: list[str], *words: str) -> bool:
-    """Whether one fault has all the words."""
-    return any(all(word in fault for word in words) for fault in faults)
-
 
 # --- gangs -------------------------------------------------------------------------------------
 

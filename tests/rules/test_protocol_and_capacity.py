@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from kai_cp_models.check import violations
 from kai_cp_models.snapshot import (
     Decision,
     GroupKey,
@@ -15,7 +14,6 @@ from kai_cp_models.snapshot import (
     PodKey,
     PodStatus,
     Requirement,
-    Snapshot,
 )
 from tests.support.worlds import (
     bind,
@@ -24,22 +22,14 @@ from tests.support.worlds import (
     fraction,
     gpu_memory,
     group,
+    judged,
+    named,
     node,
     nominate,
-    plan,
     pod,
     pods,
     spec,
 )
-
-
-def judged(snapshot: Snapshot, *decisions: Decision) -> list[str]:
-    return violations(snapshot, plan(*decisions))
-
-
-def named(faults: list[str], *words: str) -> bool:
-    """Whether one fault has all the words."""
-    return any(all(word in fault for word in words) for fault in faults)
 
 
 def test_an_empty_plan_breaks_nothing() -> None:

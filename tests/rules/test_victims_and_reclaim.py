@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.check import violations, waste
-from kai_cp_models.snapshot import Decision, PodStatus, Shares, Snapshot
+from kai_cp_models.check import waste
+from kai_cp_models.snapshot import PodStatus, Shares, Snapshot
 from tests.support.worlds import (
     NOW,
     bind,
@@ -15,6 +15,8 @@ from tests.support.worlds import (
     evict,
     gpu_bound,
     group,
+    judged,
+    named,
     node,
     nominate,
     plan,
@@ -23,15 +25,6 @@ from tests.support.worlds import (
     queue,
     spec,
 )
-
-
-def judged(snapshot: Snapshot, *decisions: Decision) -> list[str]:
-    return violations(snapshot, plan(*decisions))
-
-
-def named(faults: list[str], *words: str) -> bool:
-    """Whether one fault has all the words."""
-    return any(all(word in fault for word in words) for fault in faults)
 
 
 def contest(

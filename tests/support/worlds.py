@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from kai_cp_models.check import violations
 from kai_cp_models.extras import Extras
 from kai_cp_models.snapshot import (
     UNLIMITED,
@@ -173,3 +174,13 @@ def evict(name: str, action: ActionName, *triggers: str, node: str = "n1", **mor
 def plan(*decisions: Decision) -> Plan:
     """A plan of these decisions."""
     return Plan(decisions=decisions)
+
+
+def judged(snapshot: Snapshot, *decisions: Decision) -> list[str]:
+    """The faults that the checker finds in these decisions."""
+    return violations(snapshot, plan(*decisions))
+
+
+def named(faults: list[str], *words: str) -> bool:
+    """Whether one fault has all the words."""
+    return any(all(word in fault for word in words) for fault in faults)

@@ -246,9 +246,7 @@ def eviction_units(situation: Situation, key: GroupKey) -> list[tuple[Pod, ...]]
 
 def moves_fit(situation: Situation, pods: Sequence[Pod], nodes: Sequence[int]) -> bool:
     """Whether every pod has room on its new node once all of them have left the old one."""
-    ledger = situation.before.copy()
-    for pod in pods:
-        ledger.evict(pod)
+    ledger = _once_left(situation, pods)
     for pod, node in zip(pods, nodes, strict=True):
         if not bool(ledger.fits(pod, now=False)[node]):
             return False
@@ -263,10 +261,15 @@ def new_places(
 
     ``look`` is called before each search over all nodes, and may raise to end the enumeration.
     """
+    yield from _placed(_once_left(situation, pods), pods, look)
+
+
+def _once_left(situation: Situation, pods: Sequence[Pod]) -> Ledger:
+    """What is free once pods have left."""
     ledger = situation.before.copy()
     for pod in pods:
         ledger.evict(pod)
-    yield from _placed(ledger, pods, look)
+    return ledger
 
 
 def _placed(ledger: Ledger, pods: Sequence[Pod], look: Callable[[], None]) -> Iterator[tuple[int, ...]]:
