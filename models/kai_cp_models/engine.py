@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 
 from kai_cp_models.actions.allocate import AdmissionPass, allocate
@@ -18,6 +19,7 @@ from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.blame import named_in, raised_for
+from kai_cp_models.budget import Budget
 from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.collection import collector_held
 from kai_cp_models.cycle import Cycle, MustStay
@@ -68,11 +70,8 @@ _MOST_SHOWN: Final = 3
 
 logger = logging.getLogger(__name__)
 
-_ADVICE_SECONDS: Final = 0.5
-"""Most time for advice after everything is decided."""
-
-_LEAST_SECONDS: Final = 1.0
-"""Processor time for a plan of defragmentation, however late it is."""
+_LEAST_DEFRAG_WORK: Final = 1.0
+"""Work for a plan of defragmentation, however much the actions have done."""
 
 _RESERVE: Final = 0.15
 """Share of the budget kept for checking and writing."""
@@ -159,8 +158,7 @@ class _Engine:
         self._defragment()
         self._prove()
         plan = self._send()
-        left = min(_ADVICE_SECONDS, (self._deadline - time.monotonic()) / 2)
-        better = advised(self._snapshot, plan, seconds=left) if left > 0 else plan
+        better = advised(self._snapshot, plan, seconds=(self._deadline - time.monotonic()) / 2)
         if self._emit is not None and better is not plan:
             self._emit(better)
         return better
@@ -178,12 +176,14 @@ class _Engine:
         if not self._cycle.settings.defrag.goal:
             return
         rows = self._explained()
-        seconds = max(_LEAST_SECONDS, self._deadline - time.monotonic())
         looked = Looked()
 
         def step(cycle: Cycle) -> None:
             nonlocal looked
-            looked = advance(cycle, rows, seconds)
+            work = max(_LEAST_DEFRAG_WORK, cycle.budget.work_left())
+            own = Budget(max(self._deadline, time.monotonic() + work), inf, work)
+            looked = advance(cycle, rows, own)
+            cycle.budget.cut |= own.cut
 
         if self._act("defrag", step):
             self._looked = looked
@@ -192,6 +192,7 @@ class _Engine:
         """The proofs of the refusals, and what they say about the admission of every action."""
         self._cycle.budget.begin(1.0)
         self._proofs = Refuter(self._cycle, self._base).proofs()
+        self._tell_cut("proofs")
         stages = self._cycle.stages
         for position, stage in enumerate(stages):
             action, _, name = stage.name.partition(": ")
@@ -205,6 +206,12 @@ class _Engine:
                 bound=stage.objective - unproved,
                 gap=unproved / max(1.0, stage.objective),
             )
+
+    def _tell_cut(self, what: str) -> None:
+        """Say once that the clock has cut the answer: ``what`` was under way when that was noticed."""
+        stages = self._cycle.stages
+        if self._cycle.budget.cut and not any(stage.name.endswith(CUT) for stage in stages):
+            stages.append(Stage(f"{what}: {CUT}", "FEASIBLE", gap=1.0))
 
     def _explained(self) -> tuple[Unscheduled, ...]:
         """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
@@ -270,9 +277,7 @@ class _Engine:
         self, action: ActionName, run: Callable[[Cycle], object]
     ) -> tuple[str | Exception, frozenset[GroupKey]]:
         """One run of the action: what was wrong with it ("": nothing), and with which pod groups."""
-        budget = self._cycle.budget
-        budget.begin(_work_share(action))
-        whole = not budget.cut
+        self._cycle.budget.begin(_work_share(action))
         try:
             run(self._cycle)
             settle(self._cycle)
@@ -284,8 +289,7 @@ class _Engine:
             blamed = raised_for(problem)
             found = frozenset[GroupKey]() if blamed is None else frozenset({blamed})
             return RuntimeError(f"{type(problem).__name__}: {problem}"), found
-        if whole and budget.cut:
-            self._cycle.stages.append(Stage(f"{action}: {CUT}", "FEASIBLE", gap=1.0))
+        self._tell_cut(action)
         if decisions == self._decisions:
             return "", frozenset()
         started = time.monotonic()

@@ -8,9 +8,11 @@ in use remain. Only room counts (instances, cpu, memory, pod slots, static node 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from kai_cp_models.rules.static import STATIC_RULES
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
+    CUT,
     GPU,
     GpuKind,
     GroupKey,
@@ -31,14 +34,15 @@ from kai_cp_models.snapshot import (
     PodSpec,
     PodStatus,
     Snapshot,
+    Stage,
     Unscheduled,
 )
 from kai_cp_models.solver import cp_model
 
 _PROFILE: Final = re.compile(re.escape(MIG_PREFIX) + r"(\d+)g\.(\d+)gb")
 _EIGHTHS: Final = 8
-_MOST_WORK: Final = 0.1
-"""CP-SAT's deterministic time for one of the two solves of the advice."""
+_MOST_WORK: Final = 0.04
+"""CP-SAT's deterministic time for each of the three solves of the advice: half a second in all."""
 _MIB_PER_GIB: Final = 1024
 _STARTS: Final[Mapping[tuple[int, int], tuple[int, ...]]] = {
     (1, 1): (0, 1, 2, 3, 4, 5, 6),
@@ -97,10 +101,13 @@ def advised(snapshot: Snapshot, plan: Plan, *, seconds: float) -> Plan:
     """The plan, in which pod groups that another partition would help say so; the same plan if there are
     none.
 
-    Their messages say so, and ``details["migPartition"]`` holds the numbers. ``seconds``: time that may
-    be used.
+    Their messages say so, and ``details["migPartition"]`` holds the numbers. ``seconds``: until it must be
+    there; a stage says that it is not.
     """
-    report = mig_report(snapshot, plan, seconds=seconds / 3)
+    try:
+        report = mig_report(snapshot, plan, seconds=seconds)
+    except TimeoutError:
+        return replace(plan, stages=(*plan.stages, Stage(f"MIG partition: {CUT}", "FEASIBLE", gap=1.0)))
     if report is None:
         return plan
     helped: dict[GroupKey, int] = {}
@@ -126,13 +133,15 @@ def advised(snapshot: Snapshot, plan: Plan, *, seconds: float) -> Plan:
     return replace(plan, unscheduled=entries)
 
 
-def mig_report(snapshot: Snapshot, plan: Plan | None = None, *, seconds: float = 0.5) -> MigReport | None:
+def mig_report(snapshot: Snapshot, plan: Plan | None = None, *, seconds: float = inf) -> MigReport | None:
     """The repartition that admits most pending MIG pods, with few changed instances.
 
     ``plan``: its binds and nominations use instances, its evictions free them, and pods that it lets wait
-    for other reasons than room are left out. ``seconds``: time for each of three solves. None: there are no
-    pending MIG pods, or no repartition admits more of them than the present instances.
+    for other reasons than room are left out. ``seconds``: until it must be there. None: there are no pending
+    MIG pods, or no repartition admits more of them than the present instances. Raises ``TimeoutError`` where
+    the time is too short, so that advice never depends on the load.
     """
+    ends = time.monotonic() + seconds
     if not any(spec.gpu.kind is GpuKind.MIG for spec in snapshot.specs):
         return None
     decisions = plan.decisions if plan is not None else ()
@@ -157,7 +166,7 @@ def mig_report(snapshot: Snapshot, plan: Plan | None = None, *, seconds: float =
         if where is not None:
             used[snapshot.node_index[where]] += pod.spec.requests
     model = _Model(snapshot, waiting, shaped, used)
-    return model.report(seconds)
+    return model.report(ends)
 
 
 def _shapes(snapshot: Snapshot, node: Node) -> dict[int, Shape]:
@@ -243,12 +252,12 @@ class _Model:
                 mask = mask if allowed is None else mask & allowed
             self._accepting.append(mask)
 
-    def report(self, seconds: float) -> MigReport | None:
+    def report(self, ends: float) -> MigReport | None:
         """Solve with the present instances, then with instances to be chosen."""
-        present = self._solve(seconds, frozenset())
+        present = self._solve(ends, frozenset())
         free = {i: self._unused(i, shapes) for i, _, shapes in self._shaped}
         cut = sorted((i for i in free if free[i]), key=lambda i: -free[i])[:_MOST_NODES]
-        best = self._solve(seconds, frozenset(cut), present)
+        best = self._solve(ends, frozenset(cut), present)
         if best.pods <= present.pods:
             return None
         changes = tuple(self._changes(best.instances))
@@ -259,10 +268,11 @@ class _Model:
         held = sum(int(self._used[i, d]) * shape[1] for d, shape in shapes.items())
         return max(0, self._snapshot.nodes[i].gpu_count * _EIGHTHS - held)
 
-    def _solve(self, seconds: float, cut: frozenset[int], known: _Solved | None = None) -> _Solved:
+    def _solve(self, ends: float, cut: frozenset[int], known: _Solved | None = None) -> _Solved:
         """Most pods; of such answers one that changes few instances of the nodes to ``cut``.
 
-        ``known``: places that are possible, from where the search starts.
+        ``known``: places that are possible, from where the search starts. ``ends``: by ``time.monotonic()``;
+        raises ``TimeoutError`` then.
         """
         model = cp_model.CpModel()
         x = {
@@ -297,7 +307,6 @@ class _Model:
         for key, var in x.items():
             model.add_hint(var, known.places.get(key, 0) if known is not None else 0)
         solver = cp_model.CpSolver()
-        solver.parameters.max_time_in_seconds = seconds
         # The limit is counted work, so that the advice does not depend on the load; useful advice needs far
         # less.
         solver.parameters.max_deterministic_time = _MOST_WORK
@@ -306,7 +315,11 @@ class _Model:
         model.maximize(admitted)
         found = _Solved(0, {}, {})
         for _ in range(2 if cut else 1):
-            if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            solver.parameters.max_time_in_seconds = max(0.0, ends - time.monotonic())
+            status = solver.solve(model)
+            if time.monotonic() > ends:
+                raise TimeoutError
+            if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                 break
             places = {key: int(solver.value(var)) for key, var in x.items()}
             instances = {key: int(solver.value(var)) for key, var in kept.items()}

@@ -144,7 +144,7 @@ class Refuter:
     def proofs(self) -> dict[GroupKey, Proof]:
         """The refused groups for which there is a proof."""
         found: dict[GroupKey, Proof] = {}
-        if self._cycle.dropped or self._cycle.out_of_time():
+        if self._cycle.out_of_time() or self._cycle.dropped:
             return found
         for key in sorted(self._cycle.waiting, key=lambda key: (self._turns.get(key, -1), key)):
             if self._cycle.out_of_time():

@@ -41,16 +41,21 @@ def decided(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch, clock: Busy) ->
         return decide(snapshot, SETTINGS, deadline=clock() + 1000 * HOURS)
 
 
+def told(plan: Plan) -> tuple[object, ...]:
+    """What a plan says, without its times."""
+    return (
+        plan.decisions,
+        plan.unscheduled,
+        [(s.name, s.status, s.objective, s.bound) for s in plan.stages],
+    )
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_the_load_of_the_machine_decides_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two clocks that run unevenly, one answer: decisions, reasons, proofs, values and bounds of stages."""
     snapshot = read(random_cluster(seed))
     one, other = (decided(snapshot, monkeypatch, Busy(n)) for n in (1, 2))
-    assert one.decisions == other.decisions
-    assert one.unscheduled == other.unscheduled
-    assert [(s.name, s.status, s.objective, s.bound) for s in one.stages] == [
-        (s.name, s.status, s.objective, s.bound) for s in other.stages
-    ]
+    assert told(one) == told(other)
 
 
 def test_what_the_clock_cuts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +92,31 @@ def test_the_order_of_hashes_decides_nothing() -> None:
     )
     assert len(one) == 8
     assert one == other
+
+
+class EndsLate:
+    """A clock that stands still until it has been read ``reads`` times, and then is past every deadline."""
+
+    def __init__(self, reads: int) -> None:
+        self._left = reads
+
+    def __call__(self) -> float:
+        self._left -= 1
+        return 0.0 if self._left >= 0 else 1000 * HOURS
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_answer_that_the_clock_cuts_says_so(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the deadline falls, the answer is the whole one, or a stage says that it was cut."""
+    snapshot = read(random_cluster(seed))
+
+    def under(reads: int) -> Plan:
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", EndsLate(reads))
+            return decide(snapshot, SETTINGS, deadline=10 * HOURS)
+
+    whole = under(10**9)
+    for reads in range(1, 240, 8):
+        plan = under(reads)
+        if not any(stage.name.endswith(CUT) for stage in plan.stages):
+            assert told(plan) == told(whole), reads

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.defrag.frontier import Move, Point, cheapest
 from kai_cp_models.defrag.notes import HOUR, moved
@@ -37,8 +38,8 @@ class Looked:
     again_at: float | None = None
 
 
-def advance(cycle: Cycle, waiting: Sequence[Unscheduled], seconds: float) -> Looked:
-    """Take the next step if one is due. ``seconds``: of processor time for the plan."""
+def advance(cycle: Cycle, waiting: Sequence[Unscheduled], budget: Budget) -> Looked:
+    """Take the next step if one is due. ``budget``: for the plan."""
     settings, now = cycle.settings.defrag, cycle.snapshot.now
 
     def said(
@@ -64,7 +65,7 @@ def advance(cycle: Cycle, waiting: Sequence[Unscheduled], seconds: float) -> Loo
     if why:
         return said("waits", why, value, goal)
     recent = sorted(at for group in cycle.snapshot.groups if (one := moved(group, now)) for at in one.at)
-    point = cheapest(problem, goal, seconds=seconds)
+    point = cheapest(problem, goal, budget)
     if not isinstance(point, Point):
         return said("stuck", f"no plan reaches {goal} ({point})", value, goal)
     step = [move for move in point.plan if move.step == 1]

@@ -85,7 +85,7 @@ def frontier(
     started = time.monotonic()
     problem = Problem(snapshot, settings, question)
     limit = settings.defrag.max_moves if max_moves is None else max_moves
-    search = _Search(problem, limit, Budget(started + 2 * seconds, inf_patience(), seconds))
+    search = _Search(problem, limit, Budget(started + 2 * seconds, math.inf, seconds))
     already = problem.value({})
     points, because, proved = search.run(already, most)
     return Frontier(
@@ -101,16 +101,9 @@ def frontier(
     )
 
 
-def cheapest(problem: Problem, value: int, *, seconds: float) -> Point | Because:
+def cheapest(problem: Problem, value: int, budget: Budget) -> Point | Because:
     """The point with the fewest restarts that reaches ``value``, or why there is none."""
-    started = time.monotonic()
-    budget = Budget(started + 2 * seconds, inf_patience(), seconds)
     return _Search(problem, problem.settings.defrag.max_moves, budget).point(value, 0)
-
-
-def inf_patience() -> float:
-    """Defragmentation has time: only its budget ends it."""
-    return math.inf
 
 
 class _Search:
