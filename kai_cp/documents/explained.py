@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, NotRequired
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from kai_cp.documents.parts import CLOSED, Amount, ForWhom, Gpus, Group, Proved, Time
+from kai_cp_models.snapshot import ActionName
 
 Operation = Annotated[
     dict[str, Any],
@@ -18,6 +20,26 @@ Engine = Annotated[str, Field(description="The program that wrote it.")]
 Version = Annotated[str, Field(description="Of the program.")]
 Sha256 = Annotated[str, Field(description="Of the snapshot as it was read; empty: of the last cycle.")]
 Family = Annotated[str, Field(description="A family of rules, such as room:gpu or limit:QUEUE.")]
+
+EvictionRule = Literal[
+    "fair-share",
+    "priority",
+    "consolidation",
+    "stale",
+    "max-runtime",
+    "reservation",
+    "defragmentation",
+]
+RULES_OF_ACTIONS: Final[Mapping[ActionName, EvictionRule]] = {
+    "reclaim": "fair-share",
+    "preempt": "priority",
+    "consolidation": "consolidation",
+    "stalegangeviction": "stale",
+    "maxruntime": "max-runtime",
+    "reservation": "reservation",
+    "defrag": "defragmentation",
+}
+"""The rule by which each action evicts; ``allocate`` evicts nothing."""
 
 
 @with_config(CLOSED)
@@ -111,18 +133,7 @@ class EvictedBy(ForWhom):
     """What took its place in this cycle."""
 
     action: Annotated[str, Field(description="The action that evicts it.")]
-    rule: Annotated[
-        Literal[
-            "fair-share",
-            "priority",
-            "consolidation",
-            "stale",
-            "max-runtime",
-            "reservation",
-            "defragmentation",
-        ],
-        Field(description="The rule by which the action may evict it."),
-    ]
+    rule: Annotated[EvictionRule, Field(description="The rule by which the action may evict it.")]
     pods: Annotated[list[str], Field(description="NAMESPACE/NAME.")]
     because: Annotated[str, Field(description="The rule with the numbers of both sides.")]
     alternatives: Annotated[

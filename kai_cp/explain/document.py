@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
+from kai_cp.documents.explained import RULES_OF_ACTIONS
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.fixes import Fixes, fixes_of
@@ -25,21 +26,11 @@ from kai_cp_models.queries.why import (
     question_of,
 )
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import CPU, MEMORY, ActionName, Decision, GroupKey, PodGroup, PodStatus
+from kai_cp_models.snapshot import CPU, MEMORY, Decision, GroupKey, PodGroup, PodStatus
 
 SCHEMA: Final = "explanation/1"
 MOST_AHEAD: Final = 200
 """The most pod groups ahead that are named, the last one among them; all are counted."""
-RULES_OF_ACTIONS: Final[Mapping[ActionName, str]] = {
-    "reclaim": "fair-share",
-    "preempt": "priority",
-    "consolidation": "consolidation",
-    "stalegangeviction": "stale",
-    "maxruntime": "max-runtime",
-    "reservation": "reservation",
-    "defrag": "defragmentation",
-}
-"""The rule by which each action evicts; ``allocate`` evicts nothing."""
 
 
 @dataclass
@@ -228,8 +219,6 @@ class Explainer:
                 for one in (theirs, mine)
             ]
             return "; ".join(shares)
-        if decision.action == "stalegangeviction":
-            return "its gang is below its minimum for longer than the grace period"
         return decision.message
 
 

@@ -45,6 +45,7 @@ from kai_cp_models.snapshot import (
     CUT,
     FAILED,
     REJECTED,
+    STATE_ACTIONS,
     ActionName,
     Decision,
     GroupKey,
@@ -166,7 +167,7 @@ class _Engine:
     def _settle(self) -> None:
         """Once more, when all actions have run: needless evictions are taken back, idle capacity is
         offered."""
-        acting = [name for name in self._snapshot.policy.actions if name != "stalegangeviction"]
+        acting = [name for name in self._snapshot.policy.actions if name not in STATE_ACTIONS]
         if self._decisions and acting and not self._cycle.out_of_time():
             last = acting[-1]
             self._act(last, partial(backfill, action=last))

@@ -45,6 +45,7 @@ from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
     ACTIVE_USED,
     GPU,
+    STATE_ACTIONS,
     UNLIMITED,
     GroupKey,
     Pod,
@@ -346,7 +347,7 @@ class Refuter:
 
     def _looked_for(self, evicting: Sequence[_Served]) -> frozenset[_Source]:
         found = frozenset[_Source]()
-        gone = [key for key, one in self._cycle.evicted_by.items() if one.action == "stalegangeviction"]
+        gone = [key for key, one in self._cycle.evicted_by.items() if one.action in STATE_ACTIONS]
         if gone:
             found |= {("stale", "", 0.0, 0)}
         for one in evicting:
@@ -403,7 +404,7 @@ class Refuter:
     def _looked_up(self, action: str, queue: str, seconds: float, priority: int) -> Iterable[Pod]:
         if action == "stale":
             for key, one in self._cycle.evicted_by.items():
-                if one.action == "stalegangeviction":
+                if one.action in STATE_ACTIONS:
                     yield self._snapshot.pod_by_key[key]
             return
         for group in self._snapshot.preemptible_groups.get(queue, ()):

@@ -423,13 +423,18 @@ class Topology:
 
 
 EvictionAction = Literal["consolidation", "reclaim", "preempt"]
-PolicyAction = Literal["allocate", EvictionAction, "stalegangeviction"]
+StateAction = Literal["stalegangeviction"]
+PolicyAction = Literal["allocate", EvictionAction, StateAction]
 TimeAction = Literal["maxruntime", "reservation", "defrag"]
 ActionName = Literal[PolicyAction, TimeAction]
 POLICY_ACTIONS: Final[tuple[PolicyAction, ...]] = get_args(PolicyAction)
-"""Actions that a policy may name, in KAI's order."""
+"""Actions that a policy may name, in the order in which they run unless it says otherwise."""
 EVICTION_ACTIONS: Final[tuple[EvictionAction, ...]] = get_args(EvictionAction)
 """Actions that evict or move pods for a waiting pod group (4.3)."""
+STATE_ACTIONS: Final[frozenset[ActionName]] = frozenset(get_args(StateAction))
+"""Actions that evict a pod group for its own state; no decision for another pod group relies on it."""
+KAI_ACTIONS: Final[tuple[PolicyAction, ...]] = ("allocate", *EVICTION_ACTIONS, "stalegangeviction")
+"""KAI's actions, in KAI's order: what runs where no policy is given."""
 TIME_ACTIONS: Final[frozenset[ActionName]] = frozenset(get_args(TimeAction))
 """Actions of the time axis. No policy names them; settings switch them on."""
 DECISION_ORDER: Final[tuple[ActionName, ...]] = (
@@ -449,7 +454,7 @@ DECISION_ORDER: Final[tuple[ActionName, ...]] = (
 class Policy:
     """What the snapshot's ``config`` and ``schedulerParams`` say (1.5, 11.1)."""
 
-    actions: tuple[ActionName, ...] = POLICY_ACTIONS
+    actions: tuple[ActionName, ...] = KAI_ACTIONS
     plugins: frozenset[str] = frozenset()
     """Names of the active plugins; a missing one switches its rules or scores off."""
     gpu_strategy: Literal["binpack", "spread"] = "binpack"

@@ -19,7 +19,7 @@ from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api.cluster import WriteOutcome, WriteResult
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.store import ObjectKey
-from kai_cp_models.snapshot import Decision, GroupKey, Plan
+from kai_cp_models.snapshot import STATE_ACTIONS, Decision, GroupKey, Plan
 
 DEFAULT_GRACE_SECONDS: Final = 30.0
 
@@ -182,7 +182,7 @@ class FakeCluster:
         key = _key(pod)
         if "deletionTimestamp" in pod["metadata"]:
             return "conflict", "it is terminating already"
-        if decision.group is not None and decision.action != "stalegangeviction":
+        if decision.group is not None and decision.action not in STATE_ACTIONS:
             self._annotate(decision.group, names.LAST_EVICTION)
             if decision.action == "maxruntime":
                 self._annotate(decision.group, names.ENDED)

@@ -14,13 +14,11 @@ from typer import Option
 from kai_cp import files, yaml_text
 from kai_cp.kube.api import names
 from kai_cp.kube.serving.flags import Seconds
-from kai_cp_models.snapshot import POLICY_ACTIONS
+from kai_cp_models.snapshot import KAI_ACTIONS, POLICY_ACTIONS
 
 NANOSECONDS: Final = 1_000_000_000
 
-ACTIONS: Final[Mapping[str, int]] = {
-    name: 100 * (len(POLICY_ACTIONS) - i) for i, name in enumerate(POLICY_ACTIONS)
-}
+ACTIONS: Final[Mapping[str, int]] = {name: 100 * (len(KAI_ACTIONS) - i) for i, name in enumerate(KAI_ACTIONS)}
 """Actions by priority (1.5)."""
 PLUGINS: Final[Mapping[str, int]] = {
     "predicates": 1900,
@@ -242,6 +240,6 @@ def load_config(path: Path) -> dict[str, Any]:
         raise BadConfiguration(f"{path}: unknown key {unknown[0]!r}; known: {', '.join(sorted(allowed))}")
     actions = [name.strip() for name in str(document.get("actions") or "").split(",") if name.strip()]
     for name in actions:
-        if name not in ACTIONS:
+        if name not in POLICY_ACTIONS:
             raise BadConfiguration(f"{path}: actions: unknown action {name!r}")
     return {**default_config(), **{key: value for key, value in document.items() if value is not None}}

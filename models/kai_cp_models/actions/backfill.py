@@ -19,7 +19,15 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
-from kai_cp_models.snapshot import TIME_ACTIONS, UNLIMITED, ActionName, GroupKey, Pod, PodStatus
+from kai_cp_models.snapshot import (
+    STATE_ACTIONS,
+    TIME_ACTIONS,
+    UNLIMITED,
+    ActionName,
+    GroupKey,
+    Pod,
+    PodStatus,
+)
 from kai_cp_models.units import Batch
 
 
@@ -55,7 +63,7 @@ def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
     for key in sorted(cycle.evicted_by):
         pod = cycle.snapshot.pod_by_key[key]
         by = cycle.evicted_by[key].action
-        if pod.group is None or by in ("stalegangeviction", *TIME_ACTIONS):
+        if pod.group is None or by in STATE_ACTIONS | TIME_ACTIONS:
             continue
         queue = cycle.snapshot.group_by_key[pod.group].queue
         if key in ledger.held or by != RECLAIM.name or gone.isdisjoint(paths[queue]):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 
-from kai_cp_models.cycle import Cycle, Eviction
-from kai_cp_models.joint.disaggregate import leave, may_leave
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ACTIVE_USED, PodGroup, PodStatus, Stage
+from kai_cp_models.actions.ending import end_groups
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.snapshot import ACTIVE_USED, GroupKey, PodGroup, PodStatus
 from kai_cp_models.units import Gang
 
 
@@ -35,31 +35,12 @@ def grace_over(group: PodGroup, cycle: Cycle) -> bool:
 
 
 def evict_stale(cycle: Cycle) -> None:
-    """Evict all active pods of every gang that is stale for longer than its grace period.
+    """Evict all active pods of every gang that is stale for longer than its grace period."""
+    end_groups(cycle, "stalegangeviction", _stale(cycle))
 
-    A gang that a PodDisruptionBudget protects stays as a whole, where budgets are on.
-    """
-    started = time.monotonic()
-    evicted = 0
+
+def _stale(cycle: Cycle) -> Iterator[tuple[GroupKey, str]]:
     for group in cycle.snapshot.groups:
         # The clock is tested first: it settles all but a few groups at once.
-        if not grace_over(group, cycle):
-            continue
-        gang = cycle.ledger.fixed.gangs[group.key]
-        if not stale(gang, cycle):
-            continue
-        active = [pod for pod in gang.pods if cycle.ledger.status(pod) in ACTIVE_ALLOCATED]
-        if not may_leave(cycle.ledger, active):
-            continue
-        for pod in active:
-            leave(cycle.ledger, pod)
-            evicted += 1
-            if pod.status in ACTIVE_USED:
-                cycle.evicted_by[pod.key] = Eviction(
-                    "stalegangeviction",
-                    (),
-                    f"{group.key} runs below its minimum for longer than its grace period",
-                )
-    cycle.stages.append(
-        Stage("stalegangeviction", "OPTIMAL", evicted, evicted, seconds=time.monotonic() - started)
-    )
+        if grace_over(group, cycle) and stale(cycle.ledger.fixed.gangs[group.key], cycle):
+            yield group.key, f"{group.key} runs below its minimum for longer than its grace period"

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, TIME_ACTIONS, Decision, PodStatus
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, STATE_ACTIONS, TIME_ACTIONS, Decision, PodStatus
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
@@ -79,7 +79,7 @@ def _order(world: PlannedCluster) -> Iterator[str]:
     rank = {action: i for i, action in enumerate(world.snapshot.policy.actions)}
     latest = -1
     for decision in world.plan.decisions:
-        if decision.action == "stalegangeviction":  # relies on nothing, and nothing relies on it
+        if decision.action in STATE_ACTIONS:  # relies on nothing, and nothing relies on it
             continue
         mine = rank.get(decision.action, latest)
         if mine < latest:

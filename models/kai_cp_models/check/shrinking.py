@@ -12,14 +12,14 @@ from collections.abc import Iterator
 
 from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.snapshot import Pod, PodGroup, Subgroup
+from kai_cp_models.snapshot import STATE_ACTIONS, Pod, PodGroup, Subgroup
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Pod groups that lose part of a minimum, or shrink in the wrong order."""
     for group in world.touched_groups:
         lost = [p for p in world.snapshot.members[group.key] if p.key in world.lost]
-        if lost and not all(world.evictions[p.key].action == "stalegangeviction" for p in lost):
+        if lost and not all(world.evictions[p.key].action in STATE_ACTIONS for p in lost):
             yield from _torn(world, group)
             yield from _wrong_pod(world, group, lost)
 

@@ -4,7 +4,8 @@ Only active, preemptible pod groups are victims. Every eviction names its trigge
 nominated place in this plan, and one of them may take the victim: in ``preempt`` a trigger of the same queue
 with strictly higher priority, in ``reclaim`` one of another leaf queue. Consolidation serves preemptible pod
 groups only, loses none and moves a limited number of pod groups for each. A pod group in its preemption delay
-triggers no eviction. (Stale gangs: ``stale``; min runtime: ``runtime``; fairness: ``reclaim``.)
+triggers no eviction. (Min runtime: ``runtime``; fairness: ``reclaim``; actions without triggers have
+modules of their own, such as ``stale``.)
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.snapshot import TIME_ACTIONS, UNLIMITED, Decision, GroupKey, Pod, PodGroup
+from kai_cp_models.snapshot import STATE_ACTIONS, TIME_ACTIONS, UNLIMITED, Decision, GroupKey, Pod, PodGroup
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Evictions without a right to them."""
     for key, decision in world.evictions.items():
         victim = world.group_of(world.pod(key))
-        if victim is not None and decision.action not in ("stalegangeviction", *TIME_ACTIONS):
+        if victim is not None and decision.action not in STATE_ACTIONS | TIME_ACTIONS:
             yield from _victim(world, world.pod(key), victim, decision)
     yield from _triggers(world)
     yield from _consolidated(world)

@@ -14,7 +14,7 @@ from kai_cp_models.check import amounts, nodes, tree
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import held
-from kai_cp_models.snapshot import UNLIMITED, Plan, Pod, PodGroup, Snapshot
+from kai_cp_models.snapshot import STATE_ACTIONS, UNLIMITED, Plan, Pod, PodGroup, Snapshot
 
 PodPlaces = Sequence[tuple[Pod, str]]
 """Pods and the nodes to try them on."""
@@ -47,7 +47,7 @@ class _FreeNow:
             evicted = [
                 p
                 for p in self.world.snapshot.members[group.key]
-                if p.key in self.world.evictions and self.world.evictions[p.key].action != "stalegangeviction"
+                if p.key in self.world.evictions and self.world.evictions[p.key].action not in STATE_ACTIONS
             ]
             moved = [p for p in evicted if p.key in self.world.moved]
             if moved and self._plain(moved) and self._fits(_home(moved), leaving=moved):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args, get_type_hints
 
-from kai_cp.documents.explained import EvictedBy
-from kai_cp.explain.document import RULES_OF_ACTIONS, Explainer
+from kai_cp.documents.explained import RULES_OF_ACTIONS, EvictedBy
+from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
 from kai_cp_models.settings import MaxRuntimeSettings, Settings
 from kai_cp_models.snapshot import ActionName, GroupKey

@@ -1,0 +1,31 @@
+"""What actions share that evict pod groups for their own state and for no other group (``STATE_ACTIONS``)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from kai_cp_models.cycle import Cycle, Eviction
+from kai_cp_models.joint.disaggregate import leave, may_leave
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ACTIVE_USED, ActionName, GroupKey, Stage
+
+
+def end_groups(cycle: Cycle, action: ActionName, ended: Iterable[tuple[GroupKey, str]]) -> None:
+    """Evict all active pods of each pod group. ``ended``: the groups, each with the sentence that says why.
+
+    A group that a PodDisruptionBudget protects stays as a whole, where budgets are on.
+    """
+    started = time.monotonic()
+    evicted = 0
+    for key, why in ended:
+        active = [
+            pod for pod in cycle.ledger.fixed.gangs[key].pods if cycle.ledger.status(pod) in ACTIVE_ALLOCATED
+        ]
+        if not may_leave(cycle.ledger, active):
+            continue
+        for pod in active:
+            leave(cycle.ledger, pod)
+            evicted += 1
+            if pod.status in ACTIVE_USED:
+                cycle.evicted_by[pod.key] = Eviction(action, (), why)
+    cycle.stages.append(Stage(action, "OPTIMAL", evicted, evicted, seconds=time.monotonic() - started))
