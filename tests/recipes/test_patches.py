@@ -40,7 +40,7 @@ def copy_of_project(folder: Path, files: list[str]) -> None:
             shutil.copy(path, folder / path.name)
 
 
-COUNTED = {"static_rule": 5, "stateful_rule": 6, "goal": 5, "controller": 4}
+COUNTED = {"static_rule": 5, "stateful_rule": 6, "goal": 5, "action": 9, "controller": 4}
 """Files of each, without those that ``make docs`` writes."""
 
 
