@@ -44,7 +44,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Snapshot,
 )
-from kai_cp_models.units import Batch, Gang, GangState, GangTally, gangs_of
+from kai_cp_models.units import Batch, Gang, Gangs, GangState, GangTally
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
@@ -73,7 +73,7 @@ class Fixed:
 
     snapshot: Snapshot
     table: NodeTable
-    gangs: Mapping[GroupKey, Gang]
+    gangs: Gangs
     gpu_memory_mib: Ints
     mib_on: list[int]
     """The same as plain numbers."""
@@ -99,10 +99,8 @@ class Fixed:
 
     chains: dict[GroupKey, object] = field(default_factory=dict)
     """Eviction units of groups whose pods are as in the snapshot, see ``joint.offers``."""
-    waiting: list[Any] = field(default_factory=list)
-    """States of waiting groups whose pods are as in the snapshot, see ``actions.common``."""
-    entries: dict[GroupKey, tuple[Batch, Any]] = field(default_factory=dict)
-    """Batches of groups whose pods are as in the snapshot, and their keys in the fair order."""
+    waiting: dict[GroupKey, Any] = field(default_factory=dict)
+    """Waiting groups as the snapshot has them, see ``actions.common``."""
     _charges: dict[tuple[object, ...], Amounts] = field(default_factory=dict)
 
     def charge(self, pod: Pod, node: int) -> Amounts:
@@ -136,6 +134,7 @@ class Ledger:
         held: dict[PodKey, Held],
         fitting: FeasibilityCache,
         tallies: dict[GroupKey, GangTally],
+        touched: dict[GroupKey, int],
     ) -> None:
         self.fixed = fixed
         self.room = room
@@ -150,6 +149,8 @@ class Ledger:
         self._fitting = fitting
         self._tallies = tallies
         """Of changed pod groups with one pod set, from when they were first asked for."""
+        self.touched = touched
+        """Pod groups with changed pods, and how many those are."""
         self._log: list[_Done] = []
         """Operations since the oldest mark."""
         self._marks: list[int] = []
@@ -169,7 +170,7 @@ class Ledger:
         fixed = Fixed(
             snapshot,
             table,
-            gangs_of(snapshot),
+            Gangs(snapshot),
             table.gpu_memory_mib,
             table.gpu_memory_mib.tolist(),
             [tuple(amount > 0 for amount in node.allocatable) for node in snapshot.nodes],
@@ -188,6 +189,7 @@ class Ledger:
             held={},
             fitting=FeasibilityCache(),
             tallies={},
+            touched={},
         )
 
     def copy(self) -> Ledger:
@@ -203,6 +205,7 @@ class Ledger:
             held=dict(self.held),
             fitting=self._fitting.copy(),
             tallies=dict(self._tallies),
+            touched=dict(self.touched),
         )
 
     # --- taking back -----------------------------------------------------------------------------
@@ -273,7 +276,7 @@ class Ledger:
     def state(self, gang: Gang) -> GangState:
         """The state of the gang at this moment; if its pods are as in the snapshot, it is computed once a
         cycle."""
-        if self.untouched(gang):
+        if gang.group.key not in self.touched:
             return gang.at_first
         state, self._tallies[gang.group.key] = gang.state_of(self.tally(gang), self.status)
         return state
@@ -287,21 +290,23 @@ class Ledger:
 
     def _change(self, pod: Pod, status: PodStatus | None) -> None:
         """The pod has this status from now on; None: that of the snapshot again."""
-        before = self.status(pod)
+        before = self.changed.get(pod.key)
         if status is None:
             del self.changed[pod.key]
         else:
             self.changed[pod.key] = status
-        tally = None if pod.group is None else self._tallies.get(pod.group)
-        if tally is None or pod.group is None:
+        if pod.group is None:
+            return
+        if (before is None) != (status is None):
+            self.touched[pod.group] = self.touched.get(pod.group, 0) + (1 if before is None else -1)
+            if not self.touched[pod.group]:
+                del self.touched[pod.group]
+        tally = self._tallies.get(pod.group)
+        if tally is None:
             return
         name = pod.subgroup or "default"
         if counts := tally.get(name):
-            self._tallies[pod.group] = {**tally, name: counts.moved(before, self.status(pod))}
-
-    def untouched(self, gang: Gang) -> bool:
-        """Whether all pods of the gang are as the snapshot has them."""
-        return self.changed.keys().isdisjoint(gang.keys)
+            self._tallies[pod.group] = {**tally, name: counts.moved(before or pod.status, self.status(pod))}
 
     def asked(self, batch: Batch) -> Amounts:
         """The size of the batch in order, demand and reclaim (2.3)."""

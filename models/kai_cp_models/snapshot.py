@@ -582,12 +582,6 @@ class Snapshot:
         return tuple(group for group in self.groups if group.key in waiting) if waiting else ()
 
     @cached_property
-    def waiting_places(self) -> dict[GroupKey, int]:
-        """Place of every waiting group by priority, creation and name: nearly the order of its leaf."""
-        order = sorted((-g.priority - g.aged, g.created, g.key.name, g.key) for g in self.waiting_groups)
-        return {key: place for place, (_, _, _, key) in enumerate(order)}
-
-    @cached_property
     def queue_path(self) -> dict[str, tuple[str, ...]]:
         """Queue names from each queue up to its root, itself first."""
         paths: dict[str, tuple[str, ...]] = {}

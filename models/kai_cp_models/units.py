@@ -19,7 +19,6 @@ from kai_cp_models.snapshot import (
     GroupKey,
     Pod,
     PodGroup,
-    PodKey,
     PodStatus,
     Snapshot,
     Subgroup,
@@ -166,11 +165,6 @@ class Gang:
         """Pods that name an unknown subgroup."""
         names = {leaf.name for leaf in self.group.root.leaves()}
         return tuple(pod for pod in self._members if (pod.subgroup or "default") not in names)
-
-    @cached_property
-    def keys(self) -> frozenset[PodKey]:
-        """Keys of ``pods``."""
-        return frozenset(pod.key for pod in self.pods)
 
     @cached_property
     def at_first(self) -> GangState:
@@ -452,27 +446,14 @@ def _as_read(pod: Pod) -> PodStatus:
     return pod.status
 
 
-class Gangs(Mapping[GroupKey, Gang]):
-    """The gang of every pod group, built when it is first needed: most groups just run."""
+class Gangs(dict[GroupKey, Gang]):
+    """The gangs of a snapshot's pod groups; each is built when it is first asked for, as most groups just
+    run."""
 
     def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
         self._snapshot = snapshot
-        self._built: dict[GroupKey, Gang] = {}
 
-    def __getitem__(self, key: GroupKey) -> Gang:
-        gang = self._built.get(key)
-        if gang is None:
-            gang = Gang(self._snapshot.group_by_key[key], self._snapshot.members[key])
-            self._built[key] = gang
+    def __missing__(self, key: GroupKey) -> Gang:
+        gang = self[key] = Gang(self._snapshot.group_by_key[key], self._snapshot.members[key])
         return gang
-
-    def __iter__(self) -> Iterator[GroupKey]:
-        return iter(self._snapshot.group_by_key)
-
-    def __len__(self) -> int:
-        return len(self._snapshot.group_by_key)
-
-
-def gangs_of(snapshot: Snapshot) -> Gangs:
-    """The gang of every pod group."""
-    return Gangs(snapshot)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kai_cp_models.snapshot import GroupKey, Pod, PodStatus, Subgroup
-from kai_cp_models.units import Gang, gangs_of
+from kai_cp_models.snapshot import Pod, PodStatus, Subgroup
+from kai_cp_models.units import Gang, Gangs
 from tests.support.worlds import cluster, group, leaf, pod, tree
 
 P, R, X, G, S, B = (
@@ -215,14 +215,13 @@ def test_pods_that_name_an_unknown_subgroup_are_held_aside() -> None:
 def test_every_group_has_one_gang() -> None:
     """Also a group without pods; asked twice, the gang is the same."""
     members = [pod("a1", group="a"), pod("a0", group="a"), pod("x", group=None)]
-    gangs = gangs_of(cluster(members, [group("a"), group("b")]))
-    assert [key.name for key in gangs] == ["a", "b"]
-    assert len(gangs) == 2
-    a, b = gangs.values()
+    gangs = Gangs(cluster(members, [group("a"), group("b")]))
+    a, b = (gangs[group(name).key] for name in "ab")
     assert [one.key.name for one in a.pods] == ["a0", "a1"]
     assert b.pods == ()
     assert gangs[a.group.key] is a
-    assert GroupKey("default", "c") not in gangs
+    with pytest.raises(KeyError):
+        gangs[group("c").key]
 
 
 def test_only_groups_with_a_pending_pod_wait() -> None:

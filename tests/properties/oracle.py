@@ -38,7 +38,7 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Snapshot,
 )
-from kai_cp_models.units import Gang, gangs_of
+from kai_cp_models.units import Gang, Gangs
 
 Places = dict[PodKey, Placement]
 _ALWAYS = (capacity.broken, sharing.broken, nodes.broken, ports.broken, queues.broken)
@@ -68,12 +68,14 @@ def best_allocate(snapshot: Snapshot) -> Admitted:
 class _Search:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
-        self.gangs = gangs_of(snapshot)
+        self.gangs = Gangs(snapshot)
         self.found = Admitted()
         self.book = QueueBook.of(snapshot)
 
     def run(self) -> Admitted:
-        waiting = {key: batch for key, gang in self.gangs.items() if (batch := self._batch(gang))}
+        waiting = {
+            key: batch for key in self.snapshot.group_by_key if (batch := self._batch(self.gangs[key]))
+        }
         order = FairOrder(self.snapshot, self.book, {k: self._entry(k, b) for k, b in waiting.items()})
         while (key := order.pop()) is not None:
             batch = waiting.pop(key)

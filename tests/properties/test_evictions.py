@@ -15,7 +15,7 @@ import pytest
 
 from kai_cp_models.check import violations
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, Pod, PodKey, PodStatus, Snapshot
-from kai_cp_models.units import Gang, gangs_of
+from kai_cp_models.units import Gang, Gangs
 from tests.support.plans import evicted, lost, placed, solved
 from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
@@ -50,7 +50,7 @@ waiting_key = group("t").key
 
 def takings(snapshot: Snapshot, action: str) -> Iterator[Plan]:
     """Every plan that takes units from groups it may take from, and nominates the trigger."""
-    gangs = gangs_of(snapshot)
+    gangs = Gangs(snapshot)
     trigger = snapshot.group_by_key[waiting_key]
     victims = [
         g

@@ -18,56 +18,65 @@ from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus, Sn
 from kai_cp_models.units import Batch, Gang, GangState, StatusOf
 
 DELAYED: Final = "PreemptionDelayNotElapsed"
+_FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod groups only", True)
 
 
 class WaitingGroup(NamedTuple):
-    """A pod group that waits, its position in the fair order, and the refusal that holds in every action, if
-    any.
+    """A pod group that waits, as the snapshot has it.
+
+    ``refusal``: what holds in every action. ``delay``: what holds in those that evict. ``entry``: its batch
+    in the fair order. Each may be None.
     """
 
-    group: PodGroup
+    gang: Gang
     state: GangState
     refusal: Refusal | None
+    delay: Refusal | None
+    entry: Entry | None
 
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
     """The next batch of every pod group that ``action`` may serve (4.1); refusals are recorded."""
-    snapshot, ledger = cycle.snapshot, cycle.ledger
+    snapshot, ledger, evicting = cycle.snapshot, cycle.ledger, POLICIES.get(action)
     found: dict[GroupKey, Batch] = {}
-    for group, state, refusal in _lines(ledger):
-        gang = ledger.fixed.gangs[group.key]
-        if not ledger.untouched(gang):
+    for key, one in _lines(ledger).items():
+        gang, state, refusal, delay, _ = one
+        if key in ledger.touched:
             state = gang.state(ledger.status)
             refusal = _refusal(snapshot, gang, state, ledger.status)
         if not state.pending:
             continue
-        if group.key in cycle.left_out:
-            words = f"left out of {action}: {cycle.left_out[group.key]}"
-            cycle.waiting[group.key] = Refusal("InternalError", words)
+        if key in cycle.left_out:
+            words = f"left out of {action}: {cycle.left_out[key]}"
+            cycle.waiting[key] = Refusal("InternalError", words)
             continue
-        refusal = refusal or _may_not_evict(snapshot, group, action)
+        if evicting is not None and refusal is None:
+            refusal = delay if evicting.may_lose or gang.group.preemptible else _FIXED
         if refusal is not None:
-            before = cycle.waiting.get(group.key)
+            before = cycle.waiting.get(key)
             # No action may evict for it until the delay is over, so the delay is the reason and not the
             # missing capacity.
             if before is None or (refusal.reason == DELAYED and before.reason == "NodeFragmented"):
-                cycle.waiting[group.key] = refusal
+                cycle.waiting[key] = refusal
             continue
         if state.batch is not None:
-            found[group.key] = state.batch
+            found[key] = state.batch
     return _within_depth(cycle, action, found)
 
 
-def _lines(ledger: Ledger) -> list[WaitingGroup]:
-    """All pod groups that wait in the snapshot; computed once a cycle."""
-    known: list[WaitingGroup] = ledger.fixed.waiting
+def _lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
+    """All pod groups that wait in the snapshot, in the order of their leaves; computed once a cycle."""
+    known: dict[GroupKey, WaitingGroup] = ledger.fixed.waiting
     if not known:
         snapshot, read = ledger.snapshot, attrgetter("status")
-        gangs = [ledger.fixed.gangs[group.key] for group in snapshot.waiting_groups]
-        known += [
-            WaitingGroup(gang.group, gang.at_first, _refusal(snapshot, gang, gang.at_first, read))
-            for gang in gangs
-        ]
+        groups = sorted(snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
+        for gang in [ledger.fixed.gangs[group.key] for group in groups]:
+            group, state = gang.group, gang.at_first
+            entry = None
+            if state.batch is not None:
+                entry = group_sort_key(group, state.elastic_state), ledger.asked(state.batch)
+            refusal = _refusal(snapshot, gang, state, read)
+            known[group.key] = WaitingGroup(gang, state, refusal, _delay(snapshot, group), entry)
     return known
 
 
@@ -98,13 +107,8 @@ def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, status_of: Status
     return None
 
 
-def _may_not_evict(snapshot: Snapshot, group: PodGroup, action: ActionName) -> Refusal | None:
-    """Why the group may not disturb others in the action."""
-    evicting = POLICIES.get(action)
-    if evicting is None:
-        return None
-    if not evicting.may_lose and not group.preemptible:
-        return Refusal("NonPreemptible", "consolidation serves preemptible pod groups only", True)
+def _delay(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
+    """Why the group may not disturb others yet."""
     left = delayed(snapshot, group)
     if left is not None:
         return Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
@@ -134,15 +138,14 @@ def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
 
 def entries_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> dict[GroupKey, Entry]:
     """The same of every group with the batch that it asks for."""
-    groups, gangs, known = ledger.snapshot.group_by_key, ledger.fixed.gangs, ledger.fixed.entries
+    groups, lines, touched = ledger.snapshot.group_by_key, _lines(ledger), ledger.touched
     found: dict[GroupKey, Entry] = {}
     for key, batch in batches.items():
-        one, as_read = known.get(key), ledger.untouched(gangs[key])
-        if one is None or one[0] is not batch or not as_read:
-            one = batch, entry_of(ledger, groups[key], batch)
-            if as_read:
-                known[key] = one
-        found[key] = one[1]
+        one = lines.get(key)
+        if one is not None and one.entry is not None and one.state.batch is batch and key not in touched:
+            found[key] = one.entry
+        else:
+            found[key] = entry_of(ledger, groups[key], batch)
     return found
 
 

@@ -105,7 +105,7 @@ class Situation:
         gang = ledger.fixed.gangs[group.key]
         if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
             return
-        untouched = ledger.untouched(gang)
+        untouched = group.key not in ledger.touched
         units = gang.units_at_first if untouched else gang.units(ledger.status)
         movable = gang.satisfied_at_first if untouched else gang.satisfied(group.root, ledger.status)
         for chain, unit in enumerate(units):

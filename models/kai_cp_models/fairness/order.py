@@ -61,13 +61,12 @@ class FairOrder:
         self._ranks: list[Rank | None] = [None for _ in tree.queues]
         self._by_size: list[dict[Amounts, Rank]] = [{} for _ in tree.queues]
         """Ranks of each queue by the size of its first group's batch, until the queue is charged."""
-        # Sorting a list that is nearly in order takes hardly any time.
-        places, groups, leaf_of = snapshot.waiting_places, self._groups, self._leaf_of
-        for group in sorted(entries, key=lambda group: places.get(group, -1)):
-            key, amounts = entries[group]
+        groups, leaf_of = self._groups, self._leaf_of
+        for group, (key, amounts) in entries.items():
             leaf = leaf_of.get(groups[group].queue)
             if leaf is not None:
                 self._waiting[leaf].append((key, group, amounts))
+        # Waiting groups come nearly in order, so that this takes hardly any time.
         for waiting in self._waiting:
             waiting.sort()
         self._stale = set(range(len(tree.queues)))

@@ -149,7 +149,7 @@ def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy) -> _Chain:
     """What a group could give up; computed once a cycle while its pods are as the snapshot has them."""
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[group.key]
-    if not ledger.untouched(gang):
+    if group.key in ledger.touched:
         return _linked(cycle, group, _touched(cycle, gang, policy))
     known = ledger.fixed.chains.get(group.key)
     if not isinstance(known, _Chain):
@@ -186,7 +186,7 @@ def _touched(cycle: Cycle, gang: Gang, policy: EvictionPolicy) -> list[tuple[Evi
     kept = (
         group.key in cycle.kept
         or any(eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values())
-        or (not policy.own_queue and any(cycle.placed_by.get(key) == "reservation" for key in gang.keys))
+        or (not policy.own_queue and any(cycle.placed_by.get(pod.key) == "reservation" for pod in gang.pods))
     )
     found: list[tuple[EvictionUnit, int]] = []
     for k, unit in enumerate(gang.units(ledger.status)):

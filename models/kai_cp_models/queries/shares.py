@@ -13,7 +13,7 @@ from kai_cp_models.queries.cluster import begun
 from kai_cp_models.reasons import NOT_FOR_SHARES
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Plan, Pod, PodGroup, PodStatus, Shares, Snapshot
-from kai_cp_models.units import Gang, gangs_of
+from kai_cp_models.units import Gang, Gangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def waiting_line(snapshot: Snapshot) -> list[Waiter]:
     served come last.
     """
     book = QueueBook.of(snapshot)
-    gangs = gangs_of(snapshot)
+    gangs = Gangs(snapshot)
     pending = {
         group.key: [pod for pod in gangs[group.key].pods if pod.status is PodStatus.PENDING]
         for group in snapshot.groups
