@@ -20,8 +20,8 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.cluster import WriteResult
 from kai_cp.kube.api.resources import LEASES
+from kai_cp.kube.api.write_results import WriteResult
 from kai_cp.kube.binder.process import BinderMetrics
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -14,20 +13,21 @@ from typing import Any, Final
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.cluster import WriteOutcome, WriteResult
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import key_of
 from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.api.write_results import WriteOutcome, WriteResult
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
+from kai_cp.kube.scheduler.group_annotations import GroupAnnotations
 from kai_cp.kube.scheduler.options import SchedulerOptions
 from kai_cp.kube.scheduler.orders import Order, Orders, Sending
 from kai_cp.kube.scheduler.rivals import Rivals
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.times import seconds_of
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey
+from kai_cp_models.snapshot import STATE_ACTIONS, Decision, GroupKey, Plan, PodKey
 
 LOG = logging.getLogger(__name__)
 NEAR_SECONDS: Final = 60.0
@@ -74,10 +74,7 @@ class ApiCluster:
             seen=foreign,
         )
         self._bound_at = -math.inf
-        self._notes: dict[GroupKey, Mapping[str, str | None]] = {}
-        """Annotations (None: removed) that are decided and not written yet."""
-        self._notes_lock = threading.Lock()
-        self._writing = threading.Lock()
+        self.annotations = GroupAnnotations(transport, self._groups, writer)
         self.deciding: Callable[[], bool] = lambda: False
         """Whether a cycle is under way."""
         writer.busy = lambda: self.deciding() or self.binding()
@@ -100,20 +97,9 @@ class ApiCluster:
 
         Raises :class:`LeaseLost` if a write found that the lease is lost.
         """
-        for key in list(self._notes):
-            self._submit_notes(key)  # one that the writer dropped comes again
+        self.annotations.submit_again()
         raw = self.orders.shown(self._cache.snapshot)
-        return self._backoff.mask(self._with_notes(raw), self._clock())
-
-    def _with_notes(self, raw: Mapping[str, Any]) -> Mapping[str, Any]:
-        notes = dict(self._notes)
-        if not notes:
-            return raw
-        objects = raw["rawObjects"]
-        groups = [
-            with_annotations(group, notes.get(GroupKey(*key_of(group)), {})) for group in objects["podGroups"]
-        ]
-        return {**raw, "rawObjects": {**objects, "podGroups": groups}}
+        return self._backoff.mask(self.annotations.shown(raw), self._clock())
 
     def catch_up(self) -> None:
         """Write the start times and pool labels that an earlier process decided and could not write.
@@ -141,7 +127,7 @@ class ApiCluster:
         for key, began in started.items():
             group = self._groups.get(key)
             if group is not None and began - _last_start(group) > NEAR_SECONDS:
-                self.annotate(key, {names.LAST_START: api_objects.rfc3339(began)})
+                self.annotations.set(key, {names.LAST_START: api_objects.rfc3339(began)})
 
     def tidy(self) -> bool:
         """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again.
@@ -159,12 +145,6 @@ class ApiCluster:
             if api_objects.failed_for_good(request) or lost or stranger:
                 done = self._drop(request) and done
         return done
-
-    def apply(self, plan: Plan) -> Sequence[WriteResult]:
-        """Carry out the plan, and wait until that is done."""
-        sending = self.order(plan)
-        sending.wait()
-        return sending.results()
 
     def order(self, plan: Plan) -> Sending:
         """Begin to carry out the plan; decisions that are no longer possible get their result at once."""
@@ -300,7 +280,7 @@ class ApiCluster:
         """Note the results of a pod group. ``starts``: as :meth:`_note_starts` answers."""
         done = [decision for decision, outcome, _ in results if outcome == "done"]
         if key in starts and not any(decision.kind == "Bind" for decision in done):
-            self.annotate(key, {names.LAST_START: starts[key]})
+            self.annotations.set(key, {names.LAST_START: starts[key]})
         evicted: dict[str, list[Decision]] = defaultdict(list)
         for decision in done:
             if decision.kind == "Evict":
@@ -328,14 +308,14 @@ class ApiCluster:
             annotations=annotations,
             urgent=True,
         )
-        if action != "stalegangeviction":
+        if action not in STATE_ACTIONS:
             stamp = api_objects.rfc3339(self._clock())
             more = {names.ENDED: stamp} if action == "maxruntime" else {}
             if action == "defrag":
-                before = self._annotations(key).get(names.MOVED)
+                before = self.annotations.of(key).get(names.MOVED)
                 back = self._alive(key) + len(decisions)
                 more[names.MOVED] = moved_note(before, self._clock(), len(decisions), back)
-            self.annotate(key, {names.LAST_EVICTION: stamp, **more})
+            self.annotations.set(key, {names.LAST_EVICTION: stamp, **more})
 
     def _alive(self, key: GroupKey) -> int:
         """The pods of a group that run and stay."""
@@ -354,53 +334,9 @@ class ApiCluster:
         before = {}
         stamp = api_objects.rfc3339(self._clock())
         for key in sorted(key for key in binds - waits if not self._has_place(key)):
-            before[key] = self._annotations(key).get(names.LAST_START)
-            self.annotate(key, {names.LAST_START: stamp})
+            before[key] = self.annotations.of(key).get(names.LAST_START)
+            self.annotations.set(key, {names.LAST_START: stamp})
         return before
-
-    def annotate(self, key: GroupKey, annotations: Mapping[str, str | None]) -> None:
-        """Have annotations of a pod group set (None: removed); nothing is written if nothing changes.
-
-        They are written in the background, namespaces in turn, and the latest wins. Nothing waits for the
-        write: from now on snapshots show the decision (12.7), and a process that ends before it has
-        written a promise has shown it to no user.
-        """
-        with self._notes_lock:
-            present = self._annotations(key)
-            if key not in self._notes and all(present.get(name) == annotations[name] for name in annotations):
-                return
-            self._notes[key] = {**self._notes.get(key, {}), **annotations}
-        self._submit_notes(key)
-
-    def _annotations(self, key: GroupKey) -> Mapping[str, str | None]:
-        """Annotations of a pod group as they will soon be."""
-        group = self._groups.get(key)
-        return {
-            **(api_objects.annotations_of(group) if group is not None else {}),
-            **self._notes.get(key, {}),
-        }
-
-    def _submit_notes(self, key: GroupKey) -> None:
-        self._writer.submit(("notes", *key), partial(self._write_notes, key), namespace=key.namespace)
-
-    def _write_notes(self, key: GroupKey) -> None:
-        with self._writing:  # an older state must not arrive last
-            notes, group = self._notes.get(key), self._groups.get(key)
-            if notes is not None and group is not None and not _has(group, notes):
-                self._patch_group(key, {"metadata": {"annotations": dict(notes)}})
-            with self._notes_lock:
-                if self._notes.get(key) is notes:
-                    self._notes.pop(key, None)
-
-    def _patch_group(self, key: GroupKey, body: Object) -> None:
-        """Write; refused writes are given up, and writes that do not reach the server are repeated."""
-        try:
-            changed = self._transport.patch(resources.POD_GROUPS, *key, body)
-        except ApiError as error:
-            LOG.warning("annotation not written", extra={"podGroup": str(key), "error": str(error)})
-            return
-        if changed is not None:
-            self._groups.put(changed, ours=True)
 
     def _condition(self, pod: Object, kind: str, reason: str, message: str, *, status: str = "False") -> None:
         entry = {
@@ -482,22 +418,6 @@ def _last_start(group: Object) -> float:
         return seconds_of(api_objects.annotations_of(group).get(names.LAST_START, ""))
     except ValueError:
         return -math.inf
-
-
-def _has(item: Object, annotations: Mapping[str, str | None]) -> bool:
-    present = api_objects.annotations_of(item)
-    return all(present.get(name) == value for name, value in annotations.items())
-
-
-def with_annotations(item: Object, annotations: Mapping[str, str | None]) -> Object:
-    """The object with annotations (None: without them) that it will soon have."""
-    if _has(item, annotations):
-        return item
-    merged = {**api_objects.annotations_of(item), **annotations}
-    kept = {name: value for name, value in merged.items() if value is not None}
-    # What is read of an object is kept by its version.
-    version = f"{item['metadata'].get('resourceVersion', '')}-{sorted(annotations.items())}"
-    return {**item, "metadata": {**item["metadata"], "annotations": kept, "resourceVersion": version}}
 
 
 def leaving(pod: Object, stamp: str) -> Object:

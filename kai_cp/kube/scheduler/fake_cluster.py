@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names
-from kai_cp.kube.api.cluster import WriteOutcome, WriteResult
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.store import ObjectKey
+from kai_cp.kube.api.write_results import WriteOutcome, WriteResult
 from kai_cp_models.snapshot import STATE_ACTIONS, Decision, GroupKey, Plan
 
 DEFAULT_GRACE_SECONDS: Final = 30.0

@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api.api_objects import belongs_to
-from kai_cp.kube.api.cluster import WriteResult
 from kai_cp.kube.api.errors import LeaseLost
 from kai_cp.kube.api.fair_queue import FairQueue
 from kai_cp.kube.api.store import key_of
+from kai_cp.kube.api.write_results import WriteResult
 from kai_cp_models.snapshot import Decision, GroupKey, PodKey
 
 LOG = logging.getLogger(__name__)

@@ -99,7 +99,7 @@ class Reporter:
         if self._options.mode is Mode.ENFORCE:
             self._mark_stale(snapshot, plan)
             for key, annotations in promises(snapshot, plan):
-                self._cluster.annotate(key, annotations)
+                self._cluster.annotations.set(key, annotations)
             self._tell_starts(plan)
         again += self._report_set_aside(snapshot, plan)
         self._tell_left_out()
@@ -254,13 +254,13 @@ class Reporter:
         for group in snapshot.groups:
             if group.key in stale and group.stale_since is None:
                 stamp = api_objects.rfc3339(self._clock())
-                self._cluster.annotate(group.key, {names.STALE_SINCE: stamp})
+                self._cluster.annotations.set(group.key, {names.STALE_SINCE: stamp})
                 item = self._groups.get(group.key)
                 if item is not None:
                     text = "fewer pods run than the pod group's minimum"
                     self._recorder.say(item, resources.POD_GROUPS, "Warning", "StaleJob", text, again=True)
             elif group.key not in stale and group.stale_since is not None:
-                self._cluster.annotate(group.key, {names.STALE_SINCE: None})
+                self._cluster.annotations.set(group.key, {names.STALE_SINCE: None})
 
     def _report_set_aside(self, snapshot: Snapshot, plan: Plan) -> list[float]:
         """An event on each object that was left out of the cycle, and why; when to tell of the others."""

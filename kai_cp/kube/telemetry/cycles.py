@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kai_cp.kube.api.api_objects import rfc3339
-from kai_cp.kube.api.cluster import WriteResult
+from kai_cp.kube.api.write_results import WriteResult
 from kai_cp_models.snapshot import Plan, Snapshot
 
 KEPT: Final = 20

@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from kai_cp.kube.api.cluster import WriteResult
+from kai_cp.kube.api.write_results import WriteResult
 from kai_cp.kube.telemetry.capacity_metrics import CapacityMetrics
 from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.disruption import HOUR, DisruptionTotals

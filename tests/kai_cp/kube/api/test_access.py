@@ -76,6 +76,7 @@ def module_of(factory: Factory) -> str:
 MODULES: dict[str, tuple[str, ...]] = {
     "scheduler": (
         "scheduler/api_cluster",
+        "scheduler/group_annotations",
         "scheduler/reports",
         "scheduler/process",
         "api/recorder",

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.recorder import Recorder
+from kai_cp.kube.api.write_results import WriteResult
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
+from kai_cp_models.snapshot import Plan
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import group, node, pod, queue
 from tests.kai_cp.kube.stub import StubServer
@@ -36,6 +38,12 @@ class Setup:
         )
         self.cache.start()
         assert self.cache.wait_synced(PATIENCE_SECONDS)
+
+    def apply(self, plan: Plan) -> Sequence[WriteResult]:
+        """Carry out the plan, and wait until that is done."""
+        sending = self.live.order(plan)
+        assert sending.wait(PATIENCE_SECONDS)
+        return sending.results()
 
     def settle(self, name: str) -> None:
         """Reports need not stand back any more."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import threading
-
-import pytest
-
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
 from kai_cp_models.snapshot import GroupKey, Plan
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
-from tests.kai_cp.kube.samples import Object, bind, evict, group, node, pod
+from tests.kai_cp.kube.samples import bind, evict, group, node, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup
 from tests.kai_cp.kube.stub import StubServer
 
 
 def test_a_bind_is_a_bind_request(setup: Setup) -> None:
-    results = setup.live.apply(Plan(decisions=(bind("p0", "n", gpu_groups=("a",)),)))
+    results = setup.apply(Plan(decisions=(bind("p0", "n", gpu_groups=("a",)),)))
     assert [result.outcome for result in results] == ["done"]
     request = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
     assert request is not None
@@ -33,19 +29,19 @@ def test_a_bind_is_a_bind_request(setup: Setup) -> None:
 
 def test_the_decision_shows_before_the_watch_does(setup: Setup) -> None:
     setup.cache.stop()
-    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
+    setup.apply(Plan(decisions=(bind("p0", "n"),)))
     assert [b["metadata"]["name"] for b in setup.live.snapshot()["rawObjects"]["bindRequests"]] == ["p0"]
 
 
 def test_the_same_decision_again_is_done_already(setup: Setup) -> None:
     plan = Plan(decisions=(bind("p0", "n"),))
-    setup.live.apply(plan)
-    assert setup.live.apply(plan)[0].outcome == "done"
-    assert setup.live.apply(Plan(decisions=(bind("p0", "n", gpu_groups=("x",)),)))[0].outcome == "conflict"
+    setup.apply(plan)
+    assert setup.apply(plan)[0].outcome == "done"
+    assert setup.apply(Plan(decisions=(bind("p0", "n", gpu_groups=("x",)),)))[0].outcome == "conflict"
 
 
 def test_starts_and_evictions_are_stamped(setup: Setup) -> None:
-    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
+    setup.apply(Plan(decisions=(bind("p0", "n"),)))
     shown = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"]
     assert shown == {"kai.scheduler/last-start-timestamp": "1970-01-01T00:16:40Z"}
     setup.settle("p0")
@@ -53,7 +49,7 @@ def test_starts_and_evictions_are_stamped(setup: Setup) -> None:
         lambda: (setup.server.get(r.POD_GROUPS, "ns", "g") or {})["metadata"].get("annotations")
     )
     assert annotations == {"kai.scheduler/last-start-timestamp": "1970-01-01T00:16:40Z"}
-    setup.live.apply(Plan(decisions=(evict("p1", "n", triggers=(GroupKey("ns", "high"),)),)))
+    setup.apply(Plan(decisions=(evict("p1", "n", triggers=(GroupKey("ns", "high"),)),)))
     shown = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"]
     assert "kai.scheduler/last-eviction-timestamp" in shown
     until(
@@ -73,7 +69,7 @@ def test_starts_and_evictions_are_stamped(setup: Setup) -> None:
 
 
 def test_stale_evictions_leave_the_eviction_time_alone(setup: Setup) -> None:
-    setup.live.apply(Plan(decisions=(evict("p1", "n", action="stalegangeviction"),)))
+    setup.apply(Plan(decisions=(evict("p1", "n", action="stalegangeviction"),)))
     found = setup.server.get(r.POD_GROUPS, "ns", "g")
     assert found is not None
     assert "annotations" not in found["metadata"]
@@ -83,8 +79,8 @@ def test_a_pod_is_not_evicted_twice(setup: Setup) -> None:
     setup.server.put(r.PODS, pod("runs", node="n", phase="Running"))
     until(lambda: setup.cache.stores[r.PODS].get(("ns", "runs")))
     plan = Plan(decisions=(evict("runs", "n"),))
-    assert setup.live.apply(plan)[0].outcome == "done"
-    assert setup.live.apply(plan)[0].outcome == "conflict"
+    assert setup.apply(plan)[0].outcome == "done"
+    assert setup.apply(plan)[0].outcome == "conflict"
     assert len(setup.server.requests("DELETE", "/pods/")) == 1
 
 
@@ -93,7 +89,7 @@ def test_a_gang_that_waits_has_not_started(setup: Setup) -> None:
     plan = Plan(
         decisions=(bind("p0", "n"), type(nominate)("Nominate", nominate.pod, nominate.group, "n", "allocate"))
     )
-    setup.live.apply(plan)
+    setup.apply(plan)
     setup.writer.drain(PATIENCE_SECONDS)
     found = setup.server.get(r.POD_GROUPS, "ns", "g")
     assert found is not None
@@ -101,7 +97,7 @@ def test_a_gang_that_waits_has_not_started(setup: Setup) -> None:
 
 
 def test_failed_requests_are_cleaned_and_their_pods_held_back(setup: Setup) -> None:
-    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
+    setup.apply(Plan(decisions=(bind("p0", "n"),)))
     request = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
     assert request is not None
     setup.backoff.failed("uid-p0", 1000.0)
@@ -115,7 +111,7 @@ def test_failed_requests_are_cleaned_and_their_pods_held_back(setup: Setup) -> N
 
 
 def test_requests_for_lost_nodes_or_earlier_pods_are_cleaned(setup: Setup) -> None:
-    setup.live.apply(Plan(decisions=(bind("p0", "n"), bind("p1", "n"))))
+    setup.apply(Plan(decisions=(bind("p0", "n"), bind("p1", "n"))))
     setup.server.remove(r.PODS, "ns", "p1")
     setup.server.put(r.PODS, {**pod("p1"), "metadata": {**pod("p1")["metadata"], "uid": "another"}})
     until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p1")) or pod("x"))["metadata"]["uid"] == "another")
@@ -130,7 +126,7 @@ def test_requests_for_lost_nodes_or_earlier_pods_are_cleaned(setup: Setup) -> No
 
 def test_a_request_that_could_not_be_deleted_is_tried_again(setup: Setup) -> None:
     """A conflict does not mean that it is gone: the pod would wait for it for ever."""
-    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
+    setup.apply(Plan(decisions=(bind("p0", "n"),)))
     request = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
     assert request is not None
     setup.backoff.failed("uid-p0", 1000.0)
@@ -145,10 +141,10 @@ def test_a_request_that_could_not_be_deleted_is_tried_again(setup: Setup) -> Non
 
 def test_a_refused_order_is_told_and_backed_off(setup: Setup) -> None:
     setup.server.faults = lambda m, p: (422, {}) if m == "POST" and "bindrequests" in p else None
-    result = setup.live.apply(Plan(decisions=(bind("p0", "n"),)))[0]
+    result = setup.apply(Plan(decisions=(bind("p0", "n"),)))[0]
     assert result.outcome == "failed"
     assert not setup.backoff.held("uid-p0", 1001.0), "a first failure holds nothing back"
-    setup.live.apply(Plan(decisions=(bind("p0", "n"),)))
+    setup.apply(Plan(decisions=(bind("p0", "n"),)))
     assert setup.backoff.held("uid-p0", 1001.0)
     found = setup.server.get(r.PODS, "ns", "p0")
     assert found is not None
@@ -157,7 +153,7 @@ def test_a_refused_order_is_told_and_backed_off(setup: Setup) -> None:
 
 def test_what_left_meanwhile(setup: Setup) -> None:
     plan = Plan(decisions=(bind("nobody", "n"), bind("p0", "nowhere")))
-    assert [result.outcome for result in setup.live.apply(plan)] == ["gone", "gone"]
+    assert [result.outcome for result in setup.apply(plan)] == ["gone", "gone"]
 
 
 def test_the_pool_is_written_to_pod_and_request(server: StubServer) -> None:
@@ -168,7 +164,7 @@ def test_the_pool_is_written_to_pod_and_request(server: StubServer) -> None:
     server.put(r.NODES, node("elsewhere"))
     setup = Setup(server, nodepool_label_key="pool", partition_label_value="a")
     assert [n["metadata"]["name"] for n in setup.live.snapshot()["rawObjects"]["nodes"]] == ["n"]
-    setup.live.apply(Plan(decisions=(bind("p", "n"),)))
+    setup.apply(Plan(decisions=(bind("p", "n"),)))
     setup.writer.busy = lambda: False
     assert setup.writer.drain(PATIENCE_SECONDS)
     request, found = server.get(r.BIND_REQUESTS, "ns", "p"), server.get(r.PODS, "ns", "p")
@@ -183,7 +179,7 @@ def test_the_disruption_condition_comes_before_the_eviction(server: StubServer) 
     server.put(r.PODS, pod("p", node="n", phase="Running"))
     server.put(r.NODES, node("n"))
     setup = Setup(server, update_pod_eviction_condition=True)
-    setup.live.apply(Plan(decisions=(evict("p", "n"),)))
+    setup.apply(Plan(decisions=(evict("p", "n"),)))
     methods = [m for m, path, _ in server.log if "/pods/p" in path]
     assert methods == ["PATCH", "DELETE"]
     setup.close()
@@ -243,51 +239,6 @@ def test_a_decision_that_cannot_be_written_is_one_failed_decision(setup: Setup) 
             api_objects.annotations_of(setup.cache.stores[r.PODS].get(("ns", "p1")) or pod("p1")) == hostile
         )
     )
-    results = setup.live.apply(Plan(decisions=tuple(bind(f"p{i}", "n") for i in range(3))))
+    results = setup.apply(Plan(decisions=tuple(bind(f"p{i}", "n") for i in range(3))))
     assert [result.outcome for result in results] == ["done", "failed", "done"]
     assert results[1].message == 'metadata.annotations[gpu-fraction]: "half" is not a number'
-
-
-def held_writer(setup: Setup) -> threading.Event:
-    """Background writes wait for the event."""
-    gate = threading.Event()
-
-    def hold() -> None:
-        gate.wait(PATIENCE_SECONDS)
-
-    for i in range(2):
-        setup.writer.submit(("held", i), hold)
-    until(lambda: not setup.writer.waiting())
-    return gate
-
-
-def test_annotations_show_before_they_are_written_and_the_latest_wins(setup: Setup) -> None:
-    """No cycle waits for the write of a promise, and none decides without it."""
-    gate = held_writer(setup)
-    key = GroupKey("ns", "g")
-    setup.live.annotate(key, {"kai-cp/a": "1", "kai-cp/b": "1"})
-    setup.live.annotate(key, {"kai-cp/a": "2", "kai-cp/b": None})
-
-    def shown() -> Object:
-        found: Object = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"]
-        return found
-
-    assert shown() == {"kai-cp/a": "2"}
-    assert not setup.server.requests("PATCH", "podgroups")
-    gate.set()
-    until(lambda: setup.server.requests("PATCH", "podgroups"))
-    assert setup.writer.drain(PATIENCE_SECONDS)
-    assert len(setup.server.requests("PATCH", "podgroups")) == 1
-    assert shown() == {"kai-cp/a": "2"}
-    setup.live.annotate(key, {"kai-cp/a": None})
-    assert not shown()
-
-
-def test_an_annotation_that_the_writer_dropped_is_written_by_a_later_cycle(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as full:
-        full.setattr(setup.writer, "submit", lambda *_args, **_more: None)
-        setup.live.annotate(GroupKey("ns", "g"), {"kai-cp/a": "1"})
-    setup.live.snapshot()
-    until(lambda: setup.server.requests("PATCH", "podgroups"))

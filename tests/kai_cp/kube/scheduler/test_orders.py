@@ -10,8 +10,8 @@ import pytest
 
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.cluster import WriteResult
 from kai_cp.kube.api.errors import LeaseLost
+from kai_cp.kube.api.write_results import WriteResult
 from kai_cp.kube.scheduler.orders import Order, Orders, Sending
 from kai_cp.reader import parse
 from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, PodStatus

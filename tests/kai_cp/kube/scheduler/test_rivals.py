@@ -31,7 +31,7 @@ def test_an_order_of_somebody_else_stops_binding_and_is_told(setup: Setup) -> No
     setup.live.catch_up()
     setup.server.put(r.BIND_REQUESTS, order("p0"))
     until(lambda: rival(setup))
-    results = setup.live.apply(Plan(decisions=(bind("p1", "n"), evict("p2", "n"))))
+    results = setup.apply(Plan(decisions=(bind("p1", "n"), evict("p2", "n"))))
     assert [result.outcome for result in results] == ["conflict", "conflict"]
     assert "another scheduler ordered pod ns/p0 to node n" in results[0].message
     assert setup.server.get(r.BIND_REQUESTS, "ns", "p1") is None
@@ -59,7 +59,7 @@ def test_another_of_ours_has_another_mark(setup: Setup) -> None:
 
 def test_our_own_orders_and_their_bindings_are_nobodys_but_ours(setup: Setup) -> None:
     setup.live.catch_up()
-    assert setup.live.apply(Plan(decisions=(bind("p0", "n"),)))[0].outcome == "done"
+    assert setup.apply(Plan(decisions=(bind("p0", "n"),)))[0].outcome == "done"
     made = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
     assert made is not None
     assert made["metadata"]["annotations"][ORDERED_BY] == setup.live.rivals.instance

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.cluster import WriteResult
+from kai_cp.kube.api.write_results import WriteResult
 from kai_cp.kube.binder.process import BinderMetrics
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics
