@@ -103,7 +103,7 @@ def claim_reader(queue_label: str) -> Callable[[Json, Identity], Claim]:
             namespace=identity[0],
             name=identity[1],
             uid=text_at(metadata, "uid", "metadata"),
-            owner_uid=text_at(owners[0], "uid", "metadata.ownerReferences[]") if owners else "",
+            owner_uid=text_at(owners[0], "uid", "metadata.ownerReferences[]") if owners else None,
             queue=strings_at(metadata, "labels", "metadata").get(queue_label),
             requests=tuple(_alternatives(row, inner) for row, inner in _rows(devices, "requests", where)),
             constraints=tuple(_constraint(row, inner) for row, inner in _rows(devices, "constraints", where)),

@@ -23,7 +23,7 @@ from kai_cp_models.records.storage import STATIC_ONLY, StorageCapacity, StorageC
 from kai_cp_models.snapshot import PodKey
 
 _WAIT: Final = "WaitForFirstConsumer"
-_SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _MOST: Final = 2**60
 """Largest number of bytes that is told apart."""
@@ -43,6 +43,7 @@ def read_volume(obj: Json, identity: Identity) -> Volume:
         labels=strings_at(metadata, "labels", "metadata"),
         affinity=read_node_terms(object_at(spec, "nodeAffinity", "spec"), "required", "spec.nodeAffinity"),
         claim=_claim_of(claim) if claim else None,
+        claim_uid=text_at(claim, "uid", "spec.claimRef") or None,
         driver=text_at(csi, "driver", "spec.csi"),
         handle=text_at(csi, "volumeHandle", "spec.csi") or identity[1],
         usable=phase in ("Available", "Bound", "Pending") and not metadata.get("deletionTimestamp"),
@@ -68,14 +69,14 @@ def read_volume_claim(obj: Json, identity: Identity) -> VolumeClaim:
     volume = text_at(spec, "volumeName", "spec")
     return VolumeClaim(
         key=PodKey(*identity),
-        volume=volume if bound else "",
+        volume=volume or None if bound else None,
         storage_class=text_at(spec, "storageClassName", "spec"),
         bytes=_bytes(requests, "storage", "spec.resources.requests"),
         modes=frozenset(texts_at(spec, "accessModes", "spec")),
         block=spec.get("volumeMode") == "Block",
         selector=read_selector(spec, "selector", "spec"),
-        selected_node=annotations.get(_SELECTED_NODE, ""),
-        owner_uid=owners[0] if owners else "",
+        selected_node=annotations.get(SELECTED_NODE) or None,
+        owner_uid=owners[0] if owners else None,
     )
 
 

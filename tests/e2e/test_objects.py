@@ -16,9 +16,9 @@ import pytest
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.transport import Transport, configuration
-from kai_cp.kube.binder.volumes import SELECTED_NODE
 from kai_cp.kube.demo.controlplane import ControlPlane
 from kai_cp.kube.install import definitions, install
+from kai_cp.reader.storage import SELECTED_NODE
 from tests.e2e.admin import AdminTransport
 from tests.e2e.world import World, admin
 

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
-from kai_cp.kube.api.store import Store
+from kai_cp.kube.api.store import Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.steps import Awaits, BindError
-from kai_cp.reader.affinity import read_node_terms
-from kai_cp.reader.fields import Malformed, object_at
-from kai_cp_models.quantity import scaled
+from kai_cp.reader.fields import Malformed
+from kai_cp.reader.needs import read_volume_claims
+from kai_cp.reader.storage import (
+    SELECTED_NODE,
+    is_deleted,
+    read_storage_class,
+    read_volume,
+    read_volume_claim,
+)
+from kai_cp_models.records.storage import STATIC_ONLY, Volume, VolumeClaim
 from kai_cp_models.selectors import reaches
-
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
-FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 
 
 class Volumes:
@@ -43,18 +46,18 @@ class Volumes:
     def prepare(self, pod: Object, node: Object, _request: Object) -> None:
         """Bind unbound claims. Raises ``Awaits`` until they are bound, ``BindError`` if they cannot be."""
         keys = []
-        for name in claim_names(pod):
-            key = (pod["metadata"]["namespace"], name)
-            claim = self._claims.get(key)
-            if claim is None:
-                raise BindError(f"persistentvolumeclaim {name!r} does not exist")
-            if "deletionTimestamp" in claim["metadata"]:
-                raise BindError(f"persistentvolumeclaim {name!r} is being deleted")
-            if not _bound(claim):
-                self._provision(claim, node)
+        for key in _claims_of(pod):
+            raw = self._claims.get(key)
+            if raw is None:
+                raise BindError(f"persistentvolumeclaim {key[1]!r} does not exist")
+            if is_deleted(raw, key):
+                raise BindError(f"persistentvolumeclaim {key[1]!r} is being deleted")
+            claim = _claim(raw)
+            if claim.volume is None:
+                self._provision(claim, raw, node)
                 keys.append(key)
         seen = {key: self._claims.get(key) for key in keys}
-        missing = {key: claim for key, claim in seen.items() if not _bound(claim)}
+        missing = {key: raw for key, raw in seen.items() if raw is None or _claim(raw).volume is None}
         if missing:
             seconds = self._options.volume_binding_timeout_seconds
             names = ", ".join(name for _, name in missing)
@@ -62,110 +65,91 @@ class Volumes:
 
     def undo(self, pod: Object, request: Object) -> None:
         """Remove our node from claims that are still unbound."""
-        for name in claim_names(pod):
-            claim = self._claims.get((pod["metadata"]["namespace"], name))
-            if claim is None or _bound(claim):
+        for key in _claims_of(pod):
+            raw = self._claims.get(key)
+            if raw is None or (claim := _claim(raw)).volume is not None:
                 continue
-            if api_objects.annotations_of(claim).get(SELECTED_NODE) == request["spec"]["selectedNode"]:
+            if claim.selected_node == request["spec"]["selectedNode"]:
                 self._annotate(claim, None)
 
-    def _provision(self, claim: Object, node: Object) -> None:
-        name = claim["metadata"]["name"]
-        kind = self._classes.get(("", claim["spec"].get("storageClassName") or ""))
-        if kind is None or kind.get("volumeBindingMode") != FIRST_CONSUMER:
+    def _provision(self, claim: VolumeClaim, raw: Object, node: Object) -> None:
+        known = self._classes.get(("", claim.storage_class))
+        kind = None if known is None else read_storage_class(known, key_of(known))
+        if kind is None or not kind.waits:
             raise BindError(
-                f"persistentvolumeclaim {name!r} is not bound, and its class does not wait for pods"
+                f"persistentvolumeclaim {claim.key.name!r} is not bound, and its class does not wait for pods"
             )
-        if kind.get("provisioner") == NO_PROVISIONER:
-            self._take_volume(claim, node)
-        elif api_objects.annotations_of(claim).get(SELECTED_NODE) != node["metadata"]["name"]:
-            self._annotate(claim, node["metadata"]["name"])
+        name = node["metadata"]["name"]
+        if kind.provisioner == STATIC_ONLY:
+            self._take_volume(claim, raw["metadata"]["uid"], node)
+        elif claim.selected_node != name:
+            self._annotate(claim, name)
 
-    def _annotate(self, claim: Object, node: str | None) -> None:
-        meta = claim["metadata"]
-        changed = self._transport.patch(
-            resources.VOLUME_CLAIMS,
-            meta["namespace"],
-            meta["name"],
-            {"metadata": {"annotations": {SELECTED_NODE: node}}},
-        )
+    def _annotate(self, claim: VolumeClaim, node: str | None) -> None:
+        body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
+        changed = self._transport.patch(resources.VOLUME_CLAIMS, *claim.key, body)
         if changed is not None:
             self._claims.put(changed, ours=True)
 
-    def _take_volume(self, claim: Object, node: Object) -> None:
-        """Bind the smallest fitting local volume of the node to the claim."""
+    def _take_volume(self, claim: VolumeClaim, uid: str, node: Object) -> None:
+        """Bind the smallest fitting local volume of the node to the claim with this UID."""
         with self._lock:
-            mine = [v for v in self._volumes.all() if _claimed_by(v, claim)]
-            if mine:
+            known = [(volume, raw) for raw in self._volumes.all() if (volume := _usable(raw)) is not None]
+            if any(volume.claim == claim.key and volume.claim_uid in (None, uid) for volume, _ in known):
                 return
             fitting = [
-                volume
-                for volume in self._volumes.all()
-                if not volume["spec"].get("claimRef") and _fits(volume, claim) and _reachable(volume, node)
+                (volume, raw)
+                for volume, raw in known
+                if volume.claim is None and claim.fits(volume) and _reachable(volume, node)
             ]
             if not fitting:
-                name = claim["metadata"]["name"]
-                raise BindError(f"no volume on node {node['metadata']['name']} fits claim {name!r}")
-            best = min(fitting, key=lambda v: (_size(v["spec"].get("capacity")), v["metadata"]["name"]))
-            meta = claim["metadata"]
-            reference = {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "name": meta["name"],
-                "namespace": meta["namespace"],
-                "uid": meta["uid"],
-            }
+                name = node["metadata"]["name"]
+                raise BindError(f"no volume on node {name} fits claim {claim.key.name!r}")
+            best, seen = min(fitting, key=lambda one: (one[0].bytes, one[0].name))
             body = {
                 "metadata": {
-                    "resourceVersion": best["metadata"]["resourceVersion"],
+                    "resourceVersion": seen["metadata"]["resourceVersion"],
                     "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
                 },
-                "spec": {"claimRef": reference},
+                "spec": {
+                    "claimRef": {
+                        "apiVersion": "v1",
+                        "kind": "PersistentVolumeClaim",
+                        "name": claim.key.name,
+                        "namespace": claim.key.namespace,
+                        "uid": uid,
+                    }
+                },
             }
-            changed = self._transport.patch(resources.VOLUMES, "", best["metadata"]["name"], body)
+            changed = self._transport.patch(resources.VOLUMES, "", best.name, body)
             if changed is not None:
                 self._volumes.put(changed, ours=True)
 
 
-def claim_names(pod: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the PersistentVolumeClaims that a pod mounts; an ephemeral one's name joins pod and volume."""
-    for volume in pod["spec"].get("volumes") or ():
-        if "persistentVolumeClaim" in volume:
-            yield volume["persistentVolumeClaim"]["claimName"]
-        elif "ephemeral" in volume:
-            yield f"{pod['metadata']['name']}-{volume['name']}"
-
-
-def _bound(claim: Mapping[str, Any] | None) -> bool:
-    return claim is not None and bool((claim.get("status") or {}).get("phase") == "Bound")
-
-
-def _claimed_by(volume: Mapping[str, Any], claim: Mapping[str, Any]) -> bool:
-    return bool((volume["spec"].get("claimRef") or {}).get("uid") == claim["metadata"]["uid"])
-
-
-def _fits(volume: Mapping[str, Any], claim: Mapping[str, Any]) -> bool:
-    spec = volume["spec"]
-    wanted = claim["spec"]
-    return (
-        (spec.get("storageClassName") or "") == (wanted.get("storageClassName") or "")
-        and set(wanted.get("accessModes") or ()) <= set(spec.get("accessModes") or ())
-        and (spec.get("volumeMode") or "Filesystem") == (wanted.get("volumeMode") or "Filesystem")
-        and _size(spec.get("capacity")) >= _size((wanted.get("resources") or {}).get("requests"))
-        and "deletionTimestamp" not in volume["metadata"]
-    )
-
-
-def _size(amounts: Mapping[str, str] | None) -> int:
-    text = (amounts or {}).get("storage")
-    return scaled(text, 0) if text else 0
-
-
-def _reachable(volume: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
-    """Whether the node can use a volume; one with unreadable affinity cannot be used."""
+def _claims_of(pod: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The PersistentVolumeClaims that a pod mounts."""
+    namespace, name = key_of(pod)
     try:
-        affinity = object_at(volume["spec"], "nodeAffinity", "spec")
-        terms = read_node_terms(affinity, "required", "spec.nodeAffinity")
+        return [(namespace, claim) for claim in read_volume_claims(pod["spec"], name)]
+    except Malformed as problem:
+        raise BindError(str(problem)) from None
+
+
+def _claim(raw: Mapping[str, Any]) -> VolumeClaim:
+    try:
+        return read_volume_claim(raw, key_of(raw))
+    except Malformed as problem:
+        raise BindError(f"persistentvolumeclaim {key_of(raw)[1]!r}: {problem}") from None
+
+
+def _usable(raw: Mapping[str, Any]) -> Volume | None:
+    """A volume that can be bound; None for any other, and for one that cannot be read."""
+    try:
+        volume = read_volume(raw, key_of(raw))
     except Malformed:
-        return False
-    return reaches(terms, node["metadata"]["name"], api_objects.labels_of(node))
+        return None
+    return volume if volume.usable else None
+
+
+def _reachable(volume: Volume, node: Mapping[str, Any]) -> bool:
+    return reaches(volume.affinity, node["metadata"]["name"], api_objects.labels_of(node))

@@ -51,7 +51,7 @@ def _fault(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, n
     storage_class = objects.classes.get(claim.storage_class)
     if storage_class is None or not storage_class.waits:
         return f"claim {claim.key} is not bound and does not wait for its first consumer"
-    if claim.selected_node not in ("", node):
+    if claim.selected_node not in (None, node):
         return f"claim {claim.key} is being made for node {claim.selected_node}"
     return "" if _standing(world, objects, claim, {node}) else _not_made(world, objects, claim, node)
 
@@ -192,7 +192,7 @@ def _attached(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> I
         new: set[str] = set()
         for resident in world.now(name) if now else world.end(name):
             for claim in _claims(objects, resident.pod):
-                volume = objects.volumes.get(claim.volume)
+                volume = objects.volumes.get(claim.volume) if claim.volume else None
                 storage_class = objects.classes.get(claim.storage_class)
                 driver = volume.driver if volume else storage_class.provisioner if storage_class else ""
                 volumes.setdefault(driver, set()).add(volume.handle if volume else str(claim.key))

@@ -158,7 +158,7 @@ class Claim:
     namespace: str
     name: str
     uid: str
-    owner_uid: str
+    owner_uid: str | None
     queue: str | None
     """Value of the queue label."""
     requests: tuple[tuple[Wanted, ...], ...]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kai_cp_models.extras import Key
+from kai_cp_models.selectors import selects
 from kai_cp_models.snapshot import LabelSelector, NodeTerms, PodKey
 
 STATIC_ONLY: Final = "kubernetes.io/no-provisioner"
@@ -14,7 +15,7 @@ STATIC_ONLY: Final = "kubernetes.io/no-provisioner"
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A PersistentVolume. ``claim``: the claim it is bound to or reserved for."""
+    """A PersistentVolume. ``claim``: the claim it is bound to or reserved for, with its UID if known."""
 
     name: str
     storage_class: str
@@ -28,22 +29,33 @@ class Volume:
     handle: str
     usable: bool
     """Available or bound, and not being deleted."""
+    claim_uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeClaim:
-    """A PersistentVolumeClaim. ``volume``: its volume once bound; "" before."""
+    """A PersistentVolumeClaim. ``volume``: once it is bound; ``selected_node``: where its volume is made."""
 
     key: PodKey
-    volume: str
+    volume: str | None
     storage_class: str
     bytes: int
     modes: frozenset[str]
     block: bool
     selector: LabelSelector | None
-    selected_node: str
-    owner_uid: str
-    """UID of the pod with which it is deleted; "" when it stays."""
+    selected_node: str | None
+    owner_uid: str | None
+    """UID of the pod with which it is deleted; None: it stays."""
+
+    def fits(self, volume: Volume) -> bool:
+        """Whether class, size, modes and labels of the volume are what the claim asks for."""
+        return (
+            volume.storage_class == self.storage_class
+            and volume.bytes >= self.bytes
+            and volume.modes >= self.modes
+            and volume.block == self.block
+            and (self.selector is None or selects(self.selector, volume.labels))
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from kai_cp.kube.binder.process import followed
 from kai_cp.kube.binder.reservation import GpuReservations, reservation_name
 from kai_cp.kube.binder.sharing import Sharing
 from kai_cp.kube.binder.steps import Awaits, BindError, BindStep
-from kai_cp.kube.binder.volumes import SELECTED_NODE, Volumes
+from kai_cp.kube.binder.volumes import Volumes
+from kai_cp.reader.storage import SELECTED_NODE
 from kai_cp_models.snapshot import PodKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, node, pod
@@ -428,7 +429,12 @@ def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
         reservations.acquire(pod("p"), "n", ["g1"])
 
 
-def claim(kind: str = "slow", bound: bool = False) -> Object:
+def now_bound(found: Object) -> Object:
+    """The claim once it has a volume."""
+    return {**found, "spec": {**found["spec"], "volumeName": "v"}, "status": {"phase": "Bound"}}
+
+
+def claim(kind: str = "slow") -> Object:
     return {
         "metadata": {"name": "data", "namespace": "ns"},
         "spec": {
@@ -436,7 +442,7 @@ def claim(kind: str = "slow", bound: bool = False) -> Object:
             "accessModes": ["ReadWriteOnce"],
             "resources": {"requests": {"storage": "1Gi"}},
         },
-        "status": {"phase": "Bound" if bound else "Pending"},
+        "status": {"phase": "Pending"},
     }
 
 
@@ -461,7 +467,7 @@ def test_a_volume_is_asked_for_and_waited_for(server: StubServer, setup: Any) ->
     assert server.requests("POST", "/binding") == []
     found = server.get(r.VOLUME_CLAIMS, "ns", "data")
     assert found is not None
-    server.put(r.VOLUME_CLAIMS, {**found, "status": {"phase": "Bound"}})
+    server.put(r.VOLUME_CLAIMS, now_bound(found))
     until(lambda: phase(server) == "Succeeded")
 
 
@@ -614,7 +620,7 @@ def test_binds_that_wait_hold_no_thread(server: StubServer, setup: Any, waiting:
     assert not any(bound(server, space, f"volume-{waiting - 1}") for space in HOSTILE)
     found = server.get(r.VOLUME_CLAIMS, "evil", "data")
     assert found is not None
-    server.put(r.VOLUME_CLAIMS, {**found, "status": {"phase": "Bound"}})
+    server.put(r.VOLUME_CLAIMS, now_bound(found))
     until(lambda: all(bound(server, "evil", f"volume-{i}") for i in range(waiting)))
     assert len(made.binder.waiting) == 5 * waiting
 
@@ -639,7 +645,7 @@ def test_what_came_before_the_bind_was_parked_is_not_missed(server: StubServer, 
                 if self.looks == 1:
                     found = server.get(r.VOLUME_CLAIMS, "ns", "data")
                     assert found is not None
-                    server.put(r.VOLUME_CLAIMS, {**found, "status": {"phase": "Bound"}})
+                    server.put(r.VOLUME_CLAIMS, now_bound(found))
                     until(lambda: made.claim_is_bound())
 
         def undo(self, item: Object, request: Object) -> None:

@@ -47,7 +47,7 @@ class Attached(Forked):
             claim = self._objects.claims.get(PodKey(pod.key.namespace, name))
             if claim is None:
                 continue
-            volume = self._objects.volumes.get(claim.volume)
+            volume = self._objects.volumes.get(claim.volume) if claim.volume else None
             storage_class = self._objects.classes.get(claim.storage_class)
             if volume is not None:
                 entry = (volume.driver, volume.handle)

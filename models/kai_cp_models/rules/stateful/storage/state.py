@@ -23,7 +23,6 @@ from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.tally import holding
-from kai_cp_models.selectors import selects
 from kai_cp_models.snapshot import Pod, PodKey, PodStatus, Snapshot
 
 NAME: Final = "storage"
@@ -212,14 +211,7 @@ class StorageState(LeavingState):
         found = [
             v
             for v in self.objects.volumes.values()
-            if v.usable
-            and v.claim is None
-            and v.name not in taken
-            and v.storage_class == claim.storage_class
-            and v.bytes >= claim.bytes
-            and v.modes >= claim.modes
-            and v.block == claim.block
-            and (claim.selector is None or selects(claim.selector, v.labels))
+            if v.usable and v.claim is None and v.name not in taken and claim.fits(v)
         ]
         return sorted(found, key=lambda v: (v.bytes, v.name))
 
