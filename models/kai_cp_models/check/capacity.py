@@ -13,24 +13,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from operator import add
 
+import numpy as np
+
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, PODS, Node, Pod
+from kai_cp_models.snapshot import ACTIVE_ALLOCATED, CPU, GPU, MEMORY, MILLI, PODS, Node, Pod
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Nodes that would hold more than they have."""
+    suspects = _suspects(world)
     at_once = set(world.bound_nodes)
     full: set[str] = set()
-    for name in world.bound_nodes:
+    for name in filter(suspects.__contains__, world.bound_nodes):
         faults = list(_over(world, world.node(name), world.now(name), "now"))
         full.update((name,) if faults else ())
         yield from faults
-    for name in world.target_nodes:
+    for name in filter(suspects.__contains__, world.target_nodes):
         # Without nominations a node holds no more in the end than now.
         promised = any(r.pod.key in world.nominations for r in world.arriving(name))
         if promised or name in full or name not in at_once:
             yield from _over(world, world.node(name), world.end(name), "in the end")
+
+
+def _suspects(world: PlannedCluster) -> frozenset[str]:
+    """Nodes to look at one by one: requests add up to more than a node has, or do not tell what shares take.
+
+    Pods that stand in for shares count in full here, so that no other node can hold too much.
+    """
+    facts, placed, evicted = world.start, world.placed.items(), map(world.pod, world.evictions)
+    bound = facts.requests((world.pod(key), d.node) for key, d in world.binds.items())
+    given = facts.requests((world.pod(key), d.node) for key, d in placed)
+    gone = facts.requests((p, p.node) for p in evicted if p.node and p.status in ACTIVE_ALLOCATED)
+    room = np.array([node.allocatable for node in world.snapshot.nodes]).clip(min=0)
+    now, end = facts.requested + bound, facts.requested - facts.releasing - gone + given
+    over = np.flatnonzero(((now > room) | (end > room)).any(axis=1)).tolist()
+    sharing = {decision.node for _, decision in placed if decision.gpu_groups}
+    return frozenset(world.snapshot.nodes[i].name for i in over) | sharing | facts.sharing
 
 
 def used(world: PlannedCluster, node: Node, residents: Iterable[Resident]) -> list[int]:

@@ -153,6 +153,14 @@ class PlannedCluster:
             return decision.node
         return None if pod.key in self.evictions else pod.node
 
+    def places(self, *, now: bool) -> dict[PodKey, str]:
+        """The node of every pod that holds a place: now, with the binds, or in the end."""
+        there = {p.key: p.node for p in self.snapshot.pods if p.node and p.status in ACTIVE_ALLOCATED}
+        if now:
+            return there | {key: decision.node for key, decision in self.binds.items()}
+        staying = {key: node for key, node in there.items() if key not in self.evictions}
+        return staying | {key: decision.node for key, decision in self.placed.items()}
+
     # --- nodes ---------------------------------------------------------------------------------
 
     @cached_property

@@ -16,11 +16,12 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     """Pods placed on a node where their port is taken, now (binds) or in the end."""
     if not world.snapshot.policy.plugin("predicates"):
         return
+    listening = {d.node for key, d in world.placed.items() if world.pod(key).spec.host_ports}
     for when, nodes, residents in (
         ("now", world.bound_nodes, world.now),
         ("in the end", world.target_nodes, world.end),
     ):
-        for name in nodes:
+        for name in (name for name in nodes if name in listening):
             yield from _clashes([r for r in residents(name) if r.pod.spec.host_ports], f"{name} {when}")
 
 

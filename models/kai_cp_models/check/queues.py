@@ -9,7 +9,7 @@ and all pods together fit once what is given back is subtracted. Only leaf queue
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
@@ -21,21 +21,21 @@ from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, 
 _SCALE = (1, 1, MILLI)
 """Shares count GPUs in devices, amounts in thousandths."""
 _NOISE = 1e-6
+_Sums = tuple[HeldByQueue, HeldByQueue]
+"""What queues hold: in all, and by non-preemptible pod groups."""
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Queues that get more than they may have."""
     yield from _homeless(world)
-    binds = [world.pod(key) for key in world.binds]
-    added = [world.pod(key) for key in sorted(world.added)]
-    moved = [world.pod(key) for key in world.moved]
-    gone = [pod for key in world.evictions if (pod := world.pod(key)).status in ACTIVE_ALLOCATED]
-    there = {p.key: p.node for p in world.snapshot.pods if p.node and p.status in ACTIVE_ALLOCATED}
-    now = {**there, **{key: decision.node for key, decision in world.binds.items()}}
-    end = {key: node for key, node in there.items() if key not in world.evictions}
-    end |= {key: decision.node for key, decision in world.placed.items()}
-    yield from _over(world, sums(world, binds), binds, now, "now")
-    yield from _over(world, sums(world, added + moved, gone), added, end, "in the end")
+    bound = held(world, map(world.pod, world.binds))
+    added = bound if world.binds.keys() == world.added else held(world, map(world.pod, world.added))
+    moved = held(world, map(world.pod, world.moved))
+    active = (pod for pod in map(world.pod, world.evictions) if pod.status in ACTIVE_ALLOCATED)
+    gone = held(world, active, moved=False)
+    rollouts = Rollouts(world)
+    yield from _over(world, rollouts, world.binds, bound, (), now=True)
+    yield from _over(world, rollouts, world.added, added, ((moved, 1), (gone, -1)), now=False)
 
 
 def _homeless(world: PlannedCluster) -> Iterator[str]:
@@ -48,9 +48,7 @@ def _homeless(world: PlannedCluster) -> Iterator[str]:
             yield f"queues: pod group {group.key} gets a place, but its queue {group.queue} is not a leaf"
 
 
-def held(
-    world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True
-) -> tuple[HeldByQueue, HeldByQueue]:
+def held(world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True) -> _Sums:
     """What queues and their ancestors hold through ``pods``: in all, and by non-preemptible pod groups.
 
     ``moved``: charge evicted pods that move at their new node, otherwise at the old one.
@@ -60,9 +58,7 @@ def held(
     return total, firm
 
 
-def sums(
-    world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()
-) -> tuple[HeldByQueue, HeldByQueue]:
+def sums(world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> _Sums:
     """What queues hold with ``arriving`` at their new places and ``leaving`` gone from their old ones."""
     total, firm = world.start.held
     sums = HeldByQueue(total), HeldByQueue(firm)
@@ -73,7 +69,7 @@ def sums(
 
 def _charge(
     world: PlannedCluster,
-    sums: tuple[HeldByQueue, HeldByQueue],
+    sums: _Sums,
     pods: Iterable[Pod],
     times: int,
     *,
@@ -109,27 +105,30 @@ def _charge(
 
 def _over(
     world: PlannedCluster,
-    totals: tuple[HeldByQueue, HeldByQueue],
-    added: list[Pod],
-    places: Mapping[PodKey, str],
-    when: str,
+    rollouts: Rollouts,
+    keys: Iterable[PodKey],
+    more: _Sums,
+    changes: Iterable[tuple[_Sums, int]],
+    *,
+    now: bool,
 ) -> Iterator[str]:
-    """``places``: the node of every pod that holds one then."""
-    total, firm = totals
-    rollouts = Rollouts(world)
-    plain, borrowing = rollouts.divided(added)
-    borrowed = held(world, borrowing)[1]
-    yield from _beyond(world, total, held(world, added)[0], when, firm=False)
-    yield from _beyond(world, _without(firm, borrowed), held(world, plain)[1], when, firm=True)
+    """``more``: what the pods with these keys hold. ``changes``: what else comes (1) or goes (-1)."""
+    total, firm = map(HeldByQueue, world.start.held)
+    for (change, firm_change), times in ((more, 1), *changes):
+        total.add_all(change, times)
+        firm.add_all(firm_change, times)
+    when = "now" if now else "in the end"
+    borrowed = held(world, rollouts.borrowing(map(world.pod, keys)))[1]
+    yield from _beyond(world, total, more[0], when, firm=False)
+    yield from _beyond(world, _without(firm, borrowed), _without(more[1], borrowed), when, firm=True)
     if borrowed:
-        given_back = rollouts.given_back(places)
+        given_back = rollouts.given_back(world.places(now=now))
         yield from _beyond(world, _without(firm, given_back), borrowed, when, firm=True)
 
 
 def _without(held: HeldByQueue, taken: HeldByQueue) -> HeldByQueue:
     left = HeldByQueue(held)
-    for queue, cost in taken.items():
-        left.add(queue, cost, -1)
+    left.add_all(taken, -1)
     return left
 
 

@@ -58,17 +58,13 @@ class Rollouts:
             return False
         return self._newest.get(workload) == pod.revision.name
 
-    def divided(self, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod]]:
-        """Pods that must keep the quota by the plain sum, and pods that quotas lend to, for which nothing is
-        evicted.
-        """
+    def borrowing(self, pods: Iterable[Pod]) -> list[Pod]:
+        """Pods that quotas lend to, for which nothing is evicted; the others keep the quota by the plain
+        sum."""
+        if not self._newest:
+            return []
         triggers = {key for decision in self._world.evictions.values() for key in decision.triggers}
-        plain: list[Pod] = []
-        borrowing: list[Pod] = []
-        for pod in pods:
-            lent = self.is_new(pod) and pod.group not in triggers
-            (borrowing if lent else plain).append(pod)
-        return plain, borrowing
+        return [pod for pod in pods if self.is_new(pod) and pod.group not in triggers]
 
     def given_back(self, places: Mapping[PodKey, str]) -> HeldByQueue:
         """What queues and their ancestors do not count; ``places``: the node of every pod that holds one."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
+from kai_cp_models.arrays import Floats
 from kai_cp_models.check import amounts
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.share import fair_shares
@@ -16,6 +19,7 @@ from kai_cp_models.snapshot import (
     Node,
     Pod,
     PodGroup,
+    PodStatus,
     Shares,
     Snapshot,
 )
@@ -35,6 +39,11 @@ class HeldByQueue(dict[str, amounts.CheckedAmounts]):
             before[1] + times * cost[1],
             before[2] + times * cost[2],
         )
+
+    def add_all(self, other: HeldByQueue, times: int = 1) -> None:
+        """Charge every queue what it holds in ``other``, times a factor."""
+        for queue, cost in other.items():
+            self.add(queue, cost, times)
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,43 @@ class SnapshotFacts:
             if pod.node is not None and pod.status in ACTIVE_USED:
                 found.setdefault(pod.node, []).append(pod)
         return {name: tuple(pods) for name, pods in found.items()}
+
+    def requests(self, places: Iterable[tuple[Pod, str]]) -> Floats:
+        """[N, D] what pods request on each node; pods on unknown nodes are left out.
+
+        Floats: they are exact up to the largest amount that a node can have, and never wrap around.
+        """
+        index, kinds = self.snapshot.node_index, dict[int, int]()
+        rows: list[tuple[int, ...]] = []
+        nodes: list[int] = []
+        held: list[int] = []
+        for pod, name in places:
+            if name in index:
+                kind = kinds.setdefault(id(pod.spec), len(rows))
+                if kind == len(rows):
+                    rows.append(pod.spec.requests)
+                nodes.append(index[name])
+                held.append(kind)
+        found = np.zeros((len(index), len(self.snapshot.dimensions)))
+        if nodes:
+            np.add.at(found, nodes, np.array(rows, dtype=np.float64)[held])
+        return found
+
+    @cached_property
+    def requested(self) -> Floats:
+        """[N, D] what the pods that hold a place request; read-only."""
+        return self.requests((pod, name) for name, pods in self.residents.items() for pod in pods)
+
+    @cached_property
+    def releasing(self) -> Floats:
+        """[N, D] the part of ``requested`` that is being released; read-only."""
+        pods = ((pod, pod.node) for pod in self.snapshot.pods if pod.status is PodStatus.RELEASING)
+        return self.requests((pod, node) for pod, node in pods if node is not None)
+
+    @cached_property
+    def sharing(self) -> frozenset[str]:
+        """Nodes with shared devices."""
+        return frozenset(name for name, pods in self.residents.items() if any(p.gpu_groups for p in pods))
 
     @cached_property
     def homes(self) -> Mapping[str, str]:
