@@ -28,6 +28,8 @@ from kai_cp_models.snapshot import GPU, MILLI, Plan, Snapshot
 
 HERE: Final = Path(__file__).parent
 TABLE: Final = HERE.parent / "benchmarks.md"
+COLUMNS: Final = 8
+"""Of the table *kai*, beside the name of the case."""
 BLUE, RED, GREY, GREEN, PALE = "#1b6ca8", "#d1495b", "#8d99ae", "#3a7d44", "#eef1f5"
 
 
@@ -171,14 +173,13 @@ class Line:
 def lines() -> Iterator[Line]:
     """The table *kai* of docs/benchmarks.md."""
     text = TABLE.read_text("utf-8")
-    for row in re.findall(
-        r"^\| ([\w-]+) \| (.*) \|$", text[text.index("## kai") : text.index("## scale")], re.M
-    ):
-        cells_of = [cell.strip() for cell in row[1].split("|")]
-        if len(cells_of) != 6 or not re.fullmatch(r"-?[\d,]+ of [\d,]+", cells_of[5]):
-            continue
-        pairs = [pair(cell) for cell in cells_of[:3]]
-        yield Line(row[0], pairs[0], pairs[1], pairs[2], number(cells_of[5].split(" of ")[1]))
+    rows = re.findall(r"^\| ([\w-]+) \| (.*) \|$", text[text.index("## kai") : text.index("## scale")], re.M)
+    for case, row in rows:
+        values = [value.strip() for value in row.split("|")]
+        if len(values) == COLUMNS:
+            _, seconds, admitted, lost, _, gained, *_ = values
+            most = number(gained.split(" of ")[1])
+            yield Line(case, pair(seconds), pair(admitted), pair(lost), most)
 
 
 def number(text: str) -> float:
@@ -186,9 +187,9 @@ def number(text: str) -> float:
 
 
 def pair(text: str) -> tuple[float, float | None]:
-    """``552 (448)``: ours and KAI's."""
-    ours, _, theirs = text.partition(" (")
-    return number(ours), number(theirs.rstrip(")")) if theirs else None
+    """``552 / 448``: ours and KAI's."""
+    ours, _, theirs = text.partition(" / ")
+    return number(ours), number(theirs) if theirs else None
 
 
 def times(folder: Path) -> None:

@@ -10,7 +10,7 @@ from kai_cp_models.budget import LEAST_PART_WORK, Budget
 
 
 def budget(work: float = 8.0, patience: float = 0.5, plain: float = 8.0) -> Budget:
-    """An action of a cycle that may do ``work``, and in vain half of what is useful."""
+    """An action of a cycle that may do ``work``, of which half as much as the useful work may be in vain."""
     found = Budget(inf, patience, work, plain)
     found.begin(1.0)
     return found
@@ -23,7 +23,7 @@ def in_vain(spending: Budget, work: float) -> None:
 
 
 def test_every_part_gets_the_same() -> None:
-    """Four parts that search as long as they may search equally long: a quarter of 0.5 x 8."""
+    """Four parts that search as long as they are allowed to do so for equally long: a quarter of 0.5 x 8."""
     spending = budget()
     found = []
     for left in (4, 3, 2, 1):
@@ -34,7 +34,7 @@ def test_every_part_gets_the_same() -> None:
 
 
 def test_what_a_part_saves_is_for_those_that_follow() -> None:
-    """The first of two needs nothing, so the second has all of it."""
+    """The first of two parts needs nothing, so the second one has all of it."""
     spending = budget()
     spending.begin_part(2)
     spending.begin_part(1)
@@ -42,7 +42,7 @@ def test_what_a_part_saves_is_for_those_that_follow() -> None:
 
 
 def test_useful_work_is_shared_too() -> None:
-    """Two parts of an action that may do 8 units: the first stops after 4, however patient it is."""
+    """Two parts of an action that may do 8 units: the first one stops after 4, however patient it is."""
     spending = budget(patience=100.0)
     spending.begin_part(2)
     spending.spend(4.0)
@@ -52,7 +52,7 @@ def test_useful_work_is_shared_too() -> None:
 
 
 def test_many_parts_each_have_enough_for_a_small_model() -> None:
-    """Of a hundred parts none is left without any patience."""
+    """None of a hundred parts is left without patience."""
     spending = budget(plain=0.0)
     spending.begin_part(100)
     assert spending.work_worth() == pytest.approx(LEAST_PART_WORK)

@@ -1,4 +1,6 @@
-"""The garbage collector during a reading: held, also when nested, and back afterwards, whatever happened."""
+"""The garbage collector is held during a reading, nested readings included, and always runs again
+afterwards.
+"""
 
 from __future__ import annotations
 

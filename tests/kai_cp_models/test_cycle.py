@@ -12,7 +12,7 @@ from tests.support.worlds import cluster, pods
 
 
 def test_each_action_states_its_triggers_as_it_admitted_them() -> None:
-    """Consolidation served the first pod of a; reclaim then served b, and after it the second pod of a."""
+    """Consolidation served the first pod of a; then reclaim served b, and after it the second pod of a."""
     snapshot = cluster([*pods("a", 2), *pods("b", 1)])
     a0, a1, b0 = snapshot.pods
     cycle = Cycle(snapshot, Settings(), Ledger.of(snapshot), inf)

@@ -1,4 +1,4 @@
-"""The engine as a whole: what it promises whatever the cluster, the checker, the solver and the clock do."""
+"""The engine as a whole: what holds for any cluster, checker, solver and clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def clustered(seed: int) -> Snapshot:
 
 
 def complete(snapshot: Snapshot, plan: Plan) -> bool:
-    """Every pending pod has a place or belongs to a pod group with a reason."""
+    """Every pending pod has a place, or its pod group has a reason."""
     somewhere = {d.pod for d in plan.decisions if d.kind != "Evict"}
     told = {u.group for u in plan.unscheduled}
     return all(
@@ -45,9 +45,8 @@ def complete(snapshot: Snapshot, plan: Plan) -> bool:
 
 
 def busy() -> Snapshot:
-    """Work for every action: a free node, a scattered pair, a queue over its share, a torn gang.
-
-    a is bound; t of q is due what v holds too much of; x runs below its minimum for long.
+    """Work for every action: a free node, a scattered pair, a queue over its share, a torn gang. a is bound;
+    t of q is due what v holds beyond its share; x has long run below its minimum.
     """
     return cluster(
         [pod("a-0"), *pods("v", 8, "n1"), pod("t-0", spec=spec(4)), *pods("x", 1, "n3", spec=spec(7))],
@@ -65,7 +64,7 @@ def busy() -> Snapshot:
 
 
 def test_a_plan_of_all_actions() -> None:
-    """a takes the free GPU of n3. t gets four of v's, which stay lost; x leaves as a whole."""
+    """a takes the free GPU of n3. t gets four GPUs of v, whose pods stay lost. x is evicted as a whole."""
     plan = solved(busy())
     assert bound(plan) == {"a-0": "n3"}
     assert {d.pod.name: d.action for d in plan.decisions if d.kind == "Evict"} == {
@@ -95,7 +94,7 @@ def test_stages_say_how_good_the_answer_is() -> None:
 
 
 def test_the_queues_are_told_before_and_after() -> None:
-    """q starts with nothing and ends with a and t; v gives up x, whose room its four reclaimed pods get."""
+    """q starts with nothing and ends with a and t. v gives up x, whose GPUs its four reclaimed pods get."""
     report = solved(busy()).queues
     assert report["q"].allocated_before == Shares(0, 0, 0)
     assert report["q"].allocated_after.gpu == 5
@@ -175,7 +174,7 @@ def admissions(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_the_first_difference_to_greedy_is_an_admission(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Along the fair order the joint answer admits what greedy admits, until it admits one more."""
+    """Along the fair order the joint answer admits what greedy admits, until it admits one batch more."""
     snapshot = tiny(seed)
     greedy = admissions(snapshot, monkeypatch, joint=False)
     joint = admissions(snapshot, monkeypatch, joint=True)
@@ -187,12 +186,14 @@ def test_the_first_difference_to_greedy_is_an_admission(seed: int, monkeypatch: 
 
 
 def in_vain(*args: object, **more: object) -> tuple[Outcome, None]:
-    """A solver that comes back with nothing."""
+    """A solver that returns nothing."""
     return Outcome("unknown", False), None
 
 
 def big_then_small(big_created: float = 1.0) -> Snapshot:
-    """The first in order asks for more than there is, the second fits; or the other way round."""
+    """The first group in order asks for more than the cluster has, and the second one fits; or the other way
+    round.
+    """
     return cluster(
         [pod("big-0", spec=spec(9)), *pods("small", 2)],
         [group("big", created=big_created), group("small", created=2.0)],
@@ -202,7 +203,7 @@ def big_then_small(big_created: float = 1.0) -> Snapshot:
 
 
 def test_a_solver_that_finds_nothing_costs_nobody_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What needs no solve is decided as ever."""
+    """What needs no solve is decided as before."""
     monkeypatch.setattr(admission, "solve", in_vain)
     monkeypatch.setattr(proof, "solve", in_vain)
     plan = decide(big_then_small(big_created=3.0), SETTINGS)
@@ -231,7 +232,7 @@ def test_a_solver_that_comes_back_too_late_does_not_cost_the_greedy_answer(
 def test_what_allocate_binds_is_sent_before_anything_else_is_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its greedy answer is proved here, so that no joint pass follows; the others may take all the time."""
+    """The greedy answer is proved here, so no joint pass follows; the other actions may use all the time."""
     emitted: list[Plan] = []
     seen: list[int] = []
     monkeypatch.setitem(engine.ACTIONS, "consolidation", lambda _: seen.append(len(emitted)))
@@ -244,7 +245,9 @@ def test_what_allocate_binds_is_sent_before_anything_else_is_looked_at(
 
 
 def test_a_rejected_action_falls_back_to_what_was_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checker refuses all reclaims: allocate's bind stands, later actions act, t gets what they free."""
+    """The checker refuses every reclaim: allocate's bind stands, later actions run, and t gets what they
+    free.
+    """
 
     def picky(snapshot: Snapshot, plan: Plan, *_: object, **__: object) -> list[str]:
         return ["no reclaim today"] if any(d.action == "reclaim" for d in plan.decisions) else []
@@ -285,7 +288,7 @@ def test_what_the_checker_refuses_is_an_error_of_a_real_cycle_only(
 
 
 def test_a_joint_answer_that_is_rejected_leaves_the_greedy_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two nodes where binpack puts a in b's way: the joint answer would move a to deep."""
+    """Two nodes on which binpack places a where b would fit: the joint answer would move a to deep."""
     snapshot = cluster(
         [pod("a-0", spec=spec(1, cpus=1)), pod("b-0", spec=spec(1, cpus=6))],
         [group(name, created=float(i)) for i, name in enumerate("ab")],
@@ -339,7 +342,7 @@ def test_too_little_time_gives_a_valid_and_complete_answer(seed: int, seconds: f
 
 
 def test_the_budget_of_the_settings_is_the_default_deadline() -> None:
-    """A budget too short for any solve still gives the greedy answer."""
+    """A budget that is too short for any solve still gives the greedy answer."""
     tight = Settings.model_validate({"solver": {"budget_seconds": 1e-9}})
     snapshot = cluster([pod("a-0")])
     plan = decide(snapshot, tight)
@@ -350,7 +353,7 @@ def test_the_budget_of_the_settings_is_the_default_deadline() -> None:
 
 
 def test_solving_what_the_plan_leads_to_disrupts_nothing() -> None:
-    """After the victims are gone and the trigger runs, queues hold their due and nobody is evicted."""
+    """Once the victims are gone and the trigger runs, queues hold their due, and no pod is evicted."""
     snapshot = busy()
     plan = solved(snapshot)
     at = {d.pod: d.node for d in plan.decisions if d.kind != "Evict"}

@@ -1,4 +1,4 @@
-"""What is remembered of the room for a pod equals what a fresh look finds, whatever happened in between."""
+"""What is remembered about places for a pod equals what a fresh look finds, whatever happened in between."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def forgetful(ledger: Ledger) -> Ledger:
 
 
 def same(ledger: Ledger, pods: list[Pod]) -> None:
-    """Every question about every pod has the answer that a fresh look gives."""
+    """Every question about every pod has the answer of a fresh look."""
     fresh = forgetful(ledger)
     for one in pods:
         for now in (True, False):
@@ -69,7 +69,7 @@ def same(ledger: Ledger, pods: list[Pod]) -> None:
 
 
 def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:
-    """One operation that the ledger's state allows, or None where the one drawn has no object."""
+    """One operation that the ledger's state allows; None where the drawn operation has no object."""
     kind = rng.choice(("place", "place", "unplace", "pipeline", "evict", "unevict"))
     pods = [one for one in snapshot.pods if one.group is not None and not one.reservation]
     if kind == "place":
@@ -103,9 +103,8 @@ def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:
 
 @cache
 def run(seed: int, longest: int = 20_000) -> set[str]:
-    """Random operations with questions in between; now and then the work goes on with a copy.
-
-    ``longest``: touches after which everything is forgotten.
+    """Random operations with questions in between; now and then the run continues with a copy. ``longest``:
+    touches after which everything is forgotten.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitting, "_LONGEST", longest)
@@ -127,7 +126,7 @@ def _run(seed: int) -> set[str]:
             kept.append((ledger, answers))
             ledger = ledger.copy()
     same(ledger, list(snapshot.pods))
-    # What was done to the copies is nothing to those they came from.
+    # Changes to the copies do not affect the ledgers that they were copied from.
     for before, answers in kept:
         same(before, list(snapshot.pods))
         for one in snapshot.pods:
@@ -146,14 +145,16 @@ def test_it_forgets_when_there_is_too_much(seed: int) -> None:
 
 
 def test_the_random_operations_are_worth_it() -> None:
-    """Every operation occurs, and room comes and goes by them."""
+    """Every operation occurs, and places appear and disappear by them."""
     done = [run(seed) for seed in range(20)]
     for kind in ("place", "unplace", "pipeline", "evict", "unevict"):
         assert sum(kind in one for one in done) >= 5
 
 
 def test_asked_again_after_a_change_by_hand() -> None:
-    """One GPU: a takes it, b has no room; c shares and finds none until the device of d is there."""
+    """One GPU: a takes it, and b has no place. c asks for a share and finds none until d has its device
+    there.
+    """
     d = pod("d-0", spec=fraction(300))
     a, b, c = pod("a-0"), pod("b-0"), pod("c-0", spec=fraction(700))
     ledger = Ledger.of(cluster([a, b, c, d], nodes=[node("n1", 1), node("n2", 0)]))
@@ -198,7 +199,7 @@ def test_specs_that_are_gone_leave_no_answer_behind() -> None:
 
 
 def scored(ledger: Ledger, one: Pod, within: np.ndarray) -> tuple[int, bool]:
-    """The best node and whether its room is idle, by the scores of all nodes."""
+    """The best node and whether its capacity is idle, by the scores of all nodes."""
     fitting = ledger.fits(one, now=False) & within
     now = ledger.fits(one, now=True)
     if not fitting.any():
@@ -226,7 +227,7 @@ POLICIES = (
 @pytest.mark.parametrize("plugins", POLICIES, ids=lambda names: f"{len(names)} plugins")
 @pytest.mark.parametrize("seed", range(20))
 def test_the_best_node_is_the_one_that_scores_best(seed: int, plugins: frozenset[str]) -> None:
-    """Random operations; every pod is asked for in between, on all nodes and on some."""
+    """Random operations; every pod is asked about in between, on all nodes and on some."""
     rng = Random(seed)
     read = snapshot_of(seed)
     snapshot = replace(read, policy=replace(read.policy, plugins=plugins))
@@ -247,7 +248,7 @@ def test_the_best_node_is_the_one_that_scores_best(seed: int, plugins: frozenset
 
 
 def test_pods_that_take_more_than_ranks_have_no_short_way() -> None:
-    """A nominated node, GPU memory, spreading, a claim: the scores decide."""
+    """A nominated node, GPU memory, spreading, a claim: scores of all nodes decide."""
     plain = pod("a-0")
     everywhere = np.ones(2, dtype=bool)
 
@@ -265,7 +266,7 @@ def test_pods_that_take_more_than_ranks_have_no_short_way() -> None:
 
 
 def test_a_node_over_its_capacity_takes_no_shares() -> None:
-    """n2 shares two GPUs and has one: nobody knows which of them exists."""
+    """n2 shares two GPUs and has one, and it is not known which of them exists."""
     holders = [pod(f"d-{i}", "n2", spec=fraction(300), gpu_groups=(f"x{i}",)) for i in range(2)]
     one = pod("a-0", spec=fraction(300))
     snapshot = cluster([one, *holders], nodes=[node("n1", 2), node("n2", 1)], plugins=POLICIES[0])

@@ -106,7 +106,7 @@ def test_other_dimensions_at_the_start() -> None:
 
 
 def test_what_a_node_does_not_advertise_is_never_charged() -> None:
-    """2.1: a node without GPUs on which a pod with a GPU runs all the same."""
+    """2.1: a node without GPUs on which a pod with a GPU runs nevertheless."""
     ledger, _ = of(pod("a-0", "n1", spec=spec(1)), nodes=[node(gpus=0)])
     assert gpus(ledger) == (0, 0)
 
@@ -122,7 +122,9 @@ def test_allocated_takes_idle_and_pipelined_takes_what_is_promised() -> None:
 
 
 def test_pipelined_into_idle_room_is_a_debt_of_the_promises() -> None:
-    """5 of 8 idle, 2 of them promised: releasing goes below zero, idle + releasing says what is left."""
+    """5 of 8 GPUs are idle, and 2 of them are promised: releasing goes below zero, and idle + releasing is
+    what is left.
+    """
     ledger, by_name = of(pod("a-0", spec=spec(2)), pod("r-0", "n1", spec=spec(3)))
     ledger.place(by_name["a-0"], 0, pipelined=True)
     assert gpus(ledger) == (5, -2)
@@ -138,7 +140,7 @@ def test_evicting_promises_the_room_and_discharges_the_queue() -> None:
 
 
 def test_a_moved_pod_holds_two_places() -> None:
-    """Its old place is promised away, its new one is nominated; the queue is charged once."""
+    """Its old place is promised to others, its new one is nominated; the queue is charged once."""
     ledger, by_name = of(pod("a-0", "n1", spec=spec(3)), nodes=[node("n1"), node("n2")])
     ledger.evict(by_name["a-0"])
     ledger.place(by_name["a-0"], 1, pipelined=True)
@@ -161,15 +163,15 @@ def fits(ledger: Ledger, one: Pod, *, now: bool) -> bool:
 
 
 FULL = tuple(pod(f"w{i}-0", "n1") for i in range(7))
-"""Seven whole GPUs taken, so that one device is left to share."""
+"""Seven whole GPUs are taken, so one device is left to share."""
 
 LEAVING = share("b-0", 400, "x", status=RELEASING)
 JOINING = [
-    # (members of the shared device, portion asked, fits now, fits in the end)
+    # (members of the shared device, portion that is asked for, fits now, fits in the end)
     ("room beside a running share", (share("a-0", 500, "x"),), 500, True, True),
     ("too little room", (share("a-0", 600, "x"),), 500, False, False),
     ("room once another share has left", (share("a-0", 500, "x"), LEAVING), 500, False, True),
-    # The device is given up whole: nobody joins it, but its GPU comes free as a whole one.
+    # The device is given up whole: no share joins it, but its GPU becomes free as a whole one.
     ("a wholly releasing device", (share("a-0", 500, "x", status=RELEASING),), 500, False, True),
     ("a stuck share keeps its room", (share("a-0", 600, "x", status=STUCK),), 500, False, False),
 ]
@@ -185,7 +187,7 @@ def test_joining_a_shared_device(members: tuple[Pod, ...], portion: int, now: bo
 
 
 def test_a_wholly_releasing_device_is_not_joined() -> None:
-    """The chosen device is a new one, although the old one has room by the count of MiB."""
+    """The chosen device is a new one, although the old one has enough MiB."""
     waits = pod("z-0", spec=fraction(500))
     ledger, _ = of(*FULL, share("a-0", 300, "x", status=RELEASING), waits)
     names, now = ledger.choose_groups(waits, 0)
@@ -205,7 +207,7 @@ def test_binpack_joins_the_fullest_device_that_fits_and_spread_takes_a_new_one()
 
 
 def test_each_device_of_a_share_is_another_one() -> None:
-    """Two halves on two devices: x has room for both, but only one may go there."""
+    """Two halves on two devices: x fits on both, but only one half may go on each."""
     waits = pod("z-0", spec=fraction(300, 2))
     full = tuple(pod(f"w{i}-0", "n1") for i in range(6))
     ledger, _ = of(*full, share("a-0", 300, "x"), waits)
@@ -219,7 +221,9 @@ def test_each_device_of_a_share_is_another_one() -> None:
 
 
 def test_a_new_group_takes_a_gpu_and_two_slots() -> None:
-    """2.6: the reservation pod of a new group has a slot of its own; a joined group brings none."""
+    """2.6: the reservation pod of a new group has a slot of its own; a group that exists needs no further
+    one.
+    """
     first, second = pod("a-0", spec=fraction(500)), pod("b-0", spec=fraction(500))
     ledger, _ = of(first, second)
     names, _ = ledger.choose_groups(first, 0)
@@ -235,13 +239,13 @@ def test_a_share_needs_the_slot_of_its_reservation_pod() -> None:
     waits = pod("z-0", spec=fraction(500))
     assert not fits(of(waits, nodes=[node(pods=1)])[0], waits, now=True)
     assert fits(of(waits, nodes=[node(pods=2)])[0], waits, now=True)
-    # Joining needs one slot only: of two, one is a-0's.
+    # A pod that joins needs one slot only: of two, a-0 has one.
     joining, _ = of(share("a-0", 500, "x"), waits, nodes=[node(pods=2)])
     assert fits(joining, waits, now=True)
 
 
 def test_a_memory_share_takes_its_mib() -> None:
-    """15,000 of 40,000 MiB twice leave 10,000; the queue is charged ceil(37.5 %) = 0.38 each."""
+    """Twice 15,000 of 40,000 MiB leave 10,000; the queue is charged ceil(37.5 %) = 0.38 each."""
     members = [pod(f"{x}-0", "n1", spec=gpu_memory(15_000), gpu_groups=("x",)) for x in "ab"]
     ten, eleven = pod("y-0", spec=gpu_memory(10_000)), pod("z-0", spec=gpu_memory(10_001))
     ledger, _ = of(*FULL, *members, ten, eleven)
@@ -251,14 +255,14 @@ def test_a_memory_share_takes_its_mib() -> None:
 
 
 def test_a_promised_device_is_a_whole_one_of_the_promises() -> None:
-    """A share that is nominated onto a new device takes one GPU of what is promised."""
+    """A share that is nominated onto a new device takes one promised GPU."""
     waits = pod("z-0", spec=fraction(500))
     ledger, _ = of(waits, pod("r-0", "n1", spec=spec(8), status=RELEASING))
     names, now = ledger.choose_groups(waits, 0)
     assert not now
     ledger.place(waits, 0, names, pipelined=True)
     assert gpus(ledger) == (0, 7)
-    # Nobody holds it yet, so another share may be promised there too, but not bound.
+    # No pod holds it yet, so another share may be nominated there, too, but not bound.
     other = pod("y-0", spec=fraction(500))
     assert not ledger.groups_free_now(other, 0, names)
 
@@ -274,7 +278,7 @@ SPECS = [spec(1), spec(3), spec(0, cpus=4), fraction(300), fraction(500, 2), gpu
 
 
 def crowd() -> Snapshot:
-    """Two nodes; on n1 running pods of every kind, some leaving; as many pods wait."""
+    """Two nodes; on n1 running pods of every kind, some of them leaving; as many pods wait."""
     there = [
         pod("r0-0", "n1", spec=spec(2)),
         pod("r1-0", "n1", spec=fraction(300), gpu_groups=("x",)),
@@ -290,7 +294,7 @@ def crowd() -> Snapshot:
 
 
 def picture(ledger: Ledger) -> tuple[object, ...]:
-    """Everything a ledger says, in comparable form."""
+    """Everything that a ledger says, in comparable form."""
     book = ledger.book
     return (
         ledger.idle.tolist(),
@@ -308,7 +312,7 @@ Undo = Callable[[], None]
 
 
 def step(ledger: Ledger, one: Pod, choice: int) -> Undo | None:
-    """One legal operation on the pod, by chance; returns what takes it back, or None."""
+    """One legal random operation on the pod; returns what takes it back, or None."""
     if one.key in ledger.held:
         return None
     running = one.node is not None and one.status not in (RELEASING, STUCK)
@@ -317,9 +321,10 @@ def step(ledger: Ledger, one: Pod, choice: int) -> Undo | None:
         return lambda: ledger.unevict(one)
     if one.node is not None and one.key not in ledger.changed:
         return None
-    # Pending, or evicted: it may be placed, an evicted one only as a promise.
+    # Pending or evicted: it may be placed; an evicted pod only as a nomination.
     for target in (choice % 2, 1 - choice % 2):
-        # Room in the end is always needed; room now decides whether it can be more than a promise.
+        # Capacity in the end is always required; idle capacity now decides whether the pod is bound or
+        # nominated.
         if not ledger.fits(one, now=False)[target]:
             continue
         now = choice % 3 > 0 and one.node is None and bool(ledger.fits(one, now=True)[target])
@@ -387,7 +392,7 @@ def test_a_gang_whose_pods_are_counted_on_stands_as_one_counted_anew(
 
 @given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 5)), max_size=20))
 def test_the_ledger_agrees_with_a_snapshot_of_its_own_state(steps: list[tuple[int, int]]) -> None:
-    """What operations lead to is what a fresh ledger would make of the same pods in the same places."""
+    """What operations lead to equals a fresh ledger of the same pods in the same places."""
     snapshot = crowd()
     ledger = Ledger.of(snapshot)
     for which, choice in steps:
@@ -404,7 +409,7 @@ def test_the_ledger_agrees_with_a_snapshot_of_its_own_state(steps: list[tuple[in
         snapshot.queues,
     )
     fresh = Ledger.of(settled)
-    # A new group's reservation pod has a slot in the first ledger; here it is not there yet.
+    # In the first ledger the reservation pod of a new group has a slot; here it does not exist yet.
     others = [d for d in range(free.shape[1]) if d != PODS]
     assert (fresh.idle + fresh.releasing)[:, others].tolist() == free[:, others].tolist()
     assert [fresh.book.allocated_shares(q.name) for q in snapshot.queues] == [

@@ -1,4 +1,4 @@
-"""Limits of searches: each has unit and reason, and they are the only bare numbers of the engine."""
+"""Limits of searches: each has a unit and a reason, and the engine has no other bare numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kai_cp_models.limits import LIMITS
 
 ROOT = Path(kai_cp_models.joint.__file__ or "").parents[1]
 MEASURED = {"packing", "search", "goals"}
-"""Modules that also state what a solver or a unit is: work as measured, roundings, conversions."""
+"""Modules that also state properties of the solver or of units: measured work, roundings, conversions."""
 
 
 def test_every_limit_has_a_unit_and_a_reason() -> None:

@@ -1,4 +1,4 @@
-"""The MIG report: ways to cut a GPU, and when cutting anew would admit more."""
+"""MIG advice: ways to partition a GPU, and when another partition would admit more."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cluster(pods: list[Pod], *instances: int, gpus: int = 1) -> Snapshot:
 
 
 def test_patterns_are_those_of_the_hardware() -> None:
-    """NVIDIA's table for 1g, 2g, 3g and 7g: seven small ones, three 2g and a 1g, two 3g, …"""
+    """NVIDIA's table for 1g, 2g, 3g and 7g: seven 1g, three 2g and a 1g, two 3g, …"""
     found = patterns(((1, 1), (2, 2), (3, 4), (7, 8)))
     assert set(found) == {
         (7, 0, 0, 0), (5, 1, 0, 0), (3, 2, 0, 0), (1, 3, 0, 0),
@@ -59,7 +59,7 @@ def test_one_large_instance_could_be_seven_small_ones() -> None:
 
 
 def test_instances_in_use_remain() -> None:
-    """A 3g in use leaves four small ones beside it; another GPU's 7g could be two 3g."""
+    """A 3g in use leaves four 1g beside it; the 7g of another GPU could become two 3g."""
     pods = [mig_pod("runs", "3g", "n0"), *(mig_pod(f"p{i}", "1g") for i in range(5)), mig_pod("q", "7g")]
     report = mig_report(cluster(pods, 0, 0, 2, 0))
     assert report is not None

@@ -10,7 +10,7 @@ from tests.support.worlds import cluster, gpu_bound, group, node, pod, queue
 
 
 def two_queues(*more: Pod | PodGroup) -> Snapshot:
-    """Two equal queues on one node of 4 GPUs, of which one runs already; a1 and a2 wait in a, b1 in b."""
+    """Two equal queues on one node of 4 GPUs, of which one is used; a1 and a2 wait in a, b1 in b."""
     return cluster(
         nodes=(node(gpus=4),),
         queues=(queue("a", quota=gpu_bound(2)), queue("b", quota=gpu_bound(2))),
@@ -32,12 +32,12 @@ def two_queues(*more: Pod | PodGroup) -> Snapshot:
 
 
 def test_the_line_follows_the_fair_order() -> None:
-    # b holds a GPU and a none; inside a the older comes first.
+    # b holds a GPU and a none; inside a the older group comes first.
     assert [key.name for key in fair_line(two_queues(), Settings())] == ["a1", "a2", "b1"]
 
 
 def test_what_is_served_counts_for_the_next_turn() -> None:
-    # Once both groups of a are served, a holds 2 GPUs and b one; a third group of a comes after b's.
+    # Once both groups of a are served, a holds 2 GPUs and b one; a third group of a comes after b1.
     snapshot = two_queues(pod("a3-0"), group("a3", queue="a", created=2.5))
     keys = {group.key.name: group.key for group in snapshot.groups}
     line = [key.name for key in fair_line(snapshot, Settings())]

@@ -23,7 +23,7 @@ def score(
     topology: Floats | None = None,
     extra: Floats | None = None,
 ) -> list[float]:
-    """Scores with some GPUs still free on each node; everything releasing counts as free."""
+    """Scores with some GPUs still free on each node; everything that is releasing counts as free."""
     table = NodeTable(world)
     releasing = np.zeros_like(table.allocatable)
     idle = table.allocatable.copy()
@@ -58,7 +58,7 @@ def test_binpack_scores_9_for_the_fullest_and_0_for_the_emptiest() -> None:
 
 
 def test_binpack_looks_at_candidates_only() -> None:
-    # a is no candidate: free 5 and 8 are the bounds.
+    # a is no candidate, so free 5 and 8 are the bounds.
     world = snapshot(*THREE, plugins=plugins("nodeplacement"))
     assert score(world, pod(gpus=1), [2, 5, 8], candidates=[False, True, True])[1:] == [9.0, 0.0]
 
@@ -75,7 +75,7 @@ def test_binpack_ignores_nodes_without_the_resource() -> None:
 
 
 def test_spread_is_the_free_part_of_the_labelled_count() -> None:
-    # b says 4 GPUs by label although 8 are allocatable; c has none.
+    # The label of b says 4 GPUs although 8 are allocatable; c has no label.
     nodes = (node("a"), node("b", gpu_count=4), node("c", gpus=0))
     world = snapshot(*nodes, plugins=plugins("nodeplacement"), gpu_strategy="spread")
     assert score(world, pod(gpus=1), [2, 2, 0]) == [0.25, 0.5, 0.0]

@@ -1,4 +1,4 @@
-"""Whose turn it is when more waits than a cycle can look at."""
+"""Which groups a cycle looks at when more wait than it can look at."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_costly_wait_and_the_others_do_not_notice() -> None:
     turns_of = [served(turns, seen, 0.01) for _ in range(9)]
     assert all("victim" in found for found in turns_of)
     assert all(len(found) < 9 for found in turns_of)
-    # Everybody has a turn, nobody a second one before all had one.
+    # Every namespace has a turn before any namespace has a second one.
     counts = [sum(f"a{i}" in found for found in turns_of) for i in range(9)]
     assert min(counts) >= 1
     assert max(counts) - min(counts) <= 1
@@ -59,7 +59,7 @@ def test_one_that_needs_more_than_a_part_saves_for_it_and_gives_way_to_what_is_n
     turns = Turns()
     at = [served(turns, world(huge=("x", 300), **small), 0.022) for _ in range(8)]
     first = next(i for i, found in enumerate(at) if "huge" in found)
-    # 3,700 steps, some 2,000 a cycle: it has saved enough in the second cycle, and nothing is new then.
+    # 3,700 steps, some 2,000 a cycle: it has saved enough in the second cycle, in which no group is new.
     assert first == 1
     again = Turns()
     for i in range(8):
@@ -73,7 +73,7 @@ def test_the_reason_names_the_cost() -> None:
 
 
 HUGE = {"huge": ("x", 1000)}
-"""12,000 steps, which a cycle of a second has."""
+"""12,000 steps, which a cycle of one second has."""
 
 
 def looks(turns: Turns, seen: Snapshot, at: float) -> set[str]:
@@ -84,11 +84,11 @@ def test_what_is_new_and_cheap_is_looked_at_before_what_is_dear() -> None:
     turns = Turns()
     assert looks(turns, world(**HUGE), 0.0) == {"huge"}
     assert looks(turns, world(**HUGE, v=("y", 1)), 1.0) == {"v"}
-    # The pods of a gang come one by one: what is dear is looked at when none came for a while.
+    # The pods of a gang come one by one; expensive groups are looked at when none has come for a while.
     assert looks(turns, world(**HUGE, v=("y", 1)), 1.1) == {"v"}
     assert looks(turns, world(**HUGE, v=("y", 3)), 1.2) == {"v"}
     assert looks(turns, world(**HUGE, v=("y", 3)), 1.2 + QUIET_SECONDS) == {"huge", "v"}
-    # Neither is new any more.
+    # Neither group is new any more.
     assert looks(turns, world(**HUGE, v=("y", 3)), 2.0) == {"huge", "v"}
     assert turns.take(world(**HUGE, v=("y", 3)), 1.0).dear == {"x"}
 

@@ -91,25 +91,25 @@ BATCHES = [
     Case("a releasing pod does not", gang(flat(3), a="RXPPP"), "a2 a3"),
     Case("one extra at a time above the minimum", gang(flat(1), a="RPPP"), "a1"),
     Case("minimum zero is all extras", gang(flat(0), a="PPP"), "a0"),
-    # 5.2: two of three are alive and not gated, so nothing is asked for at all.
+    # 5.2: two of three are alive and not gated, so there is no batch at all.
     Case("a gang that cannot be complete asks for nothing", gang(flat(3), a="RPG"), ""),
     Case("nothing pending", gang(flat(1), a="RR"), ""),
     Case("gated pods are not asked for", gang(flat(1), a="GG"), ""),
     Case("a succeeded pod neither counts nor is asked for", gang(flat(1), a="SP"), "a1"),
     Case("all subgroups at once", gang(both(2), a="PPP", b="PP"), "a0 a1 b0"),
-    # Both below their threshold are equal but for the name: a, although it asks for more.
+    # Both are below their threshold, so the name decides: a, although it asks for more.
     Case("K of N takes the first by name", gang(both(1), a="PP", b="P"), "a0 a1"),
-    # 14.1 defect 8: a cannot be complete, so taking it blindly would leave it below its minimum.
+    # 14.1 defect 8: a cannot be complete, so choosing it would leave the gang below its minimum.
     Case("K of N skips a subgroup that cannot be complete", gang(both(1), a="P", b="P"), "b0"),
     Case("K of N skips a gated subgroup", gang(both(1), a="GG", b="P"), "b0"),
     Case("a satisfied subgroup is skipped", gang(both(2), a="RR", b="P"), "b0"),
-    # K = 1 is met by b; a is below its own threshold, so the increment is all of it.
+    # K = 1 is met by b; a is below its own threshold, so the increment is all of a.
     Case("the next increment is a whole extra subgroup", gang(both(1), a="PP", b="R"), "a0 a1"),
-    # a cannot be completed with one pod; the increment comes from b, which is satisfied.
+    # One pod does not complete a; the increment comes from b, which is satisfied.
     Case("an extra subgroup that is not ready is passed over", gang(both(1), a="P", b="RP"), "b1"),
-    # Ratios: a has 2/2, b 2/1; the emptier one grows first.
+    # Ratios: a has 2/2, b 2/1; the lower ratio grows first.
     Case("extras go to the emptier subgroup", gang(both(2), a="RRP", b="RRP"), "a2"),
-    # b is optional (minimum 0): the required a grows first, though b has fewer pods.
+    # b is optional (minimum 0): the required a grows first, although b has fewer pods.
     Case("required before optional", gang(both(1, a=1, b=0), a="RRP", b="P"), "a2"),
     Case(
         "nested: both sets, one of y's two leaves",
@@ -119,13 +119,13 @@ BATCHES = [
     Case(
         "nested: the leaf that is whole is left out", gang(nested(), a="R", b="P", c="XX", d="PP"), "b0 d0 d1"
     ),
-    # x can never be complete: b is empty. With K = 1 the gang is y alone.
+    # x can never be complete because b has no pods. With K = 1 the gang is y alone.
     Case(
         "nested: a set that cannot be complete is skipped",
         gang(nested(1), a="P", b="", c="PP", d=""),
         "c0 c1",
     ),
-    # The root is met by y; the extra set x comes as a whole.
+    # y satisfies the root; the extra set x comes as a whole.
     Case("nested: a whole extra set", gang(nested(1), a="P", b="P", c="RR", d=""), "a0 b0"),
 ]
 
@@ -157,24 +157,25 @@ def test_readiness(case: Case) -> None:
 
 
 CHAINS = [
-    # Surplus pods go first, last in task order first; then the gang as a whole.
+    # Surplus pods leave first, the last one in task order first; then the gang as a whole.
     Case("surplus one by one, then the rest", gang(flat(2), a="RRRR"), ["a3", "a2", "a0 a1"]),
     Case("no surplus: all at once", gang(flat(2), a="RR"), ["a0 a1"]),
     Case("minimum zero is all surplus", gang(flat(0), a="RR"), ["a1", "a0"]),
     Case("below the minimum: everything", gang(flat(3), a="RRP"), ["a0 a1"]),
     Case("nothing runs", gang(flat(1), a="PX"), []),
-    # b has 3/1, a 3/2: the fuller one shrinks first; at 2/1 b still leads, then a is the only one above.
+    # b has 3/1, a 3/2: the higher ratio shrinks first; at 2/1 b still leads, then only a is above its
+    # minimum.
     Case("the fuller subgroup first", gang(both(2), a="RRR", b="RRR"), ["b2", "b1", "a2", "a0 a1 b0"]),
     # Optional subgroups shrink before required ones.
     Case("optional before required", gang(both(1, a=1, b=0), a="RR", b="R"), ["b0", "a1", "a0"]),
-    # Both are exactly at their minimum and K = 1: one whole member is surplus; b comes last by name.
+    # Both are exactly at their minimum and K = 1: one whole member is surplus, and b is the last one by name.
     Case("a surplus subgroup goes whole", gang(both(1), a="RR", b="R"), ["b0", "a0 a1"]),
     Case("surplus pods before a surplus subgroup", gang(both(1), a="RRR", b="R"), ["a2", "b0", "a0 a1"]),
-    # y has d as a surplus leaf inside; x is needed. After d nothing is surplus.
+    # y has a surplus leaf, d; x is needed. After d nothing is surplus.
     Case(
         "nested: surplus inside a set", gang(nested(), a="R", b="R", c="RR", d="RR"), ["d0 d1", "a0 b0 c0 c1"]
     ),
-    # No member of the root is satisfied: all goes, whatever there is inside.
+    # No member of the root is satisfied: all pods leave, whatever is inside.
     Case("nested: torn everywhere", gang(nested(), a="RR", b="", c="R", d=""), ["a0 a1 c0"]),
 ]
 
@@ -204,7 +205,7 @@ def test_a_group_is_elastic_when_it_has_more_pods_than_it_needs() -> None:
 
 
 def test_pods_that_name_an_unknown_subgroup_are_held_aside() -> None:
-    """1.2: never placed, never counted, not even for readiness."""
+    """1.2: they are never placed and never counted, not even for readiness."""
     members = (pod("a0", group="g", subgroup="a"), pod("z0", group="g", subgroup="z"), pod("n0", group="g"))
     one = Gang(group("g", root=flat(2)), members)
     assert [each.key.name for each in one.unknown_subgroup_pods] == ["z0", "n0"]
@@ -213,7 +214,7 @@ def test_pods_that_name_an_unknown_subgroup_are_held_aside() -> None:
 
 
 def test_every_group_has_one_gang() -> None:
-    """Also a group without pods; asked twice, the gang is the same."""
+    """A group without pods has one, too, and asking twice gives the same gang."""
     members = [pod("a1", group="a"), pod("a0", group="a"), pod("x", group=None)]
     gangs = Gangs(cluster(members, [group("a"), group("b")]))
     a, b = (gangs[group(name).key] for name in "ab")
@@ -225,7 +226,7 @@ def test_every_group_has_one_gang() -> None:
 
 
 def test_only_groups_with_a_pending_pod_wait() -> None:
-    """Not one whose pods run, leave or are gated."""
+    """Groups whose pods run, leave or are gated do not wait."""
     members = [
         pod("c-0", group="c"),
         pod("c-1", "n1", group="c", status=R),
@@ -239,7 +240,7 @@ def test_only_groups_with_a_pending_pod_wait() -> None:
 
 
 def test_a_whole_chain_of_batches_reaches_every_pod() -> None:
-    """Placing batch after batch ends with all pods placed; the minimum comes first and in one piece."""
+    """Batch after batch ends with all pods placed; the minimum comes first and at once."""
     one = gang(both(2, a=2, b=1), a="PPPP", b="PP")
     placed: set[str] = set()
     batches: list[str] = []
@@ -251,7 +252,7 @@ def test_a_whole_chain_of_batches_reaches_every_pod() -> None:
         names = [each.key.name for each in found.all_pods]
         placed |= set(names)
         batches.append(" ".join(names))
-    # 2/2 and 1/1 are equal: a by name; then a has 3/2 and b 1/1.
+    # 2/2 and 1/1 are equal, so the name decides: a; then a has 3/2 and b 1/1.
     assert batches == ["a0 a1 b0", "a2", "b1", "a3"]
 
 

@@ -1,4 +1,6 @@
-"""Allocate on worlds that no recorded case covers: taints, pools, depth, backoff, usage, several fabrics."""
+"""Allocate in worlds that no recorded case covers: taints, node pools, queue depth, backoff, usage, several
+fabrics.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_taints(taints: tuple[Taint, ...], tolerations: tuple[Toleration, ...], 
 
 
 def test_a_taint_keeps_a_whole_gang_off() -> None:
-    """Two of three would fit the plain node; the tainted one has room for the third, but not for this pod."""
+    """Two of the three pods fit on the plain node. The tainted node has free GPUs for the third one, which
+    does not tolerate the taint.
+    """
     nodes = [node("n1", gpus=2), node("n2", taints=(ML,))]
     assert placed(solved(only_allocate(pods("a", 3), [group("a", 3)], nodes))) == set()
 
@@ -61,7 +65,9 @@ def test_a_taint_keeps_a_whole_gang_off() -> None:
 
 
 def test_queue_depth_caps_each_leaf_queue() -> None:
-    """Depth 1: of the three groups of q the oldest is considered, and the one of r, although all fit."""
+    """With a depth of 1 only the oldest of the three groups of q and the one of r take part, although all of
+    them fit.
+    """
     snapshot = only_allocate(
         [pod(f"{x}-0") for x in "abcr"],
         [group(x, queue="r" if x == "r" else "q", created=float(i)) for i, x in enumerate("bacr")],
@@ -84,7 +90,7 @@ def test_a_backed_off_group_is_not_tried() -> None:
 
 
 def test_a_higher_priority_extra_precedes_a_lower_priority_minimum() -> None:
-    """4.9: priority before elastic state; among equal priorities minimums come first."""
+    """4.9: priority comes before elastic state; minimums come first only among equal priorities."""
     high = [*pods("a", 2), pod("b-0")]
     plan = solved(only_allocate(high, [group("a", 1, priority=60)], [node(gpus=2)]))
     assert placed(plan) == {"a-0", "a-1"}
@@ -102,10 +108,10 @@ USAGE = [
 
 @pytest.mark.parametrize(("usage", "k", "winner"), [x[1:] for x in USAGE], ids=[x[0] for x in USAGE])
 def test_usage_shifts_the_surplus(usage: float, k: float, winner: str) -> None:
-    """3.2 step 2: no quota, equal weights, 3 GPUs, both ask for 3 and hold 1 (q) and 1 (r).
-
-    Without usage each is due 1.5, cut to 1, and the third goes to the older queue: 2 to 1, so q's share of
-    its due is smaller. With usage 0.9 and k = 1, q's weight is max(0, 0.5 + 0.5 - 0.9) = 0.1 against 1.
+    """3.2 step 2: no quota, equal weights, 3 GPUs; both queues ask for 3 and hold 1 (q) and 1 (r). Without
+    usage each is due 1.5, cut to 1, and the third GPU goes to the older queue. With 2 to 1, q has the
+    smaller share of its due. With usage 0.9 and k = 1, the weight of q is max(0, 0.5 + 0.5 - 0.9) = 0.1
+    against 1.
     """
     zero = Shares(-1, -1, 0)
     queues = [
@@ -122,7 +128,7 @@ def test_usage_shifts_the_surplus(usage: float, k: float, winner: str) -> None:
 
 
 def test_limits_hold_on_every_ancestor() -> None:
-    """The leaf may have 4, the parent 2."""
+    """The leaf queue may have 4 GPUs, its parent only 2."""
     queues = [queue("d", limit=gpu_bound(2)), queue("q", "d", limit=gpu_bound(4))]
     plan = solved(only_allocate(pods("a", 3), [group("a", 1)], queues=queues))
     assert placed(plan) == {"a-0", "a-1"}
@@ -136,7 +142,7 @@ def test_a_gang_over_the_limit_gets_nothing() -> None:
 
 
 def test_non_preemptible_pods_stay_within_quota() -> None:
-    """Quota 1: the preemptible group may exceed it, the other one may not."""
+    """With a quota of 1 the preemptible group may exceed it, the non-preemptible one may not."""
     queues = [queue("q", quota=gpu_bound(1))]
     groups = [group("a", 1, preemptible=False, priority=100), group("b", 1)]
     plan = solved(only_allocate(pods("a", 2) + pods("b", 2), groups, queues=queues))
@@ -148,7 +154,7 @@ def test_non_preemptible_pods_stay_within_quota() -> None:
 
 
 def test_an_incomplete_gang_is_nominated_as_a_whole() -> None:
-    """4.2: one pod has idle room, the other waits for a leaving one: both are nominated."""
+    """4.2: one pod fits now, the other one waits for a pod that is leaving. Both are nominated."""
     members = [*pods("a", 2, spec=spec(4)), pod("r-0", "n1", spec=spec(4), status=PodStatus.RELEASING)]
     plan = solved(only_allocate(members, [group("a", 2)]))
     assert set(nominated(plan)) == {"a-0", "a-1"}
@@ -156,7 +162,7 @@ def test_an_incomplete_gang_is_nominated_as_a_whole() -> None:
 
 
 def test_an_elastic_group_binds_what_it_can() -> None:
-    """Minimum 1: the first pod is bound now, the second is promised."""
+    """With a minimum of 1 the first pod is bound now and the second is nominated."""
     members = [*pods("a", 2, spec=spec(4)), pod("r-0", "n1", spec=spec(4), status=PodStatus.RELEASING)]
     plan = solved(only_allocate(members, [group("a", 1)]))
     assert set(bound(plan)) == {"a-0"}
@@ -164,7 +170,7 @@ def test_an_elastic_group_binds_what_it_can() -> None:
 
 
 def test_k_of_n_subgroups() -> None:
-    """8 GPUs, K = 1 of two subgroups of 2 x 3 GPUs: the first is placed, the second has no room."""
+    """8 GPUs, K = 1 of two subgroups of 2 x 3 GPUs: the first subgroup is placed, the second does not fit."""
     root = tree(1, leaf("x", 2), leaf("y", 2))
     members = [pod(f"a-{s}{i}", subgroup=s, spec=spec(3)) for s in "xy" for i in range(2)]
     plan = solved(only_allocate(members, [group("a", root=root)]))
@@ -187,9 +193,9 @@ def labelled(name: str, block: str, rack: str, feed: str) -> Any:
 
 
 def test_two_topologies_at_once() -> None:
-    """a wants one rack, b one power feed; they cross: racks are n1+n2 and n3+n4, feeds n1+n3 and n2+n4.
-
-    Each is a gang of 2 x 4 GPUs. a in a rack takes one node of each feed: no feed is left whole.
+    """Group a needs one rack and group b one power feed, and these cross: racks are n1+n2 and n3+n4, feeds
+    n1+n3 and n2+n4. Each group is a gang of 2 x 4 GPUs. In any rack, a takes one node of each feed, so no
+    feed has both nodes left.
     """
     nodes = [
         labelled("n1", "b", "r1", "f1"),
@@ -204,7 +210,7 @@ def test_two_topologies_at_once() -> None:
     assert placed(plan) == {"a-0", "a-1"}
     assert {tuple(sorted(bound(plan).values()))} <= {("n1", "n2"), ("n3", "n4")}
     assert [(u.group.name, u.proved) for u in plan.unscheduled] == [("b", True)]
-    # With a fifth and a sixth node on feed f1 both have a place.
+    # With a fifth and a sixth node on feed f1 both groups have a place.
     more = [*nodes, labelled("n5", "b", "r3", "f3"), labelled("n6", "b", "r4", "f3")]
     assert len(placed(solved(only_allocate(members, groups, more, topologies=TWO)))) == 4
 
@@ -217,7 +223,9 @@ def test_a_constraint_that_cannot_be_resolved_is_a_reason() -> None:
 
 
 def test_subgroups_in_racks_of_their_own_within_one_block() -> None:
-    """The group wants one block, each subgroup one rack: block c has two racks of 4 + 4, b only one."""
+    """The group needs one block and each subgroup one rack: block c has two racks of 4 + 4 GPUs, b
+    only one.
+    """
     rack = TopologyConstraint("fabric", "rack")
     root = tree(2, leaf("x", 2, rack), leaf("y", 2, rack), constraint=TopologyConstraint("fabric", "block"))
     members = [pod(f"a-{s}{i}", subgroup=s, spec=spec(4)) for s in "xy" for i in range(2)]

@@ -1,4 +1,4 @@
-"""Room that evictions leave over is promised in the same cycle, in the fair order."""
+"""Capacity that evictions leave over is given out in the same cycle, in the fair order."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, que
 
 
 def world(*, victims: bool = True, limit: int = 8, waiting: int = 1) -> Snapshot:
-    """Queue v holds a whole node with one gang and is due half of it; t of queue q takes that half.
-
-    Queue r holds its share already, so its waiting pods reclaim nothing; they stand before a running pod
-    of their queue, if there are ``victims``, and four GPUs are left over.
+    """Queue v holds a whole node with one gang and is due half of it; t of queue q takes that half. Queue r
+    already holds its share, so its waiting pods reclaim nothing. If there are ``victims``, the waiting
+    pods come before a running pod of their queue. Four GPUs are left over.
     """
     members = [*pods("v", 8, "n1"), pod("t-0", spec=spec(4)), pod("low-0", "n2")]
     members += [pod(f"u{i}-0") for i in range(waiting)]
@@ -60,7 +59,7 @@ def test_who_gets_it(snapshot: Snapshot, served: int, low_goes: bool) -> None:
     plan = solved(snapshot)
     assert sum(name.startswith("u") for name in nominated(plan)) == served
     assert ("low-0" in lost(plan)) is low_goes
-    # In the fair order: those that wait are the youngest.
+    # In the fair order the waiting pods come last, because they are the youngest.
     waiting = len([p for p in snapshot.pods if p.key.name.startswith("u")])
     assert sorted(name for name in reasons(plan) if name.startswith("u")) == [
         f"u{i}" for i in range(served, waiting)
@@ -68,7 +67,9 @@ def test_who_gets_it(snapshot: Snapshot, served: int, low_goes: bool) -> None:
 
 
 def test_room_that_nobody_was_evicted_for_is_left_to_allocate() -> None:
-    """Without an allocate action a pod that fits as it is waits: nothing else serves it."""
+    """Without the action allocate a pod that fits without evictions waits, because no other action
+    serves it.
+    """
     snapshot = cluster(
         [pod("low-0", "n1"), pod("u-0")],
         [group("low", priority=10), group("u", priority=60)],
@@ -80,14 +81,14 @@ def test_room_that_nobody_was_evicted_for_is_left_to_allocate() -> None:
     assert reasons(plan) == {"u": "FitsAsItIs"}
 
 
-# --- what reclaim took stays taken where its return would make the trigger's department too rich ----------
+# --- reclaimed pods stay evicted if their return would put the trigger's department above its share
+# ----------
 
 
 @pytest.mark.parametrize(("department", "stays"), [("a", {"v0-0"}), ("b", {"v1-0"}), (None, set())])
 def test_a_victim_whose_return_breaks_the_reclaim_stays_away(department: str | None, stays: set[str]) -> None:
-    """One pod of each department was reclaimed, and nothing uses their room.
-
-    The reclaim holds only while the victim of the trigger's own department is away.
+    """One pod of each department was reclaimed, and no group uses the GPUs. The reclaim holds only while the
+    victim of the trigger's own department stays evicted.
     """
     departments = [
         queue("a"),
@@ -119,7 +120,9 @@ def test_a_victim_whose_return_breaks_the_reclaim_stays_away(department: str | N
 
 
 def test_the_checker_takes_every_reclaim_of_two_departments(caplog: pytest.LogCaptureFixture) -> None:
-    """One trigger takes from both; three pods that came home made its own department the richer one."""
+    """One trigger takes from both departments. Three pods that returned would put its own department above
+    the other one.
+    """
     snapshot = parse(orjson.loads(orjson.dumps(SHAPES["contended"](500, 2))), now=NOW.timestamp())
     settings = Settings.model_validate({"solver": {"budget_seconds": 60}})
     with caplog.at_level(logging.ERROR):

@@ -21,7 +21,9 @@ TRIGGERS = ("t0", "t1", "t2", "t3")
 
 
 def world() -> Snapshot:
-    """Queue v holds all 8 GPUs, a pod each; four groups of q ask for one; both deserve four."""
+    """Queue v holds all 8 GPUs with one pod each; four groups of q ask for one GPU; both queues
+    deserve four.
+    """
     return cluster(
         [*pods("v", 8, "n1"), *(pod(f"{name}-0") for name in TRIGGERS)],
         [
@@ -40,7 +42,9 @@ def world() -> Snapshot:
 def test_a_chunk_ends_by_counted_pods(
     monkeypatch: pytest.MonkeyPatch, pods_of_budget: int, most: int
 ) -> None:
-    """What is tried together is bounded by the budget as it is set; the others have their turn afterwards."""
+    """The number of pods that are tried together follows from the budget in the settings; the other pods are
+    tried afterwards.
+    """
     chunks: list[int] = []
     first_plan = evict.first_plan
 
@@ -62,9 +66,8 @@ def test_a_chunk_ends_by_counted_pods(
 def test_what_failed_together_is_not_tried_again(
     monkeypatch: pytest.MonkeyPatch, why: Refusal, times: int
 ) -> None:
-    """All four fail together; half of them succeed, and the rest beside these is the four again.
-
-    What ended for want of time is no failure.
+    """All four triggers fail together, and half of them succeed. The rest beside these is the same four, so
+    it is not tried again. An attempt that ran out of time does not count as a failure.
     """
     tried: list[frozenset[GroupKey]] = []
     attempt = evict.attempt
@@ -92,7 +95,9 @@ def test_what_failed_together_is_not_tried_again(
 def test_the_last_goals_are_pursued_for_so_many(
     monkeypatch: pytest.MonkeyPatch, most: int, pursued: bool
 ) -> None:
-    """Four triggers are admitted by a model of the first goal only; the others follow for at most four."""
+    """A model with only the first goal admits four triggers; the other goals are pursued for at most four
+    triggers.
+    """
     again: list[bool] = []
     finish = evict.finish
 

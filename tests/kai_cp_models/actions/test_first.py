@@ -1,4 +1,4 @@
-"""The first plan needs no solver: when CP-SAT has no answer at all, many triggers are served all the same."""
+"""The first plan needs no solver: many triggers are served although CP-SAT never answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def speechless() -> Iterator[None]:
 
 
 def world(seed: int, action: ActionName) -> Snapshot:
-    """Full nodes of one queue, or of one that holds more than it is due, and many small groups that wait."""
+    """Nodes full of pods of one queue, or of a queue above its share, and many small groups that wait."""
     rng = Random(seed)
     nodes = [node(f"n{i:02}") for i in range(rng.randint(8, 10))]
     members: list[Pod] = []
@@ -61,7 +61,7 @@ def world(seed: int, action: ActionName) -> Snapshot:
         count = rng.randint(1, 2)
         owner = f"t{i:02}"
         members += pods(owner, count, spec=spec(rng.choice((1, 1, 1, 2))))
-        # Under preempt some of the running ones may come back before some of those that wait.
+        # Under preempt some of the running groups may come back before some of the waiting ones.
         priority = rng.choice((30, 60)) if action == "preempt" else 50
         groups.append(group(owner, count, priority=priority, created=float(rng.randint(1, 99))))
     half = gpu_bound(4 * len(nodes))
@@ -80,7 +80,9 @@ def world(seed: int, action: ActionName) -> Snapshot:
 @pytest.mark.parametrize("action", ["reclaim", "preempt"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_without_a_solver_there_is_a_plan(seed: int, action: ActionName) -> None:
-    """``solved`` asks the checker. Where more than a dozen find room by counting, most of them are served."""
+    """``solved`` runs the checker. Where counting finds capacity for more than a dozen groups, most of them
+    are served.
+    """
     plan = solved(world(seed, action))
     served = {d.group for d in plan.decisions if d.kind == "Nominate"} - _running(plan)
     assert len(served) > 8
@@ -94,7 +96,9 @@ def _running(plan: Plan) -> set[GroupKey | None]:
 @pytest.mark.parametrize("action", ["reclaim", "preempt"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_solver_takes_nothing_away(seed: int, action: ActionName, request: pytest.FixtureRequest) -> None:
-    """What the first plan serves stays served, and what the solver adds was not proved impossible before."""
+    """What the first plan serves stays served, and the solver serves no group whose refusal was proved
+    before.
+    """
     snapshot = world(seed, action)
     full = solved(snapshot)
     request.getfixturevalue("speechless")
@@ -107,7 +111,7 @@ def test_the_solver_takes_nothing_away(seed: int, action: ActionName, request: p
 @pytest.mark.usefixtures("speechless")
 @pytest.mark.parametrize("count", [1, 12, 13])
 def test_few_and_many_are_served_without_a_solver(count: int) -> None:
-    """However many wait, each of them gets the room of one that goes."""
+    """However many groups wait, each one gets the capacity of one that is evicted."""
     waiting = [pod(f"t{i:02}-0") for i in range(count)]
     running = [pod(f"v{i:02}-0", f"n{1 + i // 8}") for i in range(16)]
     groups = [group(one.key.name[:3], priority=10 if one.node else 60) for one in (*waiting, *running)]
@@ -119,7 +123,9 @@ def test_few_and_many_are_served_without_a_solver(count: int) -> None:
 
 @pytest.mark.usefixtures("speechless")
 def test_more_leaves_where_counting_finds_room_that_is_no_place() -> None:
-    """Two of the lowest priority make room for two by counting, but one of those may not go to their node."""
+    """By counting, two pods of the lowest priority free enough for two triggers, but one trigger may not use
+    their node.
+    """
     nodes = [node(name, 2, labels={"pool": name}) for name in ("n1", "n2")]
     waiting = [pod(f"t{name}-0", spec=spec(node_selector=(("pool", name),))) for name in ("n1", "n2")]
     running = [pod(f"v{i}-0", f"n{1 + i // 2}") for i in range(4)]
@@ -133,7 +139,9 @@ def test_more_leaves_where_counting_finds_room_that_is_no_place() -> None:
 @pytest.mark.usefixtures("speechless")
 @pytest.mark.parametrize("looks", [1, 5, 12])
 def test_a_plan_cut_short_serves_the_first(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time ends after so many pod groups were popped: those before have their room, and nobody else goes."""
+    """Time ends after so many pod groups were popped. The groups before that are served, and nothing else is
+    evicted.
+    """
     waiting = [pod(f"t{i:02}-0") for i in range(16)]
     running = [pod(f"v{i:02}-0", f"n{1 + i // 8}") for i in range(16)]
     groups = [

@@ -1,4 +1,4 @@
-"""Places of a model are exchanged for closer ones, and for nothing else."""
+"""Places that a model chose are exchanged for closer ones, and for no other reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def racked(name: str, rack: str, gpus: int = 8, **labels: str) -> Node:
 
 
 def placed(base: Ledger, where: Mapping[str, str]) -> Ledger:
-    """``base`` with pods on nodes, as a model may put them."""
+    """``base`` with pods on nodes as a model may place them."""
     made = base.copy()
     for name, target in where.items():
         made.place(pod_of(base, name), base.snapshot.node_index[target], pipelined=False)
@@ -41,7 +41,7 @@ def node_of(ledger: Ledger, name: str) -> str:
 
 
 FAR = {"g-0": "n0", "g-1": "n2"}
-"""The gang g in two racks."""
+"""The gang g lies in two racks."""
 
 
 def two_racks(*others: Node, waiting: tuple[Pod, ...] = ()) -> Snapshot:
@@ -52,7 +52,7 @@ def two_racks(*others: Node, waiting: tuple[Pod, ...] = ()) -> Snapshot:
 
 
 def test_all_are_placed_anew_where_nobody_is_left_out() -> None:
-    """h-0 is in the gang's way on n1, and as well off on n3."""
+    """h-0 occupies a node that the gang needs, n1, and is as well off on n3."""
     base = Ledger.of(two_racks(waiting=pods("h", 1, spec=spec(8))))
     made = placed(base, {**FAR, "h-0": "n1"})
     found = draw_together(base, asks_of(base, "g", "h"), made)
@@ -62,7 +62,9 @@ def test_all_are_placed_anew_where_nobody_is_left_out() -> None:
 
 
 def test_one_by_one_where_placing_anew_leaves_somebody_out() -> None:
-    """Six pods fill b0 and b1 only as 6 + 3 + 3 and 4 + 4 + 4; the largest first do not find that."""
+    """Six pods fill b0 and b1 only as 6 + 3 + 3 and 4 + 4 + 4, which placing the largest first
+    does not find.
+    """
     sizes = (6, 4, 4, 4, 3, 3)
     here = {"pool": "b"}
     small = [pod(f"h{i}-0", spec=spec(size, node_selector=(("pool", "b"),))) for i, size in enumerate(sizes)]
@@ -77,7 +79,7 @@ def test_one_by_one_where_placing_anew_leaves_somebody_out() -> None:
 
 
 def test_nobody_who_is_bound_is_nominated_for_it() -> None:
-    """Only n1 and n4 will do for h-0, and n4 is not free yet: the gang stays apart."""
+    """Only n1 and n4 are possible for h-0, and n4 is not free yet, so the gang stays apart."""
     wants = spec(8, node_selector=(("pool", "h"),))
     nodes = [racked("n0", "p"), racked("n1", "p", pool="h"), racked("n2", "q"), racked("n4", "r", pool="h")]
     leaving = pod("x-0", "n4", spec=spec(8), status=PodStatus.RELEASING)

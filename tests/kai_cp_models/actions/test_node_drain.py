@@ -1,4 +1,6 @@
-"""Consolidation's plan without a solver: which pods leave which nodes, by hand and at random."""
+"""Consolidation's plan without a solver: which pods leave which nodes, in worlds argued by hand and at
+random.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ SEEDS = range(12)
 
 @pytest.fixture
 def speechless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A solver that never finds anything."""
+    """A solver that never finds a solution."""
     monkeypatch.setattr(jointly, "lexicographic", lambda *_, **__: (None, [], Outcome("unknown", False)))
 
 
 def world(
     members: Sequence[Pod], groups: Sequence[PodGroup], nodes: Sequence[Node], **policy: Any
 ) -> Snapshot:
-    """Only allocate and consolidation decide; pods are packed."""
+    """Only allocate and consolidation decide, and pods are packed."""
     plugins = PLUGINS | {"nodeplacement", "nodeavailability"}
     actions = ("allocate", "consolidation")
     return cluster(members, groups, nodes, actions=actions, plugins=plugins, **policy)
@@ -41,7 +43,9 @@ class TestByHand:
         assert nominated(plan) == {"b-0": "z", "t-0": "n2"}
 
     def test_one_that_is_large_enough_rather_than_several(self) -> None:
-        """Two of six GPUs are wanted and none is free: the pod of two goes, and those of one stay."""
+        """Two of six GPUs are needed and none is free. The pod with two GPUs leaves, and the pods with one
+        stay.
+        """
         members = [*pods("a", 2, "n1"), pod("b-0", "n1", spec=spec(2)), pod("c-0", "n1", spec=spec(4))]
         waiting = pod("t-0", spec=spec(2, node_selector=(("host", "n1"),)))
         nodes = [node("n1", labels={"host": "n1"}), node("n2", gpus=2)]
@@ -61,7 +65,9 @@ class TestByHand:
         assert not plan.decisions
 
     def test_whoever_needs_a_whole_node_has_one_cleared(self) -> None:
-        """The gang needs rack r1, whose node a pod holds whole; the other one has one GPU used per node."""
+        """The gang needs rack r1, in which one pod holds a whole node. In the other rack one GPU of each node
+        is used.
+        """
         rack = TopologyConstraint("t", required="rack")
         gang = group("t", root=tree(1, leaf("w", 2, rack)))
         nodes = [
@@ -81,7 +87,7 @@ class TestByHand:
 
     @pytest.mark.parametrize(("most", "served"), [(1, False), (2, True)])
     def test_the_ceiling_counts_whoever_makes_room_for_a_move(self, most: int, served: bool) -> None:
-        """The pod that holds a1 whole can go to b only when the one there goes to c."""
+        """The pod that fills a1 can go to b only when the pod there goes to c."""
         nodes = [
             node("a", labels={"pool": "p"}),
             node("b"),
@@ -98,7 +104,7 @@ class TestByHand:
 
 
 def scattered(seed: int) -> Snapshot:
-    """Eight nodes, most of them with a few small pods, and whole nodes asked for."""
+    """Eight nodes, most of them with a few small pods, and groups that need whole nodes."""
     rng = random.Random(seed)
     nodes = [node(f"n{i}") for i in range(8)]
     members: list[Pod] = []
@@ -118,13 +124,16 @@ def scattered(seed: int) -> Snapshot:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_solver_takes_nothing_away(seed: int, request: pytest.FixtureRequest) -> None:
-    """``solved`` asks the checker; nobody is lost, and what the solver adds was not proved impossible."""
+    """``solved`` runs the checker. No pod is lost, and the solver serves no group whose refusal was proved
+    before.
+    """
     snapshot = scattered(seed)
     full = solved(snapshot)
     request.getfixturevalue("speechless")
     first = solved(snapshot)
     assert not lost(first)
-    # In fair order: the first that only one of them serves is served with the solver.
+    # In the fair order, the first group that only one of the plans serves is served by the plan with the
+    # solver.
     order = sorted(key.name for key in snapshot.group_by_key if key.name.startswith("t"))
     served = [[f"{name}-0" in placed(plan) for name in order] for plan in (first, full)]
     assert served[0] <= served[1]
@@ -133,7 +142,7 @@ def test_the_solver_takes_nothing_away(seed: int, request: pytest.FixtureRequest
 
 
 def test_the_plan_without_a_solver_is_worth_having(request: pytest.FixtureRequest) -> None:
-    """Of those whom consolidation serves with the solver, nearly all are served without it."""
+    """The plan without a solver serves nearly all groups that consolidation serves with the solver."""
     full = [len(placed(solved(scattered(seed)))) for seed in SEEDS]
     request.getfixturevalue("speechless")
     first = [len(placed(solved(scattered(seed)))) for seed in SEEDS]
@@ -142,7 +151,7 @@ def test_the_plan_without_a_solver_is_worth_having(request: pytest.FixtureReques
 
 
 def moves(plan: Plan) -> tuple[float, float]:
-    """Moved pods of consolidation: how many, and the least that is possible as far as is known."""
+    """How many pods consolidation moves, and the least number that is possible as far as is known."""
     return next(
         ((s.objective, s.bound) for s in plan.stages if s.name == "consolidation: moved pods"), (0.0, 0.0)
     )
@@ -152,7 +161,7 @@ def moves(plan: Plan) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("running", "asked", "found"),
     [
-        # n1 gives a whole node when both of it leave, n2 when one does.
+        # n1 becomes a free node when both of its pods leave, n2 when its only pod leaves.
         pytest.param([("n1", 1), ("n1", 1), ("n2", 2)], [8], (1, 1), id="the cheapest node"),
         pytest.param([("n1", 1), ("n1", 1), ("n2", 2)], [4, 4], (0, 0), id="all fits as it is"),
         pytest.param([("n1", 2), ("n1", 2), ("n1", 2), ("n2", 5)], [4], (1, 1), id="half a node"),
@@ -167,7 +176,9 @@ def test_moves_beside_the_fewest(
 
 
 def test_a_plan_that_moves_more_than_it_must_is_not_proved(speechless: None) -> None:
-    """To make room on n1 one move is enough, were it not that the ask takes no other node."""
+    """One move would free enough on n1, but the ask accepts no other node, so the bound is lower than what
+    must move.
+    """
     members = [pod("a-0", "n1"), pod("b-0", "n1"), pod("c-0", "n2"), pod("t-0")]
     members[3] = pod("t-0", spec=spec(8, node_selector=(("host", "n1"),)))
     nodes = [node("n1", labels={"host": "n1"}), node("n2")]
@@ -178,7 +189,7 @@ def test_a_plan_that_moves_more_than_it_must_is_not_proved(speechless: None) -> 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_plan_moves_fewer(seed: int, request: pytest.FixtureRequest) -> None:
-    """The solver's optimum, where it serves the same groups, is no less than the bound of the first plan."""
+    """Where the solver serves the same groups, its optimum is no less than the bound of the first plan."""
     snapshot = scattered(seed)
     full = solved(snapshot)
     request.getfixturevalue("speechless")

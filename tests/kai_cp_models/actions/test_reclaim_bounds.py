@@ -1,4 +1,4 @@
-"""Which trigger answers for what is lost, and which took more than it may (4.4)."""
+"""Which trigger each loss is charged to, and which trigger took more than it may (4.4)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def units(ledger: Ledger, *names: str) -> list[VictimCandidate]:
 
 
 def triggers(quota: float = 4) -> Snapshot:
-    """v holds all 8 GPUs and is due 4; t0 to t4 of q, due ``quota``, ask for one each."""
+    """v holds all 8 GPUs and is due 4; t0 to t4 of q, due ``quota``, ask for one GPU each."""
     return cluster(
         [*pods("v", 8, "n1"), *(pod(f"t{i}-0") for i in range(5))],
         [group("v", queue="v"), *(group(f"t{i}", queue="q", created=float(i)) for i in range(5))],
@@ -37,7 +37,9 @@ def triggers(quota: float = 4) -> Snapshot:
 
 
 def beyond(snapshot: Snapshot, *names: str, lost: int, owners: Sequence[int]) -> str | None:
-    """Which of the triggers overreaches when the first ``lost`` units go, unit i to trigger ``owners[i]``."""
+    """The trigger that overreaches when the first ``lost`` units are lost, unit i to trigger
+    ``owners[i]``.
+    """
     base = Ledger.of(snapshot)
     asks = asks_of(base, *names)
     ranked = units(base, "v")
@@ -52,31 +54,31 @@ def beyond(snapshot: Snapshot, *names: str, lost: int, owners: Sequence[int]) ->
 
 
 def test_each_takes_what_it_may() -> None:
-    """v holds 8, 7, 6, 5 when the four units go, always more than 4."""
+    """v holds 8, 7, 6 and 5 GPUs before each of the four units leaves, which is always more than 4."""
     assert beyond(triggers(), "t0", "t1", "t2", "t3", lost=4, owners=(0, 1, 2, 3)) is None
 
 
 def test_the_fifth_may_not_reclaim() -> None:
-    """With it q would hold 5 of a fair share of 4."""
+    """With a fifth trigger q would hold 5 GPUs of a fair share of 4."""
     names = ("t0", "t1", "t2", "t3", "t4")
     assert beyond(triggers(), *names, lost=5, owners=(0, 1, 2, 3, 4)) == "t4"
-    # Not even when somebody else is named for the loss, or when nothing is lost.
+    # That holds, too, when another trigger is named for the loss, or when nothing is lost.
     assert beyond(triggers(), *names, lost=4, owners=(0, 1, 2, 3)) == "t4"
 
 
 def test_one_that_takes_a_unit_too_many_is_named() -> None:
-    """t1 takes four units: the last one starts from 4, which is all that v is due."""
+    """t1 takes four units. Before the last one v holds only 4, all of which v is due."""
     assert beyond(triggers(), "t0", "t1", lost=5, owners=(0, 1, 1, 1, 1)) == "t1"
     assert beyond(triggers(), "t0", "t1", lost=4, owners=(0, 1, 1, 1)) is None
 
 
 def test_the_first_is_named() -> None:
-    """A queue that is due nothing reclaims nothing; the order of the triggers decides who is named."""
+    """A queue that is due nothing reclaims nothing. The first trigger in order is named."""
     assert beyond(triggers(0), "t1", "t0", lost=1, owners=(1,)) == "t1"
 
 
 def test_what_is_placed_again_is_no_loss() -> None:
-    """Five units move for t0; the fifth would be one too many if it were lost."""
+    """Five units leave for t0 and get other places; the fifth would be one too many if it were lost."""
     snapshot = triggers()
     base = Ledger.of(cluster(snapshot.pods, snapshot.groups, [node("n1"), node("n2")], snapshot.queues))
     (ask,) = asks_of(base, "t0")
@@ -90,11 +92,13 @@ def test_what_is_placed_again_is_no_loss() -> None:
     assert overreaching(base, [ask], ranked, ledger, owners) is None
 
 
-# --- whom the losses go to -------------------------------------------------------------------------
+# --- which asks the losses are charged to ---------------------------------------------------------------
 
 
 def test_each_ask_takes_until_it_has_what_it_needs() -> None:
-    """Four units for t0 (one GPU) and t1 (one GPU): one each, and what nobody needs names both."""
+    """Four units for t0 (one GPU) and t1 (one GPU): each takes one, and both are named for those that neither
+    needs.
+    """
     base = Ledger.of(triggers())
     asks = asks_of(base, "t0", "t1")
     ranked = units(base, "v")
@@ -107,7 +111,7 @@ def test_each_ask_takes_until_it_has_what_it_needs() -> None:
 
 
 def test_an_ask_takes_only_what_it_may() -> None:
-    """t0 may take unit 1 only, t1 both; a unit that moves names whoever may take it."""
+    """t0 may take unit 1 only, t1 both units. A unit that moves names every ask that may take it."""
     base = Ledger.of(triggers())
     asks = asks_of(base, "t0", "t1")
     ranked = units(base, "v")[:3]

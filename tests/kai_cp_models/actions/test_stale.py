@@ -1,4 +1,4 @@
-"""Stale gang eviction (4.8): when a gang that runs below its minimum goes."""
+"""Stale gang eviction (4.8): when a gang that runs below its minimum is evicted."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ GRACE: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("more", "policy", "goes"), [x[1:] for x in GRACE], ids=[x[0] for x in GRACE])
 def test_grace(more: dict[str, Any], policy: dict[str, Any], goes: bool) -> None:
-    """Two of three pods run and there is no third."""
+    """Two of three pods run, and there is no third pod."""
     plan = solved(cluster(pods("a", 2, "n1"), [group("a", 3, **more)], **policy))
     assert evicted(plan) == ({"a-0", "a-1"} if goes else set())
 
 
 OLD: dict[str, Any] = {"stale_since": NOW - 1000}
 TREES: list[tuple[str, Subgroup, tuple[tuple[str, str], ...], bool]] = [
-    # (gang tree, (pod, status letter) by leaf, whether it goes)
+    # (gang tree, (pod, status letter) by leaf, whether the gang is evicted)
     ("complete", tree(1, leaf("a", 2)), (("a", "RR"),), False),
     ("one short", tree(1, leaf("a", 3)), (("a", "RR"),), True),
     ("a leaving pod still counts", tree(1, leaf("a", 2)), (("a", "RX"),), False),
@@ -42,7 +42,8 @@ TREES: list[tuple[str, Subgroup, tuple[tuple[str, str], ...], bool]] = [
     ("nothing runs", tree(1, leaf("a", 2)), (("a", "P"),), False),
     ("minimum zero", tree(1, leaf("a", 0)), (("a", "R"),), False),
     ("one subgroup short", tree(2, leaf("a", 1), leaf("b", 1)), (("a", "R"),), True),
-    # Section 14: fix. Only K of N are needed, so b, which never started, makes nothing stale.
+    # Section 14: fix. Only K of N subgroups are needed, so b, which never started, does not make the gang
+    # stale.
     ("K of N satisfied", tree(1, leaf("a", 1), leaf("b", 1)), (("a", "R"),), False),
     ("K of N, none satisfied", tree(1, leaf("a", 2), leaf("b", 2)), (("a", "R"), ("b", "R")), True),
 ]
@@ -50,7 +51,7 @@ TREES: list[tuple[str, Subgroup, tuple[tuple[str, str], ...], bool]] = [
 
 @pytest.mark.parametrize(("root", "members", "goes"), [x[1:] for x in TREES], ids=[x[0] for x in TREES])
 def test_trees(root: Subgroup, members: tuple[tuple[str, str], ...], goes: bool) -> None:
-    """Only the eviction of stale gangs runs, so nothing is completed meanwhile."""
+    """Only stalegangeviction runs, so no other action completes the gang."""
     status = {
         "R": PodStatus.RUNNING,
         "X": PodStatus.RELEASING,
@@ -74,13 +75,13 @@ def test_a_gang_that_is_completed_in_this_cycle_stays() -> None:
 
 
 def test_a_gang_that_cannot_be_completed_goes_as_a_whole() -> None:
-    """Two GPUs, both held by the gang itself: the third pod has no place."""
+    """The gang itself holds both GPUs, so its third pod has no place."""
     plan = solved(cluster([*pods("a", 2, "n1"), pod("a-2")], [group("a", 3, **OLD)], [node(gpus=2)]))
     assert evicted(plan) == {"a-0", "a-1"}
 
 
 def test_non_preemptible_gangs_go_too() -> None:
-    """Staleness is not a matter of priority: a torn gang holds room for nothing."""
+    """Staleness does not depend on priority: an incomplete gang uses GPUs to no purpose."""
     snapshot = cluster(pods("a", 1, "n1"), [group("a", 2, preemptible=False, priority=120, **OLD)])
     assert evicted(solved(snapshot)) == {"a-0"}
 
@@ -92,7 +93,7 @@ def test_only_when_the_action_is_on() -> None:
 
 @pytest.mark.parametrize(("allowed", "goes"), [(1, {"b-0", "b-1"}), (2, {"a-0", "a-1", "b-0", "b-1"})])
 def test_a_gang_that_a_disruption_budget_protects_stays_as_a_whole(allowed: int, goes: set[str]) -> None:
-    """Of gang a one eviction is allowed, and it has two pods; gang b has no budget."""
+    """The budget of gang a, which has two pods, allows one eviction; gang b has no budget."""
     protected = {
         "metadata": {"name": "a", "namespace": "ns"},
         "spec": {"selector": {"matchLabels": {"app": "a"}}},

@@ -1,4 +1,4 @@
-"""The packing bound against enumeration on tiny instances, and hand-argued prices."""
+"""The packing bound against enumeration on tiny instances, and prices argued by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kai_cp_models.bounds.pricing import share_patterns
 
 
 def _best(items: list[BinItem], bins: list[Bin]) -> int:
-    """Most milli-GPUs of any placement, by trying everything."""
+    """The most milli-GPUs of any placement, found by enumeration."""
     pods = [item for item in items for _ in range(item.count)]
     nodes = [b for b in bins for _ in range(b.count)]
     kinds = [k for k, b in enumerate(bins) for _ in range(b.count)]
@@ -66,7 +66,7 @@ def test_no_placement_beats_the_bound(items: list[BinItem], cpu: int) -> None:
 
 
 def test_bound_is_tight_where_one_pattern_is_best() -> None:
-    # 810 leaves 190 that only the small pods fill: per device 1000 with one of each, else 810.
+    # A share of 810 leaves 190, which only the small pods fill: 1000 on a device with one of each, else 810.
     both = (True,)
     items = [BinItem(1, 1, 1, 810, 10, both), BinItem(1, 1, 1, 190, 2, both)]
     found = packing_bound(items, [Bin(100, 100, 4, 1)], seconds=5)
@@ -88,7 +88,7 @@ def test_scarce_fillers_have_a_price_and_surplus_has_none() -> None:
 
 
 def test_relaxation_keeps_what_runs_and_is_asked_again() -> None:
-    # Whole pods use a device fully. Three running 810s keep theirs; two shares of 190 join them.
+    # Whole pods fill a device. Three running shares of 810 stay, and two shares of 190 join them.
     items = [
         BinItem(1, 1, 1, 810, 9, (True,)),
         BinItem(1, 1, 1, 1000, 9, (True,)),

@@ -1,4 +1,6 @@
-"""What a plan says of how close its gangs are: stated for the right pod groups, and refused when wrong."""
+"""What a plan says about how close its gangs are: it names the right pod groups, and a wrong statement is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ NODES = [
 
 
 def waiting(gpus: tuple[int, ...], *used: str) -> Snapshot:
-    """A gang of pods with so many GPUs each; all nodes but ``used`` are full."""
+    """A gang whose pods ask for so many GPUs each; all nodes but ``used`` are full."""
     others = [pod(f"{n.name}-0", n.name, spec=spec(4)) for n in NODES if n.name not in used]
     members = [pod(f"g-{i}", spec=spec(count)) for i, count in enumerate(gpus)]
     return cluster([*others, *members], [group("g", len(gpus))], NODES, actions=("allocate",), topologies=DC)
@@ -57,7 +59,7 @@ def test_the_worst_pair_is_stated(gpus: tuple[int, ...], used: tuple[str, ...], 
 
 
 def test_pods_that_ran_before_count() -> None:
-    """One pod runs in another block than the one that joins it."""
+    """One running pod lies in another block than the pod that joins it."""
     busy = [pod(f"{n.name}-0", n.name, spec=spec(4)) for n in NODES[1:4]]
     members = [pod("g-0", "n1", spec=spec(4)), pod("g-1", spec=spec(4))]
     plan = solved(cluster([*busy, *members], [group("g", 1)], NODES, actions=("allocate",), topologies=DC))

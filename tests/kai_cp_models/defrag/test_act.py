@@ -1,4 +1,4 @@
-"""Defragmentation carried out step by step, on tiny worlds argued by hand."""
+"""Defragmentation step by step, on tiny worlds argued by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DAY = 86_400.0
 
 
 def chosen(**more: Any) -> Settings:
-    """Act now, for one more free node, unless said otherwise."""
+    """Act now for one more free node, unless the test sets something else."""
     acts = {"mode": "act", "goal": "nodes=2", "windows": ["00:00-24:00"], "max_moves_per_hour": 10}
     reservations = more.pop("reservations", {})
     values = {"solver": {"budget_seconds": 20}, "defrag": {**acts, **more}, "reservations": reservations}
@@ -48,12 +48,12 @@ def state(plan: Plan) -> tuple[str, int]:
 
 
 def two(**more: Any) -> dict[str, Any]:
-    """n1 holds 2 GPUs, n2 4, n3 none: one restart frees n1."""
+    """n1 holds 2 GPUs, n2 4 and n3 none: one restart frees n1."""
     return world(runs("a", "n1", 2, since=90, **{**MAY, **more}), runs("b", "n2", 4, since=90, **MAY))
 
 
 def test_the_cheapest_step_is_taken() -> None:
-    """a's two GPUs cost less work than b's four: a goes to n2."""
+    """Moving the two GPUs of a costs less work than moving the four of b, so a goes to n2."""
     plan = solved(cluster(nodes=NODES, **two()), chosen())
     assert state(plan) == ("moved", 1)
     assert evicted(plan) == {"a-0"}
@@ -77,7 +77,7 @@ def test_what_is_met_is_left_alone() -> None:
 
 
 def test_outside_the_windows_nothing_moves() -> None:
-    """The clock of these worlds says 13:46:40 on a Monday: the next window is at two on Tuesday."""
+    """The clock of these worlds is 13:46:40 on a Monday; the next window is at two on Tuesday."""
     plan = solved(cluster(nodes=NODES, **two()), chosen(windows=["Tue-Fri 02:00-05:00"]))
     assert (state(plan), plan.decisions) == (("closed", 1), ())
     assert plan.again_at == NOW - (13 * 3600 + 46 * 60 + 40) + DAY + 2 * 3600
@@ -95,7 +95,7 @@ def test_somebody_who_needs_room_ends_it() -> None:
 
 
 def test_who_waits_for_something_else_does_not() -> None:
-    """No node has the label that w asks for: freeing nodes takes nothing from it."""
+    """No node has the label that w selects, so freed nodes do not help it."""
     members = two()
     group, pods = waits("w", 1, 1, needs={"node_selector": (("kind", "z"),)})
     members = {"groups": [*members["groups"], group], "pods": [*members["pods"], *pods]}
@@ -112,7 +112,7 @@ def noted(members: dict[str, Any], name: str, notes: tuple[tuple[str, str], ...]
 
 
 def test_the_rate_counts_restarts_of_the_last_hour() -> None:
-    """c was moved 10 and 70 minutes ago: one restart counts, and it stays itself."""
+    """c was moved 10 and 70 minutes ago: one restart counts, and c itself stays."""
     members = world(*[runs("c", "n2", 1, since=10, **MAY)])
     both = {key: [*two()[key], *members[key]] for key in ("groups", "pods")}
     both = noted(both, "c", note(1, -70, -10))
@@ -123,7 +123,7 @@ def test_the_rate_counts_restarts_of_the_last_hour() -> None:
 
 
 def test_the_next_step_waits_for_the_pods_of_the_last() -> None:
-    """Two pods of c shall run again, one does."""
+    """Two pods of c are to run again, and one of them does."""
     members = world(*[runs("c", "n2", 1, since=10, **MAY)])
     both = {key: [*two()[key], *members[key]] for key in ("groups", "pods")}
     plan = solved(cluster(nodes=NODES, **noted(both, "c", note(2, -5))), chosen())
@@ -131,7 +131,7 @@ def test_the_next_step_waits_for_the_pods_of_the_last() -> None:
 
 
 def test_who_was_moved_stays_for_an_hour() -> None:
-    """a is the cheaper one, but it was moved 20 minutes ago: b goes."""
+    """Moving a is cheaper, but it was moved 20 minutes ago, so b moves."""
     plan = solved(cluster(nodes=NODES, **noted(two(), "a", note(1, -20))), chosen())
     assert evicted(plan) == {"b-0"}
 
@@ -143,7 +143,7 @@ def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
 
 
 def test_nothing_moves_into_held_room() -> None:
-    """hero holds 6 GPUs of n2 from b's end on, beside c: what is idle there until then is not for a."""
+    """hero holds 6 GPUs of n2 from the end of b on, beside c. What is idle there until then is not for a."""
     labelled = (node("n1"), node("n2", labels={"kind": "a"}))
     firm = {"preemptible": False, "priority": 100}
     here = [
@@ -159,7 +159,7 @@ def test_nothing_moves_into_held_room() -> None:
 
 
 def budget(allowed: int) -> Extras:
-    """A PodDisruptionBudget of the pods of app a."""
+    """A PodDisruptionBudget for the pods of app a."""
     protected = {
         "metadata": {"name": "a", "namespace": "ns"},
         "spec": {"selector": {"matchLabels": {"app": "a"}}},
@@ -169,13 +169,15 @@ def budget(allowed: int) -> Extras:
 
 
 def protected(name: str, on: str, gpus: int) -> tuple[PodGroup, tuple[Pod, ...]]:
-    """A pod group of app a that may move."""
+    """A pod group of app a that may be moved."""
     one, members = runs(name, on, gpus, since=90, **MAY)
     return one, tuple(replace(pod, labels={"app": "a"}) for pod in members)
 
 
 def test_a_pod_that_a_budget_protects_stays() -> None:
-    """a would be the cheaper of the two, but its budget allows nothing; that is so with every rule off."""
+    """Moving a would be the cheaper choice, but its budget allows no eviction. That holds with every rule
+    switched off.
+    """
     members = world(protected("a", "n1", 2), runs("b", "n2", 4, since=90, **MAY))
     plan = solved(cluster(nodes=NODES, extras=budget(0), **members), chosen())
     assert (state(plan), evicted(plan)) == (("moved", 1), {"b-0"})
@@ -185,7 +187,9 @@ def test_a_pod_that_a_budget_protects_stays() -> None:
 
 
 def test_a_gang_that_a_budget_would_tear_stays() -> None:
-    """One pod of app a may go, and the gang on n1 and n2 has two; with two allowed it goes to n3."""
+    """One pod of app a may be evicted, and the gang on n1 and n2 has two. With two allowed evictions it moves
+    to n3.
+    """
     gang = group("g", 2, last_start=at(-90), **MAY)
     members = pods("g", 2, "n1", spec=spec(2), started=at(-90), labels={"app": "a"})
     apart = (members[0], replace(members[1], node="n2"))
@@ -195,7 +199,9 @@ def test_a_gang_that_a_budget_would_tear_stays() -> None:
 
 
 def test_of_two_that_one_budget_protects_one_goes_at_a_time() -> None:
-    """Both have to go for two more free nodes. One may, so the first cycle moves one of them only."""
+    """Both pods have to leave for two more free nodes. The budget allows one eviction, so the first cycle
+    moves only one.
+    """
     members = world(protected("a", "n1", 2), protected("b", "n2", 2), runs("c", "n3", 2, since=90))
     plan = solved(cluster(nodes=NODES, extras=budget(1), **members), chosen())
     assert (state(plan), len(evicted(plan))) == (("moved", 0), 1)
@@ -215,7 +221,7 @@ def test_an_unknown_level_is_named() -> None:
 
 
 def test_off_changes_nothing() -> None:
-    """With a goal that is met the decisions are those without a goal."""
+    """With a goal that is met already the decisions are the same as without a goal."""
     members = two()
     group, pods = waits("w", 1, 4)
     members = {"groups": [*members["groups"], group], "pods": [*members["pods"], *pods]}

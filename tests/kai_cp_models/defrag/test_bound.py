@@ -1,4 +1,4 @@
-"""Bounds of defragmentation on a cluster argued by hand."""
+"""Bounds of defragmentation, on a cluster argued by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAY = {"preemptible": True, "priority": 50, "since": 90}
 
 
 def scattered() -> Snapshot:
-    """n1 has one pod, n2 and n3 one each of gang g, n4 two, n5 one that stays, n6 none."""
+    """n1 has one pod, n2 and n3 one pod each of gang g, n4 two pods, n5 one pod that cannot move, n6 none."""
     first, second = pods("g", 2, "n2", spec=spec(4), started=at(-90))
     members = world(
         runs("a", "n1", 2, **MAY),
@@ -30,7 +30,7 @@ def scattered() -> Snapshot:
 
 
 def test_nodes_cost_the_pods_that_are_there() -> None:
-    """n6 is free already. A pod of the gang is one on its node, and two that restart; n5 is never free."""
+    """n6 is free already. A pod of the gang counts as one on its node and restarts two. n5 is never free."""
     problem = Problem(scattered(), Settings(), DefragQuestion())
     costs = {
         problem.snapshot.nodes[problem.domains[k][0]].name: (there, whole)
@@ -41,7 +41,7 @@ def test_nodes_cost_the_pods_that_are_there() -> None:
 
 
 def test_the_frontier_keeps_the_bound_and_proves_its_points() -> None:
-    """The first point is a, which goes to n2, n3, n4 or n5; no point restarts fewer than the bound says."""
+    """At the first point a goes to n2, n3, n4 or n5. No point restarts fewer pods than the bound says."""
     found = frontier(scattered(), Settings(), DefragQuestion())
     least = least_restarts(Problem(scattered(), Settings(), DefragQuestion()), 6)
     assert [point.proved for point in found.points] == [True] * len(found.points)

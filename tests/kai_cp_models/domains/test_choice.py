@@ -1,4 +1,4 @@
-"""Topology domains: candidates, order, scores and messages argued by hand from 8.3 and 8.4."""
+"""Topology domains: candidates, order, scores and messages, argued by hand from 8.3 and 8.4."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TREE = Topology("tree", ("zone", "rack"))
 
 
 def cluster(*racks: tuple[str, list[int]]) -> SimpleNamespace:
-    """Nodes of 8 GPUs by ``zone/rack``; the numbers are the GPUs still free on each of its nodes."""
+    """Nodes of 8 GPUs by ``zone/rack``; the numbers are the free GPUs of each of its nodes."""
     nodes: list[Node] = []
     free: list[int] = []
     for place, gpus in racks:
@@ -62,7 +62,7 @@ def find(
 
 
 def tried(found: Candidates) -> list[str]:
-    """Node numbers of every candidate, in order."""
+    """The node numbers of every candidate, in order."""
     return ["".join(map(str, np.flatnonzero(mask))) for mask in found.masks]
 
 
@@ -89,8 +89,8 @@ def test_only_nodes_with_all_labels_belong() -> None:
 
 
 def test_required_tries_the_tightest_rack_that_fits_first() -> None:
-    # Zone a offers 40 GPUs, zone b 24: b is tighter and comes first, and in it b.r1 alone takes two
-    # pods; then a.r1 (16 free) before a.r2 (24 free).
+    # Zone a offers 40 GPUs and zone b 24. b is tighter and comes first, and b.r1 alone takes two pods; then
+    # come a.r1 (16 free) and a.r2 (24 free).
     assert tried(find(TWO_ZONES, gang(2), "rack")) == ["56", "01", "234"]
 
 
@@ -112,7 +112,7 @@ def test_equal_siblings_go_by_id() -> None:
 
 
 def test_inside_one_rack_no_node_set_is_tried_twice() -> None:
-    # The parent chose rack a.r2: rack, zone and root are one node set.
+    # The parent chose rack a.r2: rack, zone and root are the same set of nodes.
     assert tried(find(TWO_ZONES, gang(1), preferred="rack", usable=[2, 3, 4])) == ["234"]
     assert tried(find(TWO_ZONES, gang(1), "zone", usable=[2, 3, 4])) == ["234"]
 
@@ -122,7 +122,7 @@ def test_a_candidate_holds_only_the_nodes_that_came_in() -> None:
 
 
 def test_running_pods_pin_the_required_domain() -> None:
-    # A pod already runs in zone b: only b and its racks are left, although r2 of zone a would do too.
+    # A pod already runs in zone b, so only b and its racks are left, although r2 of zone a would fit, too.
     assert tried(find(TWO_ZONES, gang(2), "zone", "rack", active=(7,))) == ["56", "567"]
 
 
@@ -138,21 +138,21 @@ def test_running_pods_outside_the_tree_leave_no_domain() -> None:
 
 
 def test_free_gpus_that_no_node_can_give_to_one_pod_do_not_count() -> None:
-    # a.r1 has 8 free GPUs, but four on each node: no pod of 8 fits.
+    # a.r1 has 8 free GPUs, but four on each node: no pod with 8 GPUs fits.
     world = cluster(("a/r1", [4, 4]), ("a/r2", [8]))
     assert tried(find(world, gang(1), "rack")) == ["2"]
 
 
 def test_different_sizes_are_judged_by_their_own_needs_after_kais_estimate() -> None:
-    # Estimated with 8 GPUs for every pod, rack r1 takes one pod only; yet 8 + 4 + 4 fit on its two nodes.
-    # So r2, which fits by the estimate, comes first although r1 is tighter.
+    # Estimated with 8 GPUs for every pod, rack r1 takes one pod only, although 8 + 4 + 4 fit on its two
+    # nodes. r2 fits by the estimate and comes first, although r1 is tighter.
     world = cluster(("a/r1", [8, 8]), ("a/r2", [8, 8, 8]))
     pods = [*gang(1), *gang(2, gpus=4)]
     assert tried(find(world, pods, "rack")) == ["234", "01"]
 
 
 def test_gpu_and_cpu_pods_together_are_judged_by_their_sum() -> None:
-    # Not homogeneous: 16 GPUs of 16 are a ratio of 1 in r1, 16 of 8 are too much in r2.
+    # Not homogeneous: 16 of 16 GPUs are a ratio of 1 in r1, and 16 of 8 are too many in r2.
     world = cluster(("a/r1", [8, 8]), ("a/r2", [8]))
     assert tried(find(world, [*gang(2), pod("launcher")], "rack")) == ["01"]
 
@@ -160,7 +160,7 @@ def test_gpu_and_cpu_pods_together_are_judged_by_their_sum() -> None:
 def test_shares_may_use_what_is_left_of_shared_gpus() -> None:
     half = [pod(f"p{i}", gpu=GpuRequest(GpuKind.FRACTION, 1, 500)) for i in range(2)]
     world = cluster(("a/r1", [0]), ("a/r2", [0]), ("a/r3", [1]))
-    # r1 has half of a shared GPU left: one pod. r2 has two halves, r3 a whole GPU: two pods each.
+    # r1 has half of a shared GPU left: one pod. r2 has two halves and r3 a whole GPU: two pods each.
     found = find(world, half, "rack", shared={0: 0.5, 1: 1.0})
     assert sorted(tried(found)) == ["1", "2"]
 
@@ -182,7 +182,7 @@ def test_shares_by_memory_ask_for_their_part_of_each_nodes_gpu() -> None:
         (gang(4), "rack", "rack: needs 4 pods in one domain, largest free has 3"),
         (gang(6), "zone", "zone: needs 6 pods in one domain, largest free has 5"),
         ([*gang(4), pod("c")], "rack", "rack: needs 4 pods with 8 gpu in one domain, largest free has 3"),
-        # Each size alone fits: three pods of 8, six of 4. Together they need 48 GPUs.
+        # Each size fits alone: three pods with 8 GPUs, six with 4. Together they need 48 GPUs.
         (
             [*gang(3), *gang(6, gpus=4)],
             "rack",
@@ -212,7 +212,7 @@ def test_roomier_preferred_domains_score_higher() -> None:
 
 
 def test_scores_stay_inside_the_common_domain() -> None:
-    # All usable nodes are in zone b: its two racks score 5 and 10; zone a has no score.
+    # All usable nodes are in zone b. Its two racks score 5 and 10; zone a has no score.
     found = find(TWO_ZONES, gang(1), preferred="rack", usable=[5, 6, 7])
     assert found.score is not None
     assert (found.score[5:] / 100_000).tolist() == [10, 10, 5]
@@ -256,7 +256,7 @@ SHARED_HALF = st.sampled_from([0, 300, 500])
 def test_no_rack_that_can_take_the_shares_is_left_out(
     racks: list[tuple[int, int]], portions: list[int]
 ) -> None:
-    # Every rack is one node with whole GPUs free and one shared GPU with a part free: bins to be filled.
+    # Every rack is one node with free whole GPUs and one shared GPU that is partly free: bins to be filled.
     world = cluster(*((f"a/r{i}", [whole]) for i, (whole, _) in enumerate(racks)))
     pods = [pod(f"p{i}", gpu=GpuRequest(GpuKind.FRACTION, 1, portion)) for i, portion in enumerate(portions)]
     found = find(world, pods, "rack", shared={i: left / 1000 for i, (_, left) in enumerate(racks)})

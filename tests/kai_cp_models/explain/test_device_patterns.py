@@ -1,4 +1,4 @@
-"""What moves of shared GPUs make room for, counted by kinds of devices, against every way to move them."""
+"""What moves of shared GPUs can free, counted by kinds of devices, against every way to move them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTS = (25, 30, 50, 60)
 """Sizes of shares, in hundredths of a GPU."""
 WHOLE = 100
 Node = tuple[tuple[int, ...], ...]
-"""What lies on every GPU of a node."""
+"""The shares on every GPU of a node."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Case:
 
     @property
     def pods(self) -> list[tuple[int, int, int]]:
-        """Node, GPU and size of every pod that runs."""
+        """Node, GPU and size of every running pod."""
         return [
             (n, k, size)
             for n, gpus in enumerate(self.nodes)
@@ -68,7 +68,7 @@ def _shared() -> Iterator[tuple[int, ...]]:
 
 
 def has_place(case: Case) -> bool:
-    """Whether some pods can move so that the pod that waits fits."""
+    """Whether pods can move so that the waiting pod fits."""
     free = [i for i in range(len(case.pods)) if i not in case.fixed]
     for count in range(min(case.most, len(free)) + 1):
         for moving in combinations(free, count):
@@ -81,7 +81,7 @@ def has_place(case: Case) -> bool:
 
 
 def _placed(load: list[list[int]], sizes: list[int]) -> bool:
-    """Whether all sizes find places beside what lies on every GPU of every node."""
+    """Whether all sizes find places beside the shares on every GPU of every node."""
     if not sizes:
         return True
     size, rest = sizes[0], sizes[1:]
@@ -134,7 +134,7 @@ def fits(question: Question, look: Cells) -> bool:
 @worlds(60)
 @given(cases())
 def test_devices_counted_by_kind(case: Case) -> None:
-    """Cells of one node each say what is so; sums allow what is so, and may allow more."""
+    """With cells of one node each the answer is exact. Sums over nodes allow at least as much."""
     with patch.object(cells, "MOST_NODES", 0):
         question = question_of(case)
         whole, total = question.cells, question.sums(domains=False)
@@ -156,7 +156,9 @@ def test_devices_of_too_many_kinds_are_counted_one_by_one(case: Case) -> None:
 
 
 def test_half_a_gpu_on_each_of_two_is_no_whole_one() -> None:
-    """Two GPUs with 0.6 each have 0.8 free, but no move makes one of them free; with 0.5 each it does."""
+    """Two GPUs with 0.6 used each have 0.8 free together, but no move frees a whole one. With 0.5 used on
+    each, a move does.
+    """
     with patch.object(cells, "MOST_NODES", 0):
         stuck = question_of(Case((((60,), (60,)),), frozenset(), 100, 4))
         helped = question_of(Case((((50,), (50,)),), frozenset(), 100, 4))

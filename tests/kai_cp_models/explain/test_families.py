@@ -1,4 +1,6 @@
-"""Families without a recorded case: workers, GPU kinds, budgets, spread, bound volumes, K of N subgroups."""
+"""Families of rules without a recorded case: workers, GPU kinds, budgets, spread, bound volumes, K of N
+subgroups.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ def test_a_disruption_budget_keeps_the_victim() -> None:
 
 
 def zones(*full: bool) -> list[dict[str, Any]]:
-    """One node a zone, named z0, z1 and so on; a full one has no CPU."""
+    """One node in each zone, named z0, z1 and so on; a full node has no CPU left."""
     return [
         node(f"n{i}", {"cpu": "0" if none else "8"}, labels={"zone": f"z{i}"}) for i, none in enumerate(full)
     ]
@@ -106,7 +108,7 @@ def test_a_volume_that_lies_where_no_room_is() -> None:
         persistentVolumeClaims=[claim],
         storageClasses=[{"metadata": {"name": "local", "uid": "l"}, "provisioner": "none"}],
     )
-    # Pieces of a pod need no volume, so whole pods matter as well.
+    # Parts of a pod need no volume, so the family of whole pods blocks as well.
     assert sets_of(snapshot) == [["fragmentation", "room:cpu", "volumes"]]
 
 
@@ -124,6 +126,8 @@ def test_two_of_three_subgroups_and_room_for_one() -> None:
 
 
 def test_what_is_given_to_those_ahead_counts_as_order() -> None:
-    """y is older and takes the node; without its place x would fit, and without the need for room as well."""
+    """y is older and takes the node. x would fit without the place of y, and it would fit without the rules
+    of capacity.
+    """
     pods = [pod("y", gpus=2), pod("x", gpus=2)]
     assert sets_of(world([node("n0", gpus=2)], pods)) == [["order", "room:gpu"]]

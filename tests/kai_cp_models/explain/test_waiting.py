@@ -1,4 +1,4 @@
-"""The one token of a group that waits, where several would be true."""
+"""The one reason of a waiting group where several would be true."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ NODES = [node(f"n{i}", 8, labels={"rack": "pq"[i // 2]}) for i in range(4)]
     ("whole_nodes", "running_priority", "token"),
     [
         (3, 50, "TopologyFragmented"),  # 24 GPUs are free, 16 of them in one rack.
-        (4, 50, "NoRoomInSum"),  # 32 are not free in any number of racks, and nothing may go.
-        (4, 10, "TopologyFragmented"),  # What runs may go: only the rack is too small.
+        (4, 50, "NoRoomInSum"),  # 32 GPUs are not free in any number of racks, and nothing may be evicted.
+        (4, 10, "TopologyFragmented"),  # The running pods may be evicted; only the rack is too small.
     ],
 )
 def test_a_rack_is_not_to_blame_where_the_cluster_is_full(
@@ -39,9 +39,9 @@ def test_a_rack_is_not_to_blame_where_the_cluster_is_full(
 @pytest.mark.parametrize(
     ("evicting", "token", "words"),
     [
-        # Nothing places what fits in the 4 free GPUs: action allocate is off.
+        # No action places what fits in the 4 free GPUs, because allocate is off.
         ((), "FitsAsItIs", "action allocate, which would place it, is off"),
-        # h takes all 8; of 4 + 5 it leaves 3; of 4 + 4 it leaves what u asks for.
+        # h takes all 8 GPUs; of 4 + 5 it leaves 3; of 4 + 4 it leaves what u asks for.
         ((8,), "Withdrawn", "other pod groups got that free capacity in this cycle"),
         ((5,), "Withdrawn", "other pod groups got that free capacity in this cycle"),
     ],
@@ -49,7 +49,9 @@ def test_a_rack_is_not_to_blame_where_the_cluster_is_full(
 def test_what_needs_no_eviction_waits_for_allocate_or_lost_its_room(
     evicting: tuple[int, ...], token: str, words: str
 ) -> None:
-    """n1 has 8 GPUs, low holds 4 of them, u asks for 4 and outranks h; preempt is the only action."""
+    """n1 has 8 GPUs and low holds 4 of them; u asks for 4 and has a higher priority than h; preempt is the
+    only action.
+    """
     wanting = [pod("h-0", spec=spec(gpus)) for gpus in evicting]
     snapshot = cluster(
         [pod("low-0", "n1", spec=spec(4)), pod("u-0", spec=spec(4)), *wanting],
@@ -68,14 +70,14 @@ def test_what_needs_no_eviction_waits_for_allocate_or_lost_its_room(
     ("left_running", "token", "words"),
     [
         ((), "FitsAsItIs", "it fits in what this cycle leaves free, but got no place there"),
-        # 7 GPUs are free on one node, so x still has no room.
+        # One node has 7 free GPUs, so x still does not fit.
         (("r-0",), "NoRoomInSum", "needs 8 gpu; 7 free in all"),
     ],
 )
 def test_what_an_action_freed_after_the_refusal(
     left_running: tuple[str, ...], token: str, words: str
 ) -> None:
-    """Allocate refused x beside r, and the cycle ends with r gone or still there."""
+    """Allocate refused x beside r, and at the end of the cycle r is gone or still there."""
     running = [pod(name, "n1") for name in left_running]
     snapshot = cluster(
         [*running, pod("x-0", spec=spec(8))],
@@ -91,7 +93,9 @@ def test_what_an_action_freed_after_the_refusal(
 
 
 def test_a_place_that_went_to_a_higher_priority() -> None:
-    """Allocate gives late the free GPU of two; h asks for both: early goes, and late has no place either."""
+    """Of two GPUs one is free, and allocate gives it to late. h asks for both, so early is evicted and late
+    loses its place, too.
+    """
     snapshot = cluster(
         [pod("early-0", "n1"), pod("late-0"), pod("h-0", spec=spec(2))],
         [group("early", priority=10), group("late", priority=20), group("h", priority=30)],

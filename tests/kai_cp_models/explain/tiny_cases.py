@@ -1,4 +1,4 @@
-"""Drawn worlds of a few nodes in which one pod group waits, and the question of its explanation."""
+"""Random worlds of a few nodes in which one pod group waits, and the question that its explanation asks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.plans import ALL_RULES
 from tests.support.tiny import node, pod, queue, world
 
 CLASSES = {"low": 40, "mine": 50, "high": 60, "fixed": 150}
-"""Priority classes; what is at 100 or above cannot be preempted."""
+"""Priority classes; pods at 100 or above cannot be preempted."""
 
 TAINT = {"key": "keep", "value": "out", "effect": "NoSchedule"}
 FEATURES = {
@@ -133,7 +133,7 @@ def cases(draw: st.DrawFn, features: frozenset[str] = frozenset()) -> Case:
     chosen = draw(some_nodes) or frozenset((0,))
     marked = frozenset(i for i in range(len(running)) if draw(st.booleans()))
     amount = draw(st.integers(0, len(SUBGROUPS) - 1)) if "subgroups" in features else draw(st.integers(0, 1))
-    if "budget" in features:  # Only where what runs is in the way, and nothing else, does a budget matter.
+    if "budget" in features:  # A budget matters only if nothing but running pods stands in the way.
         case = replace(case, cordoned=False, tainted=False, labelled=None, limit=-1)
         count = len(SUBGROUPS) if "subgroups" in features else 1
         case = replace(case, asked=(max(nodes),) * count, preempt=True)
@@ -141,7 +141,7 @@ def cases(draw: st.DrawFn, features: frozenset[str] = frozenset()) -> Case:
 
 
 def question_of(case: Case) -> Question:
-    """The question of the pods that wait. Nothing is decided for them: the world is taken as it stands."""
+    """The question of the waiting pods. The world is taken as it is; no cycle decides for them."""
     classes = [
         {"metadata": {"name": name, "uid": f"class-{name}"}, "value": value}
         for name, value in CLASSES.items()
@@ -205,7 +205,7 @@ def question_of(case: Case) -> Question:
 
 
 def _labels(case: Case, n: int) -> dict[str, str]:
-    """Labels of a node."""
+    """The labels of a node."""
     found = {"zone": f"z{n % 2}", "name": f"n{n}"}
     if n in (case.labelled or ()):
         found["disk"] = "fast"
@@ -233,7 +233,7 @@ def _waiting(case: Case, i: int, size: int) -> Object:
 
 
 def _objects(case: Case) -> dict[str, list[Object]]:
-    """What the features need beside nodes and pods."""
+    """The objects that the features need beside nodes and pods."""
     found: dict[str, list[Object]] = {}
     waiting = [f"x{i}" for i in range(len(case.asked))]
     if "budget" in case.features:

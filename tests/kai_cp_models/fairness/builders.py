@@ -1,4 +1,6 @@
-"""Short builders: a case shows only what matters. Queues are about GPUs unless said otherwise."""
+"""Short builders, so that a case shows only what matters. Queues are about GPUs unless a case says
+otherwise.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,7 @@ def cluster(
     policy: Policy = DEFAULT_POLICY,
     **fields: Any,
 ) -> Snapshot:
-    """A snapshot; everything sorted by name as the reader does."""
+    """A snapshot with everything sorted by name, as the reader sorts it."""
     return Snapshot(
         NOW,
         DIMENSIONS,

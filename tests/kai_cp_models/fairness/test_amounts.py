@@ -30,7 +30,7 @@ SNAPSHOT = cluster([SMALL, LARGE, node("unlabelled")], [queue("team")], [TEAM])
     [
         (request(gpus=2), 2000),
         (request(gpus=0.3), 300),
-        # A portion on several devices is paid on each of them.
+        # A portion on several devices is charged for each of them.
         (request(gpus=0.5, devices=3), 1500),
         # g numbers (2.4): 2 x 1g + 1 x 3g = 5; a "+me" instance is no quota at all.
         (request(mig=(2, 1, 4)), 5000),
@@ -53,13 +53,13 @@ def test_a_memory_share_is_rounded_up_to_hundredths_of_the_node_it_is_on() -> No
     (pod,) = pods(TEAM, 1, request(mib=5_000, devices=2))
     assert accepted(SNAPSHOT, pod, SMALL)[2] == 640
     assert accepted(SNAPSHOT, pod, LARGE)[2] == 140
-    # Not rounded, except to whole milli_gpus: 2 x 312.5 and 2 x 62.5. The node without a label is no bound.
+    # Rounded to whole milli_gpus only: 2 x 312.5 and 2 x 62.5. The node without a label sets no bound.
     assert pessimistic(SNAPSHOT, pod)[2] == 625
     assert optimistic(SNAPSHOT, pod)[2] == 125
 
 
 def test_an_exact_memory_share_is_not_rounded_up() -> None:
-    # 160 / 16,000 is 1 %; in floats 100 x 0.07 exceeds 7, so 1,120 MiB would cost 8 %.
+    # 160 / 16,000 is 1 %. In floats 100 x 0.07 exceeds 7, so 1,120 MiB would cost 8 %.
     for mib, milli in ((160, 10), (1_120, 70), (16_000, 1000)):
         (pod,) = pods(TEAM, 1, request(mib=mib))
         assert accepted(SNAPSHOT, pod, SMALL)[2] == milli

@@ -1,4 +1,4 @@
-"""The queue book and the gates that read it."""
+"""The queue book and the quota checks that read it."""
 
 from __future__ import annotations
 
@@ -137,12 +137,13 @@ def test_a_resource_that_is_not_asked_for_is_not_tested() -> None:
 
 def test_quota_counts_non_preemptible_pods_only() -> None:
     book = QueueBook.of(tree())
-    # a holds 1 of 2; d0 holds 1 non-preemptible (b's pods are preemptible) of 4; c has no quota, d1 has 4.
+    # a holds 1 of 2; d0 holds 1 non-preemptible GPU of 4 (the pods of b are preemptible); c has no quota, d1
+    # has 4.
     assert non_preemptible_over_quota(book, "a", (0, 0, 1000)) is None
     refusal = non_preemptible_over_quota(book, "a", (0, 0, 1500))
     assert refusal is not None
     assert refusal.message == "queue a: quota 2 GPUs, used by non-preemptible pods 1, needs 1.5"
-    # b's own quota is unlimited, its department's is not.
+    # The quota of b itself is unlimited, that of its department is not.
     assert non_preemptible_over_quota(book, "b", (0, 0, 3000)) is None
     refusal = non_preemptible_over_quota(book, "b", (0, 0, 4000))
     assert refusal is not None

@@ -22,8 +22,9 @@ from tests.kai_cp_models.fairness.builders import cluster, group, node, pending,
 
 @dataclass
 class Scene:
-    """Queues that hold GPUs (one group each) and ask for some (another). Every leaf wants 12 more on top,
-    so shares do not depend on what is held or asked for."""
+    """Queues whose one group holds GPUs and whose other group asks for some. Every leaf wants 12 GPUs more,
+    so shares do not depend on what is held or asked for.
+    """
 
     queues: Sequence[Queue]
     held: Mapping[str, float] = field(default_factory=dict)
@@ -42,7 +43,7 @@ class Scene:
         return snapshot, QueueBook.of(snapshot)
 
     def fair(self) -> list[str]:
-        """Queues in fair order, one pop each, nothing charged in between."""
+        """Queues in fair order, popped once each, without charging anything in between."""
         snapshot, book = self.build()
         return drain(snapshot, FairOrder(snapshot, book, entries(snapshot, self.asks, "ask")))
 
@@ -79,21 +80,21 @@ def drain(snapshot: Snapshot, order: FairOrder) -> list[str]:
 @pytest.mark.parametrize(
     ("queues", "held", "asks", "first"),
     [
-        # Step 2: b stays within its quota of 4 with its batch, a (higher priority) would pass its 2.
+        # Step 2: with its batch b stays within its quota of 4; a (higher priority) would pass its quota of 2.
         ([queue("a", quota=2, priority=200), queue("b", quota=4)], {}, {"a": 3, "b": 3}, "b"),
-        # … "within" means exactly at it, too: 3 of 3 goes before 3 of 2.
+        # "Within" includes exactly at the quota: 3 of 3 goes before 3 of 2.
         ([queue("a", quota=2, priority=200), queue("b", quota=3)], {}, {"a": 3, "b": 3}, "b"),
-        # Step 3: both within quota, so priority decides although b holds less.
+        # Step 3: both are within quota, so priority decides although b holds less.
         ([queue("a", quota=6, priority=200), queue("b", quota=6)], {"a": 2}, {"a": 1, "b": 1}, "a"),
-        # Step 4: a has no GPU share at all (limit 0).
+        # Step 4: the GPU share of a is 0 (limit 0).
         ([queue("a", limit=0), queue("b")], {"b": 5}, {"a": 1, "b": 1}, "b"),
         # Step 5: 1/6 + 3/6 against 2/6 + 1/6 of equal shares of 6.
         ([queue("a"), queue("b")], {"a": 1, "b": 2}, {"a": 3, "b": 1}, "b"),
-        # Step 6: equal with the batch (1 + 3 = 3 + 1), less without it.
+        # Step 6: equal with the batch (1 + 3 = 3 + 1); b has less without it.
         ([queue("a"), queue("b")], {"a": 3, "b": 1}, {"a": 1, "b": 3}, "b"),
-        # Step 7: nothing is held and a batch of nothing is asked for: the smaller share (quota 2 : 6).
+        # Step 7: nothing is held and the batch asks for nothing: the smaller share (quota 2 : 6) comes first.
         ([queue("a", quota=6, created=0), queue("b", quota=2, created=9)], {}, {"a": 0, "b": 0}, "b"),
-        # Step 8: alike in everything, the older one; then the name.
+        # Step 8: if all else is equal, the older queue comes first; then the name decides.
         ([queue("a", created=5), queue("b", created=4)], {}, {"a": 1, "b": 1}, "b"),
         ([queue("a", created=4), queue("b", created=4)], {}, {"a": 1, "b": 1}, "a"),
     ],
@@ -107,17 +108,18 @@ def test_queue_order_step_by_step(
 @pytest.mark.parametrize(
     ("queues", "held", "first"),
     [
-        # Step 2: what a holds now is above its quota; b is within its own (its job does not count twice).
+        # Step 2: what a holds now is above its quota. b is within its quota, because its own job does not
+        # count twice.
         ([queue("a", quota=2, priority=200), queue("b", quota=4)], {"a": 3, "b": 3}, "a"),
-        # Step 3: the lower queue priority gives first.
+        # Step 3: the lower queue priority gives up first.
         ([queue("a", quota=6, priority=200), queue("b", quota=6)], {"a": 3, "b": 1}, "b"),
-        # Step 4: a holds GPUs without having any share of them.
+        # Step 4: a holds GPUs although its share is 0.
         ([queue("a", limit=0), queue("b")], {"a": 1, "b": 5}, "a"),
-        # Step 5 ties at nothing left; step 6: the one that holds more.
+        # Step 5 ends in a tie at 0 left; step 6: the queue that holds more gives up first.
         ([queue("a"), queue("b")], {"a": 2, "b": 3}, "b"),
-        # Step 7: nobody holds GPUs; the larger share (quota 6 : 2) gives first, older or not.
+        # Step 7: no queue holds GPUs; the larger share (quota 6 : 2) gives up first, whatever its age.
         ([queue("a", quota=6, created=0), queue("b", quota=2, created=9)], {"a": 0, "b": 0}, "a"),
-        # Step 8: the newer one, then the later name.
+        # Step 8: the newer queue, then the later name.
         ([queue("a", created=5), queue("b", created=4)], {"a": 1, "b": 1}, "a"),
         ([queue("a", created=4), queue("b", created=4)], {"a": 1, "b": 1}, "b"),
     ],
@@ -137,8 +139,8 @@ def test_an_order_can_follow_another_book() -> None:
 
 
 def test_over_utilised_means_over_the_share_in_all_three() -> None:
-    # a holds more GPUs than its share of 2, b likewise; b also exceeds its shares of CPU and memory
-    # (limit 1 unit each) and comes last although it has the higher priority.
+    # a and b both hold more GPUs than their share of 2. b also exceeds its shares of CPU and memory (limit 1
+    # unit each), so it comes last although it has the higher priority.
     tight = Shares(1, 1, 2)
     queues = [queue("a", limit=2), queue("b", limits=tight, priority=200)]
     snapshot, book = Scene(queues, {}, {"a": 1, "b": 1}).build()
@@ -188,7 +190,8 @@ def test_groups_outside_leaf_queues_are_left_out() -> None:
 
 
 def test_victims_come_from_the_queue_that_stays_most_saturated_without_them() -> None:
-    # Both hold 6 of a share of 6. Without its 5-GPU job a would hold 1, b without its 2-GPU job 4.
+    # Both hold 6 of a share of 6. Without its job of 5 GPUs a would hold 1; without its job of 2 GPUs b would
+    # hold 4.
     queues = [queue("a", created=9), queue("b")]
     groups = [group("big", "a"), group("rest-a", "a", priority=90)]
     groups += [group("small", "b"), group("rest-b", "b", priority=90)]
@@ -199,13 +202,13 @@ def test_victims_come_from_the_queue_that_stays_most_saturated_without_them() ->
         g.key: (group_sort_key(g, 1), (0, 0, sizes[g.key.name] * 1000)) for g in groups
     }
     order = victim_order(QueueBook.of(snapshot), givings(snapshot, held))
-    # small leaves b at 4 > 1; then rest-b would leave 0 < 1, so big; then rest-a and rest-b leave 0 both,
-    # and hold the same: the newer queue a first.
+    # small leaves b at 4 > 1. Then rest-b would leave 0 < 1, so big is next. Then rest-a and rest-b both
+    # leave 0 and hold the same, so the newer queue a comes first.
     assert [key.name for key, _ in order] == ["small", "big", "rest-a", "rest-b"]
 
 
 def test_a_shrunk_victim_counts_with_what_it_gave_up() -> None:
-    # a and b hold 6 each, one elastic job per queue, giving one GPU at a time: they take turns.
+    # a and b hold 6 each, with one elastic job per queue that gives up one GPU at a time: they take turns.
     queues = [queue("a", created=9), queue("b")]
     groups = {name: group(f"run-{name}", name) for name in "ab"}
     snapshot = cluster([node(gpus=12)], queues, groups.values(), *(running(g, 6) for g in groups.values()))
@@ -213,8 +216,8 @@ def test_a_shrunk_victim_counts_with_what_it_gave_up() -> None:
         g.key: Giving(name, [group_sort_key(g, 2)] * 6, [(0, 0, 1000)] * 6) for name, g in groups.items()
     }
     order = victim_order(QueueBook.of(snapshot), units)
-    # With all of the next candidate gone both queues stand at 0 whatever they gave, and without it they
-    # hold the same: step 5 never tells them apart, so the newer queue gives first, all the way.
+    # With all of the next candidate gone both queues stand at 0, whatever they gave up, and without it they
+    # hold the same. Step 5 therefore never decides, and the newer queue gives up first until the end.
     assert order == [(groups[name].key, k) for name in "ab" for k in range(6)]
 
 
@@ -223,13 +226,13 @@ def test_a_shrunk_victim_counts_with_what_it_gave_up() -> None:
 
 @dataclass
 class Naive:
-    """Section 3.5 word by word: nothing kept, nothing shared, exact ratios."""
+    """Section 3.5 word by word: nothing is kept or shared, and ratios are exact."""
 
     snapshot: Snapshot
     book: QueueBook
     waiting: Mapping[GroupKey, Entry]
     gone: Mapping[str, Amounts] | None = None
-    """Victim order: what was popped so far, per queue with all below it."""
+    """For the victim order: what was popped so far, for each queue with all queues below it."""
 
     def first(self) -> GroupKey | None:
         roots = [queue.name for queue in self.snapshot.queues if queue.parent is None]
@@ -243,7 +246,7 @@ class Naive:
             if not any(self._before(other, heads[other], name, heads[name]) for other in heads)
         ]
         if heads:
-            # Taken pair by pair steps 7 and 8 can run in a circle; then the text names no first queue.
+            # Compared in pairs, steps 7 and 8 can form a cycle; then the text names no first queue.
             assume(len(unbeaten) == 1)
         return heads[unbeaten[0]] if heads else None
 
@@ -389,7 +392,7 @@ def test_fair_order_is_the_naive_one_whatever_happens_in_between(
 
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[Snapshot, QueueBook, dict[GroupKey, Giving]]:
-    """Clusters whose groups give up one to three units; a later one may stand anywhere in the leaf."""
+    """Clusters whose groups give up one to three units; a later unit may stand anywhere in its leaf."""
     snapshot, book, waiting = draw(clusters())
     size = st.tuples(st.sampled_from([0, 1000]), st.just(0), st.sampled_from([0, 1000, 2000]))
     found = {}
@@ -403,7 +406,7 @@ def chains(draw: st.DrawFn) -> tuple[Snapshot, QueueBook, dict[GroupKey, Giving]
 
 @dataclass
 class OneByOne:
-    """Victims popped one at a time, every head compared anew: what ``victim_order`` does in one sort."""
+    """Victims popped one at a time, with every head compared anew: what ``victim_order`` does in one sort."""
 
     book: QueueBook
     givings: Mapping[GroupKey, Giving]

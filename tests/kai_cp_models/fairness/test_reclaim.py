@@ -1,4 +1,4 @@
-"""Reclaim rules on hand-made books; GPUs unless said otherwise, a cluster of 12."""
+"""Reclaim rules on books made by hand; amounts are GPUs unless a case says otherwise, in a cluster of 12."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lost(name: str, *counts: float) -> list[TakenUnit]:
 
 
 def book(queues: list[Queue], held: dict[str, float], asks: dict[str, float]) -> QueueBook:
-    """A cluster of 12 GPUs whose queues hold and additionally ask for so many."""
+    """A cluster of 12 GPUs whose queues hold these amounts and ask for these amounts more."""
     jobs = {name: group(f"job-{name}", name) for name in {**held, **asks}}
     members = [running(jobs[name], count) for name, count in held.items()]
     members += [pending(jobs[name], count) for name, count in asks.items()]
@@ -42,7 +42,7 @@ def book(queues: list[Queue], held: dict[str, float], asks: dict[str, float]) ->
 
 
 def two_teams(*, a: float, b: float, asks: float, quota_a: float = 4, quota_b: float = 4) -> QueueBook:
-    """Team a asks, team b holds; both want 12, so each has its quota and half the rest."""
+    """Team a asks and team b holds. Both want 12, so each gets its quota and half the rest."""
     queues = [queue("a", quota=quota_a), queue("b", quota=quota_b)]
     return book(queues, {"a": a, "b": b} if a else {"b": b}, {"a": asks, "b": 12})
 
@@ -65,7 +65,7 @@ def test_non_preemptible_batches_stay_within_quota() -> None:
 
 
 def test_every_resource_is_tested_even_if_not_asked_for() -> None:
-    # a holds CPUs although its share of them is nothing (limit 0), so it cannot reclaim a GPU.
+    # a holds CPUs although its share of them is 0 (limit 0), so it cannot reclaim a GPU.
     queues = [queue("a", quota=4, limits=Shares(0, UNLIMITED, UNLIMITED)), queue("b")]
     state = book(queues, {"b": 12}, {"a": 4})
     assert can_reclaim(state, "a", gpus(1), preemptible=True) is None
@@ -94,14 +94,14 @@ def test_levelled_pairs() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "needs", "quota_b", "allowed"),
     [
-        # a stays within its quota of 4: b must be above its own quota …
+        # a stays within its quota of 4. b must be above its own quota,
         (0, 5, 4, 4, True),
-        # … or not below it in anything a asks for: exactly at quota is looked at, too …
+        # or not below it in any resource that a asks for: a queue exactly at its quota is considered, too,
         (0, 4, 4, 4, True),
         (0, 3, 4, 4, False),
-        # … as is a queue whose quota is unlimited.
+        # and so is a queue whose quota is unlimited.
         (0, 3, 4, UNLIMITED, True),
-        # a goes over its quota (2 + 4 > 4): only what is above its share of 6 gives.
+        # a exceeds its quota (2 + 4 > 4), so only what b holds above its share of 6 may be taken.
         (2, 6, 4, 4, False),
         (2, 7, 4, 4, True),
     ],
@@ -112,7 +112,8 @@ def test_victim_filter(a: float, b: float, needs: float, quota_b: float, allowed
 
 
 def test_victim_filter_looks_at_requested_resources_only() -> None:
-    # b is exactly at its quota of GPUs and below its quota of CPUs, which only matters to who asks for CPUs.
+    # b is exactly at its quota of GPUs and below its quota of CPUs, which matters only to a trigger that asks
+    # for CPUs.
     cpus = Shares(4000, UNLIMITED, 4)
     state = book([queue("a", quota=4), queue("b", quotas=cpus)], {"b": 4}, {"a": 4})
     assert victim_allowed(state, "a", gpus(1), "b")
@@ -124,7 +125,7 @@ def test_victim_filter_looks_at_requested_resources_only() -> None:
 
 
 def test_victim_filter_looks_at_departments_between_departments() -> None:
-    # c itself is far above its quota of 3, but d1 with 5 is below its quota of 6: d0 gets nothing from it.
+    # c itself is far above its quota of 3, but d1 with 5 is below its quota of 6, so d0 gets nothing from it.
     state = book(TREE, {"c": 5}, {"a": 6, "b": 6, "c": 6})
     assert not victim_allowed(state, "a", gpus(3), "c")
     state = book(TREE, {"c": 7}, {"a": 6, "b": 6, "c": 6})
@@ -139,9 +140,8 @@ COUNTS = st.integers(0, 6)
 def test_what_an_explanation_lets_go_no_proof_calls_inconceivable(
     a: int, b: int, quota_a: int, quota_b: int, gained: int, lost_by_a: int, needs: int
 ) -> None:
-    """4.4 is stated twice: exactly for explanations and reasons, and for proofs as what may hold on the way.
-
-    Between the start of a cycle and the question b was given pods and a lost some.
+    """4.4 is stated twice: exactly for explanations and reasons, and, for proofs, as what may hold at some
+    point of the cycle. Between the start of a cycle and the question, b was given pods and a lost some.
     """
     before = two_teams(a=a, b=b, asks=12, quota_a=quota_a, quota_b=quota_b)
     after = before.copy()
@@ -164,7 +164,7 @@ def test_units_are_taken_while_the_victim_is_above_its_share() -> None:
     assert validate(state, "a", gpus(4), True, lost("b", 1, 1)) is None
     # The test comes before the subtraction: the unit of 4 takes b from 7 to 3, below its share.
     assert validate(state, "a", gpus(4), True, lost("b", 1, 4)) is None
-    # Nothing goes once b is down to 6.
+    # Nothing may be taken once b is down to 6.
     why = validate(state, "a", gpus(4), True, lost("b", 1, 1, 1))
     assert why == "queue b holds no more than its fair share; queue a would be over its quota"
     # Order matters: the large one first leaves b at 4.
@@ -172,18 +172,21 @@ def test_units_are_taken_while_the_victim_is_above_its_share() -> None:
 
 
 def test_quota_is_guaranteed_against_what_is_above_quota() -> None:
-    # b: quota 4, share 6, holds 5: within its share, above its quota. a within quota may take it …
+    # b: quota 4, share 6, holds 5: within its share, above its quota. If a is within its quota, it may take
+    # from b
     state = two_teams(a=0, b=5, asks=10)
     assert validate(state, "a", gpus(4), True, lost("b", 1)) is None
-    # … down to the quota, no further …
+    # down to the quota, no further,
     why = validate(state, "a", gpus(4), True, lost("b", 1, 1))
     assert why == "queue b holds no more than its quota and its fair share"
-    # … and not at all when a itself would pass its quota.
+    # and nothing at all if a itself would exceed its quota.
     assert validate(state, "a", gpus(5), True, lost("b", 1)) is not None
 
 
 def departments(*, d1: float, own: float = 0, quota: float = 6, weight: float = 1) -> QueueBook:
-    """Departments d0 (trigger team a, neighbour b holding ``own``) and d1 (team c holding ``d1``)."""
+    """Departments d0 (trigger team a, neighbour b, which holds ``own``) and d1 (team c, which
+    holds ``d1``).
+    """
     queues = [
         queue("d0", quota=quota, weight=weight),
         queue("d1", quota=quota),
@@ -208,20 +211,21 @@ def test_the_reclaimers_department_must_end_less_saturated_once_above_its_share(
     )
     # With a multiplier 8/6 x 1.2 = 9.6/6 > 9/6.
     assert validate(state, "a", gpus(4), True, lost("c", 1), multiplier=1.2) is not None
-    # Within its share a department is never stopped here, whatever it takes: 4 + 2 = 6.
+    # Within its share a department is never refused here, whatever it takes: 4 + 2 = 6.
     assert validate(state, "a", gpus(2), True, lost("c", 1, 1, 1, 1), multiplier=9.0) is None
 
 
 def test_what_is_taken_inside_the_department_lowers_it() -> None:
-    # d0 holds 7, a asks for 3: 10/6 against d1 10/6 - 1. But 4 of it come from b inside d0: 6/6.
+    # d0 holds 7 and a asks for 3: 10/6 against 10/6 - 1 of d1. But 4 of the GPUs come from b inside d0: 6/6.
     state = departments(d1=10, own=7, quota=0)
     assert validate(state, "a", gpus(3), True, lost("c", 1)) is not None
     assert validate(state, "a", gpus(3), True, [*lost("b", 4), *lost("c", 1)]) is None
 
 
 def test_what_is_taken_inside_the_department_brings_it_back_within_quota() -> None:
-    # d0: quota 6, share 8, holds 7; d1: quota 2, share 4, holds 3. a asks for 3: d0 would have 10 > 6, so d1
-    # within its share is safe. With 4 taken from b first d0 ends at its quota, and d1 is above its own.
+    # d0: quota 6, share 8, holds 7; d1: quota 2, share 4, holds 3. a asks for 3: d0 would have 10 > 6, so
+    # nothing may be taken from d1, which is within its share. With 4 taken from b first, d0 ends at its
+    # quota, and d1 is above its own.
     queues = [queue("d0", quota=6), queue("d1", quota=2), queue("a", "d0", quota=UNLIMITED)]
     queues += [queue("b", "d0"), queue("c", "d1")]
     state = book(queues, {"b": 7, "c": 3}, {"a": 12, "b": 12, "c": 12})
@@ -231,8 +235,8 @@ def test_what_is_taken_inside_the_department_brings_it_back_within_quota() -> No
 
 
 def test_only_siblings_are_compared() -> None:
-    # a's own share is 3 (half of d0's 6): with 5 it is at 5/3, its department at 5/6. d1 is left at 9/6,
-    # less than 5/3, but it is no sibling of a.
+    # The share of a is 3 (half of d0's 6). With 5 GPUs a is at 5/3 and its department at 5/6. d1 is left at
+    # 9/6, less than 5/3, but d1 is no sibling of a.
     queues = [queue("d0"), queue("d1"), queue("a", "d0"), queue("b", "d0"), queue("c", "d1")]
     state = book(queues, {"c": 10}, {"a": 12, "b": 12, "c": 12})
     assert validate(state, "a", gpus(5), True, lost("c", 1)) is None
@@ -248,7 +252,7 @@ def test_saturation_looks_at_involved_resources_only() -> None:
 
 
 def test_a_sibling_without_a_share_is_no_bar() -> None:
-    # d1's GPU limit is 0, so its share is nothing; d0's is 12 and a takes it far above.
+    # d1's GPU limit is 0, so its share is 0. d0's limit is 12, and a takes it far above its share.
     queues = [queue("d0"), queue("d1", limit=0), queue("a", "d0"), queue("c", "d1")]
     state = book(queues, {"c": 10}, {"a": 12})
     state.charge("a", gpus(5), preemptible=True)
@@ -256,7 +260,7 @@ def test_a_sibling_without_a_share_is_no_bar() -> None:
 
 
 def test_a_non_preemptible_trigger_keeps_quota_at_every_level() -> None:
-    # a's quota is unlimited, its department's is 2.
+    # The quota of a is unlimited, that of its department is 2.
     state = departments(d1=12, quota=2)
     assert validate(state, "a", gpus(2), False, lost("c", 2)) is None
     why = validate(state, "a", gpus(3), False, lost("c", 3))

@@ -20,7 +20,7 @@ Method = Literal["lca", "queue"]
 
 
 def tree(method: Method = "lca", **runtimes: float) -> Snapshot:
-    """company > (d0 > (a, b), d1 > c); other > x. Reclaim and preempt times by queue name."""
+    """company > (d0 > (a, b), d1 > c); other > x. Times of reclaim and preempt by queue name."""
 
     def one(name: str, parent: str | None = None) -> Queue:
         granted = runtimes.get(name)
@@ -51,11 +51,12 @@ def test_preempt_time_is_the_nearest_above_the_victim() -> None:
 @pytest.mark.parametrize(
     ("trigger", "runtimes", "seconds"),
     [
-        # Common ancestor company: its child on c's path is d1, so c's own value does not count.
+        # The common ancestor is company. Its child on the path of c is d1, so the value of c itself does not
+        # count.
         ("a", {"c": 30, "d1": 40, "company": 50}, 40),
         ("a", {"c": 30, "company": 50}, 50),
         ("a", {"c": 30}, 7),
-        # Nothing in common: only the victim's top-level queue.
+        # No common ancestor: only the victim's top-level queue counts.
         ("x", {"c": 30, "d1": 40, "company": 50}, 50),
         ("x", {"c": 30, "d1": 40}, 7),
     ],
@@ -81,7 +82,7 @@ def test_protected_until_the_time_is_over() -> None:
     young, old = group("young", "c", last_start=NOW - 59), group("old", "c", last_start=NOW - 60)
     assert shielded(snapshot, young, "preempt", "c")
     assert not shielded(snapshot, old, "preempt", "c")
-    # Reclaim from a: company has nothing, the default of 7 is over.
+    # Reclaim from a: company sets nothing, and the default of 7 is over.
     assert not shielded(snapshot, young, "reclaim", "a")
     assert not shielded(snapshot, young, "consolidation", "a")
     assert not shielded(snapshot, group("unknown", "c"), "preempt", "c")

@@ -23,42 +23,46 @@ def claim(request: float, quota: float = 0, weight: float = 1, **fields: float) 
 @pytest.mark.parametrize(
     ("total", "claims", "shares"),
     [
-        # 3.2's worked example: 10 GPUs, equal weights, requests 10 and 10.
+        # The worked example of 3.2: 10 GPUs, equal weights, requests 10 and 10.
         (10, [claim(10), claim(10)], [5, 5]),
-        # Three of them: 3.33 each is cut to 3; the tenth goes to the oldest (all remainders are equal).
+        # Three queues: 3.33 each is cut to 3; the tenth GPU goes to the oldest queue, because all remainders
+        # are equal.
         (10, [claim(10, created=2), claim(10, created=1), claim(10, created=3)], [3, 4, 3]),
-        # Quota first: 6 and 2 are given, the other 2 by weight, 1 each.
+        # Quota first: 6 and 2 are given; the other 2 go by weight, 1 each.
         (10, [claim(10, 6), claim(10, 2)], [7, 3]),
-        # Nobody gets more than is asked for: 2 of a quota of 6; the 8 left are the other's surplus.
+        # No queue gets more than it asks for: 2 of a quota of 6; the 8 GPUs left are surplus for the other
+        # queue.
         (10, [claim(2, 6), claim(10, 0)], [2, 8]),
         # Quotas are not scaled: 8 + 8 on 10 GPUs stay 8 and 8.
         (10, [claim(9, 8), claim(9, 8)], [8, 8]),
-        # An unlimited quota is all there is, as far as it is asked for; nothing is left for the other.
+        # An unlimited quota covers the whole cluster, as far as it is asked for; nothing is left for the
+        # other queue.
         (10, [claim(20, UNLIMITED), claim(5, 0)], [10, 0]),
-        # Weights 3 to 1 of 8 GPUs.
+        # Weights 3 to 1 for 8 GPUs.
         (8, [claim(10, weight=3), claim(10, weight=1)], [6, 2]),
         # Weight 0: the quota and no surplus, although 6 GPUs stay unused.
         (10, [claim(10, 2, weight=0), claim(2, 0)], [2, 2]),
-        # Round 1 offers 5 each; the first needs 2, so 3 are offered again, all to the second.
+        # Round 1 offers 5 each. The first queue needs 2, so 3 are offered again, all to the second queue.
         (10, [claim(2), claim(20)], [2, 8]),
-        # The higher tier takes all it wants of the surplus before the lower one sees any.
+        # The higher tier takes all it wants of the surplus before the lower tier gets any.
         (10, [claim(7, priority=200), claim(10, priority=100)], [7, 3]),
         (10, [claim(20, priority=200), claim(10, quota=2, priority=100)], [8, 2]),
-        # Weights 2 : 2 : 1 of 4 GPUs: 1.6, 1.6, 0.8 -> 1, 1, 0 and two left; the largest remainder first.
+        # Weights 2 : 2 : 1 for 4 GPUs: 1.6, 1.6, 0.8 -> 1, 1, 0, and two are left; the largest remainder
+        # comes first.
         (4, [claim(9, weight=2, created=5), claim(9, weight=2, created=4), claim(9, weight=1)], [1, 2, 1]),
-        # Half a GPU asked for: offers are cut to whole devices, so 0.4 each is 0 and remainder 0.4, and
-        # the whole 0.8 goes to the older one, past its request (section 14: keep).
+        # Both ask for half a GPU. Offers are cut to whole devices, so 0.4 each is 0 with a remainder of 0.4,
+        # and the whole 0.8 goes to the older queue, beyond its request (section 14: keep).
         (0.8, [claim(0.5, created=1), claim(0.5, created=0)], [0, 0.8]),
-        # Needs below the offer are given exactly.
+        # Needs below the offer are met exactly.
         (3, [claim(0.5), claim(0.3)], [0.5, 0.3]),
-        # 3.33 each: the 1 is met, 3 + 3 are cut; the 3 left are offered again, 1.5 each: the 4 is met, the
-        # other gets 1, and the last one in a third round.
+        # 3.33 each: the 1 is met, 3 + 3 are cut. The 3 left are offered again, 1.5 each: the 4 is met, the
+        # other queue gets 1, and the last GPU goes in a third round.
         (10, [claim(1), claim(4), claim(10)], [1, 4, 5]),
-        # 3.5 each: 1, 3, 3, 3; then 1.33 each: the 4 is met and its remainder of 0.5 forgotten, 1 and 1;
-        # then 0.5 each, which is nothing. The last GPU goes to the older of the two, not to the oldest.
+        # 3.5 each: 1, 3, 3, 3. Then 1.33 each: the 4 is met and its remainder of 0.5 forgotten; 1 and 1. Then
+        # 0.5 each, which is nothing. The last GPU goes to the older of the two, not to the oldest of all.
         (14, [claim(1), claim(4), claim(9, created=2), claim(9, created=1)], [1, 4, 4, 5]),
-        # Needs met exactly do not start another round: 0.5, 0.5 and 4.5 are offered, 0 and 4 given, and
-        # remainders are equal. (Another round would offer 0.1 and 0.9 of the last GPU.)
+        # Needs that are met exactly do not start another round: 0.5, 0.5 and 4.5 are offered, 0 and 4 given,
+        # and remainders are equal. (Another round would offer 0.1 and 0.9 of the last GPU.)
         (5.5, [claim(0.5), claim(9), claim(9, weight=9, created=1)], [0.5, 1, 4]),
     ],
 )
@@ -72,7 +76,7 @@ def test_worked_division(total: float, claims: list[ShareClaim], shares: list[fl
         # Slices: n = 1/2 each; usage 0.75 and 0.25.
         # k = 1: 0.5 + (0.5 - 0.75) = 0.25 and 0.5 + 0.25 = 0.75 -> 2 and 6 of 8.
         (1.0, [2, 6]),
-        # k = 2: 0 and 1 -> everything to the one that used less.
+        # k = 2: 0 and 1, so everything goes to the queue that used less.
         (2.0, [0, 8]),
         # k <= 0: usage is ignored.
         (0.0, [4, 4]),
@@ -90,13 +94,13 @@ def test_usage_never_touches_quota() -> None:
 
 
 def test_everybody_over_used_leaves_the_surplus_unused() -> None:
-    # 0.5 + 2 x (0.5 - 1) < 0 for both: no slice, nothing to divide by.
+    # 0.5 + 2 x (0.5 - 1) < 0 for both: there is no slice and nothing to divide by.
     assert divide_siblings([claim(10, 1, usage=1), claim(10, usage=1)], 8, 2.0) == [1, 0]
 
 
 def test_hierarchy_divides_the_parents_share() -> None:
-    # Departments ask for 10 each and get 5 each; d0's teams have quotas 3 and 1 and share the fifth GPU
-    # by leftover (offer 0.5 each), the older one first; d1 has one team, which gets all 5.
+    # Departments ask for 10 each and get 5 each. d0's teams have quotas 3 and 1 and share the fifth GPU as a
+    # leftover (offer 0.5 each), the older one first; d1 has one team, which gets all 5.
     teams = {"a": ("d0", 3.0, 1.0), "b": ("d0", 1.0, 2.0), "c": ("d1", 0.0, 0.0)}
     queues = [queue("d0"), queue("d1")]
     queues += [queue(name, d, quota, created=age) for name, (d, quota, age) in teams.items()]
@@ -117,7 +121,8 @@ def test_a_department_with_quota_divides_it_below() -> None:
     ]
     jobs = [group(f"job-{name}", name) for name in "abc"]
     shares = fair_shares(cluster([node(gpus=8)], queues, jobs, *(pods(job, 9, request(1)) for job in jobs)))
-    # d0: 6 of quota + 1 of the surplus of 2; a: 2/3 and b: 1/3 of 7 are cut to 4 and 2, b's 0.33 < a's 0.67.
+    # d0: 6 of quota + 1 of the surplus of 2. 2/3 (a) and 1/3 (b) of 7 are cut to 4 and 2; the remainder of b,
+    # 0.33, is smaller than 0.67 of a.
     assert [shares[name].gpu for name in ("d0", "d1", "a", "b", "c")] == [7, 1, 5, 2, 1]
 
 
@@ -135,7 +140,8 @@ def test_only_allocated_and_pending_pods_ask() -> None:
         for status in PodStatus
         if status not in (PodStatus.ALLOCATED, PodStatus.PIPELINED)
     ]
-    # Pending, Binding, Bound, Running: 4. Gated, Releasing, Stuck, Succeeded, Failed, Unknown: not.
+    # Pending, Binding, Bound and Running: 4. Gated, Releasing, Stuck, Succeeded, Failed and Unknown do not
+    # count.
     assert fair_shares(cluster([node()], [queue("a")], [job], *members))["a"].gpu == 4
 
 
@@ -205,12 +211,12 @@ def test_division_never_gives_more_than_there_is(
 ) -> None:
     shares = divide_siblings(claims, amount, k_value)
     quotas = [min(amount if c.quota == UNLIMITED else c.quota, c.requestable) for c in claims]
-    # What quotas promise is given whatever there is; the surplus never exceeds what is left.
+    # What quotas promise is given whatever the cluster has; the surplus never exceeds what is left.
     assert all(share >= quota - 1e-9 for share, quota in zip(shares, quotas, strict=True))
     assert sum(shares) <= max(amount, sum(quotas)) + 1e-9
-    # A leftover may pass a request, by less than one device (section 14).
+    # A leftover may exceed a request, by less than one device (section 14).
     assert all(share < max(c.requestable, 0) + 1 for share, c in zip(shares, claims, strict=True))
-    # No surplus without weight.
+    # A queue without weight gets no surplus.
     assert all(
         share == quota for share, quota, c in zip(shares, quotas, claims, strict=True) if c.weight == 0
     )
@@ -237,7 +243,7 @@ def test_a_larger_quota_never_hurts_its_queue(claims: list[ShareClaim], amount: 
         before.quota + 1, before.requestable, before.weight, 0, before.priority, before.seniority
     )
     plain = [ShareClaim(c.quota, c.requestable, c.weight, 0, c.priority, c.seniority) for c in claims]
-    # Within one device: leftovers go by remainder, which may turn.
+    # Within one device, because leftovers go by remainder, and remainders may change their order.
     assert divide_siblings(raised, amount)[i] >= divide_siblings(plain, amount)[i] - 1
 
 

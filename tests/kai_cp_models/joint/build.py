@@ -1,4 +1,4 @@
-"""Small joint problems for tests: all that waits as asks, all that runs as offers; random worlds."""
+"""Small joint problems for tests: all waiting groups as asks, all running groups as offers; random worlds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def offers_of(ledger: Ledger, groups: Sequence[PodGroup]) -> Iterator[EvictionUn
 
 
 def problem(snapshot: Snapshot) -> tuple[Ledger, list[Ask], list[EvictionUnit]]:
-    """All that waits as asks, all that runs and does not wait as units."""
+    """All waiting groups as asks, and all running groups that do not wait as units."""
     ledger = Ledger.of(snapshot)
     asks: list[Ask] = []
     giving: list[PodGroup] = []
@@ -68,9 +68,8 @@ def problem(snapshot: Snapshot) -> tuple[Ledger, list[Ask], list[EvictionUnit]]:
 
 
 def world(seed: int, *, loose: bool = False) -> Snapshot:
-    """Up to four nodes in two racks; what runs was put there first-fit; sizes divide each other.
-
-    ``loose``: small pods run and few large ones wait, so that moving is enough.
+    """Up to four nodes in two racks. Running pods were placed first-fit; sizes divide each other. ``loose``:
+    small pods run and few large ones wait, so that moves are enough.
     """
     rng = Random(seed)
     sizes = rng.choice(((1, 2, 4), (2, 4)) if loose else ((1, 2, 4), (1, 3), (2, 4), (1,)))
@@ -105,7 +104,7 @@ def world(seed: int, *, loose: bool = False) -> Snapshot:
             wants = replace(wants, node_selector=rng.choice(((), (), (("rack", "r"),))))
         members += [pod(f"w{i}-{k}", spec=wants) for k in range(count)]
         if rack is not None and rng.random() < 0.3:
-            # A pod of the gang that runs already pins the gang to its rack.
+            # A running pod of the gang fixes the rack of the gang.
             inside = [one for one in nodes if one.labels]
             place = _first_fit(inside, spec(sizes[0]), free, devices, "")
             if place is not None:

@@ -1,4 +1,6 @@
-"""Room by counting: what a row refuses no placement can do, argued by hand and against the exact model."""
+"""Free capacity by counting: what a row refuses has no placement. Argued by hand and against the
+exact model.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def pods_of(asks: Sequence[Ask]) -> list[Pod]:
 
 
 def ranked(ledger: Ledger, units: Sequence[EvictionUnit]) -> list[VictimCandidate]:
-    """The offers in the order given; for counting only their pods matter."""
+    """The offers in the given order; counting looks only at their pods."""
     return [
         VictimCandidate(
             unit,
@@ -58,7 +60,7 @@ def families(
 
 
 def admitted(snapshot: Snapshot, *, moved: bool = False) -> list[str]:
-    """The waiting groups that counting allows one beside the other, in their order."""
+    """The waiting groups that counting allows beside each other, in their order."""
     ledger, asks, units = problem(snapshot)
     state = families(ledger, asks, units, moved=moved)
     found: list[str] = []
@@ -78,36 +80,36 @@ SHARES = (
 )
 STRANGER = pod("o", "n1", None, spec=fraction(600), gpu_groups=("x",))
 HELD = pod("u-0", "n1", spec=FOUR, group=None, ours=False)
-"""Four GPUs of n1 that nobody gives up."""
+"""Four GPUs of n1 that no group gives up."""
 
 OURS = pod("v-0", "n1", spec=FOUR)
 
 TABLE: list[tuple[str, tuple[Pod, ...], tuple[PodSpec, ...], tuple[Node, ...], list[str]]] = [
-    # (what is there, what asks one after the other as a, b, c …, nodes, who may have a place)
+    # (what runs, what asks one after the other as a, b, c …, nodes, which asks may have a place)
     ("8 + 8 free: two of 8, no third", (), (EIGHT, EIGHT, EIGHT), (node("n1"), node("n2")), ["a", "b"]),
     ("4 + 4 free are 8, but no 8", (), (EIGHT, FOUR), (node("n1", 4), node("n2", 4)), ["b"]),
-    # n1 gives one 4 beside the held ones, n2 two: the 8 takes two of them.
+    # n1 takes one pod of 4 beside those that stay, n2 takes two; the pod of 8 takes the place of two.
     ("an 8 counts as two 4", (HELD,), (EIGHT, FOUR, FOUR), (node("n1"), node("n2")), ["a", "b"]),
     ("an 8 counts as eight 1", (), (EIGHT, spec(1)), (node("n1"),), ["a"]),
     ("the sum is held too: 4 + 4 + 1", (), (FOUR, FOUR, spec(1)), (node("n1"),), ["a", "b"]),
-    # 3 + 3 of 4 + 4: by pieces of 2 there is room for two 2 more, by the sum for one.
+    # 3 + 3 of 4 + 4: in pieces of 2 GPUs one more pod of 2 fits, by the sum two.
     ("3 does not divide", (), (spec(3), spec(3), TWO, TWO), (node("n1", 4), node("n2", 4)), ["a", "b", "c"]),
     ("5 in pieces of 3 is one", (), (spec(5), spec(3)), (node("n1", 5), node("n2", 2)), ["a"]),
     ("CPUs in sum", (), (spec(1, cpus=40), spec(1, cpus=40)), (node("n1"),), ["a"]),
     ("pod slots in sum", (), (spec(1), spec(1)), (node("n1", pods=1),), ["a"]),
     ("what asks for no GPU passes full ones", (HELD,), (FOUR, spec(0), TWO), (node("n1"),), ["a", "b"]),
-    # Shares: sums of portions only.
+    # Shares: only sums of portions.
     ("two halves and no third", (), (fraction(500),) * 3, (node("n1", 1),), ["a", "b"]),
     ("a half beside a whole GPU", (), (spec(1), fraction(500)), (node("n1", 1),), ["a"]),
     ("100 of 1000 are left of a device", (), (fraction(900), fraction(200)), (node("n1", 1),), ["a"]),
-    # Units: all that runs may go.
+    # Units: all running pods may leave.
     ("both shares leave: a whole device", SHARES, (spec(1),), (node("n1", 1),), ["a"]),
     ("and not two", SHARES, (spec(1), spec(1)), (node("n1", 1),), ["a"]),
     ("one share of the two is a stranger's", (SHARES[0], STRANGER), (spec(1), fraction(400)),
      (node("n1", 1),), ["b"]),
     ("who runs may go, but not the strangers", (HELD, OURS), (EIGHT, FOUR), (node("n1"),),
      ["b"]),
-    # A node of 8 GPUs shrank to 4 while 8 are used: 4 leave and nothing is free yet.
+    # A node of 8 GPUs shrank to 4 while 8 are used: 4 GPUs leave, and nothing is free yet.
     ("a node over its capacity gives nothing", (HELD, OURS), (spec(1),), (node("n1", 4),),
      []),
     ("and takes nothing from the others", (HELD, OURS), (FOUR, spec(1)),
@@ -132,7 +134,7 @@ def test_by_hand(
 MOVES: list[tuple[str, tuple[Pod, ...], PodSpec, tuple[Node, ...], bool]] = [
     # (what runs and may move, what asks, nodes, whether counting allows it)
     ("3 of n1 into the 3 of n2", (pod("m-0", "n1", spec=spec(3)),), EIGHT, (node("n1"), node("n2", 3)), True),
-    # 6 + 2 are free; moving gives no GPU more.
+    # 6 + 2 GPUs are free, and moves free no more.
     ("who moves needs a place again", (pod("m-0", "n1", spec=TWO),), EIGHT,
      (node("n1"), node("n2", 1)), False),
     ("two halves into one", (pod("m-0", "n1"), pod("k-0", "n2")), TWO, (node("n1", 2), node("n2", 2)), True),
@@ -150,7 +152,7 @@ def test_moves_by_hand(there: tuple[Pod, ...], asks: PodSpec, nodes: tuple[Node,
 
 
 def test_each_family_has_its_own_room() -> None:
-    """u (4) and v (4) fill n1. b may take both, a and c only u: Hall's condition refuses c, not b."""
+    """u (4) and v (4) fill n1. b may take both, a and c only u. Hall's condition refuses c, not b."""
     running = [pod("u-0", "n1", spec=FOUR), pod("v-0", "n1", spec=FOUR)]
     snapshot = cluster([*running, *(pod(f"{name}-0", spec=spec(3)) for name in "abc")])
     ledger, asks, units = problem(snapshot)
@@ -164,14 +166,16 @@ def test_each_family_has_its_own_room() -> None:
     trial = state.copy()
     assert trial.fits(b, ("b",))
     trial.hold(b, ("b",))
-    # 3 + 3 of 8: two are left, whoever may take what.
+    # 3 + 3 of 8: two are left, whichever units may be taken.
     assert not trial.fits(c, ("b",))
-    # The copy held b, the original did not.
+    # The copy counted b, the original did not.
     assert state.fits(c, ("b",))
 
 
 def test_who_keeps_a_unit_from_being_lost_shares_what_the_others_leave() -> None:
-    """u (4) and v (4) fill n1, both may be taken. Beside a only u goes: a has 2 of 4, b fits, c does not."""
+    """u (4) and v (4) fill n1, and both may be taken. Beside a only u leaves: a has 2 of 4 GPUs, b fits, c
+    does not.
+    """
     running = [pod("u-0", "n1", spec=FOUR), pod("v-0", "n1", spec=FOUR)]
     snapshot = cluster([*running, *(pod(f"{name}-0", spec=TWO) for name in "abc")])
     ledger, asks, units = problem(snapshot)
@@ -188,14 +192,14 @@ def test_who_keeps_a_unit_from_being_lost_shares_what_the_others_leave() -> None
 
 
 def test_what_is_left_by_the_sum_alone() -> None:
-    """8 GPUs, 4 run: an ask of 3 leaves 1 as it is, 5 when the four are gone."""
+    """8 GPUs, of which 4 are used: an ask of 3 leaves 1 as it is, and 5 when the four are gone."""
     ledger, asks, units = problem(cluster([pod("v-0", "n1", spec=FOUR), pod("a-0", spec=spec(3))]))
     counting = Counting(ledger, pods_of(asks))
     assert counting.spare_milli_gpus(asks, ()) == 1000
     assert counting.spare_milli_gpus(asks, units[0].pods) == 5000
 
 
-# --- whatever can be placed, counting allows -------------------------------------------------------
+# --- counting allows whatever can be placed --------------------------------------------------------
 
 SEEDS = range(40)
 
@@ -212,9 +216,8 @@ def room_for(ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit],
 
 @cache
 def compare(seed: int, *, moved: bool) -> list[tuple[bool, bool]]:
-    """For every ask in turn: whether it can be placed beside those that were, and whether counting allows it.
-
-    Under losses some asks may take only some units: what nobody held may take stays.
+    """For every ask in turn: whether it can be placed beside those before it, and whether counting allows it.
+    Under losses some asks may take only some units; what no ask used may still be taken.
     """
     ledger, asks, units = problem(world(seed, loose=moved))
     rng = Random(seed)
@@ -246,7 +249,7 @@ def test_what_can_be_placed_is_allowed(seed: int, moved: bool) -> None:
 
 
 def test_the_random_worlds_are_worth_it() -> None:
-    """Both answers occur, and counting finds most refusals by itself."""
+    """Both answers occur, and counting alone finds most refusals."""
     for moved, least in ((False, 10), (True, 3)):
         found = [pair for seed in SEEDS for pair in compare(seed, moved=moved)]
         assert min(found.count((True, True)), found.count((False, False))) >= least
@@ -254,7 +257,7 @@ def test_the_random_worlds_are_worth_it() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_rows_are_sums_over_nodes(seed: int) -> None:
-    """The room when units leave, row by row, against plain loops over nodes; shares set apart."""
+    """The capacity after units leave, row by row, against plain loops over nodes; shares are kept apart."""
     ledger, asks, units = problem(world(seed))
     rng = Random(seed)
     gone = [one for unit in units if rng.random() < 0.5 for one in unit.pods if not one.spec.gpu.shares]
@@ -272,7 +275,7 @@ def test_the_rows_are_sums_over_nodes(seed: int) -> None:
     assert room[counting.totals][others].tolist() == free.sum(axis=0)[others].tolist()
 
 
-# --- end to end: rows that once refused what fits -------------------------------------------------------
+# --- end to end: rows that once refused what fits --------------------------------------------------------
 
 PREEMPT: dict[str, Any] = {"actions": ("allocate", "preempt")}
 PACKING = PLUGINS | {"nodeplacement", "nodeavailability"}
@@ -301,13 +304,13 @@ def test_shares_by_memory_share_what_a_victim_leaves() -> None:
 
 
 def test_portions_are_rounded_down_to_mib() -> None:
-    """335 thousandths of 100 MiB are 33 MiB: three fit, although 1,005 thousandths are more than one."""
+    """335 thousandths of 100 MiB are 33 MiB: three fit, although 1,005 thousandths are more than a GPU."""
     snapshot = shares_for_a_gpu(fraction(335), 3, gpu_memory_mib=100, gpu_memory_synced=False)
     assert placed(solved(snapshot)) == {"t-0", "t-1", "t-2"}
 
 
 def test_later_batches_stand_on_nodes_that_count() -> None:
-    """Every node of pool x must take one GPU and three (see test_joint); g's surplus runs on y alone."""
+    """Every node of pool x must take one GPU and three (see test_joint); the surplus of g runs only on y."""
     here: dict[str, Any] = {"node_selector": (("pool", "x"),), "cpus": 4}
     waiting = [
         pod(f"{name}-0", spec=spec(gpus, **here)) for name, gpus in zip("abcd", (1, 1, 3, 3), strict=True)
@@ -333,7 +336,7 @@ def test_later_batches_stand_on_nodes_that_count() -> None:
 
 @pytest.mark.parametrize("crowded", [False, True])
 def test_a_node_over_its_capacity_does_not_stop_moves_elsewhere(crowded: bool) -> None:
-    """The 3 GPUs of m go from n1 to n2 and leave 8 free; n3 has one GPU left of the 8 that b runs on."""
+    """The 3 GPUs of m move from n1 to n2 and leave 8 free. On n3 one GPU is left of the 8 on which b runs."""
     over = [pod("b-0", "n3", spec=EIGHT)] if crowded else []
     snapshot = cluster(
         [pod("m-0", "n1", spec=spec(3)), *over, pod("t-0", spec=EIGHT)],
@@ -344,9 +347,8 @@ def test_a_node_over_its_capacity_does_not_stop_moves_elsewhere(crowded: bool) -
 
 
 def test_what_may_not_be_lost_may_move() -> None:
-    """h wants all of n1: v is lost, m moves to the GPU that is idle on n2. t may take w on n3.
-
-    Lost, m would come back before t, so it is not lost; it is not lost when it moves either.
+    """h wants all of n1: v is lost, and m moves to the idle GPU of n2. t may take w on n3. If m were lost, it
+    would come back before t, so it must not be lost; moving it does not lose it either.
     """
     snapshot = cluster(
         [

@@ -1,4 +1,6 @@
-"""Goals: expression and value say the same, the list decides what the engine does, bad lists are named."""
+"""Goals: expression and value agree, the list decides what the engine does, and errors in the list
+are named.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ STEP_MILLI_GPUS = 2_000
 
 
 def drawn(seed: int) -> Snapshot:
-    """Running groups of two priorities and all ages, some elastic, and one that asks from above them."""
+    """Running groups of two priorities and all ages, some elastic, and one group of higher priority that
+    asks.
+    """
     rng = Random(seed)
     members, groups = [pod("t-0", spec=spec(rng.randint(2, 6)))], [group("t", priority=100)]
     for i in range(rng.randint(2, 5)):
@@ -78,7 +82,9 @@ def solution(model: cp_model.CpModel) -> cp_model.CpSolver | None:
 @pytest.mark.parametrize("objective", [DEFAULT, SUMS], ids=["default", "sums"])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_expression_of_a_plan_is_its_value(seed: int, objective: ObjectiveSettings) -> None:
-    """Random losses and moves that the rows allow: the least value of each expression is the plan's."""
+    """With random losses and moves that the rows allow, the least value of each expression is the value of
+    the plan.
+    """
     victims = victims_of(drawn(seed))
     model = model_of(victims)
     rng = Random(seed)
@@ -117,7 +123,9 @@ def with_goals(*goals: str, **weights: float) -> Settings:
 
 
 def old_or_young() -> Snapshot:
-    """A young group of two GPUs and an old one of one: two nodes that either frees for the trigger."""
+    """A young group of two GPUs and an old one of one, on two nodes, of which either frees enough for the
+    trigger.
+    """
     return cluster(
         [
             pod("young-0", "n1", spec=spec(8)),
@@ -143,7 +151,7 @@ def test_the_list_decides_who_is_lost() -> None:
 
 
 def move_or_lose() -> Snapshot:
-    """n1 is asked for: its pod of eight hours may be stopped, or its two pods on n2 restarted elsewhere."""
+    """The trigger needs n1: its pod of eight hours may be stopped, or its two pods may restart on n2."""
     return cluster(
         [
             *pods("worked", 1, "n1", spec=spec(1, cpus=60)),
@@ -162,7 +170,7 @@ def move_or_lose() -> Snapshot:
 
 @pytest.mark.parametrize(("weight", "moves"), [(1, 1), (100, 0)])
 def test_a_weight_says_how_much_lost_work_a_restart_is_worth(weight: float, moves: int) -> None:
-    """Moving one pod of ``fresh`` saves all work, or the other way round the pod that leaves is stopped."""
+    """Either moving one pod of ``fresh`` saves all work, or the pod that leaves is stopped instead."""
     plan = solved(move_or_lose(), with_goals("lost_work + moved_pods", moved_pods=weight))
     assert len(evicted(plan) - lost(plan)) == moves
 

@@ -1,4 +1,4 @@
-"""SCIP and CP-SAT on the same model: equal optima, and no answer where there is no linear form."""
+"""SCIP and CP-SAT on the same model: equal optima, and no answer where the model has no linear form."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def reference(model: cp_model.CpModel) -> int | None:
 
 @pytest.mark.parametrize("seed", range(120))
 def test_equal_optima(seed: int) -> None:
-    """The bound is the optimum too, and CP-SAT takes the values as a solution of that cost."""
+    """The bound equals the optimum, and CP-SAT accepts the values as a solution of that cost."""
     model, _ = random_model(seed)
     best = reference(model)
     found = solve_packing(model, SECONDS, 0.0)
@@ -98,7 +98,7 @@ def test_the_random_models_are_worth_it() -> None:
 
 
 def test_a_knapsack_by_hand() -> None:
-    """Units of 5, 4 and 3 GPUs for 7 that are needed: 4 + 3 go, at a cost of 7 and an offset of 10."""
+    """Units of 5, 4 and 3 GPUs for 7 that are needed: 4 + 3 leave, at a cost of 7 and an offset of 10."""
     model = cp_model.CpModel()
     lost = [model.new_bool_var(f"lost[{size}]") for size in (5, 4, 3)]
     gives = 5 * lost[0] + 4 * lost[1] + 3 * lost[2]
@@ -127,7 +127,7 @@ ODD: list[tuple[str, Build]] = [
     ("exclusive or", lambda m, x, y, b: m.add_bool_xor([b, ~b, True])),
     ("all different", lambda m, x, y, b: m.add_all_different(x, y)),
     ("a table", lambda m, x, y, b: m.add_allowed_assignments([x, y], [(0, 1), (2, 3)])),
-    # One constraint of the solver stands for the next three, as for the largest of Booleans.
+    # One constraint of the solver stands for the next three, as it does for the largest of Booleans.
     ("an absolute value", lambda m, x, y, b: m.add_abs_equality(x, y - 2)),
     ("a largest number", lambda m, x, y, b: m.add_max_equality(x, [y, 2 * y - 3])),
     ("a smallest flag", lambda m, x, y, b: m.add_min_equality(b, [m.new_bool_var("c"), m.new_bool_var("d")])),

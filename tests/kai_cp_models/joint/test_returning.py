@@ -1,4 +1,4 @@
-"""Who would take a trigger's room back (formulation 1.3): argued by hand, and played through."""
+"""Which victims would take a trigger's place back (formulation 1.3): argued by hand, and simulated."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ON_N1 = (("host", "n1"),)
 
 
 def before(snapshot: Snapshot) -> list[bool]:
-    """Of every unit of v in chain order, whether it comes back before t."""
+    """For every unit of v in chain order: whether it comes back before t."""
     ledger, asks, units = problem(snapshot)
     return Returning(ledger).come_back_first(units, asks[0])
 
@@ -31,7 +31,9 @@ def world(
     trigger: dict[str, Any],
     **place: Any,
 ) -> Snapshot:
-    """v runs (spec, pods, minimum) on n1, where t asks (spec, pods); both of priority 50, v is older."""
+    """v runs (spec, pods, minimum) on n1, where t asks (spec, pods). Both have priority 50, and v
+    is older.
+    """
     label = {"host": "n1", "zone": "z", "rack": "r"}
     return cluster(
         [
@@ -50,7 +52,7 @@ def world(
 Case = tuple[str, tuple[PodSpec, int, int], tuple[PodSpec, int], dict[str, Any], dict[str, Any], list[bool]]
 CONSTRAINED = {"constraint": RACK}
 TABLE: list[Case] = [
-    # (what runs, what asks, v, t, who of v's units comes back before t)
+    # (what runs, what asks, v, t, which units of v come back before t)
     ("equal, and older", (ONE, 1, 1), (ONE, 1), {}, {}, [True]),
     ("equal, and younger", (ONE, 1, 1), (ONE, 1), {"created": 3.0}, {}, [False]),
     ("younger, of higher priority", (ONE, 1, 1), (ONE, 1), {"created": 3.0, "priority": 51}, {}, [True]),
@@ -64,9 +66,9 @@ TABLE: list[Case] = [
     ("four small ones in the room of a large one", (ONE, 4, 4), (spec(4, cpus=4, gib=4), 1), {}, {}, [True]),
     ("five are too many", (ONE, 5, 5), (spec(4, cpus=5, gib=5), 1), {}, {}, [False]),
     ("its CPUs are for one only", (ONE, 4, 4), (spec(4), 1), {}, {}, [False]),
-    # 3 + 1 of 4: two pods of 2 find no room in twice 3.
+    # 3 + 1 of 4: two pods of 2 do not fit into twice 3.
     ("sizes are compared pod by pod", (TWO, 3, 3), (spec(3, cpus=9, gib=9), 2), {}, {}, [False]),
-    # Surplus comes after all that lack their minimum, at equal priority.
+    # At equal priority surplus comes after all groups that lack their minimum.
     ("surplus comes after a gang", (ONE, 2, 1), (ONE, 1), {}, {}, [False, True]),
     ("surplus of higher priority does not", (ONE, 2, 1), (ONE, 1), {"priority": 51}, {}, [True, True]),
     ("who shares a device is left out", (fraction(500), 1, 1), (ONE, 1), {}, {}, [False]),
@@ -93,16 +95,15 @@ def test_by_hand(
 
 @pytest.mark.parametrize(("slots", "back"), [(8, True), (6, False)])
 def test_each_pod_needs_a_slot(slots: int, back: bool) -> None:
-    """Four pods in the room of one: its slot and three free ones, on whichever node the room is.
-
-    n1 has as many slots as ``slots``, four of them taken.
+    """Four pods need the place of one: its slot and three free slots, on whichever node the place is. n1 has
+    ``slots`` slots, four of them taken.
     """
     snapshot = world((ONE, 4, 4), (spec(4, cpus=4, gib=4), 1), {}, {}, pods=slots)
     assert before(snapshot) == [back]
 
 
 def test_every_ask_is_answered_for_itself() -> None:
-    """One ``Returning`` for two asks: u is older than t and younger than s."""
+    """One ``Returning`` answers for two asks: u is older than t and younger than s."""
     snapshot = cluster(
         [pod("u-0", "n1"), pod("s-0"), pod("t-0")],
         [group("u", created=2.0), group("s", created=1.0), group("t", created=3.0)],
@@ -119,11 +120,11 @@ def test_every_ask_is_answered_for_itself() -> None:
     }
 
 
-# --- played through --------------------------------------------------------------------------------
+# --- simulated -------------------------------------------------------------------------------------
 
 
 def crowd(seed: int) -> Snapshot:
-    """One queue on two or three full nodes: small groups of equal or near priority, and one that waits."""
+    """One queue on two or three full nodes: small groups of equal or similar priority, and one that waits."""
     rng = Random(seed)
     nodes: list[Node] = []
     members: list[Pod] = []
@@ -164,8 +165,7 @@ def crowd(seed: int) -> Snapshot:
 @cache
 def played(seed: int) -> tuple[int, int]:
     """How many units that come first were lost together with others, and how often t was served beside them.
-
-    A unit is lost with those of its group that leave before it and a random part of all others.
+    A unit is lost together with those of its group that leave before it and a random part of all others.
     """
     ledger, asks, units = problem(crowd(seed))
     ask = asks[0]

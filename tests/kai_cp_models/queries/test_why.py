@@ -1,4 +1,4 @@
-"""What may be asked of a decided cycle: where pods could go instead."""
+"""What other packages may ask about a decided cycle: where pods could go instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.tiny import node, pod, world
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("b", "a"), ("a", "b", "c")])
 def test_new_places_are_those_that_fit_when_tried_one_by_one(names: tuple[str, ...]) -> None:
-    """n0 and n1 have 3 GPUs, n2 has 2; a needs 2 and b and c 1, and d keeps one GPU of n2."""
+    """n0 and n1 have 3 GPUs, n2 has 2. a needs 2, b and c need 1, and d keeps one GPU of n2."""
     running = [pod("a", "n0", gpus=2), pod("b", "n0", gpus=1), pod("c", "n1", gpus=1), pod("d", "n2", gpus=1)]
     snapshot = world([node("n0", gpus=3), node("n1", gpus=3), node("n2", gpus=2)], running)
     situation = Situation(snapshot, UNHURRIED, decide(snapshot, UNHURRIED))

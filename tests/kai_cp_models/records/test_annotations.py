@@ -1,4 +1,4 @@
-"""The reader of annotations: any text is a value or ``Unreadable``, never another error."""
+"""The reader of annotations: any text gives a value or ``Unreadable``, never another error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long somebody can wait at most: W + (k + 1) M by hand."""
+"""How long a pod group can wait at most: W + (k + 1) M, by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIMITED = {"notes": [("kai-cp/max-runtime", "2h")]}
 
 
 def chosen(**more: Any) -> Settings:
-    """A point an hour, at most ten; maxima enforced; two holders."""
+    """A point an hour, at most ten; maxima are enforced; two holders."""
     return settings(
         aging={"step_seconds": 3600, "most_points": 10},
         max_runtime={"enforce": True},
@@ -32,20 +32,22 @@ def bound(*others: Any, settings: Settings | None = None, **more: Any) -> WaitBo
 
 
 def test_aging_and_maxima_bound_the_wait() -> None:
-    """Priorities reach 53, three points above old: W = 4 h. One holder before it, M = 2 h: 4 + 2 * 2 h."""
+    """Priorities reach 53, three points above old: W = 4 h. With one holder before it and M = 2 h: 4 + 2 * 2
+    h.
+    """
     vip = waits("vip", 1, 8, priority=53, **LIMITED)
     assert bound(vip) == WaitBound(8 * HOUR)
 
 
 def test_a_holder_knows_who_is_before_it() -> None:
-    """old holds room already, nobody before it: W + M."""
+    """old is a holder already, and no holder is before it: W + M."""
     other = waits("vip", 1, 8, priority=53, **LIMITED)
     notes = [("kai-cp/reservation", stored(30, {"n1": 8}, made=0)), *LIMITED["notes"]]
     assert bound(other, notes=notes) == WaitBound(6 * HOUR)
 
 
 def test_a_late_reservation_counts() -> None:
-    """old holds only after five hours: W is five hours, not one."""
+    """old becomes a holder only after five hours, so W is five hours, not one."""
     assert bound(settings=chosen(after_seconds=18_000)) == WaitBound(9 * HOUR)
 
 

@@ -1,4 +1,6 @@
-"""Places closed until they are empty, where nobody says when it ends: argued by hand on tiny worlds."""
+"""Places that are closed until they are empty, where no run times are known: argued by hand on
+tiny worlds.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ BIG = GroupKey("ns", "big")
 def closed(
     nodes: dict[str, int], gpus: float, hours: float = 0, since: float = -30, made: float = -30
 ) -> str:
-    """Closed places as an annotation: ``gpus`` idle since so many minutes, ``hours`` before."""
+    """Closed places as an annotation: ``gpus`` idle for so many minutes, ``hours`` before."""
     idle = {"since": written(since), "gpus": gpus, "gpuHours": hours}
     return json.dumps({"schema": "reservation/1", "made": written(made), "nodes": nodes, "idle": idle})
 
@@ -43,7 +45,7 @@ def big(text: str | None = None, **more: Any) -> Any:
 
 
 def test_the_places_with_the_fewest_busy_gpus_are_closed() -> None:
-    """n1 has 6 GPUs busy, n2 2, n3 4, none with an end: n2 and n3 are closed, and there is no start."""
+    """n1 has 6 busy GPUs, n2 2 and n3 4, and no end is known. n2 and n3 are closed, and there is no start."""
     members = world(runs("a", "n1", 6), runs("b", "n2", 2), runs("c", "n3", 4), big())
     plan = solved(cluster(nodes=THREE, **members))
     found = entry(plan, "big")
@@ -61,7 +63,7 @@ def test_none_is_the_default() -> None:
 
 
 def test_only_who_can_be_evicted_at_any_time_starts_there() -> None:
-    """f is non-preemptible: it finds room on n1 only. A second one would have to go to n2: it waits."""
+    """f is non-preemptible and fits on n1 only. A second one would have to go to n2, so it waits."""
     members = world(
         runs("a", "n1", 6),
         runs("b", "n2", 2),
@@ -78,7 +80,7 @@ def test_only_who_can_be_evicted_at_any_time_starts_there() -> None:
 
 
 def test_a_part_of_a_node_leaves_the_rest_open() -> None:
-    """big needs 4 GPUs of n1, where 2 are busy by a: 2 of the 6 idle ones are nobody's."""
+    """big needs 4 GPUs of n1, where a uses 2. Of the 6 idle GPUs 2 are open to other groups."""
     members = world(
         runs("a", "n1", 5),
         waits("big", 1, 4, reserve=True, waited=60),
@@ -97,7 +99,7 @@ def test_a_part_of_a_node_leaves_the_rest_open() -> None:
 
 
 def test_when_only_backfill_is_left_the_gang_starts() -> None:
-    """a has gone from n1; p came to n2 after the places were closed: it is evicted, and big starts."""
+    """a has ended on n1. p came to n2 after the places were closed: it is evicted, and big starts."""
     text = closed({"n1": 8, "n2": 8}, 4)
     members = world(
         runs("p", "n2", 2, since=10, preemptible=True, priority=50), runs("c", "n3", 8), big(text)
@@ -110,7 +112,7 @@ def test_when_only_backfill_is_left_the_gang_starts() -> None:
 
 
 def test_who_was_there_before_is_waited_for() -> None:
-    """p has run on n2 since before the places were closed: nobody evicts it."""
+    """p has run on n2 since before the places were closed, so it is not evicted."""
     text = closed({"n1": 8, "n2": 8}, 4)
     members = world(
         runs("p", "n2", 2, since=40, preemptible=True, priority=50), runs("c", "n3", 8), big(text)
@@ -133,7 +135,7 @@ def test_closed_places_are_given_up_when_too_much_stood_idle(hours: float, state
 
 
 def test_the_note_changes_only_when_something_ends() -> None:
-    """While 6 GPUs stand idle the note stays; when b ends, 10 do, and what was lost so far is added."""
+    """While 6 GPUs stand idle the note does not change. When b ends, 10 do, and the loss so far is added."""
     text = closed({"n1": 8, "n2": 8}, 6, 0.5, made=-60)
     first = cluster(nodes=THREE, **world(runs("a", "n1", 6), runs("b", "n2", 4), runs("c", "n3"), big(text)))
     plan = solved(first)
@@ -145,7 +147,7 @@ def test_the_note_changes_only_when_something_ends() -> None:
 
 
 def test_a_known_end_makes_a_reservation_of_it() -> None:
-    """Both jobs on n1 and n2 now say when they end: there is a start, and a promise."""
+    """Both jobs on n1 and n2 now declare when they end, so there is a start and a promise."""
     text = closed({"n1": 8, "n2": 8}, 6)
     members = world(
         runs("a", "n1", 6, lasts="20m"), runs("b", "n2", 4, lasts="30m"), runs("c", "n3"), big(text)
@@ -163,7 +165,7 @@ def test_a_lost_node_is_replaced() -> None:
 
 
 def test_nothing_is_closed_beyond_a_limit() -> None:
-    """q may hold 16 GPUs; a holds 6 of them, for ever as far as anybody knows."""
+    """q may hold 16 GPUs, and a holds 6 of them with no known end."""
     members = world(runs("a", "n1", 6), runs("b", "n2", 2, queue="other"), big())
     queues = [queue("q", limit=gpu_bound(16)), queue("other")]
     assert holds(solved(cluster(nodes=THREE[:2], queues=queues, **members))) == {}

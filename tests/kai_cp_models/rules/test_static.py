@@ -1,4 +1,4 @@
-"""Each static rule by one table that must hold for ``mask`` and for ``broken`` alike."""
+"""Each static rule in one table that must hold for ``mask`` and for ``broken`` alike."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def accepted(pods: list[Pod], new: Pod, *, now: bool = True) -> list[bool]:
         ([near("db", "n0", app="db")], near("x", apart=(term(app="db"),)), [0, 0, 1, 1]),
         ([near("db", "n0", apart=(term(app="x"),))], near("x", app="x"), [0, 0, 1, 1]),
         ([near("db", "n0", apart=(term(app="y"),))], near("x", app="x"), [1, 1, 1, 1]),
-        # Two terms: one pod must match both, two pods with one each do not do.
+        # Two terms: one pod must match both; two pods that match one each are not enough.
         (
             [near("p", "n0", a="1"), near("q", "n0", b="1")],
             near("x", near=(term(a="1"), term(b="1"))),
@@ -71,7 +71,7 @@ def test_moves_count_as_they_will_be() -> None:
 
 
 def test_company_that_was_missed_does_not_return_home() -> None:
-    """x opened a domain because y had left; y back on its node would never have left."""
+    """x opened a domain because y had left. If y returned to its node, it would never have left."""
     y, x = near("y", "n0", app="x"), near("x", near=(term(app="x"),), app="x")
     state = affinity.open(snapshot([y, x], NODES))
     state.evict(y)
@@ -99,7 +99,7 @@ TERMS = st.lists(st.sampled_from([term(app="a"), term(app="b")]), max_size=1).ma
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(LABELS, TERMS, TERMS, st.sampled_from([0, 2])), min_size=1, max_size=3))
 def test_every_allowed_placement_satisfies_the_rows(drawn: list[tuple[dict[str, str], tuple[PodAffinityTerm, ...], tuple[PodAffinityTerm, ...], int]]) -> None:  # fmt: skip  # noqa: E501
-    """Whatever order of ``place`` the masks allow, the counts it ends in satisfy every row."""
+    """For every sequence of ``place`` that the masks allow, the final counts satisfy every row."""
     news = [near(f"p{i}", near=a, apart=b, **labels) for i, (labels, a, b, _) in enumerate(drawn)]
     olds = [near(f"o{i}", NODES[n].name, apart=b, **labels) for i, (labels, _, b, n) in enumerate(drawn[:1])]
     state = affinity.open(snapshot([*olds, *news], NODES))
@@ -119,7 +119,7 @@ def test_every_allowed_placement_satisfies_the_rows(drawn: list[tuple[dict[str, 
 
 
 def test_check_lets_a_first_pod_be_followed_elsewhere() -> None:
-    """A pod that opens its own domain is legal although a later pod without affinity matches it."""
+    """A pod that opens its own domain is legal although a later pod without affinity matches its term."""
     first = near("first", near=(term(app="y"),), app="y")
     later, twin = near("later", app="y"), near("twin", near=(term(app="y"),), app="y")
     found = snapshot([first, later, twin], NODES)

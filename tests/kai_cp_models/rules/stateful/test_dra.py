@@ -1,4 +1,4 @@
-"""DRA: what a node's devices can serve, table by table, and against a brute-force oracle."""
+"""DRA: what the devices of a node can serve, table by table and against a brute-force oracle."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ TWO = [slice_of("n0", device("a"), device("b")), slice_of("n1", device("a"))]
         (exact(3), [False, False]),
         (exact(allocationMode="All"), [True, True]),
         (exact(selectors=[{"cel": {"expression": "device.driver == 'x'"}}]), [False, False]),
-        # v1beta1: the fields beside the name.
+        # v1beta1: the fields stand beside the name.
         ({"name": "r", "deviceClassName": "gpu", "count": 2}, [True, False]),
         ({"name": "r", "firstAvailable": [{"name": "two", "deviceClassName": "gpu", "count": 2},
                                           {"name": "one", "deviceClassName": "gpu"}]}, [True, True]),
@@ -181,7 +181,7 @@ def test_devices_of_a_leaving_pod_are_promised_not_free() -> None:
     assert (now.tolist(), later.tolist()) == ([False, False], [True, False])
     details = state.place(x, 0, pipelined=True)
     assert len(details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]) == 2
-    # The evicted pod's own claim may be allocated anew, but not on the promised devices.
+    # The evicted pod's own claim may be allocated anew, but not with the promised devices.
     assert mask_of(state, runs) == [False, False]
     state.remove(x, 0)
     assert mask_of(state, runs) == [True, False]
@@ -220,7 +220,7 @@ def test_shared_open_claim_is_allocated_once() -> None:
 
 
 def test_sharers_of_a_claim_move_together() -> None:
-    """Once one of them is placed elsewhere with the claim, the others cannot stay behind."""
+    """Once one of them has a place elsewhere with the claim, the others cannot stay."""
     x, y = user("x", "c", node="n0"), user("y", "c", node="n0")
     state = dra.open(cluster([x, y], TWO, [claim("c", exact(), allocation=held("n0", "a"))]))
     state.evict(x)
@@ -479,7 +479,7 @@ ASKS = st.lists(st.tuples(st.sampled_from(["a", "b", "any"]), st.integers(1, 2))
 def test_search_agrees_with_brute_force(
     first: list[str], second: list[str], asks: list[tuple[str, int]], same: bool
 ) -> None:
-    """A node serves the requests exactly if some assignment of distinct devices does."""
+    """A node serves the requests exactly if an assignment of distinct devices does."""
     slices = [
         slice_of(
             f"n{n}", *(device(f"d{i}", attributes=attributes(kind=kind)) for i, kind in enumerate(kinds))
@@ -545,7 +545,7 @@ def test_every_realised_placement_satisfies_the_rows(
 
 
 def test_devices_given_in_this_cycle_change_for_a_later_pod() -> None:
-    """x takes the first device; y can use that one only, so x has the other one in the end."""
+    """x takes the first device. y can use only that one, so x gets the other one in the end."""
     x, y = user("x", "any"), user("y", "first")
     only = exact(selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].rank == 1"}}])
     devices = [device(name, attributes=attributes(rank=i)) for i, name in enumerate("ab", 1)]
@@ -571,7 +571,7 @@ def test_devices_given_in_this_cycle_change_for_a_later_pod() -> None:
 
 @pytest.mark.parametrize(("promised", "expected"), [(False, False), (True, True)])
 def test_what_is_bound_now_never_changes_to_a_device_that_is_leaving(promised: bool, expected: bool) -> None:
-    """Device b is held by a pod that leaves: x may change to it only if x itself waits for it."""
+    """A pod that is leaving holds device b. x may change to it only if x itself waits for it."""
     old, x, y = (
         user("old", "held", node="n0", status=PodStatus.RELEASING),
         user("x", "any"),
@@ -586,12 +586,12 @@ def test_what_is_bound_now_never_changes_to_a_device_that_is_leaving(promised: b
     state.place(x, 0, pipelined=promised)
     mask = state.mask(y, now=False)
     assert mask is not None
-    # A promised x takes the leaving device at once only if it has to.
+    # A nominated x takes the device of the leaving pod at once only if it has to.
     assert bool(mask[0]) is expected
 
 
 def test_no_more_users_than_a_claim_may_have() -> None:
-    """254 pods use the shared claim: two of three more may join it, unless one of the old ones goes."""
+    """254 pods use the shared claim: two of three more may join it, unless one of the old pods leaves."""
     olds = [user(f"o{i}", "shared", node="n0") for i in range(254)]
     news = [user(f"x{i}", "shared") for i in range(3)]
     users = [{"resource": "pods", "name": p.key.name, "uid": p.uid} for p in olds]
@@ -604,15 +604,15 @@ def test_no_more_users_than_a_claim_may_have() -> None:
 @pytest.mark.parametrize(
     ("product", "taken", "count", "expected"),
     [
-        # Bridged pairs 0-1, 2-3, 4-5, 6-7: 0 is taken, so 2 and 3 are the first whole pair.
+        # Bridged pairs 0-1, 2-3, 4-5 and 6-7: 0 is taken, so 2 and 3 are the first whole pair.
         ("NVIDIA H100 NVL", [0], 2, [2, 3]),
-        # One GPU fills the broken pair.
+        # One GPU completes the broken pair.
         ("NVIDIA H100 NVL", [0], 1, [1]),
         ("NVIDIA H100 NVL", [2], 1, [3]),
-        # No pair holds three: a whole pair and the first of another.
+        # No pair holds three: a whole pair and the first GPU of another one.
         ("NVIDIA H100 NVL", [0], 3, [2, 3, 4]),
         ("NVIDIA H200 NVL", [0, 1], 3, [4, 5, 6]),
-        # All GPUs are joined, or none: the first ones of the slice.
+        # All GPUs are joined, or none is: the first GPUs of the slice.
         ("NVIDIA H100 80GB HBM3", [0], 2, [6, 7]),
         ("Some card", [0], 2, [6, 7]),
     ],
@@ -620,7 +620,7 @@ def test_no_more_users_than_a_claim_may_have() -> None:
 def test_gpus_of_one_island_are_taken_first(
     product: str, taken: list[int], count: int, expected: list[int]
 ) -> None:
-    """The slice lists the GPUs in another order than their index."""
+    """The slice lists the GPUs in another order than that of their index."""
     devices = [
         device(f"gpu-{i}", attributes=attributes(index=i, productName=product, type="gpu"))
         for i in (7, 6, 5, 4, 3, 2, 1, 0)
@@ -637,7 +637,7 @@ def test_gpus_of_one_island_are_taken_first(
 
 
 def demanding(name: str, namespace: str, levels: int) -> Raw:
-    """A claim whose selector takes some 25 steps, ten times as many with every level."""
+    """A claim whose selector takes some 25 steps, and ten times as many with every level."""
     body = "true"
     for level in range(levels):
         body = f"[1,2,3,4,5,6,7,8,9,10].all(x{level}, {body})"
@@ -667,7 +667,7 @@ def test_a_namespace_pays_for_its_claims_and_others_do_not_wait_for_it() -> None
         reasons = judged(claims, memory, cel_steps_per_namespace=4000, cel_steps_per_cycle=4500)
         assert all("it is looked at in a later one" in reason for reason in reasons.values())
         waiting.append(sorted(reasons))
-    # Two a cycle, in their order; none comes to nothing.
+    # Two in a cycle, in their order; each one gets its turn.
     assert waiting == [["bad/c2", "bad/c3", "bad/c4", "bad/c5"], ["bad/c4", "bad/c5"], [], []]
     assert judged(claims, memory, cel_steps_per_namespace=1000)["bad/c0"] == (
         "its selectors take more than 1000 steps (limits.cel_steps_per_namespace)"
@@ -681,7 +681,7 @@ def test_devices_that_look_alike_are_evaluated_once() -> None:
     ]
     found = enriched(cluster([pod("p")], [slice_of("n0", *many)], claims))
     spent = found.extras[CATALOG].judge.spent
-    # One evaluation of some 30 steps, the text of the selector twice, and 500 devices at four a step.
+    # One evaluation of some 30 steps, twice the text of the selector, and 500 devices at four a step.
     assert 200 < sum(spent.values()) < 400
 
 

@@ -40,7 +40,7 @@ ONLY_H = {"nodeSelector": {"nvidia.com/gpu.product": "H100"}}
 
 
 def four(queues: list[Object], **more: Any) -> Snapshot:
-    """Four pods of one GPU that only take an H100."""
+    """Four pods of one GPU that accept only an H100."""
     return world(NODES, [pod(f"x{i}", gpus=1, **ONLY_H, **more) for i in range(4)], queues=queues)
 
 
@@ -64,7 +64,7 @@ def test_what_waits_says_why() -> None:
 
 
 def test_a_kind_that_the_pod_does_not_take_is_not_named() -> None:
-    """x asks for more than any node has; that H100 are bounded has nothing to do with it."""
+    """x asks for more than any node has, so the bound on H100 is not the reason."""
     queues = [bounded(queue("q"), H100={"limit": 2})]
     plan = solved(world(NODES, [pod("x", gpus=9)], queues=queues), ON)
     assert (plan.unscheduled[0].reason, "H100" in plan.unscheduled[0].message) == ("NoNodeAccepts", False)
@@ -114,7 +114,7 @@ def test_shares_count_in_parts() -> None:
 
 
 def test_memory_counts_by_its_node() -> None:
-    """10,000 of 40,000 MiB are a quarter: with a limit of half a GPU two of three have a place."""
+    """10,000 of 40,000 MiB are a quarter: with a limit of half a GPU two of three fit."""
     pods = [pod(f"x{i}", notes={"gpu-memory": "10000"}, **ONLY_H) for i in range(3)]
     plan = solved(world(NODES, pods, queues=[bounded(queue("q"), H100={"limit": 0.5})]), ON)
     assert len(bound(plan)) == 2
@@ -127,7 +127,7 @@ def test_unknown_is_a_kind() -> None:
 
 
 def test_preempt_frees_the_kind() -> None:
-    """The limit of one H100 is used by the lower priority: x may have it, and v goes on elsewhere."""
+    """A pod of lower priority uses the limit of one H100. x takes it, and v runs on elsewhere."""
     pods = [
         pod("v", "h", gpus=1, priority="low"),
         pod("w", "a", gpus=1, priority="low"),
@@ -151,7 +151,7 @@ def test_reclaim_takes_no_more_of_the_kind_than_the_limit() -> None:
 
 
 def test_consolidation_moves_nobody_to_a_kind_that_is_full() -> None:
-    """x needs all four GPUs of a; v there could only go to h, where its queue may hold none."""
+    """x needs all four GPUs of a. v could only go to h, where its queue may hold none."""
     pods = [
         pod("v", "a", gpus=1, queue="r"),
         pod("x", gpus=4, nodeSelector={"nvidia.com/gpu.product": "A100"}),
@@ -163,7 +163,9 @@ def test_consolidation_moves_nobody_to_a_kind_that_is_full() -> None:
 
 
 def test_who_is_over_the_bound_may_move_within_the_kind() -> None:
-    """The limit was lowered after two had started. Nobody is evicted for that, and a move changes nothing."""
+    """The limit was lowered after two pods had started. No pod is evicted for that, and a move changes
+    nothing.
+    """
     nodes = [of("H100", "h", 2), of("H100", "i", 2)]
     pods = [
         pod("v", "h", gpus=1, queue="r"),

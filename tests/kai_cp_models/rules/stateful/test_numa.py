@@ -18,7 +18,7 @@ PLUGINS = frozenset({"numa"})
 
 
 def nrt(node: str, *zones: dict[str, str], **more: str) -> dict[str, Any]:
-    """Its zones, with "gpu" for the resource name."""
+    """The node's zones, with "gpu" for the resource name."""
     named = ({key.replace("gpu", "nvidia.com/gpu"): value for key, value in zone.items()} for zone in zones)
     return resource_topology(node, *named, **more)
 
@@ -61,14 +61,14 @@ FOUR = ({"cpu": "4"}, {"cpu": "4"})
         (want("x", 6, guaranteed=False), nrt("n0", *FOUR), True),
         (want("x", 6), nrt("n0", *FOUR, policy="best-effort"), True),
         (want("x", 6), nrt("n0", *FOUR, policy="none"), True),
-        # Restricted: an empty node would need two zones, so two are fine.
+        # Restricted: an empty node would need two zones, so two are allowed.
         (want("x", 6), nrt("n0", *FOUR, policy="restricted"), True),
         (want("x", 9), nrt("n0", *FOUR, policy="restricted"), False),
-        # Container scope: 3 and 3 fit one zone each, 6 together do not.
+        # Container scope: 3 and 3 fit in one zone each, 6 together do not.
         (want("x", 6, containers=(3, 3)), nrt("n0", *FOUR, scope="container"), True),
         (want("x", 6, containers=(3, 3)), nrt("n0", *FOUR), False),
         (want("x", 9, containers=(3, 3, 3)), nrt("n0", *FOUR, scope="container"), False),
-        # Devices are aligned for any pod, its CPUs only when Guaranteed.
+        # Devices are aligned for any pod, CPUs only for a Guaranteed one.
         (want("x", 6, 2, guaranteed=False), nrt("n0", *({"cpu": "4", "gpu": "2"},) * 2), True),
         (want("x", 1, 3, guaranteed=False), nrt("n0", *({"cpu": "4", "gpu": "2"},) * 2), False),
     ],
@@ -78,7 +78,7 @@ def test_policies(x: Pod, topology: dict[str, Any], expected: bool) -> None:
 
 
 def test_restricted_needs_the_width_of_an_empty_node() -> None:
-    """3 CPUs fit one zone of an empty node; 2 and 2 left over do not do."""
+    """3 CPUs fit in one zone of an empty node; 2 and 2 that are left in two zones are not enough."""
     held = [want(f"r{i}", 2, node="n0", zones=[(f"zone-{i}", {"cpu": 2000})]) for i in (0, 1)]
     x = want("x", 3)
     assert not accepted(cluster([*held, x], nrt("n0", *FOUR, policy="restricted")), x)
@@ -183,7 +183,7 @@ def test_unusable_topologies_are_named() -> None:
 def test_masks_and_rows_agree_with_brute_force(
     zones: list[tuple[int, int]], asks: list[tuple[int, int]]
 ) -> None:
-    """Single-numa-node: each next pod fits exactly if one zone has all it wants; rows allow it."""
+    """single-numa-node: each next pod fits exactly if one zone has all that it needs; the rows allow it."""
     pods = [want(f"x{i}", cpu, gpu) for i, (cpu, gpu) in enumerate(asks)]
     found = cluster(pods, nrt("n0", *({"cpu": str(c), "gpu": str(g)} for c, g in zones)))
     state = numa.open(found)

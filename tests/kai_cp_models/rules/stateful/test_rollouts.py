@@ -132,7 +132,7 @@ def test_the_shortest_time_on_the_path_counts(top: DecisionNotes, leaf: Decision
 
 
 def test_what_is_in_rollout_is_shown_before_and_after_the_plan() -> None:
-    """Three old and one new hold 4 of 4; one more starts: two are lent, for an hour in all."""
+    """Three old pods and one new one hold 4 of 4; one more starts: two GPUs are lent, for an hour in all."""
     found = world([*old(3), *new(1), X])
     shown = {
         "namespace": "ns",
@@ -183,7 +183,7 @@ def test_a_quota_above_counts_alike() -> None:
 
 
 def test_two_rollouts_in_a_queue() -> None:
-    """Each replaces what it replaces: 2 + 2 GPUs, of which 4 count."""
+    """Each new revision replaces its own old one: 2 + 2 GPUs, of which 4 count."""
     second = several(2, "b", "s1", "n2", workload="Deployment/b", created=-900)
     waiting = [*several(2, "x", "r2", None), *several(2, "y", "s2", None, workload="Deployment/b")]
     plan = solved(world([*old(2), *second, *waiting]), ON)
@@ -191,14 +191,14 @@ def test_two_rollouts_in_a_queue() -> None:
 
 
 def test_what_is_not_of_a_rollout_finds_the_plain_sum_used() -> None:
-    """A job that is older has its place within the quota, and takes nothing that is lent."""
+    """An older job has its place within the quota, and uses nothing that is lent."""
     job = one("job", "", created=-5)
     assert placed(solved(world([*old(3), X, job]), ON)) == {"job", "x"}
     assert placed(solved(world([*old(4), X, job]), ON)) == {"x"}
 
 
 def test_old_nodes_come_first() -> None:
-    """n2 is fuller, and packing would take it; n3 gives back what the old pods hold."""
+    """n2 is fuller, and packing would choose it; n3 will get back the GPUs of the old pods."""
     full = one("full", "", "n2", queue="other", gpus=6)
     queues = (serving(), queue("other"))
     nodes = (N1, N2, node("n3"))
@@ -232,7 +232,7 @@ def test_it_takes_what_is_being_released() -> None:
 
 
 def test_old_pods_that_end_give_back_nothing() -> None:
-    """They do not count either: 2 old ones stay, so 2 new ones fit and 2 more are lent."""
+    """Succeeded pods do not count either: 2 old pods stay, so 2 new ones fit and 2 more are lent."""
     ending = several(2, "end", "r1", "n1", created=-900, status=PodStatus.RELEASING)
     plan = solved(world([*old(2), *ending, *several(5, "x", "r2", None)]), ON)
     assert len(placed(plan)) == 4
@@ -254,7 +254,7 @@ def test_a_gang_of_a_new_revision_starts_whole_or_not() -> None:
 
 @pytest.mark.parametrize(("theirs", "starts"), [("other", True), ("q", False)])
 def test_what_is_promised_to_others_is_not_lent(theirs: str, starts: bool) -> None:
-    """At 30 minutes busy's 4 GPUs are g's. If that is in q, its quota of 8 is full of the old pods and g."""
+    """At 30 minutes the 4 GPUs of busy belong to g. If g is in q, the old pods and g fill its quota of 8."""
     filler = several(2, "full", "", "n2", queue="other", gpus=2)
     busy, [theirs_now] = runs("busy", "n2", 4, "1h", since=30, queue=theirs)
     gang, [waits_for_it] = waits("g", 1, 4, reserve=True, waited=60, stored=stored(30, {"n2": 4}),
@@ -276,7 +276,9 @@ def sets_of(snapshot: Snapshot) -> list[list[str]]:
 
 
 def test_what_stands_in_the_way() -> None:
-    """The quota where no more is given back; beside the GPUs, as what is lent evicts nothing."""
+    """The quota, where no more is given back; beside it the GPUs, because no pod is evicted for
+    what is lent.
+    """
     beyond = sets_of(world([*old(4), *new(4, "n2"), X]))
     assert beyond == [["priority", "quota:q"], ["non-preemptible", "quota:q"]]
     low = one("low", "", "n1", gpus=4, preemptible=True, priority=1)

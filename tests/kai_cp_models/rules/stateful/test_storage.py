@@ -92,7 +92,7 @@ def mask(state: RuleState, which: Pod, *, now: bool = True) -> list[int]:
 
 
 def agrees(found: Snapshot, which: Pod, expected: list[int]) -> None:
-    """State and checker say the same of every node."""
+    """The state and the checker give the same answer for every node."""
     assert mask(storage.open(found), which) == expected
     for node, accepted in zip(NODES, expected, strict=True):
         decision = Decision("Bind", which.key, which.group, node.name, "allocate")
@@ -107,7 +107,7 @@ def agrees(found: Snapshot, which: Pod, expected: list[int]) -> None:
         (pvc("c", "v"), [pv("v", claim="c")], [1, 1, 1]),
         (pvc("c", "v"), [pv("v", claim="c", nodes=selector("host", "n1"))], [0, 1, 0]),
         (pvc("c", "gone"), [], [0, 0, 0]),
-        # Waits for its first consumer: a free volume that fits, or one that can be made.
+        # The claim waits for its first consumer: a free volume that fits, or one that can be provisioned.
         (pvc("c"), [pv("v", nodes=selector("host", "n1"))], [0, 1, 0]),
         (pvc("c", size="20Gi"), [pv("v", nodes=selector("host", "n1"))], [0, 0, 0]),
         (pvc("c"), [pv("v", claim="other")], [0, 0, 0]),

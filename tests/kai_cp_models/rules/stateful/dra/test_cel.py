@@ -35,7 +35,8 @@ GPU = DeviceView(
         ('device.attributes["gpu.example.com"].driverVersion.isGreaterThan(semver("550.9.0"))', True),
         ('device.attributes["gpu.example.com"].driverVersion.compareTo(semver("551.0.0")) < 0', True),
         ('device.attributes["gpu.example.com"].driverVersion.major() == 550', True),
-        # A domain that the device lacks is empty; a missing attribute is an error, hence no match.
+        # A domain that the device lacks is empty; a missing attribute is an error, so the device does not
+        # match.
         ('"model" in device.attributes["other.com"]', False),
         ('device.attributes["other.com"].model == "x"', False),
         (
@@ -75,7 +76,7 @@ def test_quantities(written: str, value: float) -> None:
 
 
 def rounds(depth: int, body: str = "true", items: str = "[1,2,3,4,5,6,7,8,9,10]") -> str:
-    """Macros in each other: ten times as many rounds with every level."""
+    """Nested macros: every level has ten times as many rounds."""
     for level in range(depth):
         body = f"{items}.all(x{level}, {body})"
     return body
@@ -111,7 +112,7 @@ def test_steps_are_counted_the_same_way_every_time() -> None:
     assert few.holds
     assert 100 < few.steps < 500
     assert 50 * few.steps < many.steps < 200 * few.steps
-    # One that ran out of a small budget is tried again with a larger one, and not with a smaller one.
+    # A selector that ran out of a small budget is tried again with a larger one, but not with a smaller one.
     assert cel.judge(rounds(2), GPU, 100).over
     assert cel.judge(rounds(2), GPU, 50).steps == 100
     assert cel.judge(rounds(2), GPU).holds
