@@ -128,7 +128,6 @@ class _Engine:
         self._started = started
         self._deadline = deadline
         self._checked = 0.0
-        self._start = SnapshotFacts(snapshot)
         self._decisions: tuple[Decision, ...] = ()
         self._cycle = Cycle(
             snapshot,
@@ -141,6 +140,7 @@ class _Engine:
         self._first = self._cycle.ledger
         self._base = self._cycle.ledger.copy()
         book = self._cycle.ledger.book
+        self._start = SnapshotFacts(snapshot, book.shares)
         self._before = {q.name: book.allocated_shares(q.name) for q in snapshot.queues}
         self._prepared = time.monotonic()
 
@@ -216,9 +216,11 @@ class _Engine:
 
     def _explained(self) -> tuple[Unscheduled, ...]:
         """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
+        rows = estimated(self._cycle, unscheduled(self._cycle), self._first)
+        proved = [row.group in self._proofs or row.reason in UNCONDITIONAL for row in rows]
         return tuple(
-            replace(row, proved=row.group in self._proofs or row.reason in UNCONDITIONAL)
-            for row in estimated(self._cycle, unscheduled(self._cycle), self._first)
+            row if row.proved == shown else replace(row, proved=shown)
+            for row, shown in zip(rows, proved, strict=True)
         )
 
     def _allocate(self) -> None:

@@ -532,7 +532,7 @@ class Refuter:
         room = self._rooms.get((taken, moves))
         if room is None:
             room = self._rooms[taken, moves] = counting.room(self._leaving(taken).values())
-        own = counting.demand(ask.pods)
+        own = counting.asked(ask)
         part = counting.totals if moves else slice(None)
         wanted = self._demand(before, moves) + own
         return bool((wanted > room)[part][own[part] > 0].any())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, islice
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kai_cp_models.snapshot import (
@@ -26,6 +27,7 @@ from kai_cp_models.snapshot import (
 
 StatusOf = Callable[[Pod], PodStatus]
 _READY: Final = ALIVE - {PodStatus.GATED}
+_as_read: StatusOf = attrgetter("status")
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,8 @@ class Gang:
     @cached_property
     def unknown_subgroup_pods(self) -> tuple[Pod, ...]:
         """Pods that name an unknown subgroup."""
+        if self.pods is self._members:
+            return ()
         names = {leaf.name for leaf in self.group.root.leaves()}
         return tuple(pod for pod in self._members if (pod.subgroup or "default") not in names)
 
@@ -440,10 +444,6 @@ def _turn(subgroup: Subgroup, met: Met) -> tuple[object, ...]:
 def _elastic_state(active: int, minimum: int) -> int:
     """See ``Gang.elastic_state``, for one pod set."""
     return 0 if active < minimum else 1 if active == minimum else 2
-
-
-def _as_read(pod: Pod) -> PodStatus:
-    return pod.status
 
 
 class Gangs(dict[GroupKey, Gang]):

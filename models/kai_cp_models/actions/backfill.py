@@ -187,10 +187,11 @@ def _lost(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
 
 def _served(cycle: Cycle, key: GroupKey) -> bool:
     """Whether the group got a place in this cycle: its next batch follows in a later one."""
-    held = cycle.ledger.held
-    return any(
-        pod.key in held and pod.status is PodStatus.PENDING for pod in cycle.ledger.fixed.gangs[key].pods
-    )
+    ledger = cycle.ledger
+    if key not in ledger.touched:
+        return False
+    pods = ledger.fixed.gangs[key].pods
+    return any(pod.key in ledger.held and pod.status is PodStatus.PENDING for pod in pods)
 
 
 def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:

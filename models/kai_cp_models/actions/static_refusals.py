@@ -9,7 +9,6 @@ from kai_cp_models.fairness.reclaim import can_reclaim
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.rules.static.table import accepting
 
 
 def static_refusal(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPolicy) -> Refusal | None:
@@ -23,7 +22,7 @@ def static_refusal(ledger: Ledger, book: QueueBook, ask: Ask, policy: EvictionPo
                 if rule.concerns(pod) and (why := rule.dead_end(pod)):
                     return Refusal("DependencyMissing", why, True)
     for pod in ledger.shape(ask.batch).examples:
-        if not accepting(ledger.fixed.table, pod).any():
+        if not ledger.fixed.table.accepted(pod):
             return Refusal("NoNodeAccepts", "no node accepts a pod of the group", True, pod)
     group = ask.group
     if not group.preemptible:

@@ -129,7 +129,7 @@ class Victims:
 
         The refusal is a proof. It is looked for before victims are ranked, which takes longer.
         """
-        wanted = self.counting.demand(ask.pods)
+        wanted = self.counting.asked(ask)
         if not self.policy.may_lose:
             short = (wanted > self.counting.idle_room)[self.counting.totals] & (
                 wanted[self.counting.totals] > 0

@@ -52,7 +52,7 @@ class PlannedCluster:
     @cached_property
     def start(self) -> SnapshotFacts:
         """Facts of the snapshot alone."""
-        return self.known or SnapshotFacts(self.snapshot)
+        return self.known or SnapshotFacts.of(self.snapshot)
 
     # --- decisions by kind ---------------------------------------------------------------------
 

@@ -51,6 +51,13 @@ class SnapshotFacts:
     """A snapshot, and facts that several audits of it share."""
 
     snapshot: Snapshot
+    fair_shares: Mapping[str, Shares]
+    """The fair share of every queue; the only value here that comes from the engine."""
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> SnapshotFacts:
+        """The facts, with the fair shares computed anew."""
+        return SnapshotFacts(snapshot, fair_shares(snapshot))
 
     def node(self, name: str) -> Node:
         """A node by name."""
@@ -147,8 +154,3 @@ class SnapshotFacts:
                 if not group.preemptible:
                     firm.add(queue, cost, count)
         return total, firm
-
-    @cached_property
-    def fair_shares(self) -> Mapping[str, Shares]:
-        """The fair share of every queue; the only value here that comes from the engine."""
-        return fair_shares(self.snapshot)

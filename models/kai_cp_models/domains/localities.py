@@ -28,8 +28,8 @@ def localities(ledger: Ledger, decisions: Iterable[Decision]) -> dict[GroupKey, 
     }
     found = {}
     for key in sorted(served):
-        held = _gpus_by_node(ledger, ledger.fixed.gangs[key].pods)
-        if len(held) > 1:
+        pods = ledger.fixed.gangs[key].pods
+        if len(pods) > 1 and len(held := _gpus_by_node(ledger, pods)) > 1:
             nodes = {i: NodeFacts(snapshot.nodes[i].name, fabric.labels[i], fabric.gpus[i]) for i in held}
             found[key] = locality(nodes, fabric.scales, held)
     return found

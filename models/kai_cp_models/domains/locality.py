@@ -18,6 +18,7 @@ from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.snapshot import GPU, MILLI, Pod, Snapshot
 from kai_cp_topology.scales import Scale, scales
 
+_LAST: Final = np.iinfo(np.int64).max
 _NO_NODES: Final = np.zeros(0, dtype=np.int64)
 
 _MOST_TRIED: Final = 3
@@ -145,12 +146,13 @@ class Fabric:
         return score, inside
 
 
-def _smallest(rank: Ints, numbers: Ints, most: int) -> list[int]:
-    """The first ``numbers`` by rank, then by number."""
-    if len(numbers) > most:
-        ranks = rank[numbers]
-        numbers = numbers[ranks <= np.partition(ranks, most - 1)[most - 1]]
-    return sorted(numbers.tolist(), key=lambda number: (rank[number], number))[:most]
+def _smallest(rank: Ints, numbers: Ints, most: int) -> Iterator[int]:
+    """The first ``most`` of ``numbers``, which ascend, by rank, then by number."""
+    ranks = rank[numbers]
+    for _ in range(min(most, len(numbers))):
+        first = int(ranks.argmin())
+        yield int(numbers[first])
+        ranks[first] = _LAST
 
 
 def fabric_of(snapshot: Snapshot) -> Fabric | None:

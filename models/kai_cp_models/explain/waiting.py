@@ -84,7 +84,7 @@ def _entry(
         message = words[spec]
         batch = cycle.ledger.state(gang).batch
         pods = batch.all_pods if batch is not None else (pod,)
-        if not accepting(cycle.ledger.fixed.table, why.pod).any():
+        if not cycle.ledger.fixed.table.accepted(why.pod):
             reason = "NoNodeAccepts"
         alone = _kept_by_one_rule(cycle.ledger, pods)
         if alone is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,8 @@ class QueueBook:
     firm_quota: Rows
     """The quota as the bound of ``firm``."""
     limit: Rows
+    shares: Mapping[str, Shares]
+    """The fair share of every queue by name."""
     fair_share: Floats
     fair_share_floor: Rows
     allocatable_share: Floats
@@ -55,6 +58,7 @@ class QueueBook:
             quota=[to_amounts(queue.quota) for queue in queues],
             firm_quota=[to_amounts(queue.firm_quota) for queue in queues],
             limit=[to_amounts(queue.limit) for queue in queues],
+            shares=by_name,
             fair_share=_floats([by_name[queue.name] for queue in queues]),
             fair_share_floor=[to_amounts(by_name[queue.name]) for queue in queues],
             allocatable_share=_floats(allocatable),
@@ -82,6 +86,7 @@ class QueueBook:
             self.quota,
             self.firm_quota,
             self.limit,
+            self.shares,
             self.fair_share,
             self.fair_share_floor,
             self.allocatable_share,

@@ -126,9 +126,12 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
             continue
         placed = pod.status in ALLOCATED
         if not placed:
+            if pod.status is not PodStatus.PENDING:
+                continue
             if group.key not in pod_sets:
                 pod_sets[group.key] = frozenset(leaf.name for leaf in group.root.leaves())
-            if not _asks(pod, pod_sets[group.key]):
+            # One of an unknown pod set is never placed, so it adds nothing to the demand (1.2).
+            if (pod.subgroup or "default") not in pod_sets[group.key]:
                 continue
         spec = id(pod.spec)
         where = pod.node if placed and spec in by_memory else None
@@ -142,11 +145,6 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
     for (pod, group), count in zip(firsts, counts.values(), strict=True):
         if group.queue in tree.index:
             yield _Kind(tree.index[group.queue], pod.status in ALLOCATED, not group.preemptible, pod), count
-
-
-def _asks(pod: Pod, pod_sets: frozenset[str]) -> bool:
-    """Whether a pod without a place adds to the demand: one of an unknown pod set is never placed (1.2)."""
-    return pod.status is PodStatus.PENDING and (pod.subgroup or "default") in pod_sets
 
 
 def held(snapshot: Snapshot, pod: Pod) -> Amounts:

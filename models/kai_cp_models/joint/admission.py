@@ -76,7 +76,7 @@ class Admission:
     def admitted(self, ask: Ask) -> None:
         """Note that the batch has a place."""
         self.asks.append(ask)
-        self._held = self._held + self._counting.demand(ask.pods)
+        self._held = self._held + self._counting.asked(ask)
 
     def known_refusal(self, ask: Ask) -> Refusal | None:
         """The refusal of a batch that is at most as hard to place; it holds for this one too."""
@@ -90,7 +90,7 @@ class Admission:
 
     def _beyond(self, ask: Ask) -> bool:
         """Whether the sums refuse the batch beside the admitted ones; True is a proof."""
-        wanted = self._counting.demand(ask.pods)
+        wanted = self._counting.asked(ask)
         return bool((self._held + wanted > self._counting.idle_room)[wanted > 0].any())
 
     def decide(self, ledger: Ledger, ask: Ask, refusal: Refusal) -> Ledger | Refusal:

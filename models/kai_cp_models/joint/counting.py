@@ -22,6 +22,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
+from kai_cp_models.shapes import BatchShape
 from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey, PodSpec
 
 _Place = tuple[int, tuple[str, ...]]
@@ -60,6 +61,7 @@ class Counting:
             self._nodes |= accepting(ledger.fixed.table, pod)
         self._free = ledger.idle + ledger.releasing
         self._demands: dict[int, tuple[PodSpec, Ints]] = {}
+        self._asked: dict[BatchShape, Ints] = {}
         self._places: dict[PodKey, _Place | None] = {}
 
     @cached_property
@@ -78,6 +80,14 @@ class Counting:
         for pod in pods:
             total += self._demand(pod)
         return total
+
+    def asked(self, ask: Ask) -> Ints:
+        """The same of an ask; read-only, as equal asks share it."""
+        shape = self._ledger.shape(ask.batch)
+        found = self._asked.get(shape)
+        if found is None:
+            found = self._asked[shape] = self.demand(ask.pods)
+        return found
 
     def _demand(self, pod: Pod) -> Ints:
         found = self._demands.get(id(pod.spec))
@@ -245,7 +255,7 @@ class CumulativeDemand:
 
         ``beside``: ranks of the units that may be lost while the ask has its place; None: all.
         """
-        wanted = self._counting.demand(ask.pods)
+        wanted = self._counting.asked(ask)
         asked = wanted > 0
         everything = (self._demand + wanted)[asked]
         open_ = self._opened(self._takes[entitlement])
@@ -257,7 +267,7 @@ class CumulativeDemand:
 
     def hold(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> None:
         """Count the ask as placed."""
-        self._demand = self._demand + self._counting.demand(ask.pods)
+        self._demand = self._demand + self._counting.asked(ask)
         self._open = self._opened(self._takes[entitlement])
         if beside is not None:
             self._beside |= {beside}

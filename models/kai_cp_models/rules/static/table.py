@@ -58,7 +58,7 @@ class NodeTable:
         self.dra_gpus: Mask = np.array([node.dra_gpus > 0 for node in nodes], dtype=bool)
         self.ready: Mask = np.array([not node.not_ready for node in nodes], dtype=bool)
         self._columns: dict[str, Column] = {}
-        self._by_identity: dict[int, tuple[PodSpec, Mask]] = {}
+        self._by_identity: dict[int, tuple[PodSpec, Mask, bool]] = {}
         self._by_value: dict[PodSpec, Mask] = {}
 
     def __len__(self) -> int:
@@ -118,6 +118,11 @@ class NodeTable:
             for topology in self.snapshot.topologies
         }
 
+    def accepted(self, pod: Pod) -> bool:
+        """Whether every static rule accepts some node for the pod."""
+        self.accepting(pod)
+        return self._by_identity[id(pod.spec)][2]
+
     def accepting(self, pod: Pod) -> Mask:
         """[N] nodes that every static rule accepts for the pod; see the function of this name."""
         spec = pod.spec
@@ -134,7 +139,7 @@ class NodeTable:
             mask.flags.writeable = False
             self._by_value[spec] = mask
         # The spec is kept beside its mask, so that no other spec can get its id.
-        self._by_identity[id(spec)] = (spec, mask)
+        self._by_identity[id(spec)] = (spec, mask, bool(mask.any()))
         return mask
 
 
