@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from operator import ge
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -145,7 +146,7 @@ class NodeView:
     def _fits(self, ledger: Ledger, node: int, free: Sequence[int], *, now: bool) -> bool:
         gpu = self._pod.spec.gpu
         if not gpu.shares:
-            return all(have >= amount for have, amount in zip(free, self._request, strict=True))
+            return all(map(ge, free, self._request))
         for dimension, amount in enumerate(self._request):
             # Of a node beyond its capacity it is unknown which of the devices exist.
             if free[dimension] < (amount if dimension != GPU else 0):

@@ -131,8 +131,10 @@ class Placer:
         """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
         self._filled = None
         fabric = ledger.fixed.close_fabric
+        if fabric is None or len(self.gang.pods) < 2:
+            return False
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
-        if fabric is None or not pods or len(self.gang.pods) < 2:
+        if not pods:
             return False
         # Parts of a gang with a preferred level follow KAI's scores of its domains (8.4).
         part = batch.subgroup is not self.gang.group.root
@@ -304,7 +306,7 @@ class Placer:
 
     def start_together(self, ledger: Ledger, batch: Batch) -> None:
         """Nominate the batch as a whole when some gang of it cannot start at once (4.2)."""
-        if not self.pipeline_only:
+        if not self.pipeline_only and len(self.gang.pods) > 1:
             self.pipeline_if_torn(ledger, batch.all_pods)
 
     def pipeline_if_torn(self, ledger: Ledger, pods: Sequence[Pod]) -> None:

@@ -44,6 +44,8 @@ class Batch:
     @cached_property
     def all_pods(self) -> tuple[Pod, ...]:
         """Every pod of the batch, in placement order."""
+        if len(self.parts) == 1:
+            return self.pods + self.parts[0].all_pods
         return self.pods + tuple(pod for part in self.parts for pod in part.all_pods)
 
     @cached_property

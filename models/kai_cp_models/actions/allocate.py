@@ -85,7 +85,8 @@ def allocate(
         run.ledger = outcome
         cycle.waiting.pop(key, None)
         order.use(run.ledger.book, group.queue)
-        batch = run.ledger.state(ask.gang).batch
+        whole = len(ask.pods) == len(ask.gang.pods)
+        batch = None if whole else run.ledger.state(ask.gang).batch
         if batch is not None:
             run.batches[key] = batch
             order.push(key, entry_of(run.ledger, group, batch))

@@ -37,6 +37,7 @@ class Victims:
     takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
     """Ranks of the units by entitlement, as far as ``takes_of`` was called."""
     _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
+    _sets: dict[frozenset[int], frozenset[int]] = field(default_factory=dict)
     _of_queue: dict[tuple[str, float], frozenset[int]] = field(default_factory=dict)
     _rooms: dict[tuple[object, ...], Ints] = field(default_factory=dict)
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
@@ -90,7 +91,8 @@ class Victims:
             found = self._scopes.get(scope)
             if found is None:
                 found = reach.takes_all(self._by_queue, self._of_queue)
-                self._scopes[scope] = found
+                # Equal sets are one object, because comparing large ones takes long.
+                found = self._scopes[scope] = self._sets.setdefault(found, found)
             self.takes[key] = found
         return found
 

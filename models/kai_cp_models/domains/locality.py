@@ -38,6 +38,25 @@ class EqualPods:
     slots: Ints
 
 
+class _Summing:
+    """Sums by place, for many columns of weights: the nodes are sorted by place once."""
+
+    def __init__(self, place: Ints) -> None:
+        self.count = int(place.max()) + 1
+        order = np.argsort(place, kind="stable")
+        self._order = order if (np.diff(place) < 0).any() else None
+        """None: the nodes come in the order of their places."""
+        self._numbers, self._starts = np.unique(place[order], return_index=True)
+        self._single = len(self._numbers) == len(place)
+
+    def of(self, weights: Ints) -> Ints:
+        """[count] sums of ``weights`` [N] by place."""
+        found = np.zeros(self.count, dtype=np.int64)
+        weights = weights if self._order is None else weights[self._order]
+        found[self._numbers] = weights if self._single else np.add.reduceat(weights, self._starts)
+        return found
+
+
 class Fabric:
     """The places of all nodes at every scale, from close to far.
 
@@ -53,7 +72,8 @@ class Fabric:
         self.scales = tuple(found)
         self.places: list[Ints] = [scale.places for scale in found]
         self.shared = [np.where(np.bincount(place)[place] > 1, place, 0) for place in self.places]
-        self._counts = [int(place.max()) + 1 for place in self.places]
+        self._sums = list(map(_Summing, self.places))
+        self._shared_sums = list(map(_Summing, self.shared))
         self.closest = next((s for s, place in enumerate(self.shared) if place.any()), len(self.shared))
         """Position of the closest scale at which nodes share places."""
 
@@ -99,12 +119,12 @@ class Fabric:
         # Pods of one kind that fit on one node will be packed on the fullest such node.
         holders = np.flatnonzero(kinds[0].slots >= kinds[0].count) if len(kinds) == 1 else _NO_NODES
         asked = sum(kind.count * kind.milli_gpus for kind in kinds)
-        for position, place in enumerate((self.places if single else self.shared)[:below]):
-            count = self._counts[position]
-            total = _sums(place, free, count)
+        places, sums = (self.places, self._sums) if single else (self.shared, self._shared_sums)
+        for position, (place, summed) in enumerate(list(zip(places, sums, strict=True))[:below]):
+            count, total = summed.count, summed.of(free)
             enough = total >= asked
             for kind in kinds:
-                enough &= _sums(place, kind.slots, count) >= kind.count
+                enough &= summed.of(kind.slots) >= kind.count
             enough[0] = False
             if len(present):
                 held = np.unique(place[present])
@@ -134,7 +154,7 @@ class Fabric:
         for place in reversed(self.shared):
             nodes = np.flatnonzero(inside)
             count = int(place.max()) + 1
-            room = _sums(place[nodes], _slots(free[nodes], pod), count)
+            room = np.bincount(place[nodes], weights=_slots(free[nodes], pod), minlength=count)
             room[0] = 0
             if not room.any():
                 continue
@@ -161,11 +181,6 @@ def fabric_of(snapshot: Snapshot) -> Fabric | None:
     gpus = [node.allocatable[GPU] // MILLI for node in snapshot.nodes]
     found = scales(labels, gpus, {topology.name: topology.levels for topology in snapshot.topologies})
     return Fabric(labels, gpus, found) if found else None
-
-
-def _sums(place: Ints, weights: Ints, count: int) -> Ints:
-    """[count] sums of ``weights`` by place."""
-    return np.bincount(place, weights=weights, minlength=count).astype(np.int64)
 
 
 def _slots(free: Ints, pod: Pod) -> Ints:
