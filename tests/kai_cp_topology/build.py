@@ -14,7 +14,7 @@ def node(
     clique: str = "",
     **labels: str,
 ) -> NodeFacts:
-    """A node; all its GPUs are free unless told otherwise."""
+    """A node; all its GPUs are free unless a test says otherwise."""
     known = {**labels, PRODUCT_LABEL: product}
     if clique:
         known[CLIQUE_LABEL] = clique

@@ -1,4 +1,4 @@
-"""Trees of domains: who belongs where, and where the NVLink domain nests."""
+"""Trees of domains: which nodes belong to which domain, and at which level the NVLink domain lies."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_a_clique_of_an_unknown_product_counts_as_network() -> None:
 
 
 def test_a_node_without_a_label_is_far_from_all() -> None:
-    """c has no rack, so it is in no place of the Topology; that a and b share a rack is known."""
+    """c has no rack label, so it is in no place of the Topology; it is known that a and b share a rack."""
     nodes = [node(name, product="", rack="r", block="x") for name in "ab"] + [
         node("c", product="", block="x")
     ]
@@ -85,14 +85,14 @@ def test_a_node_without_a_label_is_far_from_all() -> None:
 
 
 def test_two_topologies_make_one_ladder() -> None:
-    """The levels of both count, those with the smaller places first: racks of 2, rows of 4, halls of 8."""
+    """The levels of both count, those with smaller places first: racks of 2, rows of 4, halls of 8."""
     nodes = [
         node(f"n{i}", product="", rack=f"r{i // 2}", hall=f"h{i // 8}", row=f"w{i // 4}") for i in range(16)
     ]
     topologies = {"power": ("row",), "network": ("hall", "rack")}
     found = [(scale.label, scale.hops) for scale in ladder(nodes, topologies)]
     assert found == [("rack", 2), ("row", 4), ("hall", 6)]
-    # A node joined by NVLink comes first, and is no step of the way.
+    # A node that NVLink joins comes first, and is no step of the path.
     joined = [node(n.name, **{k: v for k, v in n.labels.items() if "." not in k}) for n in nodes]
     found = [(scale.label, scale.hops) for scale in ladder(joined, topologies)]
     assert found == [(CLIQUE_LABEL, 0), ("rack", 2), ("row", 4), ("hall", 6)]
@@ -102,7 +102,7 @@ def test_two_topologies_make_one_ladder() -> None:
 
 
 def test_levels_that_tell_nothing_new_are_no_scales() -> None:
-    """Host names tell nodes apart, and a rack that is a clique divides nothing further."""
+    """Host names only tell nodes apart, and a rack that equals a clique divides nothing further."""
     labels = ("block", "rack", "host")
     named = [NodeFacts(n.name, {**n.labels, "host": n.name}, n.gpus) for n in NVL]
     assert [scale.label for scale in ladder(named, {"dc": labels})] == [CLIQUE_LABEL, "block"]

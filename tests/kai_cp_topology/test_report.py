@@ -1,4 +1,4 @@
-"""The report as people and programs get it."""
+"""The report as people and programs read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Known systems: which entry a product label means, and the islands that follow."""
+"""Known systems: which entry a product label selects, and the islands that follow."""
 
 from __future__ import annotations
 

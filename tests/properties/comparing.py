@@ -1,7 +1,7 @@
-"""Which of two plans of one snapshot is better: by the first goal in which they differ.
+"""Which of two plans of one snapshot is better: the first goal in which they differ decides.
 
-Actions come in their order; within one, admission along the fair order comes first, then the goals in force.
-Both plans are walked through together: as long as they agree, the fair order is the same for both.
+Actions come in their order. Within an action, admission along the fair order comes first, then the goals in
+force. Both plans are walked through together: as long as they agree, the fair order is the same for both.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
         entries = {k: entry_of(cycle.ledger, snapshot.group_by_key[k], b) for k, b in batches.items()}
         order = FairOrder(snapshot, book, entries)
         mine, theirs = served(snapshot, one, action), served(snapshot, other, action)
-        # A place that a later action took back was given all the same.
+        # A place that a later action took back was given, too.
         mine, theirs = mine | _withdrawn(one) & theirs, theirs | _withdrawn(other) & mine
         while (key := order.pop()) is not None:
             if (key in mine) != (key in theirs):
@@ -42,7 +42,7 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
             if pair[0] != pair[1]:
                 return f"{action}: goals", -1 if pair[0] < pair[1] else 1
             if _disturbed(one, action) != _disturbed(other, action):
-                # Equal by every goal and not the same: from here on the two go different ways.
+                # Equal by every goal and yet different: from here on the two plans continue differently.
                 return "", 0
     return "", 0
 

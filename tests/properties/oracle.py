@@ -1,11 +1,9 @@
 """The brute-force oracle for tiny clusters: which pods can allocate admit at all?
 
-It walks the fair order as formulation 1.1 says: the next batch is admitted if and only if it can be
-placed together with everything admitted before it, whose places are free to change. Whether it can is
-found out by trying all nodes for all pods; whether a try is allowed, the checker says. The order and the
-batches are the engine's own; the search shares nothing with it.
-
-Meant for up to about eight pods and three nodes.
+It walks the fair order as formulation 1.1 says: the next batch is admitted if and only if it can be placed
+together with everything admitted before it, whose places may change. It finds this out by trying all nodes
+for all pods, and the checker says whether a try is allowed. The order and the batches are the engine's own;
+the search shares nothing with it. It is meant for up to about eight pods and three nodes.
 """
 
 from __future__ import annotations
@@ -42,13 +40,13 @@ from kai_cp_models.units import Gang, Gangs
 
 Places = dict[PodKey, Placement]
 _ALWAYS = (capacity.broken, sharing.broken, nodes.broken, ports.broken, queues.broken)
-"""What a part of a placement may not break either."""
+"""Rules that a part of a placement may not break either."""
 _AT_LAST = (affinity.broken, gangs.broken, topology.broken)
 
 
 @dataclass
 class Admitted:
-    """What the oracle admits: batches of pods in order, and one placement of them all."""
+    """What the oracle admits: batches of pods in order, and one placement of all of them."""
 
     batches: list[tuple[GroupKey, tuple[PodKey, ...]]] = field(default_factory=list)
     places: Places = field(default_factory=dict)
@@ -116,8 +114,8 @@ class _Search:
     # --- all placements --------------------------------------------------------------------------
 
     def _place(self, pods: list[Pod]) -> Places | None:
-        """Some placement of all the pods in the end of the cycle; None when there is none."""
-        # Equal pods side by side, so that they can be put on nodes in ascending order only.
+        """A placement of all the pods at the end of the cycle; None when there is none."""
+        # Equal pods stand side by side, so that they are placed on nodes in ascending order only.
         pods = sorted(pods, key=lambda p: (repr(self._kind(p)), p.key))
         return self._extend(pods, {})
 
@@ -142,7 +140,7 @@ class _Search:
         return None
 
     def _candidates(self, pod: Pod, places: Places) -> Iterator[Placement]:
-        """Every node, and there every choice of shared and new devices."""
+        """Every node, and on it every choice of shared and new devices."""
         world = PlannedCluster(self.snapshot, Plan())
         for node in self.snapshot.nodes:
             if not pod.spec.gpu.shares:
@@ -166,7 +164,7 @@ class _Search:
 
 
 def _subsets(names: list[str], most: int) -> Iterator[tuple[str, ...]]:
-    """All subsets of at most ``most`` names, the larger ones first."""
+    """All subsets of at most ``most`` names, larger ones first."""
     if not names or not most:
         yield ()
         return

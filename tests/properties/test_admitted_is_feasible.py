@@ -1,4 +1,4 @@
-"""Whatever the engine admits, the model of an explanation calls feasible: its rows never say too much."""
+"""The model of an explanation calls feasible whatever the engine admits: its rows never refuse too much."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def blocked_though_admitted(snapshot: Snapshot) -> list[str]:
             continue
         named = [one for one in situation.evicted.values() if group.key in one.triggers]
         if any(len(one.triggers) > 1 for one in named):
-            continue  # What is done for several cannot be taken back for one.
+            continue  # An eviction for several pod groups cannot be undone for one of them.
         later = [p for p in situation.given.values() if p.group != group.key and p.action != "allocate"]
         if named and (later or len(named) < len(situation.evicted)):
-            continue  # What others took later, or of the room left over, counts as taken before.
+            # What other groups took later, or took of the remaining capacity, counts as taken before.
+            continue
         result = blocking_of(without(situation, group.key), group)
         if result.sets:
             found.append(f"{group.key}: {[sorted(families) for families in result.sets]}")
@@ -76,7 +77,9 @@ def test_nor_where_nodes_and_pods_are_counted_together(cluster: raw.Object) -> N
 @worlds(10)
 @given(st.integers(0, 2**32 - 1))
 def test_what_is_refused_together_is_refused_one_by_one(seed: int) -> None:
-    """In clusters of up to 12 nodes with shares: a set that blocks when counted blocks the exact model."""
+    """In clusters of up to 12 nodes with shares, a set that blocks when counted blocks in the exact
+    model, too.
+    """
     features = frozenset(
         ("fractions", "memory", "taints", "priorities", "nonpreemptible", "limits", "topology")
     )

@@ -25,7 +25,7 @@ FIRST = int(os.environ.get("KAI_CP_AUDIT_FIRST", "0"))
 SEEDS = range(FIRST, FIRST + COUNT)
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000}})
 ROUNDS = 10
-"""Rounds within which a cluster comes to rest: one reclaim may lead to another."""
+"""Rounds within which a cluster comes to rest; one reclaim may lead to another."""
 
 
 def read(cluster: raw.Object) -> Snapshot:
@@ -42,7 +42,7 @@ def outcome(snapshot: Snapshot, plan: Plan) -> tuple[set[GroupKey | None], set[P
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_plan_breaks_a_rule(seed: int) -> None:
-    """The engine drops its own illegal plans, so a dropped one is a finding as well."""
+    """The engine drops its own illegal plans, so a dropped plan is a failure as well."""
     emitted: list[Plan] = []
     snapshot = read(random_cluster(seed))
     plan = decide(snapshot, SETTINGS, emit=emitted.append)
@@ -64,7 +64,7 @@ def test_the_order_of_the_lists_does_not_matter(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_plan_leads_to_rest(seed: int) -> None:
-    """Solving again and again what the plans lead to, two rounds in a row disrupt nothing in the end."""
+    """After some rounds of carrying out the plan and deciding again, two rounds in a row disrupt nothing."""
     cluster = random_cluster(seed)
     evicted: list[int] = []
     while evicted[-2:] != [0, 0] and len(evicted) < ROUNDS:

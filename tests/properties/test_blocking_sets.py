@@ -1,6 +1,6 @@
 """Every minimal blocking set of small worlds against a brute force that shares nothing with the model.
 
-The brute force tries every choice of pods that go or move and every placement.
+The brute force tries every choice of pods that stop or move, and every placement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_NAMED = 8
 
 
 def families_of(case: Case) -> list[str]:
-    """Families that may matter in such a world."""
+    """Families of rules that may matter in such a world."""
     always = ["room:gpu", "fragmentation", "limit:q", "priority", "non-preemptible"]
     some = {
         "node-condition": case.cordoned,
@@ -42,7 +42,9 @@ def families_of(case: Case) -> list[str]:
 
 
 def feasible(case: Case, enforced: frozenset[str]) -> bool:
-    """Whether some choice of pods to stop and to move, and some placement, keeps the enforced families."""
+    """Whether some choice of pods to stop and to move, and some placement, satisfies the enforced
+    families.
+    """
     for gone in _subsets(range(len(case.running))):
         if not all(_stoppable(case, i, enforced) for i in gone):
             continue
@@ -124,7 +126,7 @@ def _refusing(case: Case) -> dict[str, set[int]]:
 
 
 def _spread_and_bound(case: Case, nodes: tuple[int, ...], enforced: frozenset[str]) -> bool:
-    """Whether whole pods on these nodes are spread, and where their volumes are."""
+    """Whether whole pods on these nodes are spread, and whether their volumes are there."""
     if "volumes" in enforced & {FEATURES[name] for name in case.features} and not case.chosen.issuperset(
         nodes
     ):
@@ -133,7 +135,7 @@ def _spread_and_bound(case: Case, nodes: tuple[int, ...], enforced: frozenset[st
         return True
     eligible = {n % 2 for n in (range(len(case.nodes)) if case.labelled is None else case.labelled)}
     counts = [sum(n % 2 == zone for n in nodes) for zone in (0, 1)]
-    # Where the selector leaves no zone, there is nothing to spread over.
+    # If the selector leaves no zone, there is no constraint.
     return max(counts) - min((counts[zone] for zone in eligible), default=max(counts)) <= 1
 
 
@@ -145,7 +147,9 @@ def _enters(
     mine: list[int],
     enforced: frozenset[str],
 ) -> bool:
-    """Whether the batch enters with whole pods on these nodes; in pieces, its GPUs are wherever some are."""
+    """Whether the batch starts with whole pods on these nodes; in parts, its GPUs are wherever some are
+    free.
+    """
     if "claims" in case.features and "dra" in enforced:
         left = case.devices
         for n in [*nodes, *(place[i] for i in case.holders if i in place)]:
@@ -175,7 +179,7 @@ def minimal_sets(case: Case) -> set[frozenset[str]]:
 
 
 def assert_named(found: Sequence[frozenset[str]], minimal: set[frozenset[str]]) -> None:
-    """All minimal sets in their order, the first eight of them where there are more."""
+    """All minimal sets in their order, or the first eight of them if there are more."""
     assert list(found) == sorted(minimal, key=set_key)[:MOST_NAMED]
 
 
@@ -215,8 +219,8 @@ def assert_explained(case: Case) -> None:
     relaxed = "claims" in case.features and bool(case.holders)
     relaxed |= "spread" in case.features and not case.features.isdisjoint(("claims", "volumes"))
     if relaxed:
-        # The model asks for no device where such a pod moves to, and spreads pods that differ one kind by one
-        # kind, so its sets block and may be too large.
+        # The model asks for no device where such a pod moves to, and spreads pods of each kind separately. So
+        # its sets block, and they may be too large.
         assert [sorted(one) for one in found if feasible(case, one)] == []
     else:
         assert_named(found, minimal_sets(case))
@@ -225,7 +229,7 @@ def assert_explained(case: Case) -> None:
 @worlds(60)
 @given(cases())
 def test_what_is_counted_together_is_refuted_by_nothing(case: Case) -> None:
-    """As in a large cluster equal nodes are one cell and alike pods a number: that only ever allows more."""
+    """As in a large cluster, equal nodes are one cell and equal pods a number, which only allows more."""
     with patch.object(cells, "MOST_NODES", 0):
         question = question_of(case)
         found = blocking(question)
@@ -236,7 +240,7 @@ def test_what_is_counted_together_is_refuted_by_nothing(case: Case) -> None:
 @worlds(40)
 @given(cases(), st.data())
 def test_sums_allow_more_and_parts_less(case: Case, data: st.DataObject) -> None:
-    """What sums refuse is infeasible; what has a place in a part has one in the whole."""
+    """What sums refuse is infeasible; what has a place in a part has one in the whole cluster."""
     families = data.draw(st.sets(st.sampled_from(families_of(case))))
     with patch.object(cells, "MOST_NODES", 0):
         question = question_of(case)
@@ -248,7 +252,7 @@ def test_sums_allow_more_and_parts_less(case: Case, data: st.DataObject) -> None
 
 
 def fits(question: Question, look: Cells, families: set[str]) -> bool:
-    """Whether the batch has a place in one look at the cluster."""
+    """Whether the batch has a place in one view of the cluster."""
     model = Feasibility(question, look)
     model.enforce(frozenset(families))
     return solver_for(60.0).solve(model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE)

@@ -1,4 +1,6 @@
-"""Close gangs against brute force on tiny clusters: the closest nodes are found, and nobody waits for it."""
+"""Close gangs against brute force on tiny clusters: the closest nodes are found, and no group waits for
+them.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,10 @@ def hardware(draw: st.DrawFn) -> list[Node]:
 
 
 def _cost(snapshot: Snapshot, used: Sequence[Node]) -> tuple[int, int]:
-    """Bandwidth of the worst pair, less is worse, and how far apart the nodes are.
+    """Bandwidth of the worst pair (less is worse), and how far apart the nodes are.
 
-    A pair of one node is no worse than any other, and as good as any in its NVLink domain: it does not
-    matter how many GPUs a node gives, nor how many nodes of one domain there are.
+    A pair on one node is as good as any pair in its NVLink domain. So neither the number of GPUs on a node
+    nor the number of nodes in one domain matters.
     """
     facts = [NodeFacts(n.name, n.labels, n.allocatable[GPU] // MILLI) for n in snapshot.nodes]
     ladder = scales(

@@ -1,4 +1,4 @@
-"""Generated clusters are legal as they stand, equal for equal seeds, and of every kind."""
+"""Generated clusters are legal, equal for equal seeds, and of every kind."""
 
 from __future__ import annotations
 

@@ -38,14 +38,16 @@ def drawn(draw: st.DrawFn) -> Layout:
 
 
 def value(question: DefragQuestion, loads: list[int]) -> int:
-    """What loads are worth."""
+    """The value of loads."""
     if question.gang:
         return sum((4 - load) // question.gpus for load in loads) // question.pods
     return sum(load == 0 for load in loads)
 
 
 def least(layout: Layout, question: DefragQuestion) -> dict[int, int]:
-    """The fewest moves by value: every order of moves, each pod at most once, each move into room."""
+    """The fewest moves for each value: every order of moves, each pod at most once, each move to free
+    capacity.
+    """
     where = [(node_, size) for node_, sizes in enumerate(layout) for size in sizes]
     best: dict[int, float] = {}
     seen: set[tuple[tuple[int, ...], frozenset[int]]] = set()
@@ -85,7 +87,7 @@ def test_every_point_has_the_fewest_moves_of_all_sequences(layout: Layout, quest
     best = least(layout, question)
     already = value(question, [sum(sizes) for sizes in layout])
     reach = sorted(worth for worth in best if worth > already)
-    # A value costs no more than any larger one; one is listed only if the next costs more.
+    # A value costs no more than any larger one; a value is listed only if the next one costs more.
     cost = {worth: min(best[other] for other in reach if other >= worth) for worth in reach}
     wanted = [
         (worth, cost[worth])

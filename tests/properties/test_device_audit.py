@@ -1,4 +1,4 @@
-"""Random clusters with the objects of the rules with a memory, options on: no plan ever breaks a rule.
+"""Random clusters with the objects of the stateful rules, options on: no plan ever breaks a rule.
 
 ``KAI_CP_DEVICE_CLUSTERS`` sets how many clusters are tried, ``KAI_CP_DEVICE_FIRST`` the first seed.
 """
@@ -37,7 +37,7 @@ def kinds(seed: int) -> frozenset[str]:
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_no_plan_breaks_a_rule(seed: int) -> None:
-    """The engine drops its own illegal plans, so a dropped one is a finding as well."""
+    """The engine drops its own illegal plans, so a dropped plan is a failure as well."""
     emitted: list[Plan] = []
     snapshot = parse(with_extras(random_cluster(seed), seed, kinds(seed)), now=raw.NOW.timestamp())
     for one in (decide(snapshot, SETTINGS, emit=emitted.append), *emitted):

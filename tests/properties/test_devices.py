@@ -32,9 +32,8 @@ KINDS = "fst"
 
 @dataclass(frozen=True)
 class Ask:
-    """One pod's needs: a host port, being alone in its zone, devices of a kind ("" = any, "ft" = either).
-
-    ``alike``: its devices are of one kind, whichever it is.
+    """The needs of one pod: a host port, being alone in its zone, devices of a kind ("" = any, "ft" =
+    either). ``alike``: all its devices are of one kind, whichever kind it is.
     """
 
     port: bool
@@ -108,7 +107,7 @@ def all_hold(asks: list[Ask], places: tuple[int, ...], devices: list[str]) -> bo
 
 
 def kept_alike(asks: list[Ask], chosen: tuple[str, ...]) -> bool:
-    """Whether asks that want devices of one kind get such, out of ``chosen`` in their order."""
+    """Whether asks that need devices of one kind get such devices out of ``chosen``, in their order."""
     left = iter(chosen)
     got = [(ask, [next(left) for _ in range(ask.count)]) for ask in asks]
     return all(len(set(kinds)) <= 1 for ask, kinds in got if ask.alike)
@@ -131,7 +130,7 @@ ASKS = st.builds(
     st.integers(1, 3),
 )
 def test_allocate_admits_what_brute_force_admits(asks: list[Ask], devices: list[str], nodes: int) -> None:
-    """In fair order, each pod that has a place together with all admitted before it."""
+    """In the fair order, each pod is admitted that has a place together with all pods admitted before it."""
     found = cluster(asks, devices, nodes)
     plan = decide(found, Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000}}))
     assert violations(found, plan) == []

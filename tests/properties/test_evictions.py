@@ -1,7 +1,8 @@
-"""Eviction actions against brute force on tiny clusters: no refusal where the checker allows a plan.
+"""Eviction actions against brute force on tiny clusters: nothing is refused for which the checker allows a
+plan.
 
-Brute force tries every set of victim units, every place of every mover and of every pod that waits; what
-is allowed, the independent checker says.
+The brute force tries every set of victim units, and every place of every pod that moves or waits. The
+independent checker says what is allowed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ waiting_key = group("t").key
 
 
 def takings(snapshot: Snapshot, action: str) -> Iterator[Plan]:
-    """Every plan that takes units from groups it may take from, and nominates the trigger."""
+    """Every plan that takes units from groups from which the trigger may take them, and nominates the
+    trigger.
+    """
     gangs = Gangs(snapshot)
     trigger = snapshot.group_by_key[waiting_key]
     victims = [
@@ -90,7 +93,7 @@ def _owner(one: Pod) -> GroupKey:
 
 
 def world(seed: int, action: str) -> Snapshot:
-    """Two or three nodes of 2 to 4 GPUs and few CPUs, some small groups that run, and one trigger."""
+    """Two or three nodes with 2 to 4 GPUs and few CPUs, some small groups that run, and one trigger."""
     rng = Random(seed)
     nodes = [node(f"n{i}", rng.choice((2, 3, 4)), cpus=rng.choice((4, 6))) for i in range(rng.randint(2, 3))]
     free = {n.name: [n.gpu_count, n.allocatable[0] // 1000] for n in nodes}
@@ -98,7 +101,7 @@ def world(seed: int, action: str) -> Snapshot:
     groups = []
     for i in range(rng.randint(2, 4)):
         gpus, cpus = rng.choice((0, 1, 1, 2)), rng.choice((1, 1, 2, 3))
-        # Units are tested one by one (4.4); where each holds a GPU, their order does not matter.
+        # Units are tested one by one (4.4). If each holds a GPU, their order does not matter.
         gpus = max(gpus, 1) if action == "reclaim" else gpus
         made = 0
         for k in range(rng.choice((1, 1, 2)) if action != "consolidation" else 1):
@@ -111,7 +114,7 @@ def world(seed: int, action: str) -> Snapshot:
             members.append(pod(f"v{i}-{k}", where, spec=spec(gpus, cpus=cpus)))
             made += 1
         if made:
-            # Newer than the trigger, so that the trigger comes first among equals.
+            # Newer than the trigger, so that the trigger comes first among equal groups.
             priority = rng.choice((10, 20, 70)) if action == "preempt" else 50
             groups.append(
                 group(
@@ -141,7 +144,7 @@ def test_preempt_finds_a_plan_where_there_is_one(seed: int) -> None:
     snapshot = world(seed, "preempt")
     plan = solved(snapshot)
     if placed(plan):
-        # Only what is lost to the trigger or moved for it leaves.
+        # Only pods that are lost to the trigger, or moved for it, leave.
         assert not evicted(plan) or {p.key.name for p in waiting(snapshot)} == placed(plan)
         return
     assert [u.proved for u in plan.unscheduled] == [True]
@@ -150,7 +153,9 @@ def test_preempt_finds_a_plan_where_there_is_one(seed: int) -> None:
 
 
 def keeps_its_quota(snapshot: Snapshot, plan: Plan) -> bool:
-    """Whether v still holds its quota of GPUs: then each of its groups comes after the trigger (3.5, 2)."""
+    """Whether v still holds its quota of GPUs, so that each of its groups comes after the trigger (3.5,
+    2).
+    """
     gone = {d.pod for d in plan.decisions if d.kind == "Evict"}
     left = [
         p.spec.gpu.devices

@@ -1,5 +1,7 @@
-"""Fixes of random small worlds: each admits when it is carried out and solved, less does not where that is
-proved. Smaller choices are enumerated here, from the raw objects.
+"""Fixes of random small worlds: each one, carried out, makes the cycle admit the group; a smaller one does
+not if that is proved.
+
+Smaller choices are enumerated here from the raw objects.
 """
 
 from __future__ import annotations

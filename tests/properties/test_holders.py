@@ -57,7 +57,7 @@ def test_allocate_evicts_with_a_right_and_holds_what_there_is(
 
 @st.composite
 def busy_worlds(draw: Draw) -> Snapshot:
-    """Two queues that share four nodes: holders, rivals with a right to their places, backfill."""
+    """Two queues that share four nodes: holders, rivals that may take their places, backfill."""
     few = draw(st.integers(1, 4))
     queues = [queue("q", quota=gpu_bound(8 * few)), queue("o", quota=gpu_bound(8 * (4 - few)))]
     owner = st.sampled_from(("q", "q", "o"))
@@ -88,8 +88,8 @@ def busy_worlds(draw: Draw) -> Snapshot:
 def test_no_action_leaves_a_start_without_its_room(
     caplog: pytest.LogCaptureFixture, snapshot: Snapshot
 ) -> None:
-    """Pods move, are preempted and reclaimed, holders start by any action: what stands has room, and
-    ``HigherPriority`` is said only where such a group runs or was placed.
+    """Pods move, are preempted and reclaimed, and any action starts holders. Each start that stands has
+    its capacity, and ``HigherPriority`` is stated only if such a group runs or was placed.
     """
     caplog.clear()
     with caplog.at_level(logging.ERROR):
@@ -108,7 +108,9 @@ BACKFILL = {"since": 5, "preemptible": True, "priority": 50}
 
 
 def test_reclaim_is_judged_on_what_a_start_has_left() -> None:
-    """h of o begins on n1, where s of q goes: q holds nothing, o 16 of its 8, so w of q reclaims n2."""
+    """h of o begins on n1, where s of q is evicted. q then holds nothing and o holds 16 with a quota of
+    8, so w of q reclaims n2.
+    """
     held = stored(0, {"n1": 8}, made=-12)
     members = world(
         runs("s", "n1", queue="q", **BACKFILL),
@@ -127,7 +129,7 @@ def test_reclaim_is_judged_on_what_a_start_has_left() -> None:
 
 
 def test_a_start_that_has_come_is_not_withdrawn_by_another_queue(caplog: pytest.LogCaptureFixture) -> None:
-    """h of q begins on three nodes, where s of q goes. w of o may take from it, but not at once."""
+    """h of q begins on three nodes, where s of q is evicted. w of o may take from it, but not at once."""
     held = stored(0, {"n1": 8, "n2": 8, "n4": 8}, made=-12)
     members = world(
         runs("s", "n1", lasts="20m", since=0, preemptible=True, priority=50),
@@ -144,7 +146,7 @@ def test_a_start_that_has_come_is_not_withdrawn_by_another_queue(caplog: pytest.
 
 
 def test_a_start_gives_way_to_a_higher_priority_of_its_queue() -> None:
-    """The same with vip of h's own queue, which could preempt h if it ran: vip starts, and h is later."""
+    """The same with vip of h's own queue, which could preempt h if h ran: vip starts, and h starts later."""
     held = stored(0, {"n1": 8, "n2": 8}, made=-12)
     members = world(
         runs("s", "n1", queue="q", **BACKFILL),

@@ -1,7 +1,7 @@
-"""Two encodings of the same problem, compared: what the counts promise, the nodes can keep.
+"""Two encodings of the same problem, compared: nodes can hold what the counts promise.
 
-Small random clusters on which GPUs alone bind. ``LevelModel`` knows counts per size only, ``ExactModel``
-every node and device; both must find the same room and the same least loss, and each answer must
+Small random clusters in which only GPUs are scarce. ``LevelModel`` knows counts per size, ``ExactModel``
+every node and device. Both must find the same free capacity and the same least loss, and each answer must
 turn into places.
 """
 
@@ -36,14 +36,14 @@ COUNT = int(os.environ.get("KAI_CP_ENCODING_WORLDS", "80"))
 
 @dataclass(frozen=True)
 class Solved:
-    """The least cost, None where there is no room, and the answer that reaches it."""
+    """The least cost, None where the asks do not fit, and the answer that reaches it."""
 
     cost: int | None
     answer: Answer | None
 
 
 def least(model: JointModel, *, moves: bool) -> Solved:
-    """Place every ask: the fewest lost milli-GPUs, or moved pods."""
+    """Place every ask with the fewest lost milli-GPUs, or the fewest moved pods."""
     for literal in model.admitted:
         model.cp.add(literal == 1)
     before: dict[object, Any] = {}
@@ -67,7 +67,7 @@ def least(model: JointModel, *, moves: bool) -> Solved:
 
 
 def both(snapshot: Snapshot, *, moves: bool) -> tuple[Solved, Solved]:
-    """The two encodings' answers to the problem; every answer must be realisable."""
+    """The answers of the two encodings; every answer must turn into places."""
     ledger, asks, units = problem(snapshot)
     if not moves:
         units = [replace(unit, movable=False) for unit in units]
@@ -81,7 +81,9 @@ def both(snapshot: Snapshot, *, moves: bool) -> tuple[Solved, Solved]:
 
 
 def keeps(ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], answer: Answer) -> None:
-    """The answer turns into places: all asks are there, no node is over, gangs keep to one rack."""
+    """The answer turns into places: all asks are there, no node is over its capacity, gangs stay in one
+    rack.
+    """
     made = disaggregate(ledger, asks, units, answer, pipeline_only=True)
     assert made is not None, "the counts were right and the places were not"
     assert (made.idle + made.releasing >= 0).all()
@@ -115,7 +117,9 @@ def test_they_move_the_same(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(COUNT))
 def test_with_losses_and_moves_the_counts_promise_no_more_than_the_nodes(seed: int) -> None:
-    """``LevelModel`` moves into idle room only, so it may lose more, but finds no room that is not there."""
+    """``LevelModel`` moves only to idle capacity, so it may lose more, but it finds no capacity that
+    does not exist.
+    """
     snapshot = world(seed)
     ledger, asks, units = problem(snapshot)
     level = least(LevelModel(ledger, asks, units), moves=False)
@@ -129,11 +133,11 @@ def test_with_losses_and_moves_the_counts_promise_no_more_than_the_nodes(seed: i
         assert exact.cost is None
 
 
-# --- worlds by hand, with the number argued -------------------------------------------------------
+# --- worlds by hand, whose numbers are argued ------------------------------------------------------
 
 
 def test_the_smallest_loss_that_makes_a_whole_node_free() -> None:
-    """n1 holds 4 + 2, n2 holds 2 + 2: eight GPUs are free on n2 for a loss of 4, on n1 for 6."""
+    """n1 holds 4 + 2, n2 holds 2 + 2: eight GPUs are free on n2 after a loss of 4, on n1 after 6."""
     held = [("a", "n1", 4), ("b", "n1", 2), ("c", "n2", 2), ("d", "n2", 2)]
     running = [pod(f"{name}-0", where, spec=spec(gpus)) for name, where, gpus in held]
     snapshot = cluster([*running, pod("w-0", spec=spec(8))], nodes=[node("n1"), node("n2")])
@@ -141,14 +145,16 @@ def test_the_smallest_loss_that_makes_a_whole_node_free() -> None:
 
 
 def test_a_move_instead_of_a_loss() -> None:
-    """n1 has 6 free and n2 7: one pod of 2 moves from n1 to n2, none from n2 is enough the other way."""
+    """n1 has 6 free GPUs and n2 7: one pod of 2 that moves from n1 to n2 is enough; no single move from
+    n2 is.
+    """
     running = [pod("a-0", "n1", spec=spec(2)), pod("b-0", "n2")]
     snapshot = cluster([*running, pod("w-0", spec=spec(8))], nodes=[node("n1"), node("n2")])
     assert [x.cost for x in both(snapshot, moves=True)] == [1, 1]
 
 
 def test_the_random_worlds_are_worth_it() -> None:
-    """Refusals, losses and moves all occur often enough to compare something."""
+    """Refusals, losses and moves all occur often enough for a comparison."""
     losses = [both(world(seed), moves=False)[1].cost for seed in range(40)]
     assert min(losses.count(None), losses.count(0), sum(bool(x) for x in losses)) >= 5
     moves = [both(world(seed, loose=True), moves=True)[1].cost for seed in range(40)]
@@ -156,7 +162,7 @@ def test_the_random_worlds_are_worth_it() -> None:
 
 
 def test_a_device_is_free_when_all_its_shares_are_gone() -> None:
-    """One GPU, two shares of it: both must go for a whole one, 300 is enough for a share of 700."""
+    """One GPU with two shares: both must leave for a whole GPU; 300 is enough for a share of 700."""
     running = [
         pod("a-0", "n1", spec=fraction(300), gpu_groups=("x",)),
         pod("b-0", "n1", spec=fraction(600), gpu_groups=("x",)),

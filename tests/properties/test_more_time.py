@@ -20,7 +20,7 @@ from tests.support.reasking import read
 COUNT = int(os.environ.get("KAI_CP_TIME_CLUSTERS", "16"))
 FIRST = int(os.environ.get("KAI_CP_TIME_FIRST", "0"))
 BUDGETS = (0.05, 0.5, 5.0)
-"""Budgets in seconds, which give so much work; the clock itself leaves an hour."""
+"""Budgets in seconds, which give that much work; the clock itself leaves an hour."""
 HOUR_SECONDS = 3_600
 
 

@@ -48,7 +48,7 @@ def test_what_fits_is_admitted() -> None:
 
 
 def test_earlier_places_change_for_a_later_unit() -> None:
-    """a and b fit one node each way, but c needs a node of its own: a and b must share one."""
+    """a and b fit on one node each in either way, but c needs a node of its own: a and b must share one."""
     snapshot = cluster(
         [pod("a-0", spec=spec(4)), pod("b-0", spec=spec(4)), pod("c-0", spec=spec(8))],
         [group(x, created=float(i)) for i, x in enumerate("abc")],
@@ -80,7 +80,7 @@ def test_shares_are_packed_into_devices() -> None:
 
 
 def _tiny(seed: int) -> Snapshot:
-    """Up to three nodes, four groups and eight pods; two dimensions bind."""
+    """Up to three nodes, four groups and eight pods; two dimensions are scarce."""
     rng = Random(seed)
     nodes = [
         node(

@@ -1,4 +1,5 @@
-"""Proved refusals hold when they are asked again, and when everything else is tried out; see ``reasking``.
+"""Proved refusals hold when they are asked again and all other refused groups are made impossible; see
+``reasking``.
 
 ``KAI_CP_PROOF_CLUSTERS`` sets how many clusters are tried, ``KAI_CP_PROOF_FIRST`` the first seed.
 """

@@ -1,8 +1,8 @@
 """Random reclaims, judged by the engine's final test and by the checker, which share no code (4.4).
 
-The checker asks whether some order of the lost units passes, the engine for one order. So what the engine
-lets pass the checker must let pass, and of what the checker lets pass some order must pass the engine. What
-both let pass the rows of the joint model must let pass, too, where they call themselves exact.
+The checker asks whether some order of the lost units passes, the engine asks about one order. So the checker
+must accept what the engine accepts, and if the checker accepts a plan, the engine must accept some order. The
+rows of the joint model, where they call themselves exact, must accept what both accept.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SIZES = st.sampled_from((1, 1, 2, 3))
 
 @dataclass(frozen=True)
 class Reclaim:
-    """A snapshot in which units v0, v1, … run alone, and which of them t0, t1, … lose or move, if any."""
+    """A snapshot in which only units v0, v1, … run, and which of them t0, t1, … lose or move, if any."""
 
     snapshot: Snapshot
     triggers: tuple[str, ...]
@@ -55,7 +55,7 @@ def bounds(draw: st.DrawFn) -> Shares:
 
 @st.composite
 def reclaims(draw: st.DrawFn) -> Reclaim:
-    """One that breaks nothing but what 4.4 says, if anything."""
+    """A reclaim that breaks no rule other than 4.4."""
     queues = [queue(name, quota=draw(bounds())) for name in "ab"]
     queues += [queue(name, name[0], quota=draw(bounds())) for name in LEAVES]
     running = draw(st.lists(st.tuples(st.sampled_from(LEAVES), SIZES), min_size=2, max_size=6))
@@ -81,7 +81,7 @@ def reclaims(draw: st.DrawFn) -> Reclaim:
         if others and draw(st.integers(0, 2)):
             taken_by[f"v{i}"] = draw(st.sampled_from(others))
     moved = frozenset(name for name in taken_by if draw(st.integers(0, 3)) == 0)
-    # What takes nothing and uses no more than idle room need not be one that may reclaim.
+    # A trigger that takes nothing and uses only idle capacity need not be allowed to reclaim.
     triggers = tuple(f"t{i}" for i in range(len(asking)) if f"t{i}" in taken_by.values())
     return Reclaim(snapshot, triggers, taken_by, moved)
 
@@ -98,7 +98,7 @@ def in_words(reclaim: Reclaim) -> Plan:
 
 
 class Engine:
-    """What the engine says when the units leave in a given order."""
+    """The answer of the engine when the units leave in a given order."""
 
     def __init__(self, reclaim: Reclaim) -> None:
         self._taken_by = reclaim.taken_by

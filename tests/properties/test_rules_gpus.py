@@ -54,9 +54,8 @@ class Ask:
 
 
 def packings(parts: Sequence[tuple[int, int]], left: list[int], full: int) -> Iterator[int]:
-    """Numbers of GPUs that shares (MiB, devices) may use in the end.
-
-    ``left``: MiB left on those in use; ``full``: MiB of an empty one.
+    """Numbers of GPUs that shares (MiB, devices) may use in the end. ``left``: MiB left on the GPUs in
+    use; ``full``: MiB of an empty GPU.
     """
     if not parts:
         yield len(left)
@@ -69,9 +68,8 @@ def packings(parts: Sequence[tuple[int, int]], left: list[int], full: int) -> It
 
 
 def holds(host: Host, asks: Sequence[Ask], left: Sequence[int] = ()) -> bool:
-    """Whether a node takes all; ``left``: MiB left on the GPUs of running shares, each of one pod.
-
-    A GPU that is newly shared costs one more slot, for the pod that reserves it.
+    """Whether a node takes all pods; ``left``: MiB left on the GPUs of running shares, each of one pod.
+    A GPU that becomes shared costs one more slot, for the pod that reserves it.
     """
     parts = [(ask.on(host), ask.devices) for ask in asks if not ask.whole]
     whole = sum(ask.whole for ask in asks)
@@ -96,7 +94,7 @@ ASKS = st.one_of(
     st.lists(ASKS, min_size=1, max_size=4),
 )
 def test_whole_and_shared_gpus(hosts: list[Host], held: int, asks: list[Ask]) -> None:
-    """On the first GPU runs a share of ``held`` percent."""
+    """A share of ``held`` percent runs on the first GPU."""
     nodes = {f"n{i}": host for i, host in enumerate(hosts)}
     waiting = {f"x{i}": ask for i, ask in enumerate(asks)}
     runs = Ask(percent=held) if held and hosts[0].gpus else None
@@ -122,7 +120,7 @@ def test_whole_and_shared_gpus(hosts: list[Host], held: int, asks: list[Ask]) ->
 @worlds(60)
 @given(HOSTS, st.lists(ASKS, min_size=1, max_size=3), ASKS)
 def test_gpus_of_pods_that_leave(host: Host, standing: list[Ask], wanted: Ask) -> None:
-    """Every share that runs has its GPUs to itself."""
+    """Every running share has its GPUs alone."""
     running: dict[str, Ask] = {}
     made = []
     for i, ask in enumerate(standing):
@@ -143,7 +141,7 @@ def test_gpus_of_pods_that_leave(host: Host, standing: list[Ask], wanted: Ask) -
 
 
 def holds_beside(host: Host, ask: Ask, stay: Sequence[Ask], left: Sequence[int]) -> bool:
-    """Whether one more pod fits beside those that stay; ``left``: MiB on each GPU that is shared."""
+    """Whether one more pod fits beside those that stay; ``left``: MiB on each shared GPU."""
     size, whole = ask.on(host), sum(other.whole for other in stay)
     if ask.whole:
         return whole + len(left) + ask.whole <= host.gpus and len(stay) + 1 <= host.slots

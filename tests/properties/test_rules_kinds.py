@@ -18,7 +18,7 @@ NODES = ("n0", "n1")
 Bounds = tuple[tuple[int, int], tuple[int, int]]
 """(limit, quota) of kind A and of kind B; -1: none."""
 Ask = tuple[int, bool]
-"""GPUs, and whether it can be preempted."""
+"""GPUs, and whether the pod can be preempted."""
 
 amount = st.integers(-1, 3)
 bounds = st.tuples(st.tuples(amount, amount), st.tuples(amount, amount))
@@ -73,7 +73,7 @@ def test_kinds_of_gpus(dept: Bounds, leaf: Bounds, asks: list[Ask]) -> None:
 @worlds(40)
 @given(bounds, bounds, st.lists(ask, min_size=2, max_size=4), st.data())
 def test_kinds_of_pods_that_leave(dept: Bounds, leaf: Bounds, asks: list[Ask], data: st.DataObject) -> None:
-    """The last one waits, the others run where the bounds let them; those that may be preempted give way."""
+    """The last pod waits, and the others run where the bounds allow it; preemptible ones may be evicted."""
     asks = [*((gpus, True) for gpus, _ in asks[:-1]), asks[-1]]
     running: dict[str, str] = {}
     for i in range(len(asks) - 1):

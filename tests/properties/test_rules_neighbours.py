@@ -1,4 +1,4 @@
-"""Rules about who else is there: host ports, affinity between pods, topology spread, budgets; brute force."""
+"""Rules about neighbouring pods: host ports, affinity between pods, topology spread, budgets; brute force."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.tiny import node, pod, world
 
 ZONES = ("a", "a", "b", "")
 HOSTS = {f"n{i}": zone for i, zone in enumerate(ZONES)}
-"""Three nodes in two zones, and one in none."""
+"""Three nodes in two zones, and one node in none."""
 NODES = [node(name, labels={"zone": zone} if zone else {}) for name, zone in HOSTS.items()]
 
 # --- host ports ------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_host_ports(ports: list[list[tuple[str, str, int]]], running: int) -> No
 
 APPS = st.sampled_from("pq")
 TERMS = st.sampled_from((None, *product((True, False), "pq", (True, False))))
-"""(together or apart, with whom, in the zone or on the node)"""
+"""(together or apart, with which pods, in the zone or on the node)"""
 Term = tuple[bool, str, bool] | None
 
 
@@ -90,7 +90,7 @@ def domain(term: Term, at: str) -> str:
 
 
 def may_enter(name: str, at: str, there: Places, pods: Mapping[str, tuple[str, Term]]) -> bool:
-    """Whether Kubernetes would let a pod enter a node now."""
+    """Whether Kubernetes would place a pod on a node now."""
     app, term = pods[name]
     if term:
         home = domain(term, at)
@@ -109,7 +109,7 @@ def may_enter(name: str, at: str, there: Places, pods: Mapping[str, tuple[str, T
 
 
 def enters(running: Places, places: Places, pods: Mapping[str, tuple[str, Term]]) -> bool:
-    """Whether the new pods can enter one after the other, in the order of ``places``."""
+    """Whether the new pods can be placed one after the other, in the order of ``places``."""
     there = {name: at for name, at in places.items() if name in running}
     for name, at in places.items():
         if name not in running:
@@ -124,7 +124,7 @@ def in_some_order(places: Places, rule: Callable[[Places], bool]) -> bool:
 
 
 def agrees_in_some_order(made: Sequence[Object], running: Places, legal: Callable[[Places], bool]) -> None:
-    """Each waiting pod enters beside those before it; the checker is content with any order."""
+    """Each waiting pod is placed beside those before it; the checker accepts any order."""
     names = [one["metadata"]["name"] for one in made]
     agrees(
         world(NODES, made),
@@ -142,7 +142,7 @@ PODS = st.lists(st.tuples(APPS, TERMS), min_size=1, max_size=3)
 @worlds(150)
 @given(PODS, st.lists(st.tuples(APPS, TERMS, st.sampled_from(list(HOSTS))), max_size=2))
 def test_affinity(waiting: list[tuple[str, Term]], standing: list[tuple[str, Term, str]]) -> None:
-    """What runs may break its own rules: they are asked when a pod starts."""
+    """Running pods may break their own rules, which are tested only when a pod starts."""
     pods = {f"x{i}": each for i, each in enumerate(waiting)} | {
         f"r{i}": each[:2] for i, each in enumerate(standing)
     }
@@ -155,7 +155,7 @@ def test_affinity(waiting: list[tuple[str, Term]], standing: list[tuple[str, Ter
 @worlds(150)
 @given(st.tuples(APPS, TERMS), st.lists(st.tuples(APPS, TERMS, st.sampled_from(("n0", "n2"))), max_size=3))
 def test_affinity_of_pods_that_leave(wanted: tuple[str, Term], standing: list[tuple[str, Term, str]]) -> None:
-    """On two nodes in two zones, each with room for one pod more than it has."""
+    """On two nodes in two zones, each with capacity for one pod more than it has."""
     pods = {"x": wanted} | {f"r{i}": each[:2] for i, each in enumerate(standing)}
     running = {f"r{i}": at for i, (_, _, at) in enumerate(standing)}
     made = [pod(name, running.get(name, ""), priority="low", **wishing(*pods[name])) for name in running]
@@ -205,7 +205,7 @@ def test_topology_spread(waiting: list[tuple[str, int]], standing: list[tuple[st
 @worlds(60)
 @given(st.sampled_from((1, 2)), st.lists(st.tuples(APPS, st.sampled_from(("n0", "n1", "n2"))), max_size=4))
 def test_topology_spread_of_pods_that_leave(skew: int, standing: list[tuple[str, str]]) -> None:
-    """The waiting pod is of app p, and may go to zone a only."""
+    """The waiting pod is of app p, and only zone a is possible."""
     pods = {"x": ("p", skew)} | {f"r{i}": (app, 0) for i, (app, _) in enumerate(standing)}
     running = {f"r{i}": at for i, (_, at) in enumerate(standing)}
     made = [pod(name, at, priority="low", labels={"app": pods[name][0]}) for name, at in running.items()]
@@ -230,7 +230,7 @@ BUDGETS = st.lists(
 @worlds(60)
 @given(st.lists(APPS, min_size=1, max_size=4), BUDGETS, st.integers(1, 4))
 def test_budgets(apps: list[str], budgets: list[tuple[str, str, int]], need: int) -> None:
-    """All running pods are on one node that is full; each holds one GPU, the waiting one asks for some."""
+    """All running pods are on one full node. Each holds one GPU, and the waiting pod asks for some."""
     pods = {f"v{i}": app for i, app in enumerate(apps)}
     lists = [
         {"metadata": {"name": f"b{i}", "namespace": "default"},

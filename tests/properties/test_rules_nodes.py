@@ -17,7 +17,7 @@ EFFECTS = ("", "", "", "NoSchedule", "NoExecute", "PreferNoSchedule")
 
 @dataclass(frozen=True)
 class Host:
-    """``zone`` and ``size`` are labels; "" and 0 stand for none."""
+    """``zone`` and ``size`` are labels; "" and 0 mean that there is none."""
 
     zone: str
     size: int
@@ -135,7 +135,7 @@ ASKS = st.tuples(NEEDS, st.integers(0, 2), st.integers(0, 4))
 def holds(
     nodes: Mapping[str, Mapping[str, int]], totals: Mapping[str, Mapping[str, int]], places: Places
 ) -> bool:
-    """No node with pods is asked for more than it offers of anything."""
+    """Pods on a node ask for no more of anything than the node offers."""
     return all(
         sum(totals[name].get(resource, 0) for name in here) <= offer.get(resource, 0)
         for at, offer in nodes.items()
@@ -152,7 +152,7 @@ def holds(
 def test_amounts(
     offers: list[dict[str, int]], asks: list[tuple[tuple[dict[str, int], int, int], bool]]
 ) -> None:
-    """Pods that run are put wherever they fit; the others wait."""
+    """Running pods are placed wherever they fit; the others wait."""
     nodes = {f"n{i}": offer for i, offer in enumerate(offers)}
     totals: dict[str, dict[str, int]] = {}
     running: dict[str, str] = {}

@@ -23,7 +23,7 @@ HOURS = 3600.0
 
 
 class Busy:
-    """A clock that now and then loses some seconds to another process."""
+    """A clock that loses some seconds to another process now and then."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
@@ -42,7 +42,7 @@ def decided(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch, clock: Busy) ->
 
 
 def told(plan: Plan) -> tuple[object, ...]:
-    """What a plan says, without its times."""
+    """Everything that a plan states except its times."""
     return (
         plan.decisions,
         plan.unscheduled,
@@ -59,7 +59,7 @@ def test_the_load_of_the_machine_decides_nothing(seed: int, monkeypatch: pytest.
 
 
 def test_what_the_clock_cuts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A deadline in the past leaves nothing decided, and a stage tells."""
+    """With a deadline in the past nothing is decided, and a stage says so."""
     plan = decide(read(random_cluster(3)), SETTINGS, deadline=time.monotonic() - 1)
     assert [stage for stage in plan.stages if stage.name.endswith(CUT)]
 
@@ -82,7 +82,7 @@ for cluster in clusters:
 
 
 def test_the_order_of_hashes_decides_nothing() -> None:
-    """Sets of names have another order in every process: of two, both give one answer."""
+    """Sets of names have another order in every process; two processes give one answer."""
     command = [sys.executable, "-c", _ANSWERS]
     one, other = (
         subprocess.check_output(
@@ -107,7 +107,7 @@ class EndsLate:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_every_answer_that_the_clock_cuts_says_so(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Wherever the deadline falls, the answer is the whole one, or a stage says that it was cut."""
+    """Wherever the deadline falls, the answer is complete, or a stage says that it was cut."""
     snapshot = read(random_cluster(seed))
 
     def under(reads: int) -> Plan:

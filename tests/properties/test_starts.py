@@ -16,13 +16,13 @@ from tests.support.worlds import cluster, node
 
 NODES = 4
 ENDS = (10, 20, 30, None)
-"""Minutes after which what runs on a node ends; None: nobody knows, and -1 below: nothing runs there."""
+"""Minutes after which the job on a node ends. None: not known; -1: no job runs there."""
 Gang = tuple[int, int]
 """Nodes, minutes."""
 
 
 def free(ends: tuple[int | None, ...], index: int, instant: int) -> bool:
-    """Whether nothing that runs now is on the node at an instant."""
+    """Whether no running job is on the node at an instant."""
     end = ends[index]
     return end is not None and end <= instant
 
@@ -42,7 +42,7 @@ def together(ends: tuple[int | None, ...], fixed: list[tuple[int, Gang]]) -> boo
 
 
 def starts(ends: tuple[int | None, ...], gangs: list[Gang]) -> Iterator[int | None]:
-    """The least start of every gang, in order; None where there is none."""
+    """The earliest start of every gang, in order; None where there is none."""
     fixed: list[tuple[int, Gang]] = []
     for gang in gangs:
         points = {0, *(end for end in ends if end is not None), *(start + one[1] for start, one in fixed)}
@@ -53,7 +53,7 @@ def starts(ends: tuple[int | None, ...], gangs: list[Gang]) -> Iterator[int | No
 
 
 def told(plan: Plan, count: int) -> list[int | None]:
-    """The engine's starts in minutes."""
+    """The starts of the engine in minutes."""
     held = holds(plan)
     now = {decision.group.name for decision in plan.decisions if decision.group is not None}
     return [

@@ -1,4 +1,4 @@
-"""What is taken back leaves no trace: places, devices, queues, rules, and what is remembered of the room."""
+"""What is taken back leaves no trace: places, devices, queues, rules, and what is remembered about places."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEEDS = range(24)
 
 
 def world(seed: int, kind: str) -> tuple[Snapshot, Ledger]:
-    """A random cluster where the rule of that kind matters, and its ledger."""
+    """A random cluster in which the rule of that kind matters, and its ledger."""
     drawn = with_extras(random_cluster(seed, FEATURES), seed, frozenset((kind,)))
     snapshot = parse(drawn, now=raw.NOW.timestamp())
     options = OptionalRules(topology_spread=True, pod_disruption_budgets=True)
@@ -30,7 +30,7 @@ def world(seed: int, kind: str) -> tuple[Snapshot, Ledger]:
 
 
 def answers(ledger: Ledger, one: Pod) -> tuple[object, ...]:
-    """All that a ledger says of a pod without a place."""
+    """All that a ledger says about a pod without a place."""
     extra = ledger.extra_score(one)
     return (
         ledger.fits(one, now=True).tolist(),
@@ -44,7 +44,7 @@ def answers(ledger: Ledger, one: Pod) -> tuple[object, ...]:
 
 
 def same(ledger: Ledger, other: Ledger) -> None:
-    """Both ledgers are in one state, whoever asks."""
+    """Both ledgers are in one state, whichever questions are asked."""
     assert picture(ledger) == picture(other)
     assert ledger.held == other.held
     np.testing.assert_array_equal(ledger.shared_free(), other.shared_free())
@@ -56,7 +56,9 @@ def same(ledger: Ledger, other: Ledger) -> None:
 @pytest.mark.parametrize("kind", sorted(KINDS))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_back_is_where_the_mark_was(seed: int, kind: str) -> None:
-    """Operations between nested marks, taken back or kept by chance; kept ones are done to a copy as well."""
+    """Random operations between nested marks are taken back or kept; those that are kept are done to a
+    copy as well.
+    """
     rng = Random(seed)
     snapshot, ledger = world(seed, kind)
     before: list[Ledger] = []
@@ -80,7 +82,7 @@ def test_back_is_where_the_mark_was(seed: int, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_the_rules_have_a_say_in_it(kind: str) -> None:
-    """Places of pods that the rule concerns are among what is taken back."""
+    """Places of pods that the rule concerns are among those that are taken back."""
     concerned = 0
     for seed in SEEDS:
         rng = Random(seed)
@@ -93,7 +95,7 @@ def test_the_rules_have_a_say_in_it(kind: str) -> None:
 
 
 def test_a_device_that_others_joined_is_as_it_was() -> None:
-    """The first member of a new device pays for its reservation, whoever else is on it when it comes back."""
+    """The first member of a new device pays for its reservation, whichever pods are on it when it returns."""
 
     first, second = pod("a-0", spec=fraction(300)), pod("b-0", spec=fraction(300))
     ledger = Ledger.of(cluster([first, second], nodes=[node("n1", 1)]))

@@ -14,7 +14,7 @@ NAMES = "abcd"
 
 
 def handed_out(wanted: list[int], gpus: int) -> list[int]:
-    """What each has when every GPU goes to the one with the fewest among those that want more."""
+    """What each user has when every GPU goes to the user with the fewest among those that need more."""
     has = [0] * len(wanted)
     for _ in range(gpus):
         open_ = [i for i, most in enumerate(wanted) if has[i] < most]
@@ -27,7 +27,7 @@ def handed_out(wanted: list[int], gpus: int) -> list[int]:
 @worlds(40)
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 9))
 def test_shares_and_starts_are_those_of_one_gpu_at_a_time(wanted: list[int], gpus: int) -> None:
-    """Who is first among equals is the order's to say, so only how many have how much is compared."""
+    """The order decides which of equal users comes first, so only the amounts are compared."""
     jobs = [f"{NAMES[u]}{i}" for u, count in enumerate(wanted) for i in range(count)]
     found = world(
         [node("n0", {"cpu": "64"}, gpus=gpus)],

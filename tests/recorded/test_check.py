@@ -1,4 +1,4 @@
-"""KAI's own recorded decisions: all legal, but for those of its defects that the recordings show."""
+"""KAI's own recorded decisions: all are legal except for the defects of KAI that the recordings show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recorded cases: one word everywhere, documents as published, text at 80 columns."""
+"""The recorded cases: one reason in all outputs, documents as published, text at 80 columns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ SETTINGS = Settings(solver=SOLVER)
 
 
 def explained(path: Path) -> tuple[dict[str, Any], Explainer] | None:
-    """The document for the pod group of a case, without fixes; None where it asks for something else."""
+    """The document for the pod group of a case, without fixes; None where the case asks for something
+    else.
+    """
     case = json.loads(path.read_text())
     if "question" in case and "ops" in case["question"]:
         return None

@@ -1,5 +1,7 @@
-"""Off means off: annotations of ours and users' labels in every object change not one word of the answer,
-and the time axis has no part in it: what runs of its code are its switches, and each says no.
+"""Options that are off change nothing: our annotations and users' labels in every object leave the answer as
+it is.
+
+Of the code of the time axis only the switches run, and each says no.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ NOTES = {
 
 
 def snapshots() -> Iterator[Path]:
-    """The sample, and the smallest recorded clusters where they are there."""
+    """The sample, and the smallest recorded clusters if they exist."""
     yield ROOT / "examples" / "demo-cluster.json"
     folder = ROOT.parent / "shared" / "bench" / "snapshots"
     found = [path for path in folder.glob("*") if path.is_file() and "options" not in path.name]
@@ -94,7 +96,7 @@ SWITCHES = {
 
 @pytest.mark.parametrize("path", list(snapshots()), ids=lambda path: path.name)
 def test_what_runs_of_the_time_axis_says_no(path: Path) -> None:
-    """So the answer is that of an engine without it."""
+    """So the answer is that of an engine without the time axis."""
     snapshot = parse(load(str(path), max_bytes=2**31).raw, now=NOW)
     places = (str(MODELS / "reservations"), str(MODELS / "check" / "starts.py"))
     answers: dict[str, list[object]] = {}

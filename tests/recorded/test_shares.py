@@ -36,7 +36,7 @@ def test_fair_shares_are_the_recorded_ones(path: Path) -> None:
     found = fair_shares(snapshot)
     for queue, expected in recorded.items():
         cpu, memory, gpus = found[queue]
-        # The recorder cuts values above one GPU to whole GPUs.
+        # The recorder cut values above one GPU to whole GPUs.
         cut = gpus if gpus <= 1 else float(int(gpus))
         wanted = (expected["cpu"], expected["memory"], expected["gpu"])
         assert (cpu, memory, cut) == pytest.approx(wanted), queue

@@ -1,4 +1,6 @@
-"""The checkers of the stateful rules: a legal plan of the state passes, every altered one is named."""
+"""The checkers of the stateful rules: a legal plan passes, and every altered plan is refused by the
+right rule.
+"""
 
 from __future__ import annotations
 

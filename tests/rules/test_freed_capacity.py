@@ -1,8 +1,8 @@
-"""What a pod that leaves gives to one that waits: every rule in one table, under each action that disturbs.
+"""What a pod that leaves gives to one that waits: every rule in one table, under each action that evicts.
 
-``v`` runs on n0 and holds what ``x`` needs; n1 takes nobody but ``v``. So v has to leave for x. The checker
-then gets the plan without the eviction, and with x bound at once while v is still there, and must name
-the rule both times.
+``v`` runs on n0 and holds what ``x`` needs, and n1 accepts only ``v``. So v has to leave for x. The checker
+then gets the plan without the eviction, and the plan that binds x at once while v is still there, and must
+name the rule both times.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Row:
     others: Sequence[Object] = ()
     actions: Sequence[str] = ACTIONS
     at_once: bool = False
-    """Whether x may even be bound at once."""
+    """Whether x may be bound at once."""
 
     def world(self, action: str) -> Snapshot:
-        """v gives way by its priority, by its queue's quota, or by moving."""
+        """v leaves because of its priority, because of its queue's quota, or by moving."""
         v = {"preempt": {"priority": "low"}, "reclaim": {"queue": "poor"}, "consolidation": {}}[action]
         nodes = [
             node("n0", self.offers, gpus=self.gpus, labels={"zone": "a", **self.labels}),

@@ -40,7 +40,7 @@ def test_a_gang_is_placed_whole() -> None:
 
 
 def test_releasing_pods_do_not_make_up_a_gang() -> None:
-    """Defect 6 of 14.1: one pod nominated alone because two releasing ones were counted."""
+    """Defect 6 of 14.1: one pod was nominated alone because two releasing ones were counted."""
     dying = [pod("g-0", "n1", status=PodStatus.RELEASING), pod("g-1", "n1", status=PodStatus.RELEASING)]
     snapshot = cluster([*dying, *pods("h", 1), pod("g-2")], [group("g", 3)])
     assert named(judged(snapshot, nominate("g-2")), "gangs", "not ready")
@@ -48,7 +48,7 @@ def test_releasing_pods_do_not_make_up_a_gang() -> None:
 
 
 def test_a_gang_starts_together() -> None:
-    """Seven GPUs are free and one is being released: the second pod waits, so both do."""
+    """Seven GPUs are free and one is being released: the second pod waits, so both wait."""
     rest = [*pods("r", 6, "n1"), pod("d-0", "n1", status=PodStatus.RELEASING)]
     snapshot = cluster([*rest, *pods("g", 2)], [group("g", 2)])
     assert judged(snapshot, nominate("g-0"), nominate("g-1")) == []
@@ -74,7 +74,7 @@ def test_a_gang_that_is_not_ready_gets_nothing() -> None:
 
 
 def test_every_subgroup_that_gets_a_pod_is_whole() -> None:
-    """One of two subgroups is enough, but the second may not be started in part (14.1, defect 8)."""
+    """One of two subgroups is enough, but the second one may not start in part (14.1, defect 8)."""
     two = tree(1, leaf("a", 2), leaf("b", 2))
     members = [pod(f"g-{x}{i}", subgroup=x) for x in "ab" for i in range(2)]
     snapshot = cluster(members, [group("g", root=two)])
@@ -166,7 +166,7 @@ def test_non_preemptible_work_stays_within_quota() -> None:
 
 
 def test_binds_hold_limits_while_the_victims_are_there() -> None:
-    """One GPU of the node is idle, so room is not the question."""
+    """One GPU of the node is idle, so capacity is not the obstacle."""
     groups = [group("v", priority=10), group("t", priority=90)]
     queues = [queue(limit=gpu_bound(4))]
     snapshot = cluster([pod("v-0", "n1", spec=spec(4)), pod("t-0", spec=spec(4))], groups, queues=queues)

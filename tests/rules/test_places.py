@@ -1,7 +1,7 @@
 """Where a pod may start: every rule of placement in one table, for the engine and for the checker.
 
 For each node the engine sees the cluster with all other nodes cordoned, and binds the pod there or proves
-that it cannot. Where it may not, the checker is handed the bind all the same and must name the rule.
+that it cannot. If the pod may not start there, the checker gets the bind nevertheless and must name the rule.
 """
 
 from __future__ import annotations
@@ -47,10 +47,9 @@ from tests.support.tiny import node, pod, world
 
 @dataclass(frozen=True)
 class Row:
-    """A cluster and pod ``x``, the last of ``pods``.
-
-    ``accepted``: the nodes that it may start on; the others are refused by ``subject`` of the checker.
-    ``details``: of the bind that the checker is handed, by node.
+    """A cluster and pod ``x``, the last of ``pods``. ``accepted``: the nodes on which it may start; the
+    others are refused by ``subject`` of the checker. ``details``: of the bind that the checker gets,
+    by node.
     """
 
     name: str
@@ -68,7 +67,7 @@ def row(name: str, subject: str, nodes: Sequence[Object], pods: Sequence[Object]
 
 
 def zoned(*names: str) -> list[Object]:
-    """Nodes n0, n1, … in zones; "" is a node without one."""
+    """Nodes n0, n1, … in zones; "" is a node without a zone."""
     return [node(f"n{i}", labels={"zone": name} if name else {}) for i, name in enumerate(names)]
 
 

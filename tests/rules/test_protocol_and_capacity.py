@@ -33,7 +33,7 @@ from tests.support.worlds import (
 
 
 def test_an_empty_plan_breaks_nothing() -> None:
-    """Even where the snapshot itself is illegal: twelve GPUs run on a node of eight."""
+    """That holds even if the snapshot itself is illegal: twelve GPUs run on a node of eight."""
     assert judged(cluster(pods("a", 12, "n1"))) == []
 
 
@@ -135,7 +135,7 @@ def test_the_same_room_is_not_promised_twice() -> None:
 
 
 def test_an_overcommitted_node_takes_nothing() -> None:
-    """A pod without GPU goes to a full node, but not to one that is over its GPUs (2.1)."""
+    """A pod without GPUs may go to a full node, but not to one that is over its GPU capacity (2.1)."""
     cpu_only = pod("a-0", spec=spec(0))
     assert judged(cluster([*pods("r", 8, "n1"), cpu_only]), bind("a-0")) == []
     assert named(judged(cluster([*pods("r", 9, "n1"), cpu_only]), bind("a-0")), "capacity", "9 of 8 GPUs")
@@ -160,7 +160,7 @@ def test_a_reservation_pod_is_charged_without_its_gpu() -> None:
     half = pod("h-0", "n1", spec=fraction(), gpu_groups=("x",))
     snapshot = cluster([reservation, half, *pods("a", 7)])
     assert judged(snapshot, *(bind(f"a-{i}") for i in range(7))) == []
-    # The label alone is anybody's to write: whatever the engine made of the pod, the checker charges it.
+    # Any user can write the label. Whatever the engine made of the pod, the checker charges it.
     snapshot = cluster([made, half, *pods("a", 7)])
     assert named(judged(snapshot, *(bind(f"a-{i}") for i in range(7))), "capacity", "9 of 8 GPUs")
 

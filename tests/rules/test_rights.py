@@ -1,7 +1,7 @@
 """What protects a pod, a gang or a queue: every right in one table, for the engine and for the checker.
 
-``v`` holds the one GPU of n0 and ``x`` waits for it. Without a protection v has to leave; with one, nobody is
-disturbed, and the checker names the rule when it is handed the plan of the unprotected world.
+``v`` holds the one GPU of n0 and ``x`` waits for it. Without a protection v has to leave. With one, no pod is
+disturbed, and the checker names the rule when it gets the plan of the unprotected world.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Row:
         v: Object = {"preempt": {"priority": "low"}, "reclaim": {"queue": "poor"}, "consolidation": {}}[
             action
         ]
-        # Only what moves needs n1, which takes nobody else.
+        # Only a pod that moves needs n1, which no other pod may use.
         taint = {"key": "kept", "effect": "NoSchedule"}
         nodes = [node("n0", gpus=1), node("n1", gpus=1, taints=[taint])]
         pods = [
@@ -138,7 +138,7 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
 
 @pytest.mark.parametrize("action", ["preempt", "reclaim"])
 def test_a_gang_gives_its_surplus_or_all_of_itself(action: str) -> None:
-    """Two of three pods are needed: one GPU is surplus, for two the whole gang has to go."""
+    """Two of three pods are needed: one GPU is surplus; for two GPUs the whole gang has to leave."""
     v: Object = {"priority": "low"} if action == "preempt" else {"queue": "poor"}
     for need, gone in ((1, {"v-2"}), (2, {"v-0", "v-1", "v-2"})):
         found = world(

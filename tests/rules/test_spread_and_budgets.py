@@ -1,4 +1,4 @@
-"""Topology spread and disruption budgets: options that KAI lacks, hard when on."""
+"""Topology spread and disruption budgets: options that KAI lacks; if they are on, they are rules."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def spreading(name: str, node: str | None = None, skew: int = 1, app: str = "x",
 
 
 def accepts(found: Snapshot, which: Pod, expected: list[int]) -> None:
-    """State and checker say the same of every node."""
+    """State and checker give the same answer for every node."""
     mask = spread.open(found).mask(which, now=False)
     assert mask is not None
     assert [int(x) for x in mask] == expected
@@ -57,9 +57,9 @@ def accepts(found: Snapshot, which: Pod, expected: list[int]) -> None:
         ([spreading("y", "n0")], spreading("x"), [0, 0, 1, 0]),
         ([spreading("y", "n0")], spreading("x", skew=2), [1, 1, 1, 0]),
         ([spreading("y", "n0"), spreading("z", "n2")], spreading("x"), [1, 1, 1, 0]),
-        # Not one of those that are counted.
+        # It is not one of those that are counted.
         ([spreading("y", "n0")], spreading("x", app="y"), [1, 1, 1, 0]),
-        # Zone b is not eligible: its count of 0 does not matter.
+        # Zone b is not eligible, so its count of 0 does not matter.
         ([spreading("y", "n0")], spreading("x", node_selector=(("zone", "a"),)), [1, 1, 0, 0]),
     ],
 )

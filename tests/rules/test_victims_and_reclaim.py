@@ -30,7 +30,9 @@ from tests.support.worlds import (
 def contest(
     victim: dict[str, Any] | None = None, trigger: dict[str, Any] | None = None, **more: Any
 ) -> Snapshot:
-    """A full node: v holds it, t wants it; by default both in queue q, t of higher priority."""
+    """A full node: v holds it and t needs it. By default both are in queue q, and t has the higher
+    priority.
+    """
     groups = [
         group("v", **{"priority": 10, **(victim or {})}),
         group("t", **{"priority": 90, **(trigger or {})}),
@@ -42,7 +44,7 @@ def contest(
 PREEMPT = (evict("v-0", "preempt", "t"), nominate("t-0", action="preempt"))
 
 
-# --- who may be evicted ------------------------------------------------------------------------
+# --- which pods may be evicted ----------------------------------------------------------------------
 
 
 def test_a_lower_priority_is_preempted() -> None:
@@ -133,7 +135,7 @@ def test_a_protected_elastic_group_keeps_its_minimum() -> None:
 
 @pytest.mark.parametrize(("method", "seconds"), [("lca", 100), ("queue", 500)])
 def test_reclaim_runtime_is_resolved_by_method(method: str, seconds: int) -> None:
-    """Top-level queues differ, so ``lca`` asks the victim's top-level queue only."""
+    """Top-level queues differ, so ``lca`` uses only the victim's top-level queue."""
     queues = [
         queue("a", quota=gpu_bound(8)),
         queue("b", quota=gpu_bound(0), reclaim_min_runtime_seconds=100.0),
@@ -175,7 +177,7 @@ def _reclaim(
     weight: int = 1,
     **policy: Any,
 ) -> list[str]:
-    """Queue b runs ``have`` single-GPU groups and loses ``take``; t of queue a gets ``ask`` of 8 GPUs."""
+    """Queue b runs ``have`` groups of one GPU and loses ``take``; t of queue a gets ``ask`` of 8 GPUs."""
     queues = [
         queue(name, quota=Shares(-1, -1, q), weight=Shares(1, 1, weight))
         for name, q in zip("ab", quota, strict=True)
@@ -199,7 +201,9 @@ def test_a_queue_does_not_reclaim_beyond_its_fair_share() -> None:
 
 
 def test_the_last_unit_may_take_a_queue_below_its_share_but_no_further() -> None:
-    """Shares are 4 and 4. From 5 GPUs one unit may go, then the queue is at its share and keeps the rest."""
+    """Shares are 4 and 4. From 5 GPUs one unit may be taken; then the queue is at its share and keeps
+    the rest.
+    """
     assert _reclaim(5, 1, 1, held=3) == []
     assert named(_reclaim(5, 2, 1, held=3), "reclaim", "takes too much from queue b")
 
@@ -212,7 +216,7 @@ def test_the_same_queue_is_no_victim_of_reclaim() -> None:
 
 
 def test_non_preemptible_work_reclaims_within_quota_only() -> None:
-    """The fair share is 6: quota 4 and half of what nobody is entitled to."""
+    """The fair share is 6: the quota of 4 and half of what no queue is entitled to."""
     firm = {"preemptible": False}
     assert _reclaim(8, 4, 4, trigger=firm) == []
     assert _reclaim(8, 3, 3, quota=(2, 2)) == []
@@ -235,9 +239,8 @@ def test_totals_follow_the_triggers_in_order() -> None:
 
 @pytest.mark.parametrize("first", ["s", "t"])
 def test_a_trigger_that_takes_nothing_counts_from_when_it_gets_its_place(first: str) -> None:
-    """Department d holds 4 GPUs, its fair share. With s, which gets the idle one, t may take the fifth.
-
-    Evictions stand before all places, so that t is named before s in any case.
+    """Department d holds 4 GPUs, its fair share. With s, which gets the idle GPU, t would be the fifth.
+    Evictions come before all places, so t is named before s in any case.
     """
     quota = {"a": 4, "d": 4, "b": 2, "c": 2}
     queues = [queue(n, "d" if n in "bc" else None, quota=gpu_bound(q)) for n, q in quota.items()]
