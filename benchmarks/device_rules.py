@@ -1,10 +1,10 @@
-"""What the rules with a memory cost: CPU time of a cycle without them, with them, and with objects for them.
+"""What the stateful rules cost: CPU time of a cycle without them, with them, and with objects for them.
 
 ``python -m benchmarks.device_rules SNAPSHOT…`` prints a row for every snapshot: CPU seconds of reading and of
-``allocate`` up to its first checked plan without the rules, and as ratios to that: the snapshot as it is
-with the rules in, and the snapshot with zones, claims, volumes or affinity added. All are measured in
-turns in one process, the least of several counts. The search for a better plan is left out: it takes the
-time it is given, whatever the rules cost.
+``allocate`` up to its first checked plan without the rules. Then, as ratios to that: the snapshot as it is
+with the rules, and the snapshot with zones, claims, volumes or affinity added. All are measured in turns in
+one process, and the least of several counts. The search for a better plan is left out, because it takes as
+long as it is allowed to, whatever the rules cost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _waiting(raw: Raw) -> list[Raw]:
 
 
 def zones(raw: Raw) -> None:
-    """Two zones on every node, half of its CPUs and GPUs each, policy restricted."""
+    """Two zones on every node with half of its CPUs and GPUs each, policy restricted."""
     raw["config"]["tiers"][0]["plugins"].append({"name": "numa"})
     raw["rawObjects"]["nodeResourceTopologies"] = [
         {
@@ -96,7 +96,7 @@ def claims(raw: Raw) -> None:
 
 
 def volumes(raw: Raw) -> None:
-    """A claim of a class that waits for its consumer, for every waiting pod."""
+    """A claim of a class that waits for its first consumer, for every waiting pod."""
     lists = raw["rawObjects"]
     metadata = {"name": "local"}
     mode = {"provisioner": "csi.example.com", "volumeBindingMode": "WaitForFirstConsumer"}
@@ -113,7 +113,7 @@ def volumes(raw: Raw) -> None:
 
 
 def affinity(raw: Raw) -> None:
-    """Every tenth waiting pod keeps away from pods of an application that nobody runs."""
+    """Every tenth waiting pod has anti-affinity to pods of an application that does not run."""
     term = {
         "labelSelector": {"matchLabels": {"app": "nobody"}},
         "topologyKey": "kubernetes.io/hostname",
@@ -132,7 +132,7 @@ ADDED: Final[dict[str, Callable[[Raw], None]]] = {
 
 
 class _FirstPlan(Exception):
-    """Enough was measured."""
+    """Raised when enough was measured."""
 
 
 def _stop(_: Plan) -> None:

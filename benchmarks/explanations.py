@@ -18,7 +18,7 @@ from kai_cp_models.settings import Settings
 
 
 def main() -> None:
-    """Decide a generated cluster and explain some of those that wait."""
+    """Decide a generated cluster and explain some of the waiting groups."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="contended")
     parser.add_argument("--nodes", type=int, default=1000)

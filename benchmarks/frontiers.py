@@ -27,7 +27,7 @@ FIXED: Final = 0.05
 
 
 def scattered(nodes: int, seed: int) -> Snapshot:
-    """A cluster whose free GPUs lie everywhere."""
+    """A cluster whose free GPUs are spread over all nodes."""
     rng = random.Random(seed)
     free = [8] * nodes
     left = int(FULL * 8 * nodes)

@@ -28,7 +28,7 @@ UNKNOWN: Final = 0.1
 
 
 def filled(nodes: int, seed: int, *, topology: bool) -> Snapshot:
-    """A cluster on which everything but a few nodes is busy."""
+    """A cluster on which all but a few nodes are busy."""
     rng = random.Random(seed)
     members = []
     taken = 0
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--topology", action="store_true")
     options = parser.parse_args()
     chosen = settings(reservations={"most": len(GANGS)}, solver={"budget_seconds": 60})
-    decide(filled(64, 0, topology=False), chosen)  # the solver is loaded once
+    decide(filled(64, 0, topology=False), chosen)  # The solver is loaded once.
     for seed in range(1, options.seeds + 1):
         snapshot = filled(options.nodes, seed, topology=options.topology)
         begin = time.process_time()

@@ -32,7 +32,7 @@ from tests.support.objects import NOW
 LOOK_SECONDS = 0.05
 """Between two looks at the memory."""
 MOST_VALUES = 400
-"""Objects per file of bad values."""
+"""Objects in each file of bad values."""
 
 
 def names() -> list[str]:

@@ -65,7 +65,7 @@ def _wait(world: World, gang: str, queue: str) -> float:
         if time.monotonic() - began > PATIENCE_SECONDS:
             raise TimeoutError(f"{gang} is not ordered to be bound")
     seconds = time.monotonic() - began
-    # One gang after the other: the binder's work for the last is no part of the next one's wait.
+    # One gang after the other, so that the binder's work for the last one is not part of the next wait.
     world.until(lambda: len(world.running(gang)) == SIZE, f"{gang} runs")
     return seconds
 

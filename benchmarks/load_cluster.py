@@ -47,7 +47,7 @@ def memory_mib(pid: int, key: str = "VmRSS") -> float:
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that a process started, and those that they started."""
+    """The processes that a process started, and those that these started."""
     children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return children + [found for child in children for found in descendants(child)]
 
@@ -68,7 +68,7 @@ def report_lag(world: World) -> dict[str, float]:
 
 
 class Watcher:
-    """Counts pods by what they have reached, from one watch."""
+    """Counts pods by the state that they have reached, from one watch."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -114,7 +114,7 @@ def sent(port: int) -> tuple[float, dict[str, float]]:
 
 
 def settle(programs: Sequence[Program]) -> float:
-    """Wait until every report is written; seconds it took."""
+    """Wait until every report is written; returns the seconds that this took."""
     began = time.monotonic()
     while any(sent(program.listen)[0] for program in programs) and time.monotonic() - began < 300:
         time.sleep(0.5)
@@ -122,7 +122,7 @@ def settle(programs: Sequence[Program]) -> float:
 
 
 def fill(world: World, pods: int, gang: int, queue: str) -> float:
-    """Create the pods; seconds it took."""
+    """Create the pods; returns the seconds that this took."""
     began = time.monotonic()
 
     def one(i: int) -> None:
@@ -137,7 +137,7 @@ def fill(world: World, pods: int, gang: int, queue: str) -> float:
 
 
 def idle_percent(processes: dict[str, int], seconds: float) -> dict[str, float]:
-    """Percent of a core that each process takes while nothing happens for that long."""
+    """Percent of a core that each process takes while nothing happens for that many seconds."""
     before = {name: cpu_seconds(pid) for name, pid in processes.items()}
     time.sleep(seconds)
     return {

@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 600.0
 
 
 def create(made: Workloads, owners: int, pods: int) -> None:
-    """The owners with their pods, by several hands."""
+    """The owners with their pods, created by several threads."""
 
     def one(i: int) -> None:
         replicas = {"Master": {"replicas": 1}, "Worker": {"replicas": pods - 1}}
@@ -66,7 +66,7 @@ def waited(met: Any, began: float) -> float:
 
 
 def patched(program: Program) -> float:
-    """Pods that were told their group."""
+    """Pods that know their group."""
     return sent(program.listen)[1].get("patch pods", 0.0)
 
 
@@ -101,7 +101,7 @@ def idle(programs: Mapping[str, Program], seconds: int) -> dict[str, Any]:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Create, wait, look at what it cost."""
+    """Create the objects, wait, and measure what that cost."""
     total = arguments.owners * arguments.pods
     with ExitStack() as whole:
         plane = whole.enter_context(ControlPlane(build(), users={user: [] for user in USERS}))
@@ -146,7 +146,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def answers(program: Program) -> bool:
-    """Whether a program listens."""
+    """Whether a program answers."""
     try:
         sent(program.listen)
     except OSError:

@@ -33,7 +33,7 @@ time.sleep(600)
 
 
 def scheduler_pod() -> dict[str, object]:
-    """What the plugin looks for."""
+    """The pod of the scheduler, as the plugin looks it up."""
     labels = dict(label.split("=", 1) for label in LABELS.split(","))
     meta = {"name": "kai-cp-scheduler-0", "namespace": "kai-cp", "uid": "uid-scheduler", "labels": labels}
     return {"kind": "Pod", "metadata": meta, "spec": {"containers": []}, "status": {"phase": "Running"}}

@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 900.0
 GANG = 5
 QUEUES = 40
 SECONDS_MORE = 3.0
-"""After a controller is ready, for what it then writes."""
+"""Time after a controller is ready, for what it then writes."""
 COMMANDS = {
     "scheduler": ["scheduler", "--mode=observe"],
     "binder": ["binder"],
@@ -44,7 +44,7 @@ Object = dict[str, Any]
 
 
 class LargeServer(StubServer):
-    """Lists without looking through all objects for each page: nothing changes here."""
+    """Lists pages without looking through all objects for each page, because nothing changes here."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ def training_pod(i: int, where: str) -> Object:
 
 
 def fill(server: StubServer, nodes: int, pods_per_node: int) -> None:
-    """Put the cluster there, without a watch event for each object."""
+    """Put the cluster into the server without a watch event for each object."""
     count = nodes * pods_per_node
     running = count * 7 // 10
     names = [f"node-{i:05}" for i in range(nodes)]
@@ -100,7 +100,7 @@ def fill(server: StubServer, nodes: int, pods_per_node: int) -> None:
 
 
 def answers(port: int, path: str) -> bytes:
-    """What a process answers; nothing while it does not."""
+    """What a process answers; None while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
             return bytes(answer.read())
@@ -115,7 +115,7 @@ def cycles(data: int) -> list[Object]:
 
 
 def wait_for(program: Program, done: Callable[[], object]) -> None:
-    """Until the process has come so far; one that ends before ends this program."""
+    """Wait until the process is ready; if it ends before that, this program ends, too."""
     end = time.monotonic() + PATIENCE_SECONDS
     while not done():
         if program.poll() is not None or time.monotonic() > end:

@@ -1,7 +1,7 @@
-"""Brute force over complete assignments of tiny worlds; what is allowed, a test states in a few lines.
+"""Brute force over complete assignments of tiny worlds; a test states in a few lines what is allowed.
 
-Nothing here or in those statements is shared with the engine or the checker. An assignment says for every pod
-that holds a place in the end on which node it is; pods that run are in it under their node.
+Nothing here or in those statements is shared with the engine or the checker. An assignment says on which node
+each pod ends that holds a place at the end; running pods are in it under their node.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _EXAMPLES: Final = int(os.environ.get("KAI_CP_RULE_WORLDS", "0"))
 
 
 def worlds(count: int) -> settings:
-    """So many drawn worlds, always the same; ``KAI_CP_RULE_WORLDS`` draws as many others."""
+    """That many random worlds, always the same; ``KAI_CP_RULE_WORLDS`` draws as many others."""
     return settings(max_examples=_EXAMPLES or count, derandomize=not _EXAMPLES, deadline=None)
 
 
 def assignments(pods: Sequence[str], nodes: Sequence[str], fixed: Places) -> Iterator[Places]:
-    """Every node for every pod, beside those that stay where they are."""
+    """Every node for every pod, beside the pods that stay where they are."""
     for chosen in product(nodes, repeat=len(pods)):
         yield {**fixed, **dict(zip(pods, chosen, strict=True))}
 
@@ -38,10 +38,11 @@ def assignments(pods: Sequence[str], nodes: Sequence[str], fixed: Places) -> Ite
 def fair(
     plan: Plan, waiting: Sequence[str], nodes: Sequence[str], running: Places, legal: Legal, *, sure: bool
 ) -> None:
-    """In the fair order, each pod gets a place exactly if it has one together with all admitted before it.
+    """In the fair order, each pod gets a place exactly if it has one together with all pods admitted before
+    it.
 
-    Those refused are offered what is left once more, beside everybody admitted. Without ``sure`` a pod may be
-    refused although it has a place, as long as the refusal is not called proved.
+    Refused pods are offered what is left once more, beside all admitted pods. Without ``sure`` a pod that has
+    a place may be refused, as long as the refusal is not called proved.
     """
     proved = {refused.group.name: refused.proved for refused in plan.unscheduled}
     taken: list[str] = []
@@ -74,11 +75,11 @@ def agrees(
     check: bool = True,
     somehow: Legal | None = None,
 ) -> None:
-    """Allocate admits what brute force admits, and the checker allows the assignments that are legal.
+    """Allocate admits what brute force admits, and the checker allows the legal assignments.
 
-    ``sure``: see ``fair``. ``check``: false where a placement is more than a node. ``somehow``: where pods
-    that enter in another order may do what those in the fair order may not; the checker refuses what is not
-    even legal so.
+    ``sure``: see ``fair``. ``check``: False where a placement is more than a node. ``somehow``: what pods in
+    some other order may do, for rules in which the order matters; the checker then refuses only what this
+    forbids.
     """
     nodes = [node.name for node in snapshot.nodes]
     fair(solved(snapshot, ALL_RULES), waiting, nodes, running, legal, sure=sure)
@@ -92,9 +93,9 @@ def agrees(
 
 
 def gives_way(snapshot: Snapshot, trigger: str, running: Places, legal: Legal) -> None:
-    """The one pod that waits gets a place exactly if it does once some set of running pods is gone.
+    """The one waiting pod gets a place exactly if it has one once some set of running pods is gone.
 
-    Where it has a place as things are, or never, nobody is disturbed.
+    If it fits as it is, or never, no pod is disturbed.
     """
     nodes = [node.name for node in snapshot.nodes]
     plan = solved(snapshot, ALL_RULES)

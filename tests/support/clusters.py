@@ -1,7 +1,7 @@
-"""Random clusters: whole KAI snapshots with every feature in them, legal as they stand.
+"""Random clusters: whole KAI snapshots with every feature, legal as they are.
 
-``random_cluster(seed)`` mixes features by chance; ``features`` names them instead. Running pods are put
-on nodes one by one, within room, limits and quotas, so that a checker has nothing to say about them.
+``random_cluster(seed)`` mixes features by chance; ``features`` names them instead. Running pods are put on
+nodes one by one, within capacity, limits and quotas, so that a checker finds nothing wrong with them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def random_cluster(seed: int, features: frozenset[str] | None = None, scale: int
 
 
 def clusters(features: frozenset[str] | None = None) -> st.SearchStrategy[raw.Object]:
-    """Hypothesis: random clusters. Shrinking goes through the seed, so expect no tiny examples."""
+    """Hypothesis strategy: random clusters. Shrinking works on the seed, so expect no tiny examples."""
     return st.integers(0, 2**32 - 1).map(lambda seed: random_cluster(seed, features))
 
 
@@ -63,7 +63,7 @@ class _Cluster:
         self.tree: Tree = draw_tree(rng, features, self.capacity)
 
     def chance(self, feature: str, probability: float) -> bool:
-        """Whether a feature is on and strikes."""
+        """Whether a feature is on and drawn."""
         return feature in self.on and self.rng.random() < probability
 
     def drawn(self) -> raw.Object:
@@ -158,7 +158,7 @@ class _Cluster:
         self.pods.append(raw.pod("default", "homeless-0", 100, {"cpu": "1"}, "homeless"))
 
     def _overcommit(self) -> None:
-        """Shrink a node below what runs there, as a broken device plugin would."""
+        """Shrink a node below what runs there, as a broken device plugin does."""
         one = self.rng.choice(self.nodes)
         resource = self.rng.choice(("cpu", "nvidia.com/gpu"))
         if resource in one["status"]["allocatable"]:
@@ -167,7 +167,7 @@ class _Cluster:
     # --- jobs ------------------------------------------------------------------------------------
 
     def _job(self, job: Job, *, running: bool) -> None:
-        """Write a job; of a running one, the pods for which there is room run."""
+        """Write a job; of a running job, the pods that fit run."""
         if not running:
             self._write(job, {}, "")
             return
@@ -182,14 +182,14 @@ class _Cluster:
         self._write(job, places or {}, self._state() if places else "")
 
     def _state(self) -> str:
-        """How the pods of a running job are; one state for most of them."""
+        """The states of the pods of a running job; most of them share one state."""
         for state in ("Bound", "Binding", "Releasing", "Stuck"):
             if self.chance(state.lower(), 0.1):
                 return state
         return "Running"
 
     def _places(self, job: Job) -> dict[str, tuple[Floor, list[str]]] | None:
-        """A place for the first pods of every pod set; None: no room for the minimum."""
+        """Places for the first pods of every pod set; None: the minimum does not fit."""
         floors = [floor for floor in self.floors if self._allowed(job, floor)]
         self.rng.shuffle(floors)
         if job.required and floors:

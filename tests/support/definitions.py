@@ -1,4 +1,4 @@
-"""Small resource definitions of the kinds of workloads that others define."""
+"""Small resource definitions for kinds of workloads that other projects define."""
 
 from __future__ import annotations
 

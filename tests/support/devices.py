@@ -22,7 +22,7 @@ def device(name: str, *, kind: str = "", **fields: Any) -> Object:
 
 
 def slice_of(pool: str, *devices: Object, driver: str = DRIVER, **fields: Any) -> Object:
-    """The one slice of a pool: devices of node ``pool`` unless ``allNodes`` or ``nodeSelector`` is given."""
+    """The one slice of a pool: devices of node ``pool``, unless ``allNodes`` or ``nodeSelector`` is given."""
     place = {} if "allNodes" in fields or "nodeSelector" in fields else {"nodeName": pool}
     spec = {"driver": driver, "pool": {"name": pool, "generation": 1, "resourceSliceCount": 1}}
     return {
@@ -78,7 +78,7 @@ def given(allocation: Object) -> Object:
 
 
 def claims(*names: str) -> list[Object]:
-    """``spec.resourceClaims`` of a pod; the first is called ``c`` inside it."""
+    """``spec.resourceClaims`` of a pod, in which the first claim is called ``c``."""
     return [{"name": "c" if i == 0 else f"c{i}", "resourceClaimName": name} for i, name in enumerate(names)]
 
 
@@ -158,7 +158,7 @@ def volume_claim(name: str, size: str = "5Gi", *, volume: str = "", storage_clas
     owner: str = "",
                  modes: tuple[str, ...] = ("ReadWriteOnce",), meta: Mapping[str, Any] | None = None,
                  **spec: Any) -> Object:  # fmt: skip
-    """A PersistentVolumeClaim; ``owner`` is a pod that it goes away with."""
+    """A PersistentVolumeClaim; ``owner`` is a pod with which it is deleted."""
     owners = [{"kind": "Pod", "name": owner, "uid": f"default-{owner}"}] if owner else []
     body: Object = {"accessModes": list(modes), "storageClassName": storage_class, **spec}
     body |= {"resources": {"requests": {"storage": size}}, "volumeName": volume}

@@ -1,6 +1,6 @@
-"""Objects of the rules with a memory, added to a random cluster: budgets, spread, claims, zones, volumes.
+"""Objects of the stateful rules, added to a random cluster: budgets, spread, claims, zones, volumes.
 
-What runs stays legal: running pods get devices that nobody else has, and no zones or volumes.
+Running pods stay legal: they get devices that no other pod has, and no zones or volumes.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _apart(lists: raw.Object, config: raw.Object, rng: Random) -> None:
     for pod in lists["pods"]:
         kind, term = kinds.get(pod["metadata"]["labels"].get("app", ""), ("", {}))
         if "nodeName" in pod["spec"] and kind == "podAffinity":
-            continue  # What runs might break its own rule.
+            continue  # Running pods might break their own rule.
         if kind and "affinity" not in pod["spec"]:
             pod["spec"]["affinity"] = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 

@@ -1,4 +1,4 @@
-"""A first-fit ledger for generated pods that keeps every generated running state legal."""
+"""A first-fit ledger for generated pods, which keeps every generated state of running pods legal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""What a tenant may send to cost everybody: objects as the API server takes them, in the namespace ``evil``.
+"""Objects by which one tenant may try to slow all others down, as the API server accepts them, in namespace
+``evil``.
 
-Every attack is a function of a size, and adds to the lists of a snapshot; ``world`` puts a victim beside it.
+Every attack is a function of a size that adds to the lists of a snapshot; ``world`` puts a victim beside it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Attack = Callable[[Lists, int], None]
 
 
 def world(attack: Attack | None, size: int, *, nodes: int = 20, victims: int = 4) -> Object:
-    """A snapshot of ``nodes`` empty nodes of 8 GPUs, a gang of ``victims`` that waits, and the attack."""
+    """A snapshot of ``nodes`` empty nodes of 8 GPUs, a waiting gang of ``victims`` pods, and the attack."""
     offers = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
     lists: Lists = {
         "nodes": [raw.node(f"n{i:03}", offers, {"topology/rack": f"r{i // 8}"}) for i in range(nodes)],
@@ -41,7 +42,7 @@ def world(attack: Attack | None, size: int, *, nodes: int = 20, victims: int = 4
 
 
 def group(lists: Lists, name: str, *, namespace: str = EVIL, **spec: Any) -> None:
-    """A pod group of the namespace's queue."""
+    """A pod group of the queue of the namespace."""
     lists["podGroups"].append(
         raw.group(namespace, name, 60, {"queue": namespace, "minMember": 1, **spec}, {})
     )
@@ -57,7 +58,7 @@ def pod(
     labels: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> None:
-    """A pod that waits."""
+    """A waiting pod."""
     made = raw.pod(namespace, name, 60, dict(requests or {"cpu": "1m"}), owner)
     made["metadata"]["labels"] = dict(labels or {})
     made["spec"].update(spec)
@@ -65,7 +66,7 @@ def pod(
 
 
 def one_large_group(lists: Lists, size: int) -> None:
-    """As many pods in one group, of which one is enough."""
+    """That many pods in one group, of which one is enough."""
     group(lists, "large")
     for i in range(size):
         pod(lists, f"p{i}", "large")
@@ -86,14 +87,14 @@ def many_groups(lists: Lists, size: int) -> None:
 
 
 def many_kinds(lists: Lists, size: int) -> None:
-    """Groups of which no two ask for the same."""
+    """Groups whose requests all differ."""
     for i in range(size):
         group(lists, f"g{i}")
         pod(lists, f"p{i}", f"g{i}", {"cpu": f"{i + 1}m", "nvidia.com/gpu": "1"})
 
 
 def affinity(lists: Lists, size: int) -> None:
-    """Pods that want to be with each other."""
+    """Pods with required affinity to each other."""
     term = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
     rule = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     for i in range(size):
@@ -102,7 +103,7 @@ def affinity(lists: Lists, size: int) -> None:
 
 
 def anti_affinity(lists: Lists, size: int) -> None:
-    """Pods with many different terms against each other."""
+    """Pods with many different anti-affinity terms against each other."""
     for i in range(size):
         terms = [
             {
@@ -117,7 +118,7 @@ def anti_affinity(lists: Lists, size: int) -> None:
 
 
 def own_terms(lists: Lists, size: int) -> None:
-    """Pods that each want terms of their own, which every pod satisfies."""
+    """Pods that each have terms of their own, which every pod satisfies."""
     for i in range(size):
         terms = [
             {
@@ -182,7 +183,7 @@ def node_terms(lists: Lists, size: int) -> None:
 
 
 def tolerations(lists: Lists, size: int) -> None:
-    """Pods that tolerate thousands of taints that nobody has."""
+    """Pods that tolerate thousands of taints that no node has."""
     for i in range(size):
         found = [{"key": f"k{i}-{j}", "operator": "Exists", "effect": "NoSchedule"} for j in range(5000)]
         group(lists, f"g{i}")
@@ -190,7 +191,7 @@ def tolerations(lists: Lists, size: int) -> None:
 
 
 def host_ports(lists: Lists, size: int) -> None:
-    """Pods that listen on thousands of ports, each on addresses of its own."""
+    """Pods that listen on thousands of ports, each pod on addresses of its own."""
     for i in range(size):
         ports = [
             {"containerPort": 1 + j, "hostPort": 1 + j % 50, "hostIP": f"10.{i % 250}.{j // 250}.{j % 250}"}
@@ -202,21 +203,21 @@ def host_ports(lists: Lists, size: int) -> None:
 
 
 def subgroups(lists: Lists, size: int) -> None:
-    """A group of many small sets, and a pod for each."""
+    """A group of many small subgroups, with a pod for each."""
     group(lists, "sets", minMember=size, subGroups=[{"name": f"s{i}", "minMember": 1} for i in range(size)])
     for i in range(size):
         pod(lists, f"p{i}", "sets", labels={"kai.scheduler/subgroup-name": f"s{i}"})
 
 
 def elastic_sets(lists: Lists, size: int) -> None:
-    """A group of two sets, of which one pod each is enough: every other one has a turn of its own."""
+    """A group of two subgroups that need one pod each: every further pod has a turn of its own."""
     group(lists, "sets", minMember=2, subGroups=[{"name": name, "minMember": 1} for name in "ab"])
     for i in range(size):
         pod(lists, f"p{i}", "sets", labels={"kai.scheduler/subgroup-name": "ab"[i % 2]})
 
 
 def levelled_subgroups(lists: Lists, size: int) -> None:
-    """Many sets that each want a rack of their own choice."""
+    """Many subgroups that each need a rack, whichever it is."""
     rule = {"topology": "fabric", "requiredTopologyLevel": "topology/rack"}
     sets = [{"name": f"s{i}", "minMember": 1, "topologyConstraint": rule} for i in range(size)]
     group(lists, "sets", minMember=size, subGroups=sets)
@@ -225,7 +226,7 @@ def levelled_subgroups(lists: Lists, size: int) -> None:
 
 
 def chains(lists: Lists, size: int) -> None:
-    """Groups whose sets are one inside the other, 99 deep."""
+    """Groups whose subgroups are nested 99 deep."""
     chain: list[Object] = [{"name": "s0", "minMember": 1}]
     chain += [{"name": f"s{i}", "minMember": 1, "parent": f"s{i - 1}"} for i in range(1, 99)]
     for i in range(size):
@@ -234,14 +235,14 @@ def chains(lists: Lists, size: int) -> None:
 
 
 def resources(lists: Lists, size: int) -> None:
-    """Every pod invents resources."""
+    """Every pod asks for resources with invented names."""
     for i in range(size):
         group(lists, f"g{i}")
         pod(lists, f"p{i}", f"g{i}", {"cpu": "1m", **{f"evil.example/r{i}-{j}": "1" for j in range(60)}})
 
 
 def volumes(lists: Lists, size: int) -> None:
-    """Pods with volumes that nobody made, ConfigMaps and claims."""
+    """Pods with volumes, ConfigMaps and claims that do not exist."""
     for i in range(size):
         found: list[Object] = [
             {"name": f"v{j}", "persistentVolumeClaim": {"claimName": f"c{i}-{j}"}} for j in range(200)
@@ -252,7 +253,7 @@ def volumes(lists: Lists, size: int) -> None:
 
 
 def fractions(lists: Lists, size: int) -> None:
-    """Shares of GPUs in sizes that fit badly together."""
+    """Shares of GPUs in sizes that do not fit well together."""
     for i in range(size):
         group(lists, f"g{i}")
         pod(lists, f"p{i}", f"g{i}")
@@ -260,7 +261,7 @@ def fractions(lists: Lists, size: int) -> None:
 
 
 def gpu_groups(lists: Lists, size: int) -> None:
-    """Pods that say they share many GPUs, each named by a label: some run, the others wait."""
+    """Pods that declare by labels that they share many GPUs: some run, the others wait."""
     for i in range(size):
         group(lists, f"g{i}")
         labels = {f"runai-gpu-group/{i}-{j}": f"{i}-{j}" for j in range(200)}
@@ -312,7 +313,7 @@ ATTACKS: Final[dict[Attack, int]] = {
     odd_numbers: 500,
     gpu_groups: 300,
 }
-"""Sizes at which each is far beyond what a cycle has."""
+"""Sizes at which each attack is far beyond the work of a cycle."""
 
 _NESTED: Any = 1
 for _ in range(300):

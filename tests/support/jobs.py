@@ -22,7 +22,7 @@ class Leaf:
     parent: str | None = None
 
     def pod_name(self, job: str, index: int) -> str:
-        """Name of one of its pods."""
+        """The name of one of its pods."""
         return f"{job}-{self.name}-{index}" if self.name else f"{job}-{index}"
 
 
@@ -122,7 +122,7 @@ def _given(**values: object) -> dict[str, object]:
 
 
 def draw_job(rng: Random, features: frozenset[str], name: str, queue: str) -> Job:
-    """A job with features by chance."""
+    """A job with random features."""
     job = Job(name, queue, _ask(rng, features), [], age=float(rng.randint(5, 50_000)))
     if "namespaces" in features and rng.random() < 0.3:
         job.namespace = "team"

@@ -119,7 +119,7 @@ def reservation(node: str, gpu_group: str) -> Object:
 
 
 def snapshot(config: Object, params: Object, objects: dict[str, list[Object]]) -> Object:
-    """The whole snapshot, including the lists that generated clusters leave empty."""
+    """The whole snapshot, including lists that generated clusters leave empty."""
     fabric = raw.topology("fabric", [{"nodeLabel": LEVELS[0]}, {"nodeLabel": LEVELS[1], "alias": "rack"}])
     lists = {"topologies": [fabric], **objects}
     return raw.snapshot(lists, config, params, PRIORITIES)

@@ -9,7 +9,7 @@ from kai_cp_models.snapshot import Plan, Snapshot
 
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000, "workers": 1}})
 UNHURRIED = Settings.model_validate({"solver": {"budget_seconds": 60}})
-"""As by default, on a machine that may be busy."""
+"""Like the default, for a machine that may be busy."""
 ALL_RULES = Settings.model_validate(
     {
         "solver": SETTINGS.solver,

@@ -1,12 +1,13 @@
 """Proved refusals, asked again: the audit behind ``tests/properties/test_proofs.py``.
 
-A refusal is proved only if no permitted plan serves the group beside everybody who was served. Two questions
-test that. *Asked again*: with all other refused groups made impossible, the engine decides anew; a proof
-does not rest on who is refused itself. *Tried out*: on tiny clusters with one waiting group every set of
-evictions, every move and every place is handed to the independent checker; none may pass.
+A refusal is proved only if no permitted plan serves the group beside all groups that are served. Two
+questions test that. *Asked again*: with all other refused groups made impossible, the engine decides anew,
+because a proof must not rest on groups that are refused themselves. *Tried out*: on tiny clusters with one
+waiting group, every set of evictions, every move and every place goes to the independent checker, and none
+may pass.
 
-``python -m tests.support.reasking --first 0 --count 500`` does it over many fresh clusters and prints what it
-found; exit status 1 when a proof is refuted. A finding is reproduced with ``random_cluster(seed)``.
+``python -m tests.support.reasking --first 0 --count 500`` does this for many fresh clusters and prints what
+it found; exit status 1 when a proof is refuted. A finding is reproduced with ``random_cluster(seed)``.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from tests.support.clusters import FEATURES, random_cluster
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 50}})
 NOWHERE = {"example.org/nowhere": "x"}
 MOST_ASKED_AGAIN = 6
-"""Refusals of one cluster that are asked again."""
+"""The most refusals of one cluster that are asked again."""
 PLAIN = FEATURES - {"fractions", "memory", "mig", "actions", "stale", "stuck", "orphans", "partial"}
-"""Features of clusters that are tried out: places are nodes, and nothing else acts beside."""
+"""Features of clusters that are tried out: places are nodes, and no other mechanism acts."""
 MOST_TRIED = 4
-"""Pods that may be disturbed together, and nodes, in a cluster that is tried out."""
+"""The most pods that may be disturbed together, and the most nodes, in a cluster that is tried out."""
 
 
 def read(cluster: raw.Object) -> Snapshot:
@@ -57,12 +58,12 @@ def gained(plan: Plan) -> set[PodKey]:
 
 
 def waiting(snapshot: Snapshot, group: GroupKey) -> set[PodKey]:
-    """Waiting pods of a group."""
+    """The waiting pods of a group."""
     return {pod.key for pod in snapshot.members[group] if pod.status is PodStatus.PENDING}
 
 
 def without(cluster: raw.Object, pods: set[PodKey]) -> raw.Object:
-    """The cluster, but no node accepts these pods."""
+    """The cluster, in which no node accepts these pods."""
     changed = copy.deepcopy(cluster)
     for pod in changed["rawObjects"]["pods"]:
         if PodKey(pod["metadata"].get("namespace", "default"), pod["metadata"]["name"]) in pods:
@@ -71,7 +72,7 @@ def without(cluster: raw.Object, pods: set[PodKey]) -> raw.Object:
 
 
 class Audit:
-    """One cluster decided, and its refusals."""
+    """One cluster, decided, with its refusals."""
 
     def __init__(self, cluster: raw.Object) -> None:
         self.cluster = cluster
@@ -83,7 +84,7 @@ class Audit:
         self.proved = [key for key, row in self.refused.items() if row.proved]
 
     def refuted(self, most: int = MOST_ASKED_AGAIN) -> Iterator[GroupKey]:
-        """Proved refusals that do not hold when they are asked again; up to about ``most`` are asked."""
+        """Proved refusals that do not hold when they are asked again; about ``most`` are asked."""
         got = gained(self.plan)
         for group in self.proved[:: max(1, len(self.proved) // most)]:
             others = {
@@ -97,7 +98,9 @@ class Audit:
 
 
 def tiny_cluster(seed: int) -> raw.Object | None:
-    """A plain random cluster cut down to a few nodes and one group that waits; None: it cannot be."""
+    """A plain random cluster reduced to a few nodes and one waiting group; None where that is not
+    possible.
+    """
     cluster = random_cluster(seed, PLAIN - {sorted(PLAIN)[seed % len(PLAIN)]})
     objects = cluster["rawObjects"]
     objects["nodes"] = sorted(objects["nodes"], key=lambda node: str(node["metadata"]["name"]))[:3]
@@ -121,7 +124,7 @@ def tiny_cluster(seed: int) -> raw.Object | None:
 
 
 def tried_out(snapshot: Snapshot, group: GroupKey) -> Plan | None:
-    """A plan that serves the group and that the checker lets pass; None: there is none."""
+    """A plan that serves the group and that the checker accepts; None where there is none."""
     pods = [pod for pod in snapshot.members[group] if pod.status is PodStatus.PENDING]
     names = [node.name for node in snapshot.nodes]
     running = [

@@ -1,4 +1,4 @@
-"""The snapshot after a plan, once the binder, the kubelets and the controllers have acted on it."""
+"""The snapshot after a plan, once binder, kubelets and controllers have acted on it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ _STALE = "kai.scheduler/stale-podgroup-timestamp"
 
 
 def advance(cluster: Object, snapshot: Snapshot, plan: Plan) -> Object:
-    """The next raw snapshot.
-
-    Bound pods run; releasing and evicted pods return as pending pods of the same name; nominations
-    are dropped. Ages stay the same, so that only places change.
+    """The next raw snapshot. Bound pods run; releasing and evicted pods return as pending pods of the
+    same name; nominations are dropped. Ages stay the same, so that only places change.
     """
     after = copy.deepcopy(cluster)
     objects = after["rawObjects"]
@@ -59,7 +57,7 @@ def _come_back(pod: Object) -> None:
 
 
 def _stamp(objects: Object) -> None:
-    """Update start and stale time stamps to the running pods, and reservation pods to their GPU groups."""
+    """Update start and stale timestamps for the running pods, and reservation pods for their GPU groups."""
     running = {
         (p["metadata"]["namespace"], p["metadata"]["annotations"].get("pod-group-name"))
         for p in objects["pods"]

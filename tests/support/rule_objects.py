@@ -14,7 +14,7 @@ from kai_cp_models.snapshot import Policy, SetAside
 
 
 def objects_of(raw: Mapping[str, Any], nodes: Iterable[str] = (), policy: Policy | None = None) -> Extras:
-    """The records of raw lists; what cannot be read is left out."""
+    """The records of raw lists, without those that cannot be read."""
     return read(raw, nodes, policy)[0]
 
 

@@ -1,4 +1,4 @@
-"""Short builders of worlds with a time axis: minutes from now, run times as annotations write them."""
+"""Short builders of worlds with a time axis: minutes from now, and run times as annotations write them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def settings(**more: Any) -> Settings:
 def runs(
     name: str, node: str, gpus: int = 8, lasts: str | None = None, since: float = 0, **more: Any
 ) -> tuple[PodGroup, tuple[Pod, ...]]:
-    """A group of one pod that has run for this many minutes."""
+    """A group of one pod that has run for that many minutes."""
     notes = () if lasts is None else (("kai-cp/expected-runtime", lasts),)
     values = {"preemptible": False, "priority": 100, **more}
     one = group(name, 1, last_start=at(-since), notes=notes, **values)
@@ -53,7 +53,7 @@ def waits(
     stored: str | None = None,
     **more: Any,
 ) -> tuple[PodGroup, tuple[Pod, ...]]:
-    """A gang that has waited for this many minutes."""
+    """A gang that has waited for that many minutes."""
     notes = [*more.pop("notes", ())]
     if lasts is not None:
         notes.append(("kai-cp/expected-runtime", lasts))

@@ -1,7 +1,7 @@
 """Tiny worlds as Kubernetes objects, so that a test shows only what matters to it.
 
-Every pod has a pod group of its own unless it names one. Pending pods are served in the order of the
-list, because their pod groups were created in that order.
+Every pod has a pod group of its own unless it names one. Pending pods are served in the order of the list,
+because their pod groups were created in that order.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def improve_then_hang(task: float, channel: Channel) -> None:
 
 
 def die(task: Any, channel: Channel) -> None:
-    """One answer, then what a crash inside the solver looks like."""
+    """One answer, and then an exit as after a crash inside the solver."""
     channel.answer("greedy")
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -45,7 +45,7 @@ def hang_on_even(task: int, channel: Channel) -> None:
 
 
 def solve_with_a_solver_that_hangs(task: Any, channel: Channel) -> None:
-    """``solve``'s own job on an engine that emits one plan and never comes back."""
+    """``solve``'s own job on an engine that emits one plan and never returns."""
     from kai_cp_models import engine
 
     def decide(snapshot: Any, settings: Any, *, deadline: float, emit: Any) -> Any:
@@ -68,7 +68,7 @@ def solve_with_a_solver_that_fails(task: Any, channel: Channel) -> None:
 
 
 def solve_with_a_reader_that_hangs(task: Any, channel: Channel) -> None:
-    """``solve``'s own job on a file that takes for ever to read."""
+    """``solve``'s own job on a file whose reading never ends."""
     from kai_cp import reading
 
     def read(*arguments: Any, **options: Any) -> Any:
@@ -79,7 +79,7 @@ def solve_with_a_reader_that_hangs(task: Any, channel: Channel) -> None:
 
 
 def solve_with_a_reader_that_takes_memory(task: Any, channel: Channel) -> None:
-    """``solve``'s own job on a file that becomes larger and larger."""
+    """``solve``'s own job on a file that grows without end."""
     from kai_cp import reading
 
     def read(*arguments: Any, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Small workloads of every kind of the table, as the objects that a cluster would hold."""
+"""Small workloads of every kind of the table, as the objects that a cluster holds."""
 
 from __future__ import annotations
 
@@ -134,14 +134,14 @@ def _ray(kind: str, status: Object) -> list[Object]:
 
 
 def _under(top: tuple[str, str], *below: tuple[str, str], **labels: str) -> list[Object]:
-    """A pod below owners without any fields."""
+    """A pod below owners that have no fields."""
     names = [("top", top), *((f"top-{i}", link) for i, link in enumerate(below))]
     owners = chain(*((link[0], link[1], name, {"spec": {}}) for name, link in names))
     return [*owners, pod("top-pod", owners[-1], labels=labels)]
 
 
 def samples() -> dict[str, list[Object]]:
-    """Objects by the kind that decides, every kind of the table and some beyond it."""
+    """Objects by the kind that decides: every kind of the table and some others."""
     job = made("batch/v1", "Job", "train", spec={"parallelism": 2})
     job["metadata"]["annotations"] = {"kai.scheduler/batch-min-member": "2"}
     cluster = made("ray.io/v1", "RayCluster", "serve", spec=deepcopy(RAY))

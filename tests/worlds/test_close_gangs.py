@@ -1,4 +1,4 @@
-"""Gangs go to the closest place that has room for all of them, each world argued by hand."""
+"""Gangs go to the closest place in which all of the gang fits, each world argued by hand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def two_domains(count: int) -> Snapshot:
 
 
 def test_a_gang_prefers_one_nvlink_domain() -> None:
-    """Without the preference the first nodes are taken, which lie in different domains."""
+    """Without the preference the first nodes are chosen, which lie in different domains."""
 
     def used(settings: Settings) -> set[str]:
         return {DOMAIN[name] for name in bound(solved(two_domains(2), settings)).values()}
@@ -56,7 +56,7 @@ def test_a_gang_that_fits_no_place_starts_all_the_same() -> None:
 
 
 def test_a_growing_gang_stays_in_its_nvlink_domain() -> None:
-    """The first pod runs in domain b; packing alone would take n1, where least is free."""
+    """The first pod runs in domain b; packing alone would choose n1, which has least free."""
     nodes = [at("n1", "a"), at("n2", "b")]
     running = [pod("x-0", "n1", spec=spec(6)), pod("g-0", "n2", spec=spec(2))]
     plan = solved(only_allocate([*running, pod("g-1", spec=spec(2))], [group("g", 1)], nodes))
@@ -64,7 +64,7 @@ def test_a_growing_gang_stays_in_its_nvlink_domain() -> None:
 
 
 def test_a_growing_gang_stays_in_its_rack_when_its_nvlink_domain_is_full() -> None:
-    """Domain b is full; c is of the same rack, and a, which has least free, of another."""
+    """Domain b is full. c is in the same rack, and a, which has least free, in another one."""
     nodes = [
         at("n1", "a", rack="x"),
         at("n2", "b", rack="y"),
@@ -100,7 +100,7 @@ def test_the_largest_place_is_filled_first() -> None:
 
 
 def test_wide_places_are_filled_before_close_ones() -> None:
-    """Five nodes in no block: all four of block b come first, though rack r has most."""
+    """Five nodes belong to no block. All four nodes of block b come first, although rack r has most."""
     nodes = [
         *(racked(f"n{i}", "c", "r") for i in range(3)),
         *(racked(f"o{i}", "b", "pq"[i // 2]) for i in range(4)),
@@ -110,7 +110,7 @@ def test_wide_places_are_filled_before_close_ones() -> None:
 
 
 def test_places_where_the_gang_is_are_filled_first() -> None:
-    """One node is free in each rack, and one of the gang's three pods runs in the last."""
+    """One node is free in each rack, and one of the gang's three pods runs in the last rack."""
     nodes = [at(f"n{i}", rack="qrpp"[i]) for i in range(4)]
     members = [pod("g-0", "n2", spec=spec(8)), *(pod(f"g-{i}", spec=spec(8)) for i in (1, 2))]
     snapshot = only_allocate(members, [group("g", 3)], nodes, topologies=(Topology("dc", ("rack",)),))
@@ -122,7 +122,7 @@ def test_places_where_the_gang_is_are_filled_first() -> None:
 
 @pytest.mark.parametrize(("product", "together"), [("NVIDIA-H100-80GB-HBM3", True), ("NVIDIA-L40S", False)])
 def test_a_node_joined_by_nvlink_is_a_place(product: str, together: bool) -> None:
-    """n1 has room for one pod, n2 for both. Packing begins with n1; cards on PCIe are no reason not to."""
+    """One pod fits on n1, both fit on n2. Packing begins with n1; the cards on PCIe make no difference."""
     nodes = [node(f"n{i}", labels={PRODUCT_LABEL: product}) for i in (1, 2)]
     snapshot = only_allocate(
         [pod("x-0", "n1", spec=spec(4)), *pods("g", 2, spec=spec(4))], [group("g", 2)], nodes, plugins=PACKING
@@ -148,7 +148,7 @@ def test_spreading_means_nodes_not_places() -> None:
 
 
 def test_one_rack_when_no_nvlink_domain_holds_the_gang() -> None:
-    """Four pods of a node each; an NVLink domain has two nodes. Only rack r has four."""
+    """Four pods need a node each; an NVLink domain has two nodes. Only rack r has four."""
     nodes = [at(f"n{i}", "abcdcdab"[i], rack="strrrrst"[i]) for i in range(8)]
     snapshot = only_allocate(
         pods("g", 4, spec=spec(8)), [group("g", 4)], nodes, topologies=(Topology("dc", ("rack",)),)
@@ -158,7 +158,7 @@ def test_one_rack_when_no_nvlink_domain_holds_the_gang() -> None:
 
 
 def test_the_place_with_least_room_is_taken() -> None:
-    """Racks q, r and s have 2, 3 and 2 free nodes; q is listed last, and s has a half-full one beside."""
+    """Racks q, r and s have 2, 3 and 2 free nodes; q is listed last, and s has a half-full node beside."""
     nodes = [
         *(racked(f"n{i}", "b", "r") for i in range(3)),
         *(racked(f"o{i}", "b", "s") for i in range(3)),
@@ -170,7 +170,7 @@ def test_the_place_with_least_room_is_taken() -> None:
 
 
 def test_a_gang_that_one_node_can_take_goes_to_the_fullest() -> None:
-    """Rack r has 8 GPUs free, rack s 12; but in s a node with 4 takes all three pods, as packing would."""
+    """Rack r has 8 free GPUs and rack s 12, but in s a node with 4 takes all three pods, as packing would."""
     nodes = [racked("n0", "b", "r"), racked("n1", "b", "s"), racked("n2", "b", "s", gpus=4)]
     waiting = pods("g", 3, spec=spec(1))
     snapshot = only_allocate(waiting, [group("g", 3)], nodes, topologies=DC, plugins=PACKING)
@@ -178,7 +178,7 @@ def test_a_gang_that_one_node_can_take_goes_to_the_fullest() -> None:
 
 
 def test_nodes_without_labels_are_far_from_all() -> None:
-    """n1 and n2 name no rack: nobody knows how close they are."""
+    """n1 and n2 name no rack, so it is not known how close they are."""
     nodes = [at("n1", block="b"), at("n2"), racked("n3", "b", "r"), racked("n4", "b", "r")]
     snapshot = only_allocate(pods("g", 2, spec=spec(8)), [group("g", 2)], nodes, topologies=DC)
     assert set(bound(solved(snapshot)).values()) == {"n3", "n4"}
@@ -187,7 +187,7 @@ def test_nodes_without_labels_are_far_from_all() -> None:
 
 
 def test_the_levels_of_all_topologies_count() -> None:
-    """Racks of one Topology, rows of another: n2 and n3 share a row only, n3 and n4 a rack; n1 is apart."""
+    """Racks of one Topology, rows of another: n2 and n3 share only a row, n3 and n4 a rack; n1 is apart."""
     nodes = [
         at("n1", gpus=4, rack="p", row="v"),
         at("n2", gpus=4, rack="q", row="w"),
@@ -203,7 +203,7 @@ def test_the_levels_of_all_topologies_count() -> None:
 
 
 def test_below_a_required_level_the_gang_is_close_too() -> None:
-    """Any block will do; inside block b rack s has room for the gang and no more."""
+    """Any block is allowed; inside block b rack s has exactly enough for the gang."""
     nodes = [*(racked(f"m{i}", "b", "r") for i in range(3)), racked("n2", "b", "s"), racked("n3", "b", "s")]
     wants = group("g", 2, constraint=TopologyConstraint("dc", required="block"))
     snapshot = only_allocate(pods("g", 2, spec=spec(8)), [wants], nodes, topologies=DC)
@@ -212,7 +212,7 @@ def test_below_a_required_level_the_gang_is_close_too() -> None:
 
 
 def test_subgroups_are_close_where_the_gang_cannot_be() -> None:
-    """No rack holds three subgroups of two; each lies in one, two of them in rack p, which has most."""
+    """No rack holds three subgroups of two. Each lies in one rack, two of them in rack p, which has most."""
     nodes = [at(f"n{i}", rack="qqrrpppp"[i]) for i in range(8)]
     root = tree(3, *(leaf(x, 2) for x in "xyz"))
     members = [pod(f"g-{x}{i}", spec=spec(8), subgroup=x) for i in range(2) for x in "xyz"]
@@ -223,7 +223,9 @@ def test_subgroups_are_close_where_the_gang_cannot_be() -> None:
 
 
 def test_subgroups_are_closer_inside_the_place_of_the_gang() -> None:
-    """The gang lies in rack r, its two subgroups in one NVLink domain each, whatever their pods' order."""
+    """The gang lies in rack r and each of its two subgroups in one NVLink domain, whatever the order of
+    the pods.
+    """
     nodes = [at(f"n{i}", "abab"[i], gpus=4, rack="r") for i in range(4)]
     root = tree(2, leaf("x", 2), leaf("y", 2))
     members = [pod(f"g-{x}{i}", spec=spec(4), subgroup=x) for i in range(2) for x in "xy"]
@@ -233,7 +235,7 @@ def test_subgroups_are_closer_inside_the_place_of_the_gang() -> None:
 
 
 def test_a_preferred_level_comes_first() -> None:
-    """The gang prefers one feed, though rack r would be closer: KAI's rule decides."""
+    """The gang prefers one feed, although rack r would be closer: KAI's rule decides."""
     topologies = (Topology("net", ("rack",)), Topology("power", ("feed",)))
     nodes = [
         at("n1", rack="r", feed="x"),
@@ -249,7 +251,7 @@ def test_a_preferred_level_comes_first() -> None:
 
 
 def test_segments_of_a_required_level_lie_in_one_wider_place() -> None:
-    """Two segments, each in one rack: blocks c and d have a free rack each, block b has both."""
+    """Two segments, each in one rack: blocks c and d have one free rack each, block b has two."""
     segment = TopologyConstraint("dc", required="rack")
     root = tree(2, leaf("x", 2, segment), leaf("y", 2, segment))
     nodes = [
@@ -266,7 +268,7 @@ def test_segments_of_a_required_level_lie_in_one_wider_place() -> None:
 
 
 def test_a_launcher_without_gpus_is_not_bound_to_the_place() -> None:
-    """The workers take domain b; the launcher goes where KAI sends pods without GPUs."""
+    """The workers take domain b; the launcher goes where KAI places pods without GPUs."""
     nodes = [at("n1", "a", gpus=4), at("n2", "b"), node("n3", gpus=0)]
     members = [pod("g-0", spec=spec(0)), *(pod(f"g-{i}", spec=spec(4)) for i in (1, 2))]
     plan = solved(only_allocate(members, [group("g", 3)], nodes, plugins=PACKING))
@@ -288,9 +290,8 @@ def test_shares_of_gpus_are_left_to_kai() -> None:
 
 
 def test_what_the_solver_placed_is_drawn_together() -> None:
-    """Three pods of 2 GPUs go first, one to each node: then no node has room for a pod of 8.
-
-    The solver packs them, and the gang of whole nodes ends in one rack.
+    """Three pods of 2 GPUs come first, one on each node: then a pod of 8 fits on no node. The solver
+    packs them, and the gang of whole nodes ends in one rack.
     """
     nodes = [racked(f"n{i}", "b", "pqrr"[i]) for i in range(4)]
     first = [pod(f"{x}-0", spec=spec(2)) for x in "abc"]
@@ -311,7 +312,7 @@ def test_what_the_solver_placed_is_drawn_together() -> None:
 
 
 def test_room_is_found_for_all_before_anybody_is_close() -> None:
-    """Together the first gang would leave no rack for the second, which needs one."""
+    """If the first gang lay together, no rack would be left for the second gang, which needs one."""
     nodes = [racked("n1", "b", "p"), racked("n2", "b", "p"), racked("n3", "b", "q"), racked("n4", "c", "r")]
     needs = group("h", 2, created=2.0, constraint=TopologyConstraint("dc", required="rack"))
     waiting = [*pods("g", 2, spec=spec(8)), *pods("h", 2, spec=spec(8))]
@@ -322,7 +323,7 @@ def test_room_is_found_for_all_before_anybody_is_close() -> None:
 
 
 def test_room_that_is_free_now_comes_before_closeness() -> None:
-    """Rack p becomes free; the gang starts now, in two racks."""
+    """Rack p becomes free later; the gang starts now, in two racks."""
     nodes = [racked("n1", "b", "p"), racked("n2", "b", "p"), racked("n3", "b", "q"), racked("n4", "c", "r")]
     leaving = [pod(f"x-{i}", f"n{i + 1}", spec=spec(8), status=PodStatus.RELEASING) for i in range(2)]
     waiting = pods("g", 2, spec=spec(8))

@@ -1,4 +1,4 @@
-"""Consolidation on worlds that no recorded case covers: its ceiling, and what it does not ask."""
+"""Consolidation on worlds that no recorded case covers: its ceiling, and rules that do not apply to it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,8 @@ ACTIONS = ("allocate", "consolidation")
 
 
 def scattered(movers: int = 3, trigger: dict[str, Any] | None = None, **more: Any) -> Snapshot:
-    """One GPU held on each of ``movers`` nodes, and 8 - ``movers`` on a last one; a whole node is asked for.
-
-    Any of the small ones may move to the last node: one move is enough for one trigger.
+    """One GPU is used on each of ``movers`` nodes, and 8 - ``movers`` on a last one; a group needs a
+    whole node. Any small pod may move to the last node, so one move is enough for one trigger.
     """
     members = [pod(f"v{i}-0", f"n{i}") for i in range(movers)]
     members += [pod("last-0", "z", spec=spec(8 - movers)), pod("t-0", spec=spec(8))]
@@ -53,7 +52,9 @@ def test_one_move_and_nobody_is_lost() -> None:
 def test_a_cycle_short_of_time_moves_nothing_where_next_to_nothing_is_idle(
     waiting: int, seconds: float, served: int
 ) -> None:
-    """Eight GPUs are idle, for which one move makes room; a fiftieth of what is asked for is worth it."""
+    """Eight GPUs are idle, which one move makes usable; moves are worth it from a fiftieth of what is
+    asked for.
+    """
     snapshot = cluster(
         [
             pod("v-0", "n1"),
@@ -75,7 +76,7 @@ CEILINGS = [(0, False), (1, False), (2, True), (16, True), (-1, True)]
 
 @pytest.mark.parametrize(("most", "served"), CEILINGS)
 def test_the_ceiling_on_moved_groups(most: int, served: bool) -> None:
-    """Two groups of one GPU stand on n1, the trigger needs it whole: both must move."""
+    """Two groups of one GPU are on n1, which the trigger needs whole: both must move."""
     snapshot = cluster(
         [pod("a-0", "n1"), pod("b-0", "n1"), pod("last-0", "n2", spec=spec(6)), pod("t-0", spec=spec(8))],
         [group("last", preemptible=False)],
@@ -119,7 +120,9 @@ def test_who_is_not_served(trigger: dict[str, Any], policy: dict[str, Any]) -> N
 
 
 def test_min_runtime_is_not_asked() -> None:
-    """4.3: the movers started 10 s ago and are granted an hour against reclaim and preempt."""
+    """4.3: the pods that move started 10 s ago, and the minimum of an hour protects only against
+    reclaim and preempt.
+    """
     hour: dict[str, Any] = {
         "default_reclaim_min_runtime_seconds": 3600.0,
         "default_preempt_min_runtime_seconds": 3600.0,
@@ -128,7 +131,7 @@ def test_min_runtime_is_not_asked() -> None:
 
 
 def test_queue_depth_caps_the_triggers() -> None:
-    """Both would be served; with depth 1 the older one alone."""
+    """Both would be served; with depth 1 only the older one is."""
     snapshot = cluster(
         [
             *(pod(f"v{i}-0", f"n{i}", spec=spec(4)) for i in range(4)),
@@ -180,7 +183,7 @@ def test_moving_does_not_cure_a_limit() -> None:
 
 
 def test_a_role_of_one_pod_stays_before_one_of_several() -> None:
-    """One of the gang's pods makes room on n1; the launcher and the writer are all that their roles have."""
+    """One of the gang's pods leaves n1; the launcher and the writer are the only pods of their roles."""
     roles = tree(3, leaf("launcher", 1), leaf("worker", 2), leaf("writer", 1))
     members = [
         pod(f"g-{i}", "n1", subgroup=role)

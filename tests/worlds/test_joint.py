@@ -1,6 +1,6 @@
-"""Where one decision at a time misses what the joint answer finds (formulation 1).
+"""Worlds in which one decision at a time misses what the joint answer finds (formulation 1).
 
-Every world is solved twice: by the engine, and trigger by trigger without second thoughts.
+Every world is solved twice: by the engine, and trigger by trigger without changing earlier decisions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def greedily(snapshot: Snapshot) -> set[str]:
 
 
 def one_by_one(snapshot: Snapshot, action: ActionName, *triggers: str) -> list[Decision]:
-    """Decisions of an action that knows one trigger only, runs to its end, and then meets the next."""
+    """Decisions of an action that knows one trigger only, runs to its end, and then gets the next one."""
     found: list[Decision] = []
     for trigger in triggers:
         alone = replace(snapshot, pods=tuple(p for p in snapshot.pods if _concerns(p, trigger)))
@@ -56,12 +56,12 @@ def one_by_one(snapshot: Snapshot, action: ActionName, *triggers: str) -> list[D
 
 
 def _concerns(one: Pod, trigger: str) -> bool:
-    """The trigger's pods, and all that have a place or are promised one."""
+    """The trigger's pods, and all pods that have a place or are nominated."""
     return one.status is not PodStatus.PENDING or (one.group is not None and one.group.name == trigger)
 
 
 def _after(snapshot: Snapshot, decisions: tuple[Decision, ...]) -> Snapshot:
-    """What has been decided stands: lost pods are gone, placed ones run where they were sent."""
+    """Decisions so far stand: lost pods are gone, placed ones run where they were placed."""
     at = {d.pod: d.node for d in decisions if d.kind != "Evict"}
     gone = {d.pod for d in decisions if d.kind == "Evict"} - set(at)
     kept = [
@@ -77,8 +77,7 @@ def _after(snapshot: Snapshot, decisions: tuple[Decision, ...]) -> Snapshot:
 
 def test_two_resources_bind() -> None:
     """a (1 GPU, 1 CPU) fits anywhere; b (1 GPU, 6 CPUs) needs wide, c (4 GPUs, 1 CPU) needs deep.
-
-    Binpack puts a on the node that has fewer GPUs: wide. There it takes the GPU that b needs, while deep
+    Binpack puts a on the node with fewer GPUs, wide. There it takes the GPU that b needs, while deep
     has a fifth one.
     """
     snapshot = cluster(
@@ -97,10 +96,9 @@ def test_two_resources_bind() -> None:
 
 
 def test_two_resources_bind_for_every_pair() -> None:
-    """Two nodes of 4 GPUs and 8 CPUs; all ask for 4 CPUs, two for one GPU and two for three.
-
-    Every node must take a small and a large one. In fair order the two small ones come first, and binpack
-    puts them side by side: all CPUs of that node are gone, and one large one has no place.
+    """Two nodes of 4 GPUs and 8 CPUs; all pods ask for 4 CPUs, two for one GPU and two for three. Every
+    node must take a small and a large pod. In the fair order the two small ones come first, and
+    binpack puts them on one node: all its CPUs are used, and one large pod has no place.
     """
     snapshot = cluster(
         [
@@ -118,9 +116,8 @@ def test_two_resources_bind_for_every_pair() -> None:
 
 
 def test_single_pods_keep_out_of_a_gang_s_rack() -> None:
-    """Rack r has 4 + 4 free, rack s 5 on one node: the gang of 2 x 4 fits r only.
-
-    Greedily the single pod comes first and goes where it leaves least: to r, and the gang waits.
+    """Rack r has 4 + 4 free, rack s 5 on one node: the gang of 2 x 4 fits only in r. Greedily the
+    single pod comes first and goes where it leaves least, to r, and the gang waits.
     """
     snapshot = cluster(
         [pod("single-0"), *pods("gang", 2, spec=spec(4))],
@@ -148,10 +145,9 @@ def test_the_joint_answer_is_not_worse_where_greedy_is_right() -> None:
 
 
 def test_one_victim_serves_two_triggers() -> None:
-    """Two triggers of 2; equal victims but for their size: x and y of 3 on n1 and n2, z of 4 on n3.
-
-    Alone, each trigger takes a small one, since less work is lost: 6 GPUs and two groups in the end.
-    Together they fit into what z leaves.
+    """Two triggers of 2. The victims differ only in size: x and y of 3 on n1 and n2, z of 4 on n3.
+    Alone, each trigger takes a small one, because less work is lost: 6 GPUs and two groups in the
+    end. Together they fit into the place of z.
     """
     snapshot = cluster(
         [
@@ -173,7 +169,7 @@ def test_one_victim_serves_two_triggers() -> None:
 
 
 def test_one_victim_serves_a_trigger_of_each_kind() -> None:
-    """The big victim leaves 4 GPUs: one each for four triggers, while four small victims go unharmed."""
+    """The big victim frees 4 GPUs, one for each of four triggers, and four small victims stay."""
     small = [pod(f"v{i}-0", f"n{i}") for i in range(4)]
     triggers = [pod(f"t{i}-0") for i in range(4)]
     groups = [group(f"v{i}", priority=20) for i in range(4)]
@@ -190,9 +186,9 @@ def test_one_victim_serves_a_trigger_of_each_kind() -> None:
 
 
 def test_moves_for_two_triggers_at_once() -> None:
-    """Four nodes of 4 hold 1, 2, 2, 3: free 3, 2, 2, 1. Both triggers ask for a whole node.
-
-    The 1 goes to the 3 and one 2 to the other: two moves in all, two nodes are free.
+    """Four nodes of 4 hold 1, 2, 2 and 3 pods: 3, 2, 2 and 1 are free. Both triggers ask for a whole
+    node. The one pod of the first node joins the three, and two pods join the other two: two nodes
+    are free.
     """
     held = [("a", "n1", 1), ("b", "n2", 2), ("c", "n3", 2), ("d", "n4", 3)]
     snapshot = cluster(
@@ -211,10 +207,9 @@ def test_moves_for_two_triggers_at_once() -> None:
 
 
 def three_to_move(*, victims_first: bool) -> Snapshot:
-    """The trigger asks for all 5 of n1, which holds 1 + 2 + 2; n2 has 2 free and n3 has 3.
-
-    Only one way is right: a 2 fills n2, the other 2 and the 1 fill n3. Best fit in the order 1, 2, 2
-    puts the 1 on n2 and one 2 on n3, and there is no place for the other 2.
+    """The trigger asks for all 5 of n1, which holds 1 + 2 + 2; n2 has 2 free and n3 has 3. Only one
+    plan works: a 2 fills n2, and the other 2 and the 1 fill n3. Best fit in the order 1, 2, 2 puts
+    the 1 on n2 and one 2 on n3, and then the other 2 has no place.
     """
     created = 0.0 if victims_first else 2.0
     return cluster(
@@ -233,7 +228,9 @@ def three_to_move(*, victims_first: bool) -> Snapshot:
 
 @pytest.mark.parametrize("victims_first", [False, True])
 def test_moves_that_best_fit_does_not_find(victims_first: bool) -> None:
-    """Formulation 1.3 speaks of lost victims: a moved one takes nothing back, whoever comes first."""
+    """Formulation 1.3 speaks about lost victims: a moved one takes nothing back, in whatever order
+    groups come.
+    """
     plan = solved(three_to_move(victims_first=victims_first))
     assert placed(plan) == {"s-0"}
     assert evicted(plan) == {"a-0", "b-0", "c-0"}
@@ -241,10 +238,9 @@ def test_moves_that_best_fit_does_not_find(victims_first: bool) -> None:
 
 
 def test_reclaim_takes_the_unit_that_fits_both() -> None:
-    """Queue p holds 6 of 8 GPUs with a quota of 4: one pod of 2 on n1, one of 4 on n2, beside 2 free GPUs.
-
-    Two triggers of queue q ask for 2 each and are entitled to 4. One fits as it is; the other needs the
-    2 of n1, and nothing else is touched.
+    """Queue p holds 6 of 8 GPUs with a quota of 4: one pod of 2 on n1, one of 4 on n2, beside 2 free
+    GPUs. Two triggers of queue q ask for 2 each and are entitled to 4. One fits as it is; the other
+    one needs the 2 of n1, and nothing else is disturbed.
     """
     snapshot = cluster(
         [

@@ -15,7 +15,7 @@ ACTIONS = ("allocate", "preempt")
 
 
 def world(*queues: Queue, minimum: int = 8, **more: Any) -> Snapshot:
-    """A group of priority 10 holds all 8 GPUs since 100 s, one of priority 60 asks for one."""
+    """A group of priority 10 has held all 8 GPUs for 100 s; one of priority 60 asks for one."""
     return cluster(
         [*pods("v", 8, "n1"), pod("t-0")],
         [group("v", minimum, priority=10, last_start=NOW - 100), group("t", priority=60)],
@@ -51,7 +51,9 @@ def test_min_runtime(queues: tuple[Queue, ...], policy: dict[str, Any], taken: b
 
 
 def test_a_protected_elastic_group_gives_up_surplus_only() -> None:
-    """Minimum 7 of 8 and 2 pods asked for: one surplus is not enough, and the rest is protected."""
+    """Minimum 7 of 8, and the trigger asks for 2 pods: one surplus pod is not enough, and the others
+    are protected.
+    """
     snapshot = cluster(
         [*pods("v", 8, "n1"), *pods("t", 2)],
         [group("v", 7, priority=10, last_start=NOW - 100), group("t", 2, priority=60)],
@@ -98,7 +100,7 @@ def test_victims_free_the_queue_s_limit() -> None:
 
 
 def test_non_preemptible_quota_is_not_freed_by_preemptible_victims() -> None:
-    """Quota 4, all of it held by non-preemptible pods: a non-preemptible trigger may not exceed it."""
+    """Non-preemptible pods hold all of the quota of 4, so a non-preemptible trigger may not exceed it."""
     snapshot = cluster(
         [pod("a-0", "n1", spec=spec(4)), pod("v-0", "n1", spec=spec(4)), pod("t-0", spec=spec(4))],
         [
@@ -136,9 +138,8 @@ def test_the_newest_of_equal_ones_first() -> None:
 
 
 def test_a_place_of_this_cycle_is_withdrawn_not_evicted() -> None:
-    """n1 has 4 free beside v. Allocate gives them to l; h needs all 8 and outranks both.
-
-    v is evicted, l gets no decision at all, and says why it waits.
+    """n1 has 4 free beside v. Allocate gives them to l; h needs all 8 and has a higher priority than
+    both. v is evicted; l gets no decision at all, and its message says why it waits.
     """
     snapshot = cluster(
         [pod("v-0", "n1", spec=spec(4)), pod("l-0", spec=spec(4)), pod("h-0", spec=spec(8))],
@@ -152,8 +153,8 @@ def test_a_place_of_this_cycle_is_withdrawn_not_evicted() -> None:
 
 
 def test_two_actions_serve_a_queue_each_in_its_own_way() -> None:
-    """t of q wants 4 GPUs of n1, where v holds 8 and is due 4: reclaimed. h of q wants all of n2, where u
-    of its own queue holds 4: preempted. All pods are tied to their node, so the plans do not meet.
+    """t of q needs 4 GPUs of n1, where v holds 8 and is due 4: reclaim. h of q needs all of n2, where u
+    of its own queue holds 4: preempt. Every pod is tied to its node, so the plans do not meet.
     """
     on = {name: (("host", name),) for name in ("n1", "n2")}
     snapshot = cluster(
@@ -179,11 +180,10 @@ def test_two_actions_serve_a_queue_each_in_its_own_way() -> None:
 
 
 def test_a_move_for_a_withdrawn_trigger_is_inherited() -> None:
-    """Consolidation makes a node free for l, which then loses it to h of higher priority.
-
-    n1 holds m (2) and n2 v (6): one of them moves to the other and l is nominated. h needs 8 too; it is
-    not preemptible, so consolidation does not serve it. With l withdrawn h takes its node, and the move,
-    of a group of its queue and of lower priority, is now for h.
+    """Consolidation frees a node for l, which then loses it to h of higher priority. n1 holds m (2) and
+    n2 v (6): one of them moves to the other node, and l is nominated. h needs 8, too; it is not
+    preemptible, so consolidation does not serve it. h takes the node of l, whose place is withdrawn.
+    The moved group is of h's queue and of lower priority, so the move is now for h.
     """
     snapshot = cluster(
         [
@@ -214,9 +214,9 @@ def test_a_move_for_a_withdrawn_trigger_is_inherited() -> None:
 
 
 def two_queues(**more: Any) -> Snapshot:
-    """Queue a runs 12 of 16 GPUs, and ta (4) waits; queue b runs 4, and tb (2) waits; 8 are due to each.
-
-    Of priority 10 run va in a (4 GPUs) and vb in b (2 GPUs), all else is of a priority above the triggers.
+    """Queue a runs 12 of 16 GPUs, and ta (4) waits; queue b runs 4, and tb (2) waits; each is due 8. va
+    in a (4 GPUs) and vb in b (2 GPUs) have priority 10; all other running groups have a higher
+    priority than the triggers.
     """
     return cluster(
         [
@@ -243,9 +243,9 @@ def two_queues(**more: Any) -> Snapshot:
 
 
 def test_two_queues_preempt_in_one_cycle() -> None:
-    """b holds less than it is due. Were all evicted at once, the fair order would be tb, vb, ta: vb would
-    come back into the room of va. But a loses va to its own priorities, and b, which may take nothing
-    from a by preemption, has no say in it.
+    """b holds less than it is due. If all were evicted at once, the fair order would be tb, vb, ta, and
+    vb would return to the place of va. But a loses va to its own priorities, and b, which may take
+    nothing from a by preemption, has no part in that.
     """
     plan = solved(two_queues())
     assert placed(plan) == {"ta-0", "tb-0"}
@@ -255,7 +255,7 @@ def test_two_queues_preempt_in_one_cycle() -> None:
 
 
 def test_a_queue_without_a_plan_does_not_stop_the_other() -> None:
-    """tb asks for 4, and b can give it 2: refused; a preempts all the same."""
+    """tb asks for 4, and b can free 2 for it: refused. a preempts nevertheless."""
     snapshot = two_queues()
     larger = [replace(p, spec=spec(4)) if p.key.name == "tb-0" else p for p in snapshot.pods]
     plan = solved(replace(snapshot, pods=tuple(larger)))
@@ -268,9 +268,9 @@ def test_a_queue_without_a_plan_does_not_stop_the_other() -> None:
 
 
 def gang_or_single(pods_of_gang: int, size: int) -> Snapshot:
-    """A gang on whole nodes, younger than a job of one GPU on n0; t asks for one GPU.
-
-    Both are of priority 10 and as elastic as each other; what else is on n0 is above the trigger.
+    """A gang on whole nodes, younger than a job of one GPU on n0; t asks for one GPU. Both have
+    priority 10 and the same elastic state; all other pods on n0 have a higher priority than the
+    trigger.
     """
     return cluster(
         [
@@ -291,7 +291,7 @@ def gang_or_single(pods_of_gang: int, size: int) -> Snapshot:
 
 
 STEPS: list[tuple[str, int, int, int, bool]] = [
-    # (what, pods of the gang, GPUs of each, the setting, whether the gang goes)
+    # (what, pods of the gang, GPUs of each, the setting, whether the gang is evicted)
     ("64 GPUs for one are seven steps of 8 too many", 8, 8, 8, False),
     ("not a step of 64", 8, 8, 64, True),
     ("63 are a step of 63", 8, 8, 63, False),
@@ -314,7 +314,9 @@ def test_a_large_gang_is_not_stopped_because_it_is_younger(
 
 
 def test_priority_comes_before_size() -> None:
-    """A single job of a higher priority than the gang is not taken in its place, however large the gang."""
+    """A single job of a higher priority than the gang is not evicted instead of it, however large the
+    gang.
+    """
     snapshot = gang_or_single(8, 8)
     groups = [replace(g, priority=11) if g.key.name == "single" else g for g in snapshot.groups]
     plan = solved(replace(snapshot, groups=tuple(groups)))
@@ -322,9 +324,8 @@ def test_priority_comes_before_size() -> None:
 
 
 def test_what_never_ran_goes_before_what_runs() -> None:
-    """Consolidation empties n1 for w; t, which it does not serve, then wants a whole node.
-
-    w waits since long ago and v has run for seconds only, but taking w's place back stops nobody.
+    """Consolidation frees n1 for w; t, which consolidation does not serve, then needs a whole node. w
+    has waited for long and v has run for seconds only, but withdrawing the place of w stops no pod.
     """
     members = [
         pod("a-0", "n1"),

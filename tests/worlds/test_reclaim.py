@@ -22,7 +22,7 @@ from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, 
 def world(
     *queues: Queue, victims: int = 8, minimum: int = 1, started: float | None = NOW - 100, **more: Any
 ) -> Snapshot:
-    """Queue v holds all 8 GPUs with one group of ``victims`` pods, q asks for one; quotas 4 and 4."""
+    """Queue v holds all 8 GPUs with one group of ``victims`` pods, and q asks for one; quotas 4 and 4."""
     members = [*pods("v", victims, "n1", spec=spec(8 // victims)), pod("t-0")]
     groups = [group("v", minimum, queue="v", last_start=started), group("t", queue="q")]
     half = gpu_bound(4)
@@ -66,7 +66,7 @@ RUNTIMES: list[tuple[str, tuple[Queue, ...], dict[str, Any], bool]] = [
     ("the queue's value wins", (leaf("v", None, 10),), LONG, True),
     ("the queue's value protects", (leaf("v", None, 200),), {}, False),
     ("zero is a value", (leaf("v", None, 0),), LONG, True),
-    # Different top-level queues: lca asks the victim's top-level queue and looks no deeper.
+    # Different top-level queues: lca uses the victim's top-level queue only.
     ("lca: the leaf has no say across departments", departments(None, 200), {}, True),
     ("lca: its department has", departments(200, 0), {}, False),
     ("queue: the leaf has", departments(None, 200), NEAREST, False),
@@ -88,7 +88,7 @@ def test_min_runtime(queues: tuple[Queue, ...], policy: dict[str, Any], taken: b
 
 
 def test_a_protected_elastic_group_gives_up_surplus_only() -> None:
-    """Minimum 7 of 8: one pod may go; with minimum 8 none."""
+    """Minimum 7 of 8: one pod may be evicted; with minimum 8 none."""
     snapshot = world(leaf("v", None, 200), minimum=7)
     assert lost(solved(snapshot)) == {"v-7"}
     full = world(leaf("v", None, 200), minimum=8)
@@ -104,10 +104,9 @@ def test_a_group_that_never_started_is_not_protected() -> None:
 
 @pytest.mark.parametrize(("multiplier", "taken"), [(1.0, True), (1.39, True), (1.41, False)])
 def test_the_saturation_multiplier(multiplier: float, taken: bool) -> None:
-    """12 GPUs, three departments with a fair share of 4; d holds 4, e 8, and f only asks.
-
-    With one more GPU d stands at 5/4 = 1.25 and e at 7/4 = 1.75: allowed while 1.25 m < 1.75, m < 1.4.
-    q itself stays within its quota, f's gang is never complete.
+    """12 GPUs, three departments with a fair share of 4; d holds 4, e 8, and f only asks. With one more
+    GPU d stands at 5/4 = 1.25 and e at 7/4 = 1.75: allowed while 1.25 m < 1.75, so m < 1.4. q itself
+    stays within its quota, and the gang of f is never complete.
     """
     zero = gpu_bound(0)
     queues = [queue(x, quota=zero) for x in "def"]
@@ -127,7 +126,7 @@ def test_the_saturation_multiplier(multiplier: float, taken: bool) -> None:
     assert lost(plan) == ({"v-7"} if taken else set())
 
 
-# --- who may trigger -----------------------------------------------------------------------------
+# --- which groups may trigger ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_the_saturation_multiplier(multiplier: float, taken: bool) -> None:
     ],
 )
 def test_preemption_delay(created: float, last_eviction: float | None, delay: float, acts: bool) -> None:
-    """4.1: counted from the creation or the last eviction, whichever is later."""
+    """4.1: the delay starts with the creation or the last eviction, whichever is later."""
     trigger = group(
         "t", queue="q", created=created, last_eviction=last_eviction, preemption_delay_seconds=delay
     )
@@ -182,7 +181,7 @@ def test_a_backed_off_group_triggers_nothing() -> None:
 
 
 def test_queue_depth_caps_the_triggers() -> None:
-    """Three triggers are entitled; with depth 2 the two oldest act."""
+    """Three triggers are entitled; with depth 2 the two oldest ones are served."""
     snapshot = cluster(
         [*pods("v", 8, "n1"), *(pod(f"t{i}-0") for i in range(3))],
         [group("v", queue="v"), *(group(f"t{i}", queue="q", created=float(3 - i)) for i in range(3))],
@@ -199,9 +198,8 @@ def test_queue_depth_caps_the_triggers() -> None:
 
 
 def test_victims_free_a_limit_that_binds_while_gpus_are_idle() -> None:
-    """The department may hold 4 of 8 GPUs and v has them all. q is due 2; v gives up 2.
-
-    The room is idle now, but the limit holds only when the victims are gone: nominated, not bound.
+    """The department may hold 4 of 8 GPUs, and v has them all. q is due 2, so v gives up 2. The GPUs
+    are idle now, but the limit holds only when the victims are gone: nominated, not bound.
     """
     queues = [
         queue("d", limit=gpu_bound(4)),
@@ -221,7 +219,7 @@ def test_victims_free_a_limit_that_binds_while_gpus_are_idle() -> None:
 
 
 def test_a_limit_that_no_victim_frees_stays_a_reason() -> None:
-    """q's own limit: what v gives up is not below it."""
+    """It is q's own limit, and what v gives up does not count below it."""
     snapshot = cluster(
         [*pods("v", 8, "n1"), *pods("t", 2)],
         [group("v", queue="v"), group("t", 2, queue="q")],
@@ -232,7 +230,7 @@ def test_a_limit_that_no_victim_frees_stays_a_reason() -> None:
     assert reasons(plan) == {"t": "OverLimit"}
 
 
-# --- whom ----------------------------------------------------------------------------------------
+# --- which victims ---------------------------------------------------------------------------------
 
 
 def test_non_preemptible_groups_are_no_victims() -> None:
@@ -245,7 +243,7 @@ def test_non_preemptible_groups_are_no_victims() -> None:
 
 
 def test_a_queue_within_its_share_loses_nothing() -> None:
-    """v holds its quota of 4, w 4 with a quota of 2: all is taken from w."""
+    """v holds its quota of 4, w 4 with a quota of 2: everything is taken from w."""
     snapshot = cluster(
         [*pods("v", 4, "n1"), *pods("w", 4, "n1"), *pods("t", 2)],
         [group("v", queue="v"), group("w", queue="w"), group("t", 2, queue="q")],
@@ -266,10 +264,9 @@ def test_a_trigger_over_its_share_takes_nothing() -> None:
 
 
 def test_a_victim_that_fits_elsewhere_is_moved_not_lost() -> None:
-    """v holds 4, 4 and 8 on three nodes, 4 over its quota of 12; the trigger needs 8 on one node.
-
-    One of the two small pods moves to the other. Nothing is lost.
-    Consolidation is off, so that reclaim has to do it.
+    """v holds 4, 4 and 8 on three nodes, 4 over its quota of 12; the trigger needs 8 on one node. One
+    of the two small pods moves to the node of the other, and nothing is lost. Consolidation is off,
+    so reclaim has to do it.
     """
     snapshot = cluster(
         [
@@ -289,7 +286,7 @@ def test_a_victim_that_fits_elsewhere_is_moved_not_lost() -> None:
 
 
 def test_a_releasing_pod_is_no_victim_twice() -> None:
-    """What leaves anyway is room for allocate; reclaim has nothing to do."""
+    """Allocate may use what leaves anyway; reclaim has nothing to do."""
     members = [*pods("v", 7, "n1"), pod("v-7", "n1", status=PodStatus.RELEASING), pod("t-0")]
     snapshot = cluster(
         members,
@@ -302,9 +299,8 @@ def test_a_releasing_pod_is_no_victim_twice() -> None:
 
 
 def test_a_gang_is_not_torn_by_a_move_that_has_no_place() -> None:
-    """The model loses v0-1 and moves v0-0 and one pod of the gang v1; the greedy replay places v0-0 only.
-
-    Many plans are allowed, for instance to lose v2 and nothing else.
+    """The model loses v0-1 and moves v0-0 and one pod of the gang v1; the greedy simulation places only
+    v0-0. Many plans are allowed, for instance to lose v2 and nothing else.
     """
     members = [
         pod("v0-0", "n0"),
@@ -335,8 +331,8 @@ def test_a_gang_is_not_torn_by_a_move_that_has_no_place() -> None:
 def hundred(seed: int | None = None) -> Snapshot:
     """About a hundred units of v, which is due half of what it holds, and small gangs of q that wait.
 
-    By hand: 104 units of one GPU, and three triggers of four. With a seed: units of 1 to 4 GPUs, some
-    of them pods of one elastic group, of two priorities and any age; nodes are full, so nothing can move.
+    By hand: 104 units of one GPU, and three triggers of four. With a seed: units of 1 to 4 GPUs, some of them
+    pods of one elastic group, of two priorities and any age. Nodes are full, so nothing can move.
     """
     rng = Random(seed)
     nodes = [node(f"n{n:02}") for n in range(13 if seed is None else 20)]
@@ -368,14 +364,16 @@ def hundred(seed: int | None = None) -> Snapshot:
 
 
 def test_of_a_hundred_the_least_deserving_go() -> None:
-    """Twelve GPUs for twelve: the youngest twelve of v, v092 to v103, wherever they run."""
+    """Twelve GPUs are needed, and the youngest twelve pods of v are evicted, v092 to v103, wherever
+    they run.
+    """
     plan = solved(hundred())
     assert placed(plan) == {f"t{i}-{k}" for i in range(3) for k in range(4)}
     assert lost(plan) == {f"v{i:03}-0" for i in range(92, 104)}
 
 
 def outcome(snapshot: Snapshot) -> tuple[set[str], int, dict[str, float]]:
-    """Who is served, GPUs lost, and what the plan costs by the goals."""
+    """The served groups, the lost GPUs, and the cost of the plan by the goals."""
     plan = solved(snapshot)
     gpus = {p.key.name: p.spec.gpu.devices for p in snapshot.pods}
     goals = {stage.name: stage.objective for stage in plan.stages if stage.objective}
@@ -384,10 +382,9 @@ def outcome(snapshot: Snapshot) -> tuple[set[str], int, dict[str, float]]:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only units down to the depth that counting finds are open at first.
-
-    Without room to move into, what is deeper than the threshold is of no use: the admission, and the
-    values of all goals, are those of a solve in which every unit is open from the start.
+    """Only units down to the depth that counting finds are open at first. Where no pod can move, units
+    beyond the threshold are useless: admission and the values of all goals equal those of a solve in
+    which every unit is open from the start.
     """
     looks: list[tuple[int, int]] = []
     counted = prune.victim_prefix

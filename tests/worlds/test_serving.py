@@ -111,7 +111,7 @@ def test_a_gang_of_servers_stays() -> None:
 
 
 def test_what_a_group_can_spare_goes_one_at_a_time() -> None:
-    """Both pods on n1 have to go; the budget would allow both, one goes."""
+    """Both pods on n1 have to leave. The budget would allow both at once, but one leaves."""
     elastic = group("a", 1, last_start=at(-90), preemptible=False, priority=100)
     members = pods("a", 2, "n1", spec=spec(1), started=at(-90), labels={"app": "a"})
     found = cluster_of((elastic, members), serves("b", "n2", 4), budgets=(budget("a", 2),), said=YES)
@@ -154,7 +154,7 @@ def test_the_checker_wants_one_at_a_time() -> None:
 
 
 def test_the_checker_wants_the_new_one_before_the_old() -> None:
-    """The place that a pod gets on n2 is free only when the pod that leaves it is gone."""
+    """The place that a pod gets on n2 becomes free only when the pod that leaves it is gone."""
     leaving = pod("old-0", "n2", spec=spec(4), status=PodStatus.RELEASING)
     faults = violations(two(YES, ONE, more=(leaving,)), moved("a-0"))
     assert faults == [

@@ -25,7 +25,7 @@ OUTER = stored(30, {"n1": 8, "n3": 8})
 
 
 def solved(snapshot: Snapshot, chosen: Settings | None = None) -> Plan:
-    """The plan; it breaks no rule, those of the time axis included, and nothing was dropped."""
+    """The plan, which breaks no rule, those of the time axis included, and from which nothing was dropped."""
     chosen = chosen or settings()
     plan = decide(snapshot, chosen)
     assert violations(prepare(snapshot, chosen)[0], plan, chosen.rules) == []
@@ -33,11 +33,13 @@ def solved(snapshot: Snapshot, chosen: Settings | None = None) -> Plan:
     return plan
 
 
-# --- who holds, and when it ends -----------------------------------------------------------------
+# --- which groups hold, and when that ends --------------------------------------------------------
 
 
 def test_an_overdue_start_is_given_up_for_as_long_again() -> None:
-    """Promised 70 minutes ago, an hour is allowed: it holds nothing, and says so for an hour."""
+    """Its start was promised for 70 minutes ago, and an hour is allowed: it holds nothing, and says so
+    for an hour.
+    """
     late = stored(-70, {"n1": 8, "n2": 8}, made=-100)
     members = world(
         runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=200, stored=late)
@@ -70,7 +72,9 @@ def test_a_share_that_sank_ends_the_reservation() -> None:
 
 
 def test_a_job_that_overran_in_a_queue_with_the_whole_cluster_moves_the_start() -> None:
-    """16 GPUs are share and cluster. a overran ten minutes ago: big starts when its doubled time is over."""
+    """16 GPUs are the share and the cluster. a overran ten minutes ago: big starts when its doubled
+    time is over.
+    """
     whole = queue("q", quota=gpu_bound(16), weight=Shares(0, 0, 0))
     members = world(
         runs("a", "n2", lasts="30m", since=40),
@@ -82,7 +86,9 @@ def test_a_job_that_overran_in_a_queue_with_the_whole_cluster_moves_the_start() 
 
 
 def test_a_holder_that_begins_late_moves_the_next_one_and_ends_nothing() -> None:
-    """16 GPUs are share and cluster. first was to run from 11:55, and runs from now to 13:00: next then."""
+    """16 GPUs are the share and the cluster. first was to run from 11:55, and runs from now to 13:00;
+    next starts then.
+    """
     whole = queue("q", quota=gpu_bound(16), weight=Shares(0, 0, 0))
     both = {"n1": 8, "n2": 8}
     first = waits("first", 2, lasts="1h", reserve=True, waited=60, stored=stored(-5, both, made=-20))
@@ -95,7 +101,9 @@ def test_a_holder_that_begins_late_moves_the_next_one_and_ends_nothing() -> None
 
 
 def test_a_holder_that_began_late_moves_the_next_one_and_ends_nothing() -> None:
-    """The same five minutes on: first runs since 11:55 and ends at 12:55, where it was to end at 12:50."""
+    """The same five minutes later: first has run since 11:55 and ends at 12:55, where it was to end at
+    12:50.
+    """
     whole = queue("q", quota=gpu_bound(16), weight=Shares(0, 0, 0))
     members = world(
         runs("a", "n1", lasts="1h", since=5),
@@ -110,7 +118,9 @@ def test_a_holder_that_began_late_moves_the_next_one_and_ends_nothing() -> None:
 
 
 def test_a_limit_that_was_lowered_moves_the_start() -> None:
-    """16 GPUs are the limit now; c holds 8 of it for an hour, so big starts after it, not at its promise."""
+    """The limit is 16 GPUs now. c holds 8 of them for an hour, so big starts after it, not at its
+    promised time.
+    """
     limited = queue("q", limit=gpu_bound(16))
     members = world(
         runs("a", "n2", lasts="30m", queue="other"),
@@ -140,7 +150,9 @@ def test_not_more_holders_than_the_settings_allow_also_of_those_that_hold() -> N
 
 
 def test_a_holder_that_waits_for_evicted_pods_still_counts() -> None:
-    """One may hold. big starts when s has gone: a start of next would be one too many in the next cycle."""
+    """One group may hold. big starts when s has left. A start of next would be one too many in the next
+    cycle.
+    """
     members = world(
         runs("s", "n1", since=5, preemptible=True, priority=50),
         runs("a", "n2", lasts="30m"),
@@ -153,7 +165,7 @@ def test_a_holder_that_waits_for_evicted_pods_still_counts() -> None:
 
 
 def test_a_move_of_consolidation_does_not_go_into_held_room() -> None:
-    """s (no run time) could make room for w on n2 only by going to n1, which is held from 12:30."""
+    """s (no run time) could leave n2 for w only by moving to n1, which is held from 12:30."""
     members = world(
         runs("a", "n3", lasts="30m"),
         runs("s", "n2", 4, preemptible=True, priority=50),
@@ -170,7 +182,7 @@ def test_a_move_of_consolidation_does_not_go_into_held_room() -> None:
 
 
 def test_a_move_of_a_short_job_may_go_into_held_room() -> None:
-    """The same, but s needs 10 more minutes: on n1 it is gone before the start, and w takes n2."""
+    """The same, but s needs 10 more minutes: it leaves n1 before the start, and w takes n2."""
     members = world(
         runs("a", "n3", lasts="30m"),
         runs("s", "n2", 4, lasts="10m", preemptible=True, priority=50),
@@ -204,7 +216,7 @@ def test_reclaim_takes_no_room_that_is_held() -> None:
 
 
 def test_preempt_uses_held_room_only_with_the_right_to_it() -> None:
-    """vip (priority 60, like hero's 60) may preempt low (40) on n2, but not use n1, which hero holds."""
+    """vip (priority 60, the same as hero) may preempt low (40) on n2, but not use n1, which hero holds."""
     members = world(
         runs("a", "n3", lasts="30m"),
         runs("low", "n2", 8, preemptible=True, priority=40),
@@ -217,7 +229,7 @@ def test_preempt_uses_held_room_only_with_the_right_to_it() -> None:
 
 
 def test_a_holder_may_start_earlier_by_preempting() -> None:
-    """hero (60) may preempt low (40): it does not wait for its start."""
+    """hero (60) may preempt low (40), so it does not wait for its start."""
     members = world(
         runs("low", "n2", 8, lasts="30m", preemptible=True, priority=40),
         waits(
@@ -244,7 +256,7 @@ def test_none_means_nobody() -> None:
 
 
 def test_what_backfill_may_lose_is_bounded() -> None:
-    """u has no run time; it would lose 4 GPUs x 30 minutes = 2 GPU-hours at the start."""
+    """u has no run time. It would lose 4 GPUs x 30 minutes = 2 GPU-hours at the start."""
     members = world(
         runs("a", "n2", lasts="30m"),
         waits("big", 2, lasts="4h", reserve=True, waited=60),
@@ -257,7 +269,7 @@ def test_what_backfill_may_lose_is_bounded() -> None:
 
 
 def test_at_the_start_only_who_is_in_the_way_goes() -> None:
-    """hero holds 4 GPUs of n1, x and y run there by backfill with 4 each: the newest is enough."""
+    """hero holds 4 GPUs of n1, where x and y run by backfill with 4 each: evicting the newest is enough."""
     members = world(
         runs("x", "n1", 4, since=20, preemptible=True, priority=50),
         runs("y", "n1", 4, since=10, preemptible=True, priority=50),
@@ -270,8 +282,10 @@ def test_at_the_start_only_who_is_in_the_way_goes() -> None:
 
 
 def test_backfill_on_places_that_the_holder_left_stays() -> None:
-    """big was to start on n1 and starts now on n2, which is free. s on n1 is in nobody's way and runs on for
-    55 minutes, so next starts then, and not when x ends in ten minutes on a node that is not for it."""
+    """big was to start on n1 and starts now on n2, which is free. s on n1 is in no group's way and runs
+    on for 55 minutes. So next starts then, and not in ten minutes, when x ends on a node that next
+    may not use.
+    """
     kind = {"node_selector": (("kind", "a"),)}
     nodes = [node(name, labels={"kind": "a"}) for name in ("n1", "n2", "n3")]
     members = world(
@@ -288,7 +302,9 @@ def test_backfill_on_places_that_the_holder_left_stays() -> None:
 
 
 def test_who_ran_there_before_is_no_backfill() -> None:
-    """x is preemptible, but started before the reservation was made: hero waits for it, with the cause."""
+    """x is preemptible, but it started before the reservation was made: hero waits for it, and the
+    cause says so.
+    """
     members = world(
         runs("x", "n1", 8, lasts="30m", since=40, preemptible=True, priority=50),
         waits("hero", 1, 8, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 8}, made=-30)),
@@ -300,7 +316,9 @@ def test_who_ran_there_before_is_no_backfill() -> None:
 
 
 def test_who_starts_before_the_promise_evicts_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """s is backfill of both on n2. due may evict it, early only in five minutes: n1 has room for both."""
+    """s is backfill of both groups on n2. due may evict it now, early only in five minutes; both fit on
+    n1.
+    """
     members = world(
         runs("s", "n2", lasts="1h", since=5, preemptible=True, priority=50),
         waits(
@@ -315,8 +333,10 @@ def test_who_starts_before_the_promise_evicts_nobody(caplog: pytest.LogCaptureFi
 
 
 def test_backfill_leaves_for_its_own_holder(caplog: pytest.LogCaptureFixture) -> None:
-    """s is backfill of small, not of hero, which had n2. r overran there, so hero needs n1, and small starts
-    beside r. Then s is not in the way of small, and owes hero nothing: it stays 30 minutes, hero waits."""
+    """s is backfill of small, not of hero, which had n2. r overran there, so hero needs n1, and small
+    starts beside r. Then s is not in the way of small and owes hero nothing: it stays 30 minutes,
+    and hero waits.
+    """
     members = world(
         runs("s", "n1", lasts="30m", preemptible=True, priority=50),
         runs("r", "n2", 4, lasts="2h", since=40),
@@ -333,7 +353,9 @@ def test_backfill_leaves_for_its_own_holder(caplog: pytest.LogCaptureFixture) ->
 def test_what_a_gang_still_misses_does_not_start_when_the_rest_of_it_goes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Half of torn runs by backfill on n1 and goes when big is due; n2 has room for the other half alone."""
+    """Half of torn runs by backfill on n1 and is evicted when big is due; n2 has enough for the other
+    half alone.
+    """
     torn = group("torn", 2, last_start=at(-10))
     parts = (
         pod("torn-0", "n1", spec=spec(8), started=at(-10)),
@@ -347,8 +369,10 @@ def test_what_a_gang_still_misses_does_not_start_when_the_rest_of_it_goes(
 
 
 def test_who_counted_on_the_backfill_of_another_moves_with_it(caplog: pytest.LogCaptureFixture) -> None:
-    """s is backfill of big on n1. x overran, so big cannot start in ten minutes: it does so in 30, when next
-    has left n1 and n3. But s leaves with the start of big, so next has no n1 in 20 minutes: it is last."""
+    """s is backfill of big on n1. x overran, so big cannot start in ten minutes; it starts in 30, when
+    next has left n1 and n3. But s leaves with the start of big, so next has no n1 in 20 minutes: it
+    is last.
+    """
     members = world(
         runs("s", "n1", lasts="2h", since=5, preemptible=True, priority=50),
         runs("x", "n2", lasts="1h", since=80),

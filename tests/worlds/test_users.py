@@ -34,7 +34,7 @@ def users(
     queues: Sequence[Object] = (),
     **world_of: Any,
 ) -> Snapshot:
-    """Jobs of one pod, as (name, GPUs), in order; the letter that begins its name is the user's."""
+    """Jobs of one pod, as (name, GPUs), in order; the first letter of the name is the user."""
     made = list(queues) or [queue("q")]
     if terms:
         made[0]["metadata"]["annotations"] = {"kai-cp/users": terms}
@@ -67,7 +67,9 @@ def gpus_of(found: Snapshot) -> dict[str, float]:
 
 
 def test_the_division_by_numbers() -> None:
-    """Eight GPUs; a and b want eight, c wants one: c has all it wants, the rest is halved, a came first."""
+    """Eight GPUs; a and b ask for eight, c for one. c gets all it asks for, and the rest is halved,
+    because a came first.
+    """
     found = users([("a0", 8), ("b0", 8), ("c0", 1)], gpus=8)
     assert gpus_of(found) == {"q/a": 4, "q/b": 3, "q/c": 1}
 
@@ -86,7 +88,9 @@ def test_a_limit_for_each_and_one_for_a_name() -> None:
 
 
 def test_who_has_more_than_the_share_gives_to_who_has_less() -> None:
-    """a holds both GPUs, b none: reclaim works between users as between queues; preempt could not."""
+    """a holds both GPUs and b none. Reclaim works between users as between queues; preempt could not do
+    it.
+    """
     jobs = [("a0", 1), ("a1", 1), ("b0", 1)]
     found = users(jobs, ["a0", "a1"], actions="allocate, reclaim")
     plan = solved(found)
@@ -107,7 +111,7 @@ def test_who_has_the_share_keeps_it() -> None:
 
 
 def test_priority_tells_a_users_own_jobs_apart() -> None:
-    """Preempt takes from the same user only: b's high priority is no right to a's share."""
+    """Preempt takes from the same user only; the high priority of b gives it no right to the share of a."""
     high = {"b0": {"priorityClassName": "train"}, "a1": {"priorityClassName": "train"}}
     low = {"a0": {"priorityClassName": "low"}}
     taken = users([("a0", 2), ("b0", 2)], ["a0"], more={**high, **low}, actions="allocate, preempt")
@@ -117,7 +121,9 @@ def test_priority_tells_a_users_own_jobs_apart() -> None:
 
 
 def test_quota_of_what_cannot_be_preempted_is_the_queues() -> None:
-    """Users deserve nothing of their own, so a may have all of the queue's two; b's are too much."""
+    """Users deserve nothing of their own, so a may have both GPUs of the queue's quota; those of b are
+    too many.
+    """
     jobs = [("a0", 2), ("b0", 2)]
     queues = [queue("q", quota={"gpu": 2, "cpu": 9000, "memory": 9999})]
     plan = solved(users(jobs, gpus=4, more={"a0": FIRM, "b0": FIRM}, queues=queues))
@@ -126,7 +132,7 @@ def test_quota_of_what_cannot_be_preempted_is_the_queues() -> None:
 
 
 def test_other_queues_see_one_queue() -> None:
-    """q deserves one GPU and has three users, r deserves one and has one: each queue gets one."""
+    """q deserves one GPU and has three users; r deserves one and has one user. Each queue gets one."""
     one = {"gpu": 1, "cpu": 4000, "memory": 9999}
     queues = [queue("q", quota=one), queue("r", quota=one)]
     found = world(
@@ -201,7 +207,7 @@ def test_a_bad_entry_costs_itself_only() -> None:
 
 
 def test_what_a_user_has_holds_in_other_worlds() -> None:
-    """Limits of the queue are those of all its users together."""
+    """Limits of the queue apply to all its users together."""
     plan = solved(users(THREE, gpus=8, queues=[queue("q", limit={"gpu": 3})]))
     assert set(bound(plan)) == {"a0", "a1", "b0"}
     assert solved(users(THREE, gpus=8, queues=[queue("q", limit=NOTHING)])).decisions == ()
