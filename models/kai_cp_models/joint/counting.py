@@ -82,7 +82,7 @@ class Counting:
         return total
 
     def asked(self, ask: Ask) -> Ints:
-        """The same of an ask; read-only, as equal asks share it."""
+        """The demand of an ask: pieces [size], then amounts [D]. Read-only: equal asks share the row."""
         shape = self._ledger.shape(ask.batch)
         found = self._asked.get(shape)
         if found is None:
