@@ -164,18 +164,20 @@ class Gang:
             found[pod.subgroup or "default"].append(pod)
         return {name: tuple(pods) for name, pods in found.items()}
 
-    @cached_property
+    @property
     def unknown_subgroup_pods(self) -> tuple[Pod, ...]:
         """Pods that name an unknown subgroup."""
         if self.pods is self._members:
             return ()
-        names = {leaf.name for leaf in self.group.root.leaves()}
-        return tuple(pod for pod in self._members if (pod.subgroup or "default") not in names)
+        return tuple(pod for pod in self._members if (pod.subgroup or "default") not in self.by_leaf)
 
     @cached_property
     def at_first(self) -> GangState:
         """How the gang stands in the snapshot."""
-        return self.state(_as_read)
+        if self._only_leaf is None:
+            return self.state(_as_read)
+        counts = StatusCounts.of(map(_as_read, self.pods))
+        return self._state_of_one(self._only_leaf, {self._only_leaf.name: counts}, _as_read)[0]
 
     @cached_property
     def satisfied_at_first(self) -> bool:
@@ -214,7 +216,7 @@ class Gang:
         counts, batch = tally[leaf.name], None
         ready = counts.pending > 0 and counts.active + counts.pending >= leaf.minimum
         if ready:
-            queue = _Queue(self.by_leaf, tally, status_of)
+            queue = _Queue({leaf.name: self.pods}, tally, status_of)
             pods = queue.first(leaf.name, max(leaf.minimum - counts.active, 1))
             tally = queue.tally
             batch = Batch(self.group.root, parts=(Batch(leaf, pods=pods),))

@@ -54,8 +54,8 @@ class FairOrder:
         self._paths = tree.lines
         self._height = [-len(path) for path in self._paths]
         self._waiting: list[list[_Waiting]] = [[] for _ in tree.queues]
-        self._known = set(entries)
-        """The groups that wait."""
+        self._known: set[GroupKey] | None = None
+        """The groups that wait, from when groups are first added or removed."""
         self._heads: list[tuple[int, _Waiting] | None] = [None for _ in tree.queues]
         """The first group below each queue, and its leaf."""
         self._ranks: list[Rank | None] = [None for _ in tree.queues]
@@ -79,7 +79,7 @@ class FairOrder:
         result: Self = copy(self)
         result._book = book
         result._waiting = [list(waiting) for waiting in self._waiting]
-        result._known = set(self._known)
+        result._known = None
         result._by_size = [{} for _ in self._by_size]
         result._heads, result._ranks = list(self._heads), list(self._ranks)
         result._stale = set(self._stale)
@@ -92,14 +92,14 @@ class FairOrder:
             return
         self.discard(group)
         insort(self._waiting[leaf], (entry[0], group, entry[1]))
-        self._known.add(group)
+        self._waits().add(group)
         self._stale.update(self._paths[leaf])
 
     def discard(self, group: GroupKey) -> None:
         """Remove a group if it is there."""
-        if group not in self._known:
+        if group not in self._waits():
             return
-        self._known.remove(group)
+        self._waits().remove(group)
         leaf = self._leaf(group)
         if leaf is not None:
             self._waiting[leaf] = [one for one in self._waiting[leaf] if one[1] != group]
@@ -132,7 +132,8 @@ class FairOrder:
         if head is None:
             return None
         leaf, (_, group, amounts) = head
-        self._known.remove(group)
+        if self._known is not None:
+            self._known.remove(group)
         waiting = self._waiting[leaf]
         del waiting[0]
         if waiting and waiting[0][2] == amounts:
@@ -143,6 +144,11 @@ class FairOrder:
         else:
             self._stale.update(self._paths[leaf])
         return group
+
+    def _waits(self) -> set[GroupKey]:
+        if self._known is None:
+            self._known = {one[1] for waiting in self._waiting for one in waiting}
+        return self._known
 
     def _head(self) -> tuple[int, _Waiting] | None:
         if self._stale:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import Pod, PodGroup, PodKey, Subgroup
 from kai_cp_models.units import Batch, Gang
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """A batch that wants a place."""
 
     group: PodGroup

@@ -87,4 +87,4 @@ class RefusalCache:
         if self.policy.own_queue:
             return (group.queue, group.priority, group.preemptible)
         asked = self.ledger.asked(ask.batch)
-        return (group.queue, group.preemptible, tuple(amount > 0 for amount in asked))
+        return (group.queue, group.preemptible, asked[0] > 0, asked[1] > 0, asked[2] > 0)
