@@ -24,7 +24,7 @@ from kai_cp_models.snapshot import (
     TopologyConstraint,
 )
 from tests.support.plans import SETTINGS, bound, evicted, lost, placed, solved
-from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+from tests.support.worlds import PLUGINS, cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
 
 RACK = TopologyConstraint("fabric", "rack")
 PACKING = PLUGINS | {"nodeplacement", "nodeavailability"}
@@ -257,3 +257,14 @@ def test_reclaim_takes_the_unit_that_fits_both() -> None:
     plan = solved(snapshot)
     assert evicted(plan) == {"a-0"}
     assert placed(plan) == {"s-0", "t-0"}
+
+
+def test_places_of_the_model_keep_a_limit_that_depends_on_the_node(caplog: pytest.LogCaptureFixture) -> None:
+    """m takes 3/8 of big's GPU or 3/4 of small's. w needs big, and both together then exceed 1.5 GPUs."""
+    nodes = [node("big", gpus=1, gpu_memory_mib=80_000), node("small", gpus=1, cpus=4)]
+    members = [pod("m-0", spec=gpu_memory(30_000)), pod("w-0", spec=spec(1, cpus=32))]
+    queues = [queue("q", limit=gpu_bound(1.5))]
+    plan = solved(cluster(members, [group("m", priority=60)], nodes, queues, actions=("allocate",)))
+    assert placed(plan) == {"m-0"}
+    assert [row.proved for row in plan.unscheduled] == [False]
+    assert caplog.messages == []

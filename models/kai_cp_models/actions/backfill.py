@@ -59,16 +59,22 @@ def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
     ``gone``: queues below which what reclaim stops is left out.
     """
     found: dict[GroupKey, list[Pod]] = {}
-    ledger, paths = cycle.ledger, cycle.snapshot.queue_path
+    ledger, paths, ended = cycle.ledger, cycle.snapshot.queue_path, _ended(cycle)
     for key in sorted(cycle.evicted_by):
         pod = cycle.snapshot.pod_by_key[key]
         by = cycle.evicted_by[key].action
-        if pod.group is None or by in STATE_ACTIONS | TIME_ACTIONS:
+        if pod.group is None or pod.group in ended or by in TIME_ACTIONS:
             continue
         queue = cycle.snapshot.group_by_key[pod.group].queue
         if key in ledger.held or by != RECLAIM.name or gone.isdisjoint(paths[queue]):
             found.setdefault(pod.group, []).append(pod)
     return {key: sorted(pods, key=lambda pod: pod.sort_key) for key, pods in found.items()}
+
+
+def _ended(cycle: Cycle) -> set[GroupKey | None]:
+    """Pod groups that are evicted for their own state: none of their pods returns in this cycle."""
+    ended = (key for key, one in cycle.evicted_by.items() if one.action in STATE_ACTIONS)
+    return {cycle.snapshot.pod_by_key[key].group for key in ended}
 
 
 def _come_home(cycle: Cycle, gone: frozenset[str]) -> None:
@@ -132,7 +138,7 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> None:
     ledger, snapshot = cycle.ledger, cycle.snapshot
     victims = _lost(cycle, gone)
     # A group beyond the depth limit of its queue is not looked at here either.
-    refused = set(cycle.waiting)
+    refused = cycle.waiting.keys() - _ended(cycle)
     batches: dict[GroupKey, Batch] = {
         key: batch
         for key, batch in waiting_groups(cycle, "allocate").items()

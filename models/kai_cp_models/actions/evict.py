@@ -298,7 +298,9 @@ def _beats(run: _Run, fallback: EvictionPlan, result: EvictionPlan | NoPlan) -> 
 
 
 def _accept(run: _Run, found: EvictionPlan, chunk: list[Ask]) -> None:
-    run.found = found
+    # What serves nobody else replaces the plan so far only if it is worth more.
+    if run.found is None or len(found.asks) > len(run.found.asks) or _beats(run, found, run.found):
+        run.found = found
     admitted = {ask.group.key for ask in found.asks}
     for ask in chunk:
         if ask.group.key in admitted:

@@ -56,12 +56,13 @@ def disaggregate(
     for pod in moved:
         if not _put(result, pod, answer, fresh, pipeline_only=True):
             return None
-    for admitted, ask in zip(answer.admitted, asks, strict=True):
-        if not admitted:
-            continue
+    placed = [ask for admitted, ask in zip(answer.admitted, asks, strict=True) if admitted]
+    # What memory of a GPU is charged depends on the node, and the model counts with the largest GPUs.
+    by_node = any(pod.spec.gpu.kind is GpuKind.MEMORY for ask in placed for pod in ask.pods)
+    for ask in placed:
         for pod in ask.pods:
-            memory, node = pod.spec.gpu.kind is GpuKind.MEMORY, answer.nodes_of[pod.key][0]
-            if memory and not within_quota(result, ask.group, pod, node, lending=not pipeline_only):
+            node = answer.nodes_of[pod.key][0]
+            if by_node and not within_quota(result, ask.group, pod, node, lending=not pipeline_only):
                 return None
             if not _put(result, pod, answer, fresh, pipeline_only=pipeline_only):
                 return None

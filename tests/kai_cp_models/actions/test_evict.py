@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from kai_cp.bench.generate import NOW, SHAPES
+from kai_cp.reader import parse
 from kai_cp_models.actions import evict, jointly
 from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, OUT_OF_TIME, EvictionPlan, NoPlan
 from kai_cp_models.actions.victims import Victims
@@ -14,7 +16,7 @@ from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GroupKey, Snapshot
-from tests.support.plans import SETTINGS, placed, solved
+from tests.support.plans import SETTINGS, evicted, placed, solved
 from tests.support.worlds import cluster, gpu_bound, group, pod, pods, queue
 
 TRIGGERS = ("t0", "t1", "t2", "t3")
@@ -86,6 +88,29 @@ def test_what_failed_together_is_not_tried_again(
     assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS[:3]}
     assert [len(keys) for keys in tried[:2]] == [4, 2]
     assert sum(len(keys) == len(TRIGGERS) for keys in tried[:3]) == times
+
+
+def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 nodes: three groups get a place by five moves. A model of ten more serves none of them, and moves
+    seven pods for the same three.
+    """
+    first: list[EvictionPlan] = []
+    first_plan = evict.first_plan
+
+    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
+        found = first_plan(victims, chunk)
+        first.extend([found] if found is not None else [])
+        return found
+
+    monkeypatch.setattr(evict, "first_plan", recorded)
+    snapshot = parse(SHAPES["contended"](60, 1), now=NOW.timestamp())
+    actions = replace(snapshot.policy, actions=("allocate", "consolidation"))
+    plan = solved(
+        replace(snapshot, policy=actions),
+        SETTINGS.model_copy(update={"solver": SETTINGS.solver.model_copy(update={"patience": 0.5})}),
+    )
+    assert [len(found.answer.moved) for found in first] == [5]
+    assert len(evicted(plan)) == 5
 
 
 # --- the last goals -------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ import pytest
 
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import PodStatus, Subgroup
-from tests.support.plans import SETTINGS, bound, evicted, solved
+from tests.support.plans import SETTINGS, bound, evicted, nominated, solved
 from tests.support.rule_objects import objects_of
-from tests.support.worlds import NOW, cluster, group, leaf, node, pod, pods, tree
+from tests.support.worlds import NOW, cluster, group, leaf, node, pod, pods, spec, tree
 
 GRACE: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
     ("after the default of 60 s", {"stale_since": NOW - 60}, {}, True),
@@ -107,3 +107,15 @@ def test_a_gang_that_a_disruption_budget_protects_stays_as_a_whole(allowed: int,
     settings = SETTINGS.model_copy(update={"rules": OptionalRules(pod_disruption_budgets=True)})
     assert evicted(solved(snapshot, settings)) == goes
     assert evicted(solved(snapshot)) == {"a-0", "a-1", "b-0", "b-1"}
+
+
+def test_what_a_stale_gang_leaves_does_not_bring_its_other_pods_back() -> None:
+    """t preempts a-0. a-1 goes because a is stale, and no pod of a takes the capacity that this leaves."""
+    stale = group("a", root=tree(2, leaf("x", 2), leaf("y", 1)), **OLD)
+    sets = {"a-0": ("n1", "x"), "a-1": ("n1", "y"), "a-2": (None, "x")}
+    members = [pod(name, at, spec=spec(4), subgroup=one) for name, (at, one) in sets.items()]
+    actions = ("allocate", "preempt", "stalegangeviction")
+    world = cluster([*members, pod("t-0", spec=spec(4))], [stale, group("t", priority=60)], actions=actions)
+    plan = solved(world)
+    assert evicted(plan) == {"a-0", "a-1"}
+    assert nominated(plan) == {"t-0": "n1"}
