@@ -449,6 +449,11 @@ class Ledger:
         answers = (rule.lent(pods, asked, beside=beside) for rule in self.rules)
         return next((lent for lent in answers if lent is not None), None)
 
+    def relying(self) -> frozenset[GroupKey | None]:
+        """Pod groups with places of this cycle that a rule may allow only beside pods of others."""
+        pods = [self.snapshot.pod_by_key[key] for key in self.held] if self.rules else []
+        return frozenset(p.group for p in pods if any(rule.unblocked_by_others(p) for rule in self.rules))
+
     def details_of(self, pod: Pod) -> Mapping[str, Any]:
         """What the binder needs beyond node and groups, for a place of this cycle."""
         held = self.held[pod.key]

@@ -41,14 +41,15 @@ def outcome(snapshot: Snapshot, plan: Plan) -> tuple[set[GroupKey | None], set[P
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_plan_breaks_a_rule(seed: int) -> None:
-    """The engine drops its own illegal plans, so a dropped plan is a failure as well."""
+def test_no_plan_breaks_a_rule(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The engine drops its own illegal plans, or leaves out a group: a refused plan is a failure as well."""
     emitted: list[Plan] = []
     snapshot = read(random_cluster(seed))
     plan = decide(snapshot, SETTINGS, emit=emitted.append)
     for one in (*emitted, plan):
         assert violations(snapshot, one) == []
         assert not [stage.name for stage in one.stages if stage.name.endswith(REJECTED)]
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -36,10 +36,11 @@ def kinds(seed: int) -> frozenset[str]:
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
-def test_no_plan_breaks_a_rule(seed: int) -> None:
-    """The engine drops its own illegal plans, so a dropped plan is a failure as well."""
+def test_no_plan_breaks_a_rule(seed: int, caplog: pytest.LogCaptureFixture) -> None:
+    """The engine drops its own illegal plans, or leaves out a group: a refused plan is a failure as well."""
     emitted: list[Plan] = []
     snapshot = parse(with_extras(random_cluster(seed), seed, kinds(seed)), now=raw.NOW.timestamp())
     for one in (decide(snapshot, SETTINGS, emit=emitted.append), *emitted):
         assert violations(snapshot, one, SETTINGS.rules) == []
         assert not [stage.name for stage in one.stages if stage.name.endswith((REJECTED, FAILED))]
+    assert caplog.messages == []

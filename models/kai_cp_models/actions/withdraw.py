@@ -8,14 +8,15 @@ in that case the place is not withdrawn.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.fairness.quota_checks import over_limit
-from kai_cp_models.joint.policy import EvictionPolicy
+from kai_cp_models.joint.policy import CONSOLIDATION, EvictionPolicy
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import UNLIMITED, GroupKey, Pod, PodKey, Snapshot
 
 
 def settle(
@@ -43,8 +44,30 @@ def settle(
         elif takers := successors(pod):
             kept[key] = Eviction(policy.name, takers, policy.message(takers))
         else:
-            raise MustStay(frozenset(trigger for one in evicted_by.values() for trigger in one.triggers))
+            raise _must_stay(evicted_by)
+    if _moves_too_many(ledger.snapshot, kept):
+        raise _must_stay(evicted_by)
     return ledger, kept
+
+
+def _must_stay(evicted_by: Mapping[PodKey, Eviction]) -> MustStay:
+    return MustStay(frozenset(trigger for one in evicted_by.values() for trigger in one.triggers))
+
+
+def _moves_too_many(snapshot: Snapshot, evicted_by: Mapping[PodKey, Eviction]) -> bool:
+    """Whether consolidation moves more pod groups than it may for the triggers that remain (4.6)."""
+    most = snapshot.policy.max_consolidation_preemptees
+    moves = [
+        (snapshot.pod_by_key[key].group, one.triggers)
+        for key, one in evicted_by.items()
+        if one.action == CONSOLIDATION.name
+    ]
+    triggers = {trigger for _, some in moves for trigger in some}
+    # A pod group that moves for several triggers counts for one of them.
+    alone = Counter(trigger for trigger, _ in {(some[0], group) for group, some in moves if len(some) == 1})
+    return most != UNLIMITED and (
+        len({group for group, _ in moves}) > most * len(triggers) or max(alone.values(), default=0) > most
+    )
 
 
 def restored(ledger: Ledger, pods: Sequence[Pod]) -> Ledger | None:

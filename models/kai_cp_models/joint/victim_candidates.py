@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from kai_cp_models.cycle import Cycle
@@ -79,10 +79,11 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
     chains: dict[GroupKey, _Chain] = {}
+    relying = ledger.relying()
     for group in _disturbed(cycle, asks, policy):
         if group.key in cycle.left_out:
             continue
-        chain = _chain(cycle, group, policy)
+        chain = _chain(cycle, group, policy, relying)
         if chain.units:
             chains[group.key] = chain
     age = _ages(cycle, chains)
@@ -145,12 +146,12 @@ def _started(cycle: Cycle, unit: EvictionUnit) -> float:
     return group.created if group.last_start is None else group.last_start
 
 
-def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy) -> _Chain:
+def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy, relying: Set[GroupKey | None]) -> _Chain:
     """What a group could give up; computed once a cycle while its pods are as the snapshot has them."""
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[group.key]
     if group.key in ledger.touched:
-        return _linked(cycle, group, _touched(cycle, gang, policy))
+        return _linked(cycle, group, _touched(cycle, gang, policy, relying))
     known = ledger.fixed.chains.get(group.key)
     if not isinstance(known, _Chain):
         movable = gang.satisfied_at_first
@@ -177,16 +178,23 @@ def _linked(cycle: Cycle, group: PodGroup, units: Sequence[tuple[EvictionUnit, i
     )
 
 
-def _touched(cycle: Cycle, gang: Gang, policy: EvictionPolicy) -> list[tuple[EvictionUnit, int]]:
-    """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
+def _touched(
+    cycle: Cycle, gang: Gang, policy: EvictionPolicy, relying: Set[GroupKey | None]
+) -> list[tuple[EvictionUnit, int]]:
+    """The units of a gang that the cycle has changed, as far as they may still be disturbed.
+
+    ``relying``: see ``Ledger.relying``.
+    """
     ledger, group = cycle.ledger, gang.group
     movable = gang.satisfied(group.root, ledger.status)
     # Reclaim counted on the places that allocate gave, so these are not withdrawn any more. A promised start
-    # that has come gives way to groups that outrank it in its queue, and to no others (12.8).
+    # that has come gives way to groups that outrank it in its queue, and to no others (12.8). A place that
+    # others of the cycle may rely on stays as well.
     kept = (
         group.key in cycle.kept
         or any(eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values())
         or (not policy.own_queue and any(cycle.placed_by.get(pod.key) == "reservation" for pod in gang.pods))
+        or (relying - {group.key} and any(rule.concerns(pod) for pod in gang.pods for rule in ledger.rules))
     )
     found: list[tuple[EvictionUnit, int]] = []
     for k, unit in enumerate(gang.units(ledger.status)):

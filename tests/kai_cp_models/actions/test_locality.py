@@ -13,6 +13,7 @@ from kai_cp_models.joint.problem import Answer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.snapshot import Node, Pod, PodKey, PodStatus, Snapshot, Topology
 from tests.kai_cp_models.joint.build import asks_of
+from tests.kai_cp_models.rules.stateful.build import term
 from tests.support.worlds import cluster, group, node, pod, pods, spec
 
 DC = (Topology("dc", ("rack",)),)
@@ -108,3 +109,17 @@ def test_gangs_that_need_not_be_close_stay() -> None:
     base = Ledger.of(two_racks(), close_gangs=False)
     made = placed(base, FAR)
     assert draw_together(base, asks_of(base, "g"), made) is made
+
+
+def test_a_gang_stays_where_others_rely_on_its_place() -> None:
+    """r may only be on the node of a pod of g, and is on n2 beside g-1: g does not leave n2."""
+    nodes = [racked(f"n{i}", "pq"[i // 2], host=f"n{i}") for i in range(4)]
+    near = spec(0, pod_affinity=(term("host", app="g"),))
+    members = [pod(f"g-{i}", spec=spec(8), labels={"app": "g"}) for i in range(2)]
+    base = Ledger.of(cluster([*members, pod("r-0", spec=near)], [group("g", 2)], nodes, topologies=DC))
+    for others, stays in (({"r-0": "n2"}, True), ({}, False)):
+        made = base.copy()
+        for name, target in {**FAR, **others}.items():
+            made.place(pod_of(base, name), base.snapshot.node_index[target], pipelined=True)
+        found = draw_together(base, asks_of(base, "g"), made, pipeline_only=True)
+        assert (found is made) == stays
