@@ -19,7 +19,7 @@ U, W = GroupKey("ns", "u"), GroupKey("ns", "w")
 def settled(moves: Mapping[str, tuple[GroupKey, ...]], most: int) -> dict[str, tuple[GroupKey, ...]]:
     """The triggers of consolidation's ``moves`` that remain without u; ``most``: moves for one trigger."""
 
-    def nobody(_pod: Pod) -> tuple[GroupKey, ...]:
+    def no_successor(_pod: Pod) -> tuple[GroupKey, ...]:
         return ()
 
     snapshot = cluster([pod(name, "n1") for name in moves], max_consolidation_preemptees=most)
@@ -27,7 +27,7 @@ def settled(moves: Mapping[str, tuple[GroupKey, ...]], most: int) -> dict[str, t
     for one in snapshot.pods:
         ledger.evict(one)
     evicted = {PodKey("ns", name): Eviction("consolidation", some, "") for name, some in moves.items()}
-    _, kept = settle(ledger, evicted, frozenset({U}), nobody, PREEMPT)
+    _, kept = settle(ledger, evicted, frozenset({U}), no_successor, PREEMPT)
     return {key.name: one.triggers for key, one in kept.items()}
 
 
