@@ -298,7 +298,7 @@ def _beats(run: _Run, fallback: EvictionPlan, result: EvictionPlan | NoPlan) -> 
 
 
 def _accept(run: _Run, found: EvictionPlan, chunk: list[Ask]) -> None:
-    # What serves nobody else replaces the plan so far only if it is worth more.
+    # A plan that serves no other group replaces the plan so far only if it is worth more.
     if run.found is None or len(found.asks) > len(run.found.asks) or _beats(run, found, run.found):
         run.found = found
     admitted = {ask.group.key for ask in found.asks}
