@@ -98,7 +98,7 @@ class TestStartUp:
 
     @pytest.mark.parametrize("name", list(Commands.table))
     def test_every_command_answers_help(self, name: str) -> None:
-        """At 80 columns, with ``-h``, options whole and in plain words."""
+        """At 80 columns, with ``-h``: options are not cut, and the words are plain."""
         done = run(name, "-h")
         assert (done.returncode, done.stderr) == (0, "")
         assert f"kai-cp {name}" in done.stdout
@@ -163,7 +163,7 @@ class TestSolve:
         assert "3 answers written" in done.stdout
 
     def test_without_now_it_is_read_as_of_when_it_was_taken(self, tmp_path: Path) -> None:
-        """The newest thing that has happened in the sample; later than that only a deletion is planned."""
+        """The newest event in the sample; only a deletion is planned for later."""
         raw = document(DEMO.read_text())
         pod = raw["rawObjects"]["pods"][0]
         pod["metadata"]["creationTimestamp"] = "2026-11-20T12:34:56Z"
@@ -182,7 +182,7 @@ class TestSolve:
         )
 
     def test_a_search_that_was_cut_is_no_nothing_to_change(self) -> None:
-        """The budget is over before anything can be decided, whatever the machine."""
+        """The budget ends before anything can be decided, on any machine."""
         done = run("solve", DEMO, "--now", NOW, "--budget", "0.000001")
         assert "nothing to change" not in done.stdout
         assert "no plan found in" in done.stdout.splitlines()[0]
@@ -240,7 +240,7 @@ class TestSolve:
             assert entry["reason"] in done.stdout
 
     def test_every_form_holds_every_decision(self, solved: dict[str, Any]) -> None:
-        """Wide, CSV, names and YAML tell the same as the document."""
+        """Wide, CSV, names and YAML contain the same as the document."""
         solve = ("solve", DEMO, "--now", NOW, *AMPLE, "-o")
         wide = run(*solve, "wide").stdout
         assert all(decision["node"] in wide for decision in solved["decisions"])
@@ -264,7 +264,7 @@ class TestSolve:
         ],
     )
     def test_a_part_is_shown_on_request(self, option: tuple[str, ...], pending: list[str]) -> None:
-        """A queue brings those below it; the document says that it is a part, and check refuses it."""
+        """A queue includes those below it. The document says that it is a part, and check refuses it."""
         done = run("solve", DEMO, "--now", NOW, *AMPLE, "-o", "json", *option)
         answer = document(done.stdout)
         assert [entry["podGroup"] for entry in answer["unscheduled"]] == pending

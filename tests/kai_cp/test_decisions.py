@@ -1,4 +1,6 @@
-"""``decisions/1``: keys of the format page, lossless both ways, and clear words for wrong documents."""
+"""``decisions/1``: keys of the format page, lossless in both directions, and clear errors for wrong
+documents.
+"""
 
 from __future__ import annotations
 

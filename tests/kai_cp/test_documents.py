@@ -1,4 +1,4 @@
-"""Documents are what their published types say: every key known, none missing."""
+"""Documents match their published types: every key is known, none is missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_document_has_a_schema(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["explanation/1", "whatif/1"])
 def test_every_key_has_a_meaning(name: str) -> None:
-    """Keys and types of what people ask about their jobs say in words what they are."""
+    """Keys and types that people read to learn about their jobs have a description in words."""
     found = schema(name)
     parts = {"": found, **found["$defs"]}
     assert [title for title, part in parts.items() if not part.get("description")] == []
@@ -109,10 +109,10 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ran(folder: Path, words: list[str]) -> str:
-    """What a command prints."""
+    """The output of a command."""
     command = [sys.executable, "-m", "kai_cp", *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == (words[0] == "diff"), f"{words}: {done.stderr}"  # 1: they differ.
+    assert done.returncode == (words[0] == "diff"), f"{words}: {done.stderr}"  # 1: the answers differ.
     return done.stdout
 
 
@@ -136,7 +136,7 @@ def test_every_document_is_written_by_a_command_and_published() -> None:
 
 
 def test_reservations_of_a_cycle_are_as_published() -> None:
-    """What the demo cluster lacks: reservations and estimates of a cycle that plans ahead."""
+    """The demo cluster lacks them: reservations and estimates of a cycle that plans ahead."""
     reservation = Reservation(
         GroupKey("ns", "gang"), "q", "kept", 2e6, 2e6, 1e6, {"n1": 8, "n2": 0.5}, ("rack", "a"),
         (GroupKey("ns", "old"),), ("n1",), 1.5, 0.0, (), "", "waits for old",

@@ -1,4 +1,4 @@
-"""What ``kai-cp migrate`` makes of KAI's Config, shards and Helm values."""
+"""What ``kai-cp migrate`` writes for KAI's Config, shards and Helm values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions asked of one small cluster whose answers are argued by hand."""
+"""Questions about one small cluster, with answers argued by hand."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ def queue(name: str, quota: float, parent: str = "") -> Object:
 
 
 def world() -> Object:
-    """8 GPUs: ``rich`` (quota 2) runs a non-preemptible job of 8; ``poor`` (quota 6) waits for 4.
-
-    Nobody may be evicted, so poor is owed 4 GPUs and rich borrows 6. ``idle`` has quota 0.
+    """8 GPUs: ``rich`` (quota 2) runs a non-preemptible job of 8; ``poor`` (quota 6) waits for 4. No
+    pod may be evicted, so poor is owed 4 GPUs and rich borrows 6. ``idle`` has quota 0.
     """
     running = pod("r-0", "r", gpus=8, node="n", phase="Running")
     holder = group("r", 1, "rich")
@@ -87,7 +86,7 @@ def test_queues_say_what_is_borrowed_and_owed(path: Path) -> None:
 def test_audit_names_the_pair_and_the_least_that_would_help(path: Path) -> None:
     answer = asked("audit", path)
     owed = {(pair["owed"], pair["podGroup"], pair["gpus"], pair["borrows"]) for pair in answer["pairs"]}
-    # The department is full; below it poor is within its share of 4 and rich is 6 above its share of 2.
+    # The department is full; below it poor is within its share of 4, and rich is 6 above its share of 2.
     assert owed == {("poor", "ns/p", 4, "rich")}
     assert [pair["enough"] for pair in answer["pairs"]] == [True]
     assert answer["idleQuota"] == []
@@ -171,7 +170,7 @@ def test_reducing_leaves_what_the_fact_needs_and_nothing_else() -> None:
     groups = {item["metadata"]["name"] for item in small["rawObjects"]["podGroups"]}
     assert "p" in groups
     assert not groups & {f"x{i}" for i in range(5)}
-    # Nothing more can be left out: that is what reduced means.
+    # Nothing more can be left out, which is the meaning of reduced.
     for unit in units(small):
         assert not holds(without(small, unit), fact)
 

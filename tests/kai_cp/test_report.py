@@ -1,4 +1,4 @@
-"""Reports: complete at any width, and grouped as a person would."""
+"""Reports: complete at any width, and grouped as a person would group them."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_moved_and_lost_pods_are_told_apart() -> None:
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
 def test_real_names_on_a_terminal(width: int) -> None:
-    """Looked at by a person; ``python -m tests.kai_cp.golden`` writes them anew."""
+    """A person looks at them; ``python -m tests.kai_cp.golden`` writes them anew."""
     text = golden.terminal(width)
     assert max(map(len, text.splitlines())) <= width
     assert text == golden.path(width).read_text("utf-8")

@@ -1,4 +1,4 @@
-"""Settings files: what is accepted, and how what is not is named."""
+"""Settings files: what is accepted, and how errors are named."""
 
 from __future__ import annotations
 

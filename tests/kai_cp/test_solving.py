@@ -1,4 +1,4 @@
-"""One snapshot, one budget: what is answered when the engine is fine, hangs or fails."""
+"""One snapshot, one budget: the answer when the engine is fine, hangs or fails."""
 
 from __future__ import annotations
 
@@ -89,7 +89,9 @@ def test_unreadable_input_has_no_answer(tmp_path: Path) -> None:
 def test_reading_and_deciding_together_keep_the_budget(
     monkeypatch: pytest.MonkeyPatch, reading: float, end: float
 ) -> None:
-    """The engine ends at 9.5 s after ``reading`` by this clock, at 11 s at the latest; all ends at 12 s."""
+    """By this clock the engine ends 9.5 s after ``reading``, at the latest after 11 s; everything ends
+    after 12 s.
+    """
     clock = [0.0]
     deadlines: list[float] = []
 
@@ -118,7 +120,7 @@ def test_a_file_that_cannot_be_read_in_time_is_named() -> None:
 
 
 def test_a_small_file_that_fills_the_memory_is_named(tmp_path: Path) -> None:
-    """Four million empty objects in a zip of some kilobytes are refused before they are made."""
+    """A zip of some kilobytes with four million empty objects is refused before the objects are made."""
     path = tmp_path / "bomb.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         entries = ",".join(["{}"] * 4_000_000)
@@ -127,7 +129,7 @@ def test_a_small_file_that_fills_the_memory_is_named(tmp_path: Path) -> None:
     bounded = load(None, {"limits.memory_bytes": 256 * 1024**2})
     with Worker(job) as worker:
         result = solve(worker, replace(task(60, path), settings=bounded))
-        # The worker goes on with what others send.
+        # The worker continues with the tasks of others.
         assert solve(worker, task(30)).problem == ""
     assert result.document is None
     assert "8000002 values" in result.problem
@@ -194,7 +196,7 @@ print(*sorted({"pandas", "ortools.sat.python.cp_model_helper"} & set(sys.modules
 
 
 def _says(code: str, *arguments: str) -> list[str]:
-    """What a process of its own prints, line by line."""
+    """The output of a process of its own, line by line."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.check_output(command, text=True, cwd=ROOT).splitlines()
 
@@ -219,7 +221,7 @@ def test_the_solver_is_loaded_without_pandas_which_whoever_needs_it_gets_whole()
 
 
 def test_ctrl_c_gives_the_best_checked_answer_so_far() -> None:
-    """The watcher interrupts as the terminal would, once there is an answer."""
+    """The watcher interrupts as the terminal does, once there is an answer."""
 
     def interrupt(step: Progress) -> None:
         if step.gpus_admitted:

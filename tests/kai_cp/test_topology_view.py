@@ -13,7 +13,7 @@ from tests.support.rule_objects import objects_of
 
 
 def world() -> Snapshot:
-    """Rack r0 holds a pod of 2 GPUs and two halves of a third one; r1 a pod of 8 that is going away."""
+    """Rack r0 holds a pod of 2 GPUs and two halves of a third one; r1 holds a pod of 8 that is leaving."""
     half = pod(
         "half", gpu=GpuRequest(GpuKind.FRACTION, 1, 500), status=PodStatus.RUNNING, on="a", gpu_groups=("g",)
     )
@@ -92,7 +92,7 @@ def test_dra_gpus_tell_their_product_and_clique_and_are_free_until_allocated() -
 
 
 def test_a_cycle_reads_product_and_clique_from_dra_where_labels_lack() -> None:
-    """n1 and n3 are one NVLink domain by their devices, n2 another; n4 names it in a label."""
+    """n1 and n3 are one NVLink domain by their devices, n2 is another; n4 names its domain in a label."""
     nodes = [node(name, gpus=4, dra_gpus=4) for name in ("n1", "n2", "n3")]
     nodes.append(node("n4", gpus=4, dra_gpus=4, labels={"nvidia.com/gpu.clique": "c0ffee.7"}))
     raw = {"resourceSlices": [dra_slice(name, 7 if name != "n2" else 8) for name in ("n1", "n2", "n3", "n4")]}

@@ -56,7 +56,7 @@ def test_side_by_side_marks_differences(tmp_path: Path, snapshot_file: Path) -> 
 
 
 def test_days_are_compared_by_waits_and_promises(tmp_path: Path) -> None:
-    """An hour and a half of four nodes, without reservations and with them."""
+    """An hour and a half of four nodes, with and without reservations."""
     a, b = tmp_path / "without.yaml", tmp_path / "with.yaml"
     a.write_text("time: {default_runtime_seconds: 600}\n")
     b.write_text("time: {default_runtime_seconds: 600}\nreservations: {enabled: true, after_seconds: 0}\n")
@@ -200,7 +200,7 @@ def test_numbers_by_hand() -> None:
 
 
 def test_what_reservations_give_and_cost_is_measured() -> None:
-    """big has a start in half an hour on two nodes, of which one stands idle until then: 4 GPU-hours."""
+    """big starts in half an hour on two nodes, of which one stands idle until then: 4 GPU-hours."""
     members = world(runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=60))
     snapshot = cluster(nodes=(node("n1"), node("n2")), **members)
     measured = measure(snapshot, settings())

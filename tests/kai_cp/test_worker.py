@@ -1,4 +1,4 @@
-"""The deadline is held from outside, and no failure of the worker is the parent's."""
+"""The parent enforces the deadline, and no failure of the worker affects the parent."""
 
 from __future__ import annotations
 

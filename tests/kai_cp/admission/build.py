@@ -19,7 +19,7 @@ def container(name: str = "main", **parts: Any) -> dict[str, Any]:
 def pod(
     annotations: dict[str, str] | None = None, *containers: dict[str, Any], **parts: Any
 ) -> dict[str, Any]:
-    """A pod of ours in namespace ``team``."""
+    """A pod of our scheduler in namespace ``team``."""
     meta = {"name": "p", "namespace": "team", "annotations": annotations or {}, **parts.pop("metadata", {})}
     spec = {"schedulerName": "kai-scheduler", "containers": list(containers) or [container()], **parts}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}

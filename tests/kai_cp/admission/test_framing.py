@@ -1,4 +1,4 @@
-"""AdmissionReview and JSON patches: the envelope, and what an API server would make of a patch."""
+"""AdmissionReview and JSON patches: the envelope, and what an API server makes of a patch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JSON = st.recursive(
 
 
 def patched(document: Any, operations: list[dict[str, Any]]) -> Any:
-    """RFC 6902, as far as ``add``, ``remove`` and ``replace`` go."""
+    """RFC 6902, as far as ``add``, ``remove`` and ``replace``."""
     holder: dict[str, Any] = {"": copy.deepcopy(document)}
     for operation in operations:
         keys = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")]

@@ -1,4 +1,4 @@
-"""Pods at admission: values of annotations, wiring of the container, and what a change may still do."""
+"""Pods at admission: values of annotations, wiring of the container, and which changes are still allowed."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ def test_an_admitted_pod_is_admitted_again_unchanged(
 def test_a_pod_that_shares_no_gpu_stays_as_it_is_unless_devices_are_blocked(
     annotations: dict[str, str], containers: list[dict[str, Any]], settings: AdmissionSettings
 ) -> None:
-    """Why the registrations keep such pods away."""
+    """This is why the registrations do not send such pods."""
     thing = pod(annotations)
     thing["spec"]["containers"] = containers
     verdict = created(thing, replace(settings, block_nvidia_visible_devices=False))

@@ -14,7 +14,7 @@ QUOTAS = AdmissionSettings(quota_validation=True)
 
 
 def by_name(*queues: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Queues as a request knows them."""
+    """Queues as a request sees them."""
     return {q["metadata"]["name"]: q for q in queues}
 
 

@@ -1,4 +1,4 @@
-"""The command bench: parts for many machines, results put together, and a sentence for whatever is wrong."""
+"""The command bench: parts for many machines, merged results, and a sentence for every error."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_results_of_several_machines_become_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_table_fits_and_its_gap_is_what_could_still_be_gained(width: int) -> None:
-    """A stage may have a gap of 100 %; what matters is 15 of at most 20 GPUs."""
+    """A stage may have a gap of 100 %; what counts is 15 of at most 20 GPUs."""
     (section,) = tables([case("contended-of-a-certain-length-1000-s1"), case("unknown", None)])
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(section.render(None), crop=False)

@@ -1,4 +1,4 @@
-"""The cycle after a plan: what was bound runs, what was evicted waits, what is gone is gone."""
+"""The cycle after a plan: bound pods run, evicted pods wait, deleted pods are gone."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def test_a_plan_is_carried_out(shape: str) -> None:
             assert pod.gpu_groups == decision.gpu_groups[:1]
         else:
             assert (pod.status, pod.node, pod.gpu_groups) == (PodStatus.PENDING, None, ())
-    # Nobody has room twice: doing nothing breaks no rule, and whatever is decided next does not either.
+    # No place is given twice: neither doing nothing nor the next decisions break a rule.
     assert violations(after, Plan()) == []
     assert violations(after, decide(after, SETTINGS)) == []

@@ -1,4 +1,4 @@
-"""Generated clusters are legal, seeded and of the size that was asked for."""
+"""Generated clusters are legal, seeded and of the requested size."""
 
 from __future__ import annotations
 

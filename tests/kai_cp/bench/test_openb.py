@@ -1,4 +1,4 @@
-"""The openb machinery on hand-made clusters: exact protocol, books, budgets."""
+"""The openb machinery on clusters made by hand: exact protocol, books, budgets."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_admission_refuses_what_wastes_while_better_is_to_come(tmp_path: Path) -
     nothing = np.zeros(2, dtype=np.int64)
     assert [admission.admits(whole, nothing) for _ in range(5)] == [True] * 5
     assert sum(admission.admits(share, nothing) for _ in range(50)) == int(0.5 + 50 * 2.608 / 5.392)
-    # So much was asked for by now that, planned anew, nothing is refused any more.
+    # So much has been requested by now that a new plan refuses nothing.
     for _ in range(EVERY - 55):
         admission.admits(whole, nothing)
     assert all(admission.admits(share, nothing) for _ in range(20))

@@ -61,7 +61,7 @@ def test_outcome_by_hand() -> None:
 
 
 def test_the_most_gpus_by_hand() -> None:
-    """Two nodes of 8 with 5 and a quarter in use; 3 are asked for, then 12."""
+    """Two nodes of 8 with 5 and a quarter in use; the pods ask for 3, then for 12."""
     raw = RawCluster()
     raw.nodes += [node(f"node-{i}", NodeShape(), {}) for i in range(2)]
     raw.queues.append(queue("q", 16, ago(9000)))
@@ -143,7 +143,7 @@ def test_first_difference_is_looked_for_in_the_fair_order() -> None:
     found = first_difference(snapshot, QUICK, everyone, frozenset())
     assert found is not None
     assert (found.turn, found.here) == (1, True)
-    # Without the first: the other answer is ahead at turn 1, whoever else it lacks.
+    # Without the first group the other answer leads at turn 1, whatever else it lacks.
     first = next(key for key in everyone if f"{key.namespace}/{key.name}" == found.group)
     assert first_difference(snapshot, QUICK, everyone - {first}, frozenset({first})) == AdmissionDifference(
         group=found.group, turn=1, here=False

@@ -1,4 +1,4 @@
-"""Choices of pods to stop: how many there are does not matter, only how many are asked for."""
+"""Choices of pods to stop: their number does not matter, only how many are requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kai_cp_models.snapshot import PodStatus
 
 
 def stopped(monkeypatch: pytest.MonkeyPatch, chains: list[list[tuple[str, ...]]], size: int) -> list[str]:
-    """The choices of so many pods; ``chains``: by pod group, the pods of each eviction unit."""
+    """The choices of that many pods; ``chains``: by pod group, the pods of each eviction unit."""
     units = [[tuple(SimpleNamespace(key=pod) for pod in unit) for unit in chain] for chain in chains]
     monkeypatch.setattr(choices, "eviction_units", lambda _situation, key: units[key])
     groups = [SimpleNamespace(key=i) for i in range(len(chains))]
@@ -35,7 +35,7 @@ def test_thousands_of_pod_groups_are_chosen_from(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_enumeration_of_stops_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No choice of units of two pods has five pods, which 300 ** 3 steps would show."""
+    """No choice of units of two pods has five pods, and finding that out must not take 300 ** 3 steps."""
     units = [(SimpleNamespace(key="a"), SimpleNamespace(key="b"))]
     monkeypatch.setattr(choices, "eviction_units", lambda _situation, _key: units)
     running = [SimpleNamespace(group=i, node="n0", status=PodStatus.RUNNING) for i in range(300)]
@@ -51,7 +51,9 @@ def test_the_enumeration_of_stops_has_an_end(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_moves_are_looked_for_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 3,000 pods none has another place; no more searches over all nodes are made than are allowed."""
+    """None of 3,000 pods has another place, and the search over all nodes is made no more often than
+    allowed.
+    """
     looked: list[int] = []
 
     def nowhere(_situation: object, pods: Any, look: Callable[[], None]) -> Iterator[tuple[int, ...]]:

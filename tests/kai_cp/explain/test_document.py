@@ -1,4 +1,4 @@
-"""``explain`` names the rule by which a pod was evicted, whatever action evicted it."""
+"""``explain`` names the rule by which a pod was evicted, whichever action evicted it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixes in the order of cost that the settings say."""
+"""Fixes in the order of cost that the settings give."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def fixes(raw: Object) -> dict[str, Object]:
 
 
 def test_a_limit_is_raised_by_no_more_than_what_the_queue_cannot_take_from_its_own_work() -> None:
-    """x asks for six GPUs, the queue may have four; four of lower priority go, so a limit of six will do."""
+    """x asks for six GPUs, and the queue may have four. Four GPUs of lower priority leave, so a limit
+    of six is enough.
+    """
     raw = cluster(
         [node("n0", gpus=8)],
         [pod("r0", "n0", gpus=4, priority="train"), pod("x", gpus=6, priority="build")],
@@ -59,7 +61,7 @@ def test_a_limit_is_raised_by_no_more_than_what_the_queue_cannot_take_from_its_o
 
 
 def test_nodes_that_return_are_tried_where_fair_shares_are_in_the_way() -> None:
-    """b holds both nodes. With one cordoned, a's half is four GPUs; with it back, eight."""
+    """b holds both nodes. With one cordoned, the half of a is four GPUs; with it schedulable again, eight."""
     raw = cluster(
         [node("n0", gpus=8), node("n1", gpus=8, unschedulable=True)],
         [pod("rb", "n0", gpus=8, queue="b"), pod("rc", "n1", gpus=8, queue="b"), pod("x", gpus=8, queue="a")],
@@ -75,7 +77,9 @@ def test_nodes_that_return_are_tried_where_fair_shares_are_in_the_way() -> None:
 
 
 def test_fewer_stops_are_found_where_another_job_that_waits_takes_what_is_freed() -> None:
-    """y stands before x, and each needs a whole node: with both jobs stopped, y takes one and x the other."""
+    """y comes before x, and each needs a whole node: with both jobs stopped, y takes one node and x the
+    other.
+    """
     firm: Object = {"preemptibility": "non-preemptible"}
     raw = cluster(
         [node("n0", gpus=4), node("n1", gpus=4)],

@@ -1,4 +1,4 @@
-"""The least change for several pod groups together, and amounts in the units of a queue's fields."""
+"""The least change for several pod groups together, and amounts in the units of the queue's fields."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FIRM: raw.Object = {"preemptibility": "non-preemptible"}
 
 
 def least(world: raw.Object, kind: str, targets: str = "all", most: int = 20) -> dict[str, Any]:
-    """The answer on a cluster as it stands."""
+    """The answer for a cluster as it is."""
     cycles = Cycles(Settings())
     decided = cycles.decide(Draft(world, NOW))
     return Least.of(kind, targets_of(targets, decided), most).answer(cycles, decided)
 
 
 def waiting(*pods: raw.Object, limit: dict[str, float]) -> raw.Object:
-    """Pods that wait below one limit, on a node with room for all of them."""
+    """Pods that wait because of one limit, on a node on which all of them fit."""
     return cluster(
         [node("n0", {"cpu": "64", "memory": "64Gi"}, gpus=8)], list(pods), queues=[queue("q", limit=limit)]
     )
@@ -70,7 +70,7 @@ def test_a_raise_is_the_least_in_the_unit_of_the_field(
 
 
 def test_one_stop_makes_room_for_two_targets() -> None:
-    """One after the other, x would need two GPUs of small and y two more; big alone has room for both."""
+    """One after the other, x would need two GPUs of small and y two more; big alone frees enough for both."""
     world = cluster(
         [node("n0", gpus=2), node("n1", gpus=4)],
         [pod("small", "n0", gpus=2), pod("big", "n1", gpus=4), pod("x", gpus=2), pod("y", gpus=2)],
@@ -83,7 +83,7 @@ def test_one_stop_makes_room_for_two_targets() -> None:
 
 
 def test_moves_for_two_targets_are_one_operation() -> None:
-    """Each target needs a whole node, and each node holds one small job; n2 and n3 have room for those."""
+    """Each target needs a whole node, and each node runs one small job; those fit on n2 and n3."""
     world = cluster(
         [node("n0", gpus=4), node("n1", gpus=4), node("n2", gpus=1), node("n3", gpus=1)],
         [pod("a", "n0", gpus=1), pod("b", "n1", gpus=1), pod("x", gpus=4), pod("y", gpus=4)],

@@ -1,4 +1,4 @@
-"""Every operation of what-if as it stands on a command line: what it does to a tiny cluster, by hand."""
+"""Every operation of what-if as written on a command line: its effect on a tiny cluster, argued by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CLASSES = [
 
 
 def full() -> raw.Object:
-    """a holds the only node, n1 is too small, and x waits for two GPUs."""
+    """a holds the only node with GPUs, n1 is too small, and x waits for two GPUs."""
     return cluster(
         [node("n0", gpus=2), node("n1", gpus=1)],
         [pod("a", "n0", gpus=1), pod("x", gpus=2)],
@@ -48,7 +48,7 @@ def two_run() -> raw.Object:
 
 
 def waits(waiting: raw.Object | None = None, one: raw.Object | None = None, **given: Any) -> raw.Object:
-    """x waits for two GPUs of an empty node, as far as the rest allows it."""
+    """x waits for two GPUs of an empty node, unless the arguments say otherwise."""
     return cluster([one or node("n0", gpus=2)], [waiting or pod("x", gpus=2)], **given)
 
 
@@ -73,7 +73,7 @@ def borrowed(**spec: Any) -> raw.Object:
 
 
 def outranked() -> raw.Object:
-    """x has a higher priority than a, which holds what x needs."""
+    """x has a higher priority than a, which holds the GPUs that x needs."""
     world = cluster(
         [node("n0", gpus=2)],
         [pod("a", "n0", gpus=2), pod("x", gpus=2, priority="high")],
@@ -101,7 +101,7 @@ def started(world: raw.Object) -> raw.Object:
 
 
 def two_queues() -> raw.Object:
-    """Two equal queues with equal jobs for the same two GPUs: the queue that is first by name gets them."""
+    """Two equal queues with equal jobs for the same two GPUs: the queue whose name comes first gets them."""
     return cluster(
         [node("n0", gpus=2)],
         [pod("y", gpus=2, queue="b"), pod("x", gpus=2, queue="a")],
@@ -127,7 +127,7 @@ def racks() -> raw.Object:
 
 
 def backed_off() -> raw.Object:
-    """x was tried in vain, and may not be tried again."""
+    """x was tried in vain and may not be tried again."""
     world = waits(groups={"x": {"schedulingBackoff": 1}})
     condition = {
         "type": "UnschedulableOnNodePool",
@@ -141,7 +141,7 @@ def backed_off() -> raw.Object:
 
 
 def ending() -> raw.Object:
-    """a holds what x needs, and declares an end 20 minutes from now."""
+    """a holds the GPUs that x needs and declares an end 20 minutes from now."""
     world = full()
     for one in world["rawObjects"]["pods"]:
         if one["metadata"]["name"] == "a":
@@ -199,7 +199,7 @@ ROWS = [
         "+x",
         2,
     ),
-    # A queue without weight is owed nothing of what is left over, so x may no longer reclaim.
+    # A queue without weight is owed nothing of the surplus, so x may no longer reclaim.
     Row("--set-queue", "a.gpu.weight=0", borrowed, "+b2 +b3 -x", 4),
     Row("--set-queue", "b.priority=200", two_queues, "+y -x", 2),
     Row("--set-queue", "b.reclaimMinRuntime=1h", borrowed, "+b2 +b3 -x", 4),
@@ -255,7 +255,7 @@ def equals_config(actions: str) -> raw.Object:
 
 
 def effect_of(world: raw.Object, ops: list[raw.Object]) -> tuple[str, float]:
-    """What a what-if says of operations."""
+    """What a what-if says about operations."""
     diff = whatif(Cycles(Settings()), Draft(world, NOW), ops)[0]["diff"]
     signs = (("+", "gain"), ("-", "lose"), ("*", "addedPlaced"))
     words = [f"{sign}{name.removeprefix('default/')}" for sign, key in signs for name in diff[key]]
@@ -268,7 +268,7 @@ def test_an_operation_does_what_its_name_says(row: Row, tmp_path: Path) -> None:
     path.write_text(json.dumps({"kind": "List", "items": NEW}))
     ops = operation(row.option, str(path) if row.option == "--add" else row.value, NOW)
     assert effect_of(row.world(), ops) == (row.effect, row.gpus)
-    # In words it says more than the operation's name, which alone tells nothing.
+    # In words it says more than the name of the operation.
     assert describe({"ops": ops}) != ops[0]["op"]
 
 
@@ -285,7 +285,7 @@ def test_every_operation_is_tried() -> None:
 
 
 def test_operations_apply_in_the_order_in_which_they_stand() -> None:
-    """A copy of a cordoned node is schedulable; cordoned afterwards it is not."""
+    """A copy of a cordoned node is schedulable; if the copy is cordoned afterwards, it is not."""
     cordon: list[raw.Object] = [{"op": "cordon", "nodes": ["n0"]}]
     add: list[raw.Object] = [{"op": "add-nodes", "like": "n0", "count": 1}]
     assert effect_of(waits(), cordon + add) == ("", 2)
@@ -374,7 +374,7 @@ def test_a_move_must_be_possible_by_itself() -> None:
     to_n1 = [{"pod": "default/a", "node": "n1"}]
     with pytest.raises(BadOperation, match="default/a cannot be moved to n1"):
         effect_of(world, [{"op": "move", "moves": to_n1}])
-    # Two at once may change places.
+    # Two at once may exchange places.
     both = [*to_n1, {"pod": "default/b", "node": "n0"}]
     assert effect_of(world, [{"op": "move", "moves": both}]) == ("", 2)
 

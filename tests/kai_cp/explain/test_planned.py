@@ -1,4 +1,4 @@
-"""Workloads of ``what-if --add``: their pods and pod groups are those that the pod grouper would make."""
+"""Workloads of ``what-if --add`` get the pods and pod groups that the pod grouper would make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an explanation says in words where nothing was tried, and of a gang of one."""
+"""The text of an explanation where nothing was tried, and for a gang of one pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.tiny import node, pod, queue
 
 
 def words(kinds: tuple[str, ...]) -> str:
-    """The text of x, which is larger than the only node, with fixes of these kinds."""
+    """The text for x, which is larger than the only node, with fixes of these kinds."""
     world = cluster([node("n0", gpus=1)], [pod("x", gpus=2)])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=kinds).explain(GroupKey("default", "x"))
     return "\n".join(lines(entry))
@@ -28,7 +28,7 @@ def test_fixes_that_nobody_looked_for_are_not_called_useless() -> None:
 
 
 def test_what_moves_is_not_called_evicted() -> None:
-    """One of two pods of one GPU makes place for x, which needs both GPUs of a node."""
+    """One of two pods of one GPU moves for x, which needs both GPUs of a node."""
     running = [pod("r0", "n0", gpus=1), pod("r1", "n1", gpus=1)]
     world = cluster(
         [node("n0", gpus=2), node("n1", gpus=2)],
@@ -63,7 +63,7 @@ def test_what_a_plan_costs_is_said_in_units_of_the_reader(stage: tuple[str, int,
 
 
 HARDWARE = [
-    # Two nodes of two GPUs, and no node has three, whatever is stopped.
+    # Two nodes of two GPUs: no node has three, whatever stops.
     ([node("n0", gpus=2), node("n1", gpus=2)], [pod("x", gpus=3)], {}, "the largest node has 2"),
     # Three pods of one GPU in one rack, and the racks have two and one.
     (
@@ -89,7 +89,7 @@ def test_what_is_impossible_on_the_hardware_says_what_the_hardware_has(
 
 
 def test_a_refusal_without_victims_does_not_speak_of_evictions() -> None:
-    """Two pods that keep apart, one node, and reclaim looked in vain for victims in the other queue."""
+    """Two pods with anti-affinity, one node, and reclaim found no victims in the other queue."""
     apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
         {"labelSelector": {"matchLabels": {"job": "x"}}, "topologyKey": "kubernetes.io/hostname"}
     ]}}  # fmt: skip
@@ -107,7 +107,7 @@ def test_a_refusal_without_victims_does_not_speak_of_evictions() -> None:
 
 
 def test_all_that_would_lose_are_counted() -> None:
-    """A change that costs six others names four of them, and says that there are two more."""
+    """Six others would lose by a change: the text names four of them and says that there are two more."""
     world = cluster([node("n0", gpus=1)], [pod("x", gpus=2)])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=("reduce-request",)).explain(
         GroupKey("default", "x")
@@ -119,7 +119,7 @@ def test_all_that_would_lose_are_counted() -> None:
 
 
 def test_all_ahead_are_counted_and_the_next_before_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five jobs stand before x; two of them are named: the first, and the one directly before x."""
+    """Five jobs come before x. Two are named: the first one, and the one directly before x."""
     monkeypatch.setattr(document, "MOST_AHEAD", 2)
     world = cluster([node("n0", gpus=1)], [pod(name, gpus=2) for name in ("a", "b", "c", "d", "e", "x")])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
@@ -139,7 +139,7 @@ def test_costs_of_nothing_are_not_told() -> None:
 
 
 def test_a_group_that_no_rule_blocks_needs_no_proof() -> None:
-    """x fits, and action allocate, which would place it, is off."""
+    """x fits, and the action allocate, which would place it, is off."""
     classes = [{"metadata": {"name": "high"}, "value": 60}]
     running, waiting = pod("r0", "n0", gpus=1), pod("x", gpus=1, priority="high")
     world = cluster([node("n0", gpus=2)], [running, waiting], actions="preempt", priorityClasses=classes)

@@ -11,7 +11,7 @@ import pytest
 from tests.kai_cp.kube.stub import StubServer
 
 PATIENCE_SECONDS: Final = 60.0
-"""How long a test waits for what must come: on a busy machine it comes late, and no test is about that."""
+"""How long a test waits for an event: on a busy machine it is late, and no test is about that."""
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def server() -> Iterator[StubServer]:
 
 
 def until(met: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """Wait until ``met`` answers something true."""
+    """Wait until ``met`` returns a true value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         answer = met()

@@ -26,7 +26,7 @@ QUICK = Backoff(attempts=4, first=0.01, longest=0.05, patience=2.0)
 
 
 class StubServer:
-    """``faults``: asked before every request; a (status, headers) answers it at once."""
+    """``faults``: called before every request; a (status, headers) is the answer at once."""
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
@@ -84,12 +84,12 @@ class StubServer:
     # --- playing the cluster ---------------------------------------------------------------------
 
     def put(self, resource: Resource, item: Object) -> Object:
-        """Create or replace an object, as somebody else would."""
+        """Create or replace an object, as another program would."""
         meta = item["metadata"]
         return self.store(resource.path(meta.get("namespace", ""), meta["name"]), item)
 
     def hold(self, items: Iterable[tuple[Resource, Object]]) -> None:
-        """Objects that were there before anybody watches; they become the server's own."""
+        """Objects that exist before any watch starts; they become the server's own."""
         for resource, item in items:
             meta = item["metadata"]
             self._version += 1

@@ -1,4 +1,4 @@
-"""Custom resource definitions: installed, left as they are where they are there, and printed."""
+"""Custom resource definitions: installed, left alone if they exist, and printed."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def pod(
 
 
 def snapshot(*, params: Raw | None = None, config: Raw | None = None, **lists: Any) -> Raw:
-    """A raw snapshot with node ``n1``, queue ``q`` and pod group ``g`` where none are given."""
+    """A raw snapshot with node ``n1``, queue ``q`` and pod group ``g``, unless others are given."""
     defaults = {"nodes": [node()], "queues": [queue()], "podGroups": [group()], "pods": []}
     raw: Raw = {"rawObjects": defaults | lists}
     if config is not None:

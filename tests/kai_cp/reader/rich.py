@@ -1,4 +1,4 @@
-"""A small snapshot in which every part of the reader, and every device parser, has something to read."""
+"""A small snapshot that has something to read for every part of the reader and every device parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers: every form a snapshot comes in, and every way in which it can be broken."""
+"""Containers: every form of a snapshot file, and every way in which it can be broken."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT = orjson.dumps(snapshot())
 
 
 class _Pipe(io.RawIOBase):
-    """A stream that cannot seek, as KAI writes its zip to one: entries get data descriptors."""
+    """A stream that cannot seek. KAI writes its zip to one, so entries get data descriptors."""
 
     def __init__(self) -> None:
         self.data = bytearray()

@@ -34,7 +34,7 @@ def branch(name: str, minimum: int, *children: Subgroup, **fields: Any) -> Subgr
         ({"minMember": 4}, branch("", 1, leaf("default", 4))),
         ({"minMember": 0}, branch("", 1, leaf("default", 0))),
         ({"minMember": None, "subGroups": None}, branch("", 1, leaf("default", 1))),
-        # minMember is ignored where there are subgroups; a leaf without it is optional.
+        # minMember is ignored if there are subgroups; a leaf without it is optional.
         (
             {"minMember": 9, "subGroups": [{"name": "b", "minMember": 2}, {"name": "a"}]},
             branch("", 2, leaf("a", 0), leaf("b", 2)),

@@ -127,7 +127,7 @@ def test_restricted_scheduling_leaves_unlabelled_nodes_out() -> None:
 
 
 def test_slices_and_zones_of_nodes_that_are_left_out_are_no_mistake() -> None:
-    """c exists but is no worker; d exists nowhere."""
+    """c exists but is no worker; d does not exist."""
 
     def devices(name: str) -> Raw:
         pool = {"name": name, "generation": 1, "resourceSliceCount": 1}

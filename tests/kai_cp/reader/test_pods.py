@@ -95,7 +95,7 @@ def test_pods_without_place_and_group_are_left_out(phase: str) -> None:
 
 
 def test_a_waiting_pod_without_a_group_is_set_aside() -> None:
-    """Nothing would decide about it; a pod of another scheduler is none of our business."""
+    """No action would decide about it. A pod of another scheduler does not matter here."""
     ours = pod("ours", group=None, phase="Pending")
     others = pod("theirs", group=None, phase="Pending")
     others["spec"]["schedulerName"] = "default-scheduler"
@@ -171,10 +171,10 @@ def test_roles_of_other_pods() -> None:
         "a": (False, False, False),
         "b": (True, True, False),
         "c": (True, False, True),
-        # The label alone is anybody's to write.
+        # Any user can write the label.
         "d": (True, False, False),
         "e": (True, False, False),
-        # Something that makes pods made it: the binder did not.
+        # A controller made it, not the binder.
         "f": (True, False, False),
     }
 

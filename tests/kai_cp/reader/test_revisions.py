@@ -1,4 +1,4 @@
-"""Which revision a pod is of: labels and owners as the controllers write them."""
+"""The revision of a pod, by labels and owners as the controllers write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One bad object among good ones: it is named, and the others are read."""
+"""One bad object among good ones is named, and the others are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def nested(depth: int) -> bytes:
 
 
 def item(name: str, inside: bytes = b"1") -> bytes:
-    """An object with something free-form in it, in the order in which the API server writes."""
+    """An object with a free-form field, in the order in which the API server writes."""
     head = {"name": name, "namespace": "ns", "uid": "u-" + name, "resourceVersion": "7", "labels": {"{": "]"}}
     return b'{"kind":"X","metadata":' + orjson.dumps(head) + b',"spec":{"free":' + inside + b"}}"
 

@@ -1,4 +1,6 @@
-"""Pods share what was read of a spec where equal parts are left of them; the reader sees no others."""
+"""Pods share what was read of a spec if the parts that are left of their specs are equal; the reader
+sees no other parts.
+"""
 
 from __future__ import annotations
 

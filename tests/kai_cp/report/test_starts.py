@@ -53,7 +53,7 @@ def test_solve_and_inspect_show_who_starts_when() -> None:
 
 
 def test_kept_nodes_are_drawn_over_time() -> None:
-    """Half an hour is drawn as 32 of 40 columns of a minute, and the start comes after 30 of them."""
+    """Half an hour is 32 of 40 columns of a minute, and the start comes after 30 of them."""
     for text in lines(ON):
         assert "13:46:40 to 14:26:40 (UTC), 1m a column" in text
         bars = [line for line in text.splitlines() if "█" in line and "Kept" not in line]

@@ -23,7 +23,7 @@ def test_one_job_waits_for_a_look_and_ends_on_time(policy: str) -> None:
     run = _run((Job("job-00000", "queue-00", 10.0, 8, 1, 600.0),), policy)
     ((gpus, wait),) = run.waits
     assert gpus == 8
-    assert 50 <= wait <= 70  # The next look is at 60 s, binding and starting take 6 s.
+    assert 50 <= wait <= 70  # The next cycle is at 60 s; binding and starting take 6 s.
     assert run.finished == 1
     assert run.utilisation == pytest.approx(600 / 3600, abs=0.02)
     assert (run.evictions, run.errors) == (0, ())
@@ -74,7 +74,9 @@ def test_fair_division_by_hand() -> None:
 
 
 def test_a_gang_gets_its_date_while_small_jobs_fill_the_gap() -> None:
-    """Two nodes. long keeps one for an hour; the gang holds both from then, a short job runs before it."""
+    """Two nodes. long keeps one for an hour, and the gang holds both from then on; a short job runs
+    before it.
+    """
     jobs = (
         Job("job-00000", "queue-00", 10.0, 8, 1, 3600.0, 3600.0),
         Job("job-00001", "queue-00", 70.0, 8, 2, 1800.0, 1800.0),
@@ -89,9 +91,9 @@ def test_a_gang_gets_its_date_while_small_jobs_fill_the_gap() -> None:
     run = Simulation(workload, POLICIES["kai_cp"], with_).run()
     assert run.errors == ()
     waits = [seconds for _, seconds in run.waits]
-    assert waits[2] < 120  # backfilled at once
-    assert 3500 <= waits[1] <= 3900  # both nodes, when the long job has ended
-    assert waits[3] > 4000  # it would have taken the gang's node for two hours
+    assert waits[2] < 120  # Backfilled at once.
+    assert 3500 <= waits[1] <= 3900  # Both nodes, when the long job has ended.
+    assert waits[3] > 4000  # It would have used the gang's node for two hours.
     promise = run.promises[0]
     assert (promise.gpus, promise.causes) == (16, ())
     # long runs from 66 s on: its end, and a minute's margin. The cycles between kept that start.
@@ -103,7 +105,7 @@ def test_a_gang_gets_its_date_while_small_jobs_fill_the_gap() -> None:
 
 
 def test_a_broken_promise_has_the_cause_that_was_told_last() -> None:
-    """One node. The job before the gang runs twice as long as it said: its promise is broken by that."""
+    """One node. The job before the gang runs twice as long as it declared, which breaks the promise."""
     jobs = (
         Job("job-00000", "queue-00", 10.0, 8, 1, 3600.0, 1800.0),
         Job("job-00001", "queue-00", 70.0, 8, 1, 600.0, 600.0),

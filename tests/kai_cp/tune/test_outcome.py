@@ -1,4 +1,4 @@
-"""What a search came to, argued by hand: GPUs admitted (more is better), GPUs lost, and noisy seconds."""
+"""The outcome of a search, argued by hand: GPUs admitted (more is better), GPUs lost, and noisy seconds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_first_objective_counts_most() -> None:
 
 
 def test_what_only_costs_is_not_chosen() -> None:
-    """Fewer admitted for fewer lost: worth a look, but not better in the order of the objectives."""
+    """Fewer lost for fewer admitted: worth a look, but not better in the order of the objectives."""
     choice = choose(SPACE, PRESENT, [trial(1, 90, 0, 1.0)])
     assert [found.number for found in choice.front] == [1]
     assert choice.best is None

@@ -1,4 +1,4 @@
-"""Studies outlive the process that runs them: after a kill in SQLite, and shared by workers in PostgreSQL."""
+"""Studies survive the process that runs them: after a kill in SQLite, and shared by workers in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_killed_search_goes_on_where_it_was(folder: Path) -> None:
     after = finished(storage)
     assert len(after) == len(before) + 2
     assert {number: after[number] for number in before} == before
-    # What was found is what the scheduler reads, and it decides with it.
+    # The scheduler reads what was found, and decides with it.
     chosen = load(folder / "tuned.yaml")
     said = (folder / "tuned.yaml.log").read_text()
     if "Nothing better than the present settings" in said:
@@ -113,7 +113,7 @@ def _count(database: Path) -> int:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
-    """A private PostgreSQL server on a socket in a directory of its own; the URL of a database."""
+    """A private PostgreSQL server on a socket in a directory of its own; returns the URL of a database."""
     programs = shutil.which("initdb"), *sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     initdb = next((Path(program).resolve() for program in programs if program), None)
     if initdb is None:
@@ -153,7 +153,7 @@ def server() -> Iterator[str]:
                 time.sleep(0.1)
             yield f"postgresql://kai@/postgres?host={home}"
         finally:
-            process.send_signal(signal.SIGINT)  # At once, whoever is connected.
+            process.send_signal(signal.SIGINT)  # Connected clients do not delay the end.
             process.wait(60)
             shutil.rmtree(home)
 
@@ -164,7 +164,7 @@ def test_workers_share_a_study_in_postgresql(server: str, folder: Path) -> None:
     for i, worker in enumerate(workers):
         finish(worker, folder, f"tuned-{i}.yaml")
     found = finished(server.replace("postgresql://", "postgresql+psycopg://"))
-    # Each worker stops when it sees enough; the other may then be in the middle of one more.
+    # Each worker stops when it sees enough trials; the other one may then be in the middle of a trial.
     assert len(found) in (4, 5)
     for i in range(2):
         assert load(folder / f"tuned-{i}.yaml").objective.lost_work_cap_seconds in (7200, 604_800)

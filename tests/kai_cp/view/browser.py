@@ -23,13 +23,13 @@ FLAGS = (
 
 
 def installed() -> bool:
-    """Whether Debian's Chromium and its driver are here."""
+    """Whether Debian's Chromium and its driver are installed."""
     return shutil.which("chromium") is not None and shutil.which("chromedriver") is not None
 
 
 @contextmanager
 def chromium(width: int = 1280, height: int = 900) -> Iterator[Chrome]:
-    """A browser with a window of this size; its console is kept."""
+    """A browser with a window of this size, which keeps its console."""
     options = ChromeOptions()
     options.binary_location = str(shutil.which("chromium"))
     for flag in (*FLAGS, f"--window-size={width},{height}"):

@@ -1,4 +1,6 @@
-"""A large cluster for the page: 5,000 nodes in racks, 50,000 pods, what starts, who leaves and who stays."""
+"""A large cluster for the page: 5,000 nodes in racks, 50,000 pods, of which some start, some leave, and
+most stay.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ QUEUES = 60
 
 
 def document(nodes: int = 5_000, pods: int = 50_000) -> dict[str, Any]:
-    """``view/1`` of it: seven of ten pods run, the rest waits; a twentieth starts, and as many leave."""
+    """``view/1`` of it: seven of ten pods run and the rest wait; a twentieth starts, and as many leave."""
     running, groups = pods * 7 // 10, pods // GANG
     names = [f"rack{i // RACK:03}-node{i % RACK:02}" for i in range(nodes)]
     found = [node(name, gpus=GPUS) for name in names]
@@ -43,7 +45,7 @@ def document(nodes: int = 5_000, pods: int = 50_000) -> dict[str, Any]:
 
 
 def _hold(names: list[str], groups: int) -> Reservation:
-    """The last pod group is to start in an hour on the nodes of three racks."""
+    """The last pod group starts in an hour on the nodes of three racks."""
     key, places = GroupKey("ns", f"job-{groups - 1:05}"), dict.fromkeys(names[: 3 * RACK], float(GPUS))
     return Reservation(key, "team-00", "made", NOW + 3600, NOW + 3600, NOW, places)
 

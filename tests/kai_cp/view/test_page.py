@@ -1,4 +1,4 @@
-"""The page in a real Chromium: what it says, that it is safe, and that the keyboard is enough."""
+"""The page in a real Chromium: its text, its safety, and its keyboard use."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def browser() -> Iterator[Chrome]:
 
 
 def world() -> dict[str, Any]:
-    """Two racks; v makes room for t, which is promised its place; w waits; names that try to be markup."""
+    """Two racks; v is evicted for t, which is nominated; w waits; some names try to be markup."""
     nodes = [node(f"n{i}", gpus=4) for i in range(4)]
     for i, item in enumerate(nodes):
         item["metadata"]["labels"] |= {"rack": f"r{i // 2}", "kubernetes.io/hostname": f"n{i}"}
@@ -72,7 +72,7 @@ def plan(message: str = "no room") -> Plan:
 
 
 def ahead(name: str = "cluster") -> dict[str, Any]:
-    """w holds n2 and n3 in an hour, for two hours; r ends in half an hour, when v ends is not known."""
+    """w holds n2 and n3 in an hour, for two hours; r ends in half an hour; the end of v is not known."""
     raw = world()
     notes = {"r": "30m", "w": "2h"}
     for item in raw["rawObjects"]["podGroups"]:
@@ -99,7 +99,7 @@ def document(message: str = "no room", name: str = "cluster") -> dict[str, Any]:
 
 
 def opened(browser: Chrome, tmp_path: Path, made: dict[str, Any], at: str = "queues") -> str:
-    """Show the page in a view; all its text."""
+    """Show the page in a view; returns all its text."""
     path = tmp_path / "page.html"
     path.write_text(page(made), "utf-8")
     browser.get("about:blank")
@@ -113,7 +113,7 @@ def text(browser: Chrome) -> str:
 
 
 def complaints(browser: Chrome) -> list[Any]:
-    """What the console says of errors and refused resources."""
+    """Errors and refused resources in the console."""
     return [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"]
 
 
@@ -156,7 +156,7 @@ def test_nodes_over_time_are_drawn_to_scale(browser: Chrome, tmp_path: Path) -> 
     assert [str(lane.get_attribute("aria-label")).split(":")[0] for lane in lanes] == ["n2", "n3", "n0", "n1"]
     whole, half = (lane.find_element(By.CSS_SELECTOR, ".reserved").size for lane in lanes[:2])
     assert half["height"] == pytest.approx(whole["height"] / 2, abs=1)
-    # r runs half an hour, w has its nodes for two hours.
+    # r runs for half an hour, and w has its nodes for two hours.
     runs = lanes[3].find_element(By.CSS_SELECTOR, ".runs").size
     assert whole["width"] == pytest.approx(4 * runs["width"], rel=0.05)
     assert lanes[2].find_elements(By.CSS_SELECTOR, ".runs.open") != []
@@ -182,7 +182,7 @@ def test_lines_are_read_with_the_keyboard(browser: Chrome, tmp_path: Path) -> No
 
 
 def test_before_and_after_are_two_links(browser: Chrome, tmp_path: Path) -> None:
-    # v holds all of n0 before, and t after: the cells of the first node change hands.
+    # v holds all of n0 before, and t after: the cells of the first node change.
     before = opened(browser, tmp_path, document(), "cluster?at=before")
     after = opened(browser, tmp_path, document(), "cluster?at=after")
     assert "ns/v" in before
@@ -271,7 +271,7 @@ def large() -> dict[str, Any]:
 def test_a_large_cluster_costs_what_is_shown(
     browser: Chrome, tmp_path: Path, large: dict[str, Any], at: str
 ) -> None:
-    """5,000 nodes and 50,000 pods: a file of a few MiB, and no element for what nobody sees."""
+    """5,000 nodes and 50,000 pods: a file of a few MiB, and no element for what is not visible."""
     assert (len(large["nodes"]), sum(entry["pods"] for entry in large["groups"])) == (5_000, 50_000)
     assert len(page(large)) < 4 * 2**20
     opened(browser, tmp_path, large, at)

@@ -1,4 +1,6 @@
-"""What a workload says of its run time comes to its pod group; what others write there does not."""
+"""What a workload declares about its run time reaches its pod group; what other programs write there
+stays.
+"""
 
 from __future__ import annotations
 

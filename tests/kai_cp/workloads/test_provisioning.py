@@ -1,4 +1,4 @@
-"""ProvisioningRequests: what a gang lacks, as a whole or not at all, and nothing that a quota holds back."""
+"""ProvisioningRequests: what a gang lacks, whole or not at all, and nothing that a quota holds back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def group(minimum: int | None = 2, **spec: Any) -> Object:
 
 
 def pod(name: str, state: str = "Unschedulable", *, gpus: int = 1, subgroup: str = "", **meta: Any) -> Object:
-    """A pod that waits, unless ``state`` is the node that it is on."""
+    """A pod that waits, unless ``state`` is the node on which it runs."""
     labels = {"kai.scheduler/subgroup-name": subgroup} if subgroup else {}
     amounts = {"nvidia.com/gpu": str(gpus)}
     found: Object = {
@@ -51,7 +51,7 @@ def run(pods: list[Object], pg: Object | None = None, *requests: Object, now: fl
 
 
 def counts(request: Request | None) -> list[int]:
-    """Pods of every set."""
+    """The number of pods of every set."""
     return [] if request is None else [entry["count"] for entry in request.body["spec"]["podSets"]]
 
 
@@ -81,12 +81,13 @@ CREW = [pod(f"c{i}{k}", subgroup=f"crew-{i}") for i in range(2) for k in range(2
     [
         ([pod("a"), pod("b")], group(2), [2]),
         ([pod("a"), pod("b", gpus=4)], group(2), [1, 1]),
-        ([pod("a"), pod("b"), pod("c")], group(2), [2]),  # What is beyond the minimum is asked for by itself.
+        ([pod("a"), pod("b"), pod("c")], group(2), [2]),  # Pods beyond the minimum are requested separately.
         ([pod("a")], group(1), []),  # One pod: nothing has to come together.
-        ([pod("a")], group(2), []),  # The other one is not there yet.
-        ([pod("a"), pod("b", "")], group(2), []),  # Nobody has looked at the other one yet.
+        ([pod("a")], group(2), []),  # The other one does not exist yet.
+        ([pod("a"), pod("b", "")], group(2), []),  # The scheduler has not looked at the other one yet.
         ([pod("a"), pod("b", "SchedulingGated")], group(2), []),
-        ([pod("a", "node1"), pod("b", "node1"), pod("c")], group(2), []),  # It runs; the third is elastic.
+        # It runs; the third pod is elastic.
+        ([pod("a", "node1"), pod("b", "node1"), pod("c")], group(2), []),
         ([pod("a", "node1"), pod("b"), pod("c")], group(3), [2]),
         ([pod("a", deletionTimestamp="now"), pod("b"), pod("c")], group(2), [2]),
         (
@@ -98,10 +99,11 @@ CREW = [pod(f"c{i}{k}", subgroup=f"crew-{i}") for i in range(2) for k in range(2
             [pod("m", gpus=4, subgroup="boss"), *CREW[1:]],
             group(None, **TREE),
             [1, 2],
-        ),  # The crew that is whole.
+        ),  # The crew that is complete.
         ([pod("m", gpus=4, subgroup="boss"), *CREW[1:3]], group(None, **TREE), []),
-        ([pod("a", annotations={"gpu-fraction": "0.5"}), pod("b")], group(2), []),  # Scaling pods show it.
-        ([pod("a", annotations={CONSUMES: "kueue-1"}), pod("b")], group(2), []),  # Somebody else asked.
+        ([pod("a", annotations={"gpu-fraction": "0.5"}), pod("b")], group(2), []),  # Scaling pods request it.
+        # Another program requested it.
+        ([pod("a", annotations={CONSUMES: "kueue-1"}), pod("b")], group(2), []),
         ([pod(f"p{i}", gpus=i + 1) for i in range(MOST_SETS + 1)], group(MOST_SETS + 1), []),
         ([pod("a"), pod("b")], group(2, subGroups="nonsense"), []),
     ],

@@ -1,4 +1,4 @@
-"""Scaling pods: as many GPUs as the parts that wait add up to, and none for what a quota holds back."""
+"""Scaling pods: as many GPUs as the waiting shares add up to, and none for what a quota holds back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Object = dict[str, Any]
 def waiting(
     name: str, fraction: str = "0.5", devices: int = 1, reason: str = "Unschedulable", **meta: Any
 ) -> Object:
-    """A pod of ours with a part of a GPU, looked at by the scheduler."""
+    """A pod of our scheduler with a share of a GPU, at which the scheduler has looked."""
     annotations = {"gpu-fraction": fraction, "pod-group-name": "g"}
     if devices > 1:
         annotations["gpu-fraction-num-devices"] = str(devices)
@@ -92,7 +92,7 @@ def test_a_scaling_pod_goes_with_its_reason() -> None:
 
 
 def test_a_pod_that_room_was_found_for_asks_for_nothing() -> None:
-    """The binder reserves no GPU while a scaling pod waits: it would wait for ever."""
+    """The binder reserves no GPU while a scaling pod waits, so the pod would wait for ever."""
     (shown,) = run([waiting("a")]).create
     assert adjust([waiting("a")], [shown], {}, SETUP, cooling=False, ordered={("ns", "a")}).delete == (
         "ns-a",

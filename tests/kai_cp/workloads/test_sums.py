@@ -44,7 +44,8 @@ def asked(item: Object, labels: Object = NODE) -> Object:
 def test_init_containers_sidecars_and_overhead_count() -> None:
     sidecar = {**container(cpu="100m"), "restartPolicy": "Always"}
     big = container(cpu="2")
-    # Containers and sidecar need 600m, the ordinary init container beside the sidecar 2100m; overhead on top.
+    # Containers and sidecar need 600m, the ordinary init container beside the sidecar 2100m; overhead is
+    # added.
     item = pod(initContainers=[sidecar, big], overhead={"cpu": "50m"})
     assert held(item) == {"cpu": "2150m", "memory": str(2**30)}
 

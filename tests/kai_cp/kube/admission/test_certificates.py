@@ -1,4 +1,4 @@
-"""Certificates of our own: what OpenSSL accepts, and that callers always trust what they are shown."""
+"""Certificates of our own: what OpenSSL accepts, and that callers always trust what they get."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def issuer_is_in(bundle: Bundle, authorities: bytes) -> bool:
 
 
 def test_whoever_looked_a_little_while_ago_trusts_what_is_shown_now() -> None:
-    """Through many lives of certificates and two of authorities, in steps of a poll."""
+    """Through many lives of certificates and two of authorities, in steps of one poll."""
     life, poll = 3600.0, 3600.0 / 50
     bundle = renewed(None, NAMES, life, NOW)
     seen = [bundle.authorities] * 2

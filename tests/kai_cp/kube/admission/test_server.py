@@ -1,4 +1,4 @@
-"""The webhook server: TLS that changes while it runs, bad callers, and the certificate's keeper."""
+"""The webhook server: TLS that changes while it runs, bad callers, and the keeper of the certificate."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch
             except OSError:
                 return False
 
-        until(let_in)  # The place of a closed connection is given back.
+        until(let_in)  # A closed connection makes way for another one.
     finally:
         server.stop()
 

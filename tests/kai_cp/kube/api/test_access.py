@@ -1,4 +1,4 @@
-"""The chart's RBAC equals what the code declares and uses; both ways."""
+"""The chart's RBAC equals what the code declares and uses, in both directions."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ CALLS = {
     "delete": "delete",
 }
 BESIDE = {"podgrouper": ("controllers/owners",)}
-"""Modules that act for a controller beside its own."""
+"""Modules that act for a controller besides its own."""
 
 
 def module_of(factory: Factory) -> str:
@@ -98,7 +98,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "controllers": ("api/recorder", "api/lease"),
 } | {name: (module_of(factory), *BESIDE.get(name, ())) for name, factory in CONTROLLERS.items()}
 OWNER_READS = {("get", plural) for plural in ("pods", *(kind.plural for kind in OWNERS))}
-"""Reads of whatever kind a pod's owner has: no constant names it in the source."""
+"""Reads of any kind that may own a pod: no constant in the source names it."""
 
 
 def calls(module: str) -> set[tuple[str, str]]:
@@ -125,7 +125,7 @@ def calls(module: str) -> set[tuple[str, str]]:
 
 
 def test_every_declared_write_is_used_and_every_used_one_is_declared() -> None:
-    """Reads are the reflectors' matter; writes and single reads are found in the source."""
+    """Reflectors read; writes and single reads are found in the source."""
     from kai_cp.kube.api import resources as r
 
     for process, modules in MODULES.items():
@@ -200,7 +200,7 @@ def test_the_table_of_end_to_end_tests_names_real_ones() -> None:
 
 
 def test_the_image_is_made_of_what_the_package_is() -> None:
-    """There may be no daemon to build it with: at least every source exists, and every package is in it."""
+    """There may be no daemon to build it with. At least every source exists, and every package is in it."""
     lines = (ROOT / "deploy/Dockerfile").read_text().replace("\\\n", " ").splitlines()
     copied = [line.split()[1:-1] for line in lines if line.startswith("COPY") and "--from" not in line]
     sources = {source for entry in copied for source in entry}
@@ -215,7 +215,7 @@ def test_the_image_is_made_of_what_the_package_is() -> None:
 
 
 def test_definitions_hold_no_stray_keys() -> None:
-    """``{description: One, two}`` is a key too many, which server-side apply refuses."""
+    """``{description: One, two}`` has one key too many, and server-side apply refuses it."""
 
     def stray(value: object, path: str) -> list[str]:
         if isinstance(value, dict):

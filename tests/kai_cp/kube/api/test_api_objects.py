@@ -1,4 +1,4 @@
-"""What decisions become, by table."""
+"""The objects that decisions become, by table."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def mig() -> dict[str, Any]:
         ),
         # 20,480 of the label's 81,920 MiB, which counts as 81,900: a little more than a quarter.
         (pod("p", gpus=0, annotations={"gpu-memory": "20480"}), "Fraction", {"count": 1, "portion": "0.26"}),
-        # Rounded up, as it is charged: never less than what was asked for.
+        # Rounded up, as it is charged: never less than requested.
         (pod("p", gpus=0, annotations={"gpu-memory": "20000"}), "Fraction", {"count": 1, "portion": "0.25"}),
         (pod("p", gpus=0, annotations={"gpu-memory": "300"}), "Fraction", {"count": 1, "portion": "0.01"}),
         (pod("p", gpus=0, annotations={"gpu-memory": "20475"}), "Fraction", {"count": 1, "portion": "0.25"}),
-        # What no rule reads cannot be wrong: a number of devices without a share.
+        # A field that no rule reads cannot be wrong: a number of devices without a share.
         (
             pod("p", gpus=0, annotations={"gpu-fraction-num-devices": "x"}),
             "Regular",

@@ -1,4 +1,4 @@
-"""Only the holder writes, and only while it surely holds."""
+"""Only the holder writes, and only while it certainly holds the lease."""
 
 from __future__ import annotations
 

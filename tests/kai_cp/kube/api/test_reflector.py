@@ -1,4 +1,4 @@
-"""Following a kind: resume, list anew, back-off."""
+"""Following a kind: resume, list again, back off."""
 
 from __future__ import annotations
 

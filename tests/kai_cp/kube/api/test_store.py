@@ -1,4 +1,4 @@
-"""What is known, whatever order news come in."""
+"""What the store holds, whatever the order in which news arrives."""
 
 from __future__ import annotations
 

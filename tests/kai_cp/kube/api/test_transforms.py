@@ -1,4 +1,4 @@
-"""What stores keep of an object and what the reader reads of it belong together: nothing read is dropped."""
+"""What stores keep of an object includes everything that the reader reads of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEPT = {"pods": transforms.pod, "nodes": transforms.node}
 
 
 class Recording(dict[str, Any]):
-    """An object that notes which of its fields are looked at, by their path."""
+    """An object that records which of its fields are read, by their path."""
 
     def __init__(self, values: dict[str, Any], where: str, seen: set[str]) -> None:
         super().__init__({key: recorded(value, f"{where}.{key}", seen) for key, value in values.items()})
@@ -35,7 +35,7 @@ class Recording(dict[str, Any]):
 
 
 def recorded(value: Any, where: str, seen: set[str]) -> Any:
-    """A copy of a value that notes what is read of it; the entries of a list share one path."""
+    """A copy of a value that records what is read of it; the entries of a list share one path."""
     if isinstance(value, dict):
         return Recording(value, where, seen)
     return [recorded(one, f"{where}[]", seen) for one in value] if isinstance(value, list) else value

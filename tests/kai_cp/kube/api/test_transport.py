@@ -1,4 +1,4 @@
-"""Requests: what is tried again, what is an answer, what is refused before it is sent."""
+"""Requests: which are tried again, which answers are final, and which are refused before they are sent."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Setup:
         self.binder.start(lambda: None)
 
     def claim_is_bound(self) -> bool:
-        """Whether the binder has seen it."""
+        """Whether the binder has seen the claim bound."""
         found = self.claims.get(("ns", "data"))
         return found is not None and found["status"]["phase"] == "Bound"
 
@@ -136,7 +136,7 @@ def test_a_plain_pod(server: StubServer, setup: Any) -> None:
 
 
 def test_a_lost_answer_binds_once(server: StubServer, setup: Any) -> None:
-    """The server bound the pod, and the answer was an error: the second attempt finds it done."""
+    """The server bound the pod, and the answer was an error: the second attempt finds it bound."""
     setup()
     order(server, pod("p"))
 
@@ -155,7 +155,7 @@ def test_a_lost_answer_binds_once(server: StubServer, setup: Any) -> None:
 
 
 def test_a_pod_that_is_seen_long_after_its_request(server: StubServer, setup: Any) -> None:
-    """Its watch hung. However late it comes, that it comes is enough: nothing is due before."""
+    """The watch of the pod hung. However late the pod is seen, it is bound then; nothing is due before."""
     setup()
     late = server.put(r.PODS, pod("p"))
     server.remove(r.PODS, "ns", "p")
@@ -189,7 +189,7 @@ def test_a_node_that_never_comes(server: StubServer, setup: Any, monkeypatch: py
 
 
 def test_a_new_binder_reports_what_the_last_one_bound(server: StubServer, setup: Any) -> None:
-    """The last one ended between the binding and its report."""
+    """The last binder ended between the binding and its report."""
     order(server, pod("p", node="n"))
     setup()
     until(lambda: phase(server) == "Succeeded")
@@ -286,7 +286,7 @@ def fraction(name: str, **annotations: str) -> Object:
 
 
 def play_reservation(server: StubServer, group: str) -> None:
-    """What the program in the reservation pod would do."""
+    """Play the program in the reservation pod."""
     name = reservation_name("n", group)
     found = until(lambda: server.get(r.PODS, "kai-resource-reservation", name))
     meta = {**found["metadata"], "annotations": {names.RESERVED_DEVICE: f"GPU-{group}"}}
@@ -405,14 +405,14 @@ def test_sharers_without_a_reservation_are_deleted(server: StubServer, setup: An
 
 
 class WithoutList(Store):
-    """A store of too many objects to look at all."""
+    """A store with too many objects to look at all of them."""
 
     def all(self) -> list[Object]:
         raise AssertionError("all objects are looked at")
 
 
 def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
-    """Otherwise each bind of a fraction costs as much as there are pods of all tenants."""
+    """Otherwise each bind of a fraction would cost as much as there are pods of all tenants."""
     pods, requests, api, options = WithoutList(), WithoutList(), Mock(), BinderOptions()
     reservations = GpuReservations(api, pods, requests, options)
     for name, where in (("here", "n"), ("there", "m")):
@@ -598,7 +598,7 @@ def bound(server: StubServer, namespace: str, name: str) -> bool:
 
 @pytest.mark.parametrize("waiting", [1, 60])
 def test_binds_that_wait_hold_no_thread(server: StubServer, setup: Any, waiting: int) -> None:
-    """However many wait, in however many namespaces: one thread carries out whatever else there is."""
+    """However many binds wait, in however many namespaces, one thread carries out all others."""
     server.put(r.STORAGE_CLASSES, WAITS)
     for namespace in HOSTILE:
         data = {**claim(), "metadata": {"name": "data", "namespace": namespace}}
@@ -626,7 +626,7 @@ def test_binds_that_wait_hold_no_thread(server: StubServer, setup: Any, waiting:
 
 
 def test_what_came_before_the_bind_was_parked_is_not_missed(server: StubServer, setup: Any) -> None:
-    """The claim is bound between the step's look and its wait."""
+    """The claim is bound between the look of the step and its wait."""
     server.put(r.STORAGE_CLASSES, WAITS)
     server.put(r.VOLUME_CLAIMS, claim())
     made = setup(volume_binding_timeout_seconds=PATIENCE_SECONDS)
@@ -673,7 +673,7 @@ def test_an_order_that_is_taken_back_while_it_waits_is_undone(server: StubServer
 
 
 def test_a_pod_waits_for_all_its_devices_at_once(server: StubServer, setup: Any) -> None:
-    """The reservation of the second GPU does not stand back until the first has named its device."""
+    """The reservation of the second GPU does not wait until the first one has named its device."""
     order(server, fraction("p"), gpu_groups=("g1", "g2"))
     setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
     play_reservation(server, "g2")

@@ -1,4 +1,4 @@
-"""Binds that wait are woken by what they wait for: each once, however often that changes."""
+"""Parked binds are woken by the object that they wait for, each once, however often that object changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOOD = 500
 
 
 class Flood:
-    """A claim that many binds wait for and that changes all the time, beside a victim's bind."""
+    """A claim that many binds wait for and that changes all the time, beside the bind of a victim."""
 
     def __init__(self) -> None:
         self.queue = WorkQueue()

@@ -28,7 +28,7 @@ Object = dict[str, Any]
 
 
 class Running:
-    """A host that runs, and what it exports."""
+    """A host that runs, and the metrics that it exports."""
 
     def __init__(self, host: Host, registry: CollectorRegistry) -> None:
         self.host = host

@@ -1,4 +1,4 @@
-"""The gang provisioner writes what a step asks for, once, and where ProvisioningRequests are served."""
+"""The gang provisioner writes what a step asks for, once, if the cluster serves ProvisioningRequests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 
 def gang(server: StubServer) -> None:
-    """A pod group with two pods that found no room."""
+    """A pod group with two pods that found no place."""
     server.put(r.POD_GROUPS, group())
     for name in "ab":
         item = pod(name)
@@ -34,7 +34,7 @@ def serve(server: StubServer, version: str) -> None:
 
 
 def requests(server: StubServer, version: str) -> list[Object]:
-    """ProvisioningRequests that there are."""
+    """The ProvisioningRequests that exist."""
     where = f"/apis/autoscaling.x-k8s.io/{version}/"
     return [item for path, item in server.objects.items() if path.startswith(where)]
 

@@ -1,4 +1,4 @@
-"""A SchedulingShard becomes a Deployment, follows changes, and says how it is."""
+"""A SchedulingShard becomes a Deployment, follows changes, and reports its state."""
 
 from __future__ import annotations
 

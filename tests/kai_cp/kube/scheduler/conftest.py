@@ -21,7 +21,7 @@ from tests.kai_cp.kube.stub import StubServer
 
 
 class Setup:
-    """What writes and what it reads, without the loop."""
+    """The parts that write and what they read, without the loop."""
 
     clock: Callable[[], float] = staticmethod(lambda: 1000.0)
 
@@ -46,7 +46,7 @@ class Setup:
         return sending.results()
 
     def settle(self, name: str) -> None:
-        """Reports need not stand back any more."""
+        """Reports need not wait any more."""
         assert self.server.get(r.BIND_REQUESTS, "ns", name) is not None
         self.writer.busy = lambda: False
 

@@ -1,4 +1,4 @@
-"""What a snapshot without names still tells: the keep-list, and nothing else."""
+"""What a snapshot without names still contains: the fields of the keep-list, and nothing else."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ UNREAD: Raw = {
     "resources": {"owner": "me", "list": ["me"]},
     "nested": {"list": [{"host": "h", "data": {"a": "b"}}]},
 }
-"""Fields that no kind has, among them such as other kinds keep."""
+"""Fields that no kind has, among them fields that other kinds keep."""
 DEVICE_KINDS = ("resourceSlices", "deviceClasses", "resourceClaims", "deviceTaintRules")
 
 
 def beset(value: Any, foreign: Raw) -> Any:
-    """The value with foreign fields, which a mark tells, in every mapping that is no map of labels."""
+    """The value with marked foreign fields in every mapping that is no map of labels."""
     if isinstance(value, list):
         return [beset(inner, foreign) for inner in value]
     if not isinstance(value, dict):
@@ -128,7 +128,7 @@ def beset(value: Any, foreign: Raw) -> Any:
 
 
 def planted(value: Any) -> Any:
-    """The value with a mark at every text."""
+    """The value with a mark in every text."""
     if isinstance(value, dict):
         return {key: planted(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -137,7 +137,7 @@ def planted(value: Any) -> Any:
 
 
 def marked(value: Any, path: tuple[str, ...]) -> set[str]:
-    """Where the mark is left: the last two keys."""
+    """Where the mark is still found: the last two keys."""
     if isinstance(value, dict):
         return {hit for key, inner in value.items() for hit in marked(inner, (*path, key))}
     if isinstance(value, list):
@@ -156,7 +156,7 @@ def test_of_a_mark_in_every_text_only_the_keep_list_is_left() -> None:
         "partitionParams/NodePoolLabelValue",
         "schedulerParams/schedulerName",
         "spec/schedulerName",
-        # Keys of labels, and names of the levels that they stand for.
+        # Keys of labels, and names of the levels that they mean.
         "levels/nodeLabel",
         "levels/alias",
         "topologyConstraint/requiredTopologyLevel",
@@ -170,7 +170,7 @@ def test_of_a_mark_in_every_text_only_the_keep_list_is_left() -> None:
         "matchLabels/app",
         "labels/kai.scheduler/task-priority",
         "labels/nvidia.com/gpu.memory",
-        # Resources, drivers, what they say of devices, and what is asked about those.
+        # Resources, drivers, what they say about devices, and what requests say about those.
         "resources/name",
         "metadata/name",
         "model/string",
@@ -195,7 +195,7 @@ def test_every_list_that_is_read_was_planted() -> None:
 
 @pytest.mark.parametrize("kind", sorted(LISTS))
 def test_no_field_that_is_not_read_comes_through(kind: str) -> None:
-    """Anywhere in any object: what other kinds keep, and what none keeps."""
+    """Anywhere in any object: fields that other kinds keep, and fields that no kind keeps."""
     about_devices = ("attributes", "expression") if kind in DEVICE_KINDS else ()
     foreign = {key: value for key, value in UNREAD.items() if key not in about_devices}
     raw = full()
@@ -261,7 +261,7 @@ def same(raw: Raw, now: float) -> None:
     hidden = renaming.snapshot(raw)
     ours, theirs = renaming.decisions(solved(raw, now)), Anonymizer().decisions(solved(hidden, now))
     places = [
-        # A GPU group that begins is called by a digest of names.
+        # The name of a GPU group begins with a digest of names.
         [
             (row["kind"], row["namespace"], row["pod"], row["node"], row["action"])
             for row in found["decisions"]
@@ -319,7 +319,7 @@ def test_labels_compared_as_numbers_keep_their_values() -> None:
 
 
 def test_revisions_are_told_apart_as_before() -> None:
-    """Two pods of one Deployment, a third of another one: the names differ, the workloads do as before."""
+    """Two pods of one Deployment, a third of another one: the names differ, the workloads stay distinct."""
     raw = rich()
     pods = raw["rawObjects"]["pods"][:3]
     for pod, (name, ending) in zip(pods, (("web", "a1"), ("web", "b2"), ("db", "c3")), strict=True):

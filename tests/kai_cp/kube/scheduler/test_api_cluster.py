@@ -125,7 +125,7 @@ def test_requests_for_lost_nodes_or_earlier_pods_are_cleaned(setup: Setup) -> No
 
 
 def test_a_request_that_could_not_be_deleted_is_tried_again(setup: Setup) -> None:
-    """A conflict does not mean that it is gone: the pod would wait for it for ever."""
+    """A conflict does not mean that it is gone, and then the pod would wait for it for ever."""
     setup.apply(Plan(decisions=(bind("p0", "n"),)))
     request = setup.server.get(r.BIND_REQUESTS, "ns", "p0")
     assert request is not None

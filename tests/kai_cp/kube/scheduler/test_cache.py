@@ -1,4 +1,4 @@
-"""The cache is a snapshot in KAI's format, and knows when it is not one yet."""
+"""The cache is a snapshot in KAI's format, and it knows when it is not complete yet."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ ONLY = {
         "would start if you add 1 node like n0",
     ),
 }
-"""By kind of the cheapest fix: nodes, pods, what the condition then says last."""
+"""By kind of the cheapest fix: nodes, pods, and the last sentence of the condition."""
 
 
 @pytest.mark.parametrize("kind", sorted(ONLY))
@@ -209,7 +209,7 @@ def test_what_was_late_is_tried_again_when_nothing_new_waits_and_not_for_ever() 
         explaining.remember(entry, "needs 2 GPUs; 1 is free" if asked == ["x", "y"] else "")
     assert asked == ["x", "y", "x", "x"]
     assert explaining.words(x) == "no room"
-    # Another situation, another try; and what is explained once is so until then.
+    # Another situation is tried again; what is explained once stays explained until then.
     changed = Unscheduled(x.group, "NodeFragmented", "less room", True)
     assert explaining.next_of([x, y]) is None
     assert explaining.next_of([changed, y]) is changed
@@ -249,7 +249,7 @@ def hang(_task: object, _channel: Channel) -> None:
 
 
 def die(_task: object, _channel: Channel) -> None:
-    """A job whose process ends, as one does that a solver ran out of memory."""
+    """A job whose process dies, as it does when a solver runs out of memory."""
     os._exit(3)
 
 
@@ -274,7 +274,7 @@ def answering(job: WorkerJob) -> Iterator[Explaining]:
 
 
 def both(explaining: Explaining) -> list[tuple[int, str]]:
-    """What ``/explain`` and ``/what-if`` answer."""
+    """The answers of ``/explain`` and ``/what-if``."""
     explain, what_if = explaining.routes()["/explain"], explaining.routes()["/what-if"]
     assert isinstance(explain, Query)
     assert isinstance(what_if, Query)

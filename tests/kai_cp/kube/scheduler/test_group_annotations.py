@@ -1,4 +1,4 @@
-"""Annotations of pod groups: they show at once, the latest wins, and none is lost."""
+"""Annotations of pod groups: they show at once, the latest value wins, and none is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def held_writer(setup: Setup) -> threading.Event:
 
 
 def test_annotations_show_before_they_are_written_and_the_latest_wins(setup: Setup) -> None:
-    """No cycle waits for the write of a promise, and none decides without it."""
+    """No cycle waits until a promise is written, and none decides without it."""
     gate = held_writer(setup)
     key = GroupKey("ns", "g")
     setup.live.annotations.set(key, {"kai-cp/a": "1", "kai-cp/b": "1"})

@@ -1,4 +1,4 @@
-"""The scheduler says at its start what users can do where no policy guards its annotations."""
+"""At its start the scheduler says what users can do if no policy guards its annotations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELAYED = {"max_runtime": {"enforce": True, "requeue_delay_seconds": 600}}
 
 
 class Server:
-    """Answers with these objects; None: it knows no such kinds."""
+    """Answers with these objects; None: it does not know such kinds."""
 
     def __init__(self, objects: list[dict[str, Any]] | None) -> None:
         self.objects = objects

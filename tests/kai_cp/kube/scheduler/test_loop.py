@@ -1,4 +1,4 @@
-"""The loop: at once after a change, not at all without one; time-dependent rules wake it."""
+"""The loop: a cycle at once after a change, none without one; rules that depend on time wake it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW = 1_800_000_000.0
 
 
 def first_fit(raw: Mapping[str, Any], now: float, _usage: Any) -> Decided:
-    """Every waiting pod to the first node."""
+    """Place every waiting pod on the first node."""
     parsed = parse(raw, now=now)
     waiting = [p for p in parsed.pods if p.status is PodStatus.PENDING]
     decisions = tuple(Decision("Bind", p.key, p.group, "n", "allocate") for p in waiting)
@@ -77,7 +77,7 @@ def test_a_change_is_acted_on_at_once_and_silence_is_kept(server: StubServer) ->
 
     def silent() -> bool:
         before = len(looping.scheduler.cycles.all())
-        time.sleep(1.0)  # Twenty cycles, if it went on.
+        time.sleep(1.0)  # Twenty cycles, if it continued.
         return len(looping.scheduler.cycles.all()) == before
 
     until(silent)
@@ -89,7 +89,7 @@ def test_a_change_is_acted_on_at_once_and_silence_is_kept(server: StubServer) ->
 
 
 def test_a_stream_of_new_pods_hurries_for_four_cycles(server: StubServer) -> None:
-    """A tenant that makes a pod every moment slows what others ordered, but not for ever."""
+    """A tenant that makes a pod every moment delays the orders of others, but only for four cycles."""
     looping = Looping(server)
     looping.close()
     scheduler = looping.scheduler
@@ -323,7 +323,7 @@ def test_a_report_that_fails_harms_no_other() -> None:
 
 
 def flooded(limit: int) -> tuple[BackgroundWriter, list[str]]:
-    """A writer of which the only thread is held up while a flood of reports comes, and the victim's two."""
+    """A writer whose only thread is blocked while a flood of reports comes, and the victim's two."""
     writer = BackgroundWriter(1, limit=limit)
     written: list[str] = []
     open_gate = threading.Event()

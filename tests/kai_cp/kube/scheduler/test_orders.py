@@ -25,7 +25,7 @@ NOW = 1000.0
 
 
 class Gate:
-    """Holds the writes of a kind up: what they are answered in the end, if not what they ask for."""
+    """Holds up the writes of a kind until it opens; it may then answer with a fault instead."""
 
     def __init__(self, server: StubServer, part: str) -> None:
         self._part = part
@@ -54,14 +54,14 @@ def gate(setup: Setup) -> Iterator[Gate]:
 
 
 def seen(setup: Setup) -> dict[str, tuple[PodStatus, str, float | None]]:
-    """Status, node and start of its group by pod, as the next cycle reads them."""
+    """By pod: status, node and the start of its group, as the next cycle reads them."""
     snapshot = parse(setup.live.snapshot(), now=NOW)
     start = snapshot.group_by_key[GroupKey("ns", "g")].last_start
     return {one.key.name: (one.status, one.node or "", start) for one in snapshot.pods}
 
 
 def test_what_is_not_sent_yet_is_seen_as_if_it_were(setup: Setup, gate: Gate) -> None:
-    """So the next cycle, whenever it comes, gives no place twice."""
+    """So the next cycle, whenever it begins, gives no place twice."""
     sending = setup.live.order(Plan(decisions=tuple(bind(f"p{i}", "n") for i in range(3))))
     until(lambda: gate.held)
     before = seen(setup)
@@ -75,7 +75,7 @@ def test_what_is_not_sent_yet_is_seen_as_if_it_were(setup: Setup, gate: Gate) ->
 
 
 def taken(setup: Setup) -> None:
-    """The pod's name is another pod's by now."""
+    """Another pod has the name of the pod by now."""
     setup.server.remove(r.PODS, "ns", "p0")
     setup.server.put(r.PODS, {**pod("p0"), "metadata": {**pod("p0")["metadata"], "uid": "another"}})
     store = setup.cache.stores[r.PODS]
@@ -88,7 +88,7 @@ def lost_node(setup: Setup) -> None:
 
 
 def bound(setup: Setup) -> None:
-    """Somebody else bound it."""
+    """Another scheduler bound it."""
     setup.server.put(r.PODS, pod("p0", node="n"))
     until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p0")) or pod("x"))["spec"].get("nodeName"))
 
@@ -130,7 +130,7 @@ def test_an_order_that_is_refused_is_one_failed_decision_and_decided_again(
 def test_what_changes_before_an_order_is_sent(
     setup: Setup, gate: Gate, meanwhile: Callable[[Setup], None], outcome: str
 ) -> None:
-    """All eight threads are busy, so the ninth order waits; then it is void, and not sent."""
+    """All eight threads are busy, so the ninth order waits. It then becomes void and is not sent."""
     for i in range(8):
         setup.server.put(r.PODS, pod(f"x{i}"))
     until(lambda: len(setup.cache.stores[r.PODS]) == 12)
@@ -195,7 +195,7 @@ def order(namespace: str, name: str, sending: Sending, place: int) -> Order:
 
 
 def test_a_thousand_orders_of_one_namespace_stand_before_no_others() -> None:
-    """Those of a namespace keep their order, so the pods of a gang follow each other."""
+    """Orders of one namespace keep their sequence, so the pods of a gang follow each other."""
     written: list[PodKey] = []
     begin = threading.Event()
 

@@ -1,4 +1,4 @@
-"""Reasons are written when they change, and only then; events are never repeated."""
+"""Reasons are written only when they change; events are never repeated."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_promise_is_written_on_change_only_and_goes_when_it_is_dropped(reporti
     stored = annotation(reporting)
     assert stored == {
         "schema": "reservation/1",
-        "start": "2027-01-15T08:30:01Z",  # half a second later than the start, never earlier
+        "start": "2027-01-15T08:30:01Z",  # Half a second after the start, never earlier.
         "promised": "2027-01-15T08:30:01Z",
         "made": "2027-01-15T08:00:00Z",
         "nodes": {"n": 8},

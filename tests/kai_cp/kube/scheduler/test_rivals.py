@@ -1,4 +1,4 @@
-"""Somebody else binds our pods: noticed, told, and nothing is bound meanwhile."""
+"""Another program binds our pods: this is noticed and reported, and nothing is bound meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kai_cp.kube.scheduler.conftest import Setup
 
 
 def order(name: str, **meta: Any) -> dict[str, Any]:
-    """A BindRequest as somebody else writes it."""
+    """A BindRequest as another program writes it."""
     return {
         "metadata": {"name": name, "namespace": "ns", "creationTimestamp": "2026-11-20T11:00:00Z", **meta},
         "spec": {"podName": name, "selectedNode": "n", "receivedResourceType": "Regular"},
@@ -69,7 +69,7 @@ def test_our_own_orders_and_their_bindings_are_nobodys_but_ours(setup: Setup) ->
 
 
 def test_a_binding_that_is_seen_before_its_order_is_ours(setup: Setup) -> None:
-    """They come by two watches, and a binder may be faster than an answer on a busy machine."""
+    """Two watches deliver them, and on a busy machine a binder may be faster than an answer."""
     setup.live.catch_up()
     setup.live.rivals.mark(order("p0"))
     setup.server.put(r.PODS, pod("p0", node="n"))

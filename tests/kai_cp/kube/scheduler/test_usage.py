@@ -1,4 +1,4 @@
-"""Historic usage: windows, queries, and what comes back."""
+"""Historic usage: windows, queries and answers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOW = datetime(2026, 11, 18, 10, 30, tzinfo=UTC).timestamp()  # a Wednesday
 
 
 class Prometheus:
-    """Answers every allocation metric with two queues, every capacity with 100."""
+    """Answers every allocation metric with two queues, and every capacity with 100."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

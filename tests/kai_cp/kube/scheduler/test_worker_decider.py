@@ -1,4 +1,4 @@
-"""The engine beside the scheduler: told only what changed, never able to hold it up."""
+"""The engine beside the scheduler gets only what changed, and can never hold the scheduler up."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_it_decides_as_the_engine_in_this_process_does(decider: WorkerDecider) -
 
 
 def test_the_solver_is_loaded_by_the_engine_s_process_alone() -> None:
-    """It would cost the scheduler 64 MiB and a second at its start."""
+    """In the scheduler it would cost 64 MiB and a second at the start."""
     code = """
 import sys, kai_cp.kube.scheduler.process
 from kai_cp.kube.telemetry.cycles import CycleLog

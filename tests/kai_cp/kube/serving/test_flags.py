@@ -1,4 +1,4 @@
-"""Flags come from the dataclasses they fill."""
+"""Flags come from the dataclasses that they fill."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sample:
 
 
 def run(*arguments: str) -> tuple[Sample, int] | str:
-    """What a command made of its flags, or what it said against them."""
+    """What a command made of its flags, or its error."""
     app = typer.Typer()
     got: list[tuple[Sample, int]] = []
 

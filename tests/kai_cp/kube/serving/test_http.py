@@ -94,7 +94,7 @@ def renaming_free(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_without_names_recorded_cases_are_decided_alike(shared: Path) -> None:
-    """The recorded cases with their many features: same decisions up to renaming."""
+    """The recorded cases with their many features: the same decisions, up to names."""
     paths = sorted((shared / "conformance/cases").rglob("*.json"))[::29]
     assert len(paths) > 5
     for path in paths:

@@ -1,4 +1,4 @@
-"""Lines of logs as JSON and as text."""
+"""Log lines as JSON and as text."""
 
 from __future__ import annotations
 

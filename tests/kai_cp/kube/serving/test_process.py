@@ -1,4 +1,4 @@
-"""How processes end: for which reason, with which status, and that they do."""
+"""How processes end: the reason, the status, and that they do end."""
 
 from __future__ import annotations
 

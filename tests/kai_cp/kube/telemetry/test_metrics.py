@@ -1,4 +1,4 @@
-"""What /metrics says, read back with Prometheus' own parser."""
+"""The metrics of /metrics, read back with Prometheus' own parser."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_who_waits_for_what_it_is_owed_starves(watched: Watched) -> None:
         },
     )
     watched.cycle(raw, plan)
-    # Four GPUs more are within q's six, five are not; a torn gang does not wait for room.
+    # Four GPUs more are within the six of q, five are not; a torn gang does not wait for capacity.
     assert watched("kai_cp_starving_podgroups", queue="q") == 1.0
     assert watched("kai_cp_starving_podgroups", queue="other") is None
     assert watched("kai_cp_queue_shortfall_gpus", queue="q") == 4.0
@@ -266,7 +266,7 @@ def test_stages_of_the_last_cycle(watched: Watched) -> None:
 
 
 def test_what_alerts_count_is_there_from_the_start(watched: Watched) -> None:
-    """A counter that appears with its first 1 is no increase to Prometheus."""
+    """To Prometheus, a counter that appears with its first 1 is no increase."""
     for action in ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"):
         assert watched("kai_cp_checker_rejections_total", action=action) == 0.0
     for result in ("done", "failed"):

@@ -45,7 +45,7 @@ def entry(state: HoldState, promised: float, start: float | None = None, **more:
 
 
 def test_what_stands_idle_is_counted_by_the_holders_queue() -> None:
-    """8 GPUs are held, 4 of them are used until the start: 4 stand idle for ten seconds."""
+    """8 GPUs are held, and 4 of them are used until the start: 4 stand idle for ten seconds."""
     watched = Watched()
     held = Plan(reservations=(entry("made", NOW + 600),))
     watched.cycle(raw(), held)
@@ -100,7 +100,7 @@ def test_a_start_that_is_only_nominated_and_one_not_wanted_count_not() -> None:
 
 
 def test_the_cause_outlives_the_scheduler() -> None:
-    """Written when the start moves, carried along while it is kept, counted when it comes."""
+    """It is written when the start moves, kept while the start stands, and counted when the start comes."""
     parsed = parse(raw(), now=NOW)
     late = Plan(reservations=(entry("later", NOW, NOW + 600, cause="NodeLost"),))
     text = dict(promises(parsed, late))[HERO]["kai-cp/reservation"]
@@ -125,7 +125,7 @@ def test_a_forged_cause_is_none(text: str) -> None:
 
 
 def test_backfill_is_counted_with_what_a_start_takes_from_it() -> None:
-    """a started an hour ago with 4 GPUs: 14,400 GPU-seconds are lost when it is evicted."""
+    """a started an hour ago with 4 GPUs: its eviction loses 14,400 GPU-seconds."""
     marked = raw()
     meta = marked["rawObjects"]["podGroups"][0]["metadata"]
     meta["annotations"] = {"kai.scheduler/last-start-timestamp": "2027-01-15T07:00:00Z"}
@@ -140,7 +140,7 @@ def test_backfill_is_counted_with_what_a_start_takes_from_it() -> None:
 
 
 def test_declared_run_times_are_compared_with_the_truth() -> None:
-    """g says 30 minutes, and is gone after an hour: ratio 2. An evicted group tells nothing."""
+    """g declares 30 minutes and ends after an hour: ratio 2. An evicted group tells nothing."""
     marked = raw()
     meta = marked["rawObjects"]["podGroups"][0]["metadata"]
     meta["annotations"] = {
