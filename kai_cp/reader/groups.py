@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kai_cp.json_types import Json
+from kai_cp.reader.annotations import read_group_notes
 from kai_cp.reader.fields import (
     Malformed,
     bool_at,
@@ -14,7 +15,6 @@ from kai_cp.reader.fields import (
     int_at,
     object_at,
     objects_at,
-    ours_at,
     shown,
     strings_at,
     text_at,
@@ -147,7 +147,7 @@ def _group(
         staleness_grace_seconds=duration_at(spec, "stalenessGracePeriod", "spec"),
         backed_off=_backed_off(obj, spec, metadata, policy),
         mark_unschedulable=bool_at(spec, "markUnschedulable", "spec", default=True),
-        notes=ours_at(metadata),
+        notes=read_group_notes(metadata),
         user=strings_at(metadata, "labels", "metadata").get(user_label, "") if user_label else "",
     )
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kai_cp.json_types import Json
-from kai_cp.reader.fields import Malformed, int_at, number_at, object_at, ours_at, path, shown, text_at
+from kai_cp.reader.annotations import read_queue_notes
+from kai_cp.reader.fields import Malformed, int_at, number_at, object_at, path, shown, text_at
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.times import duration_at, instant_at
 from kai_cp_models.snapshot import UNLIMITED, Policy, Queue, Shares
@@ -68,7 +69,7 @@ def _queue(obj: Json, name: str, usage: Shares, notes: Notes) -> Queue:
         preempt_min_runtime_seconds=_runtime(spec, "preemptMinRuntime"),
         reclaim_min_runtime_seconds=_runtime(spec, "reclaimMinRuntime"),
         usage=usage,
-        notes=ours_at(object_at(obj, "metadata")),
+        notes=read_queue_notes(object_at(obj, "metadata")),
     )
 
 

@@ -6,29 +6,20 @@ The hierarchical fair share, the order and the eviction rules then treat it like
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from kai_cp.reader.notes import Notes
-from kai_cp_models.records.annotations import Fields, NoteDocument
-from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodGroup, Queue, SetAside, Shares
+from kai_cp_models.records.notes import USERS, UserTerms, unread_of
+from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodGroup, Queue, Shares
 
-NOTE: Final = "kai-cp/users"
 EVERY: Final = "*"
 """In the annotation: each user that it does not name."""
 NO_USER: Final = "(none)"
 """User of pod groups without the label; no label can be equal to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a queue grants a user: the weight beside other users, and the most GPUs (None: no limit)."""
-
-    weight: float = 1.0
-    gpu_limit: float | None = None
-
-
-_PLAIN: Final = Terms()
+_PLAIN: Final = UserTerms()
 
 
 def divided(
@@ -36,7 +27,9 @@ def divided(
 ) -> tuple[dict[GroupKey, PodGroup], dict[str, Queue]]:
     """Pod groups and queues with a queue for each user of a leaf queue, called ``QUEUE/USER``."""
     parents = {queue.parent for queue in queues.values()}
-    terms = {name: _terms(queue, notes) for name, queue in sorted(queues.items())}
+    for name, queue in sorted(queues.items()):
+        for one in unread_of(queue.notes, (USERS,)):
+            notes.aside(f"Queue {name}", one.reason)
     found, theirs = dict(groups), dict(queues)
     for key, group in sorted(groups.items()):
         if group.queue not in queues or group.queue in parents:
@@ -46,11 +39,11 @@ def divided(
         found[key] = replace(group, queue=name)
         known = theirs.get(name)
         created = group.created if known is None else min(known.created, group.created)
-        theirs[name] = _queue(name, group.queue, user, created, terms.get(group.queue, {}))
+        theirs[name] = _queue(name, group.queue, user, created, queues[group.queue].notes.users or {})
     return found, theirs
 
 
-def _queue(name: str, parent: str, user: str, created: float, terms: Mapping[str, Terms]) -> Queue:
+def _queue(name: str, parent: str, user: str, created: float, terms: Mapping[str, UserTerms]) -> Queue:
     """A user's queue: no quota of its own, a weight, and a limit if there is one."""
     mine = terms.get(user) or terms.get(EVERY, _PLAIN)
     return Queue(
@@ -61,19 +54,3 @@ def _queue(name: str, parent: str, user: str, created: float, terms: Mapping[str
         weight=Shares(mine.weight, mine.weight, mine.weight),
         user=user,
     )
-
-
-def _terms(queue: Queue, notes: Notes) -> dict[str, Terms]:
-    """What a queue grants its users, by user name."""
-    aside: list[SetAside] = []
-    said = Fields(f"Queue {queue.name}", queue.notes, aside)
-    found = said.entries(NOTE, "users", "is not an object with weight or gpuLimit", _read)
-    for one in aside:
-        notes.aside(one.item, one.reason)
-    return found
-
-
-def _read(entry: NoteDocument) -> Terms:
-    entry.only("weight", "gpuLimit")
-    weight = entry.number("weight", "is not a number above 0", default=1.0, above=True)
-    return Terms(weight, entry.bound("gpuLimit"))

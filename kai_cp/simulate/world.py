@@ -28,7 +28,7 @@ from kai_cp.simulate.policies import SimulatedPolicy
 from kai_cp.simulate.shares import share_error
 from kai_cp.simulate.workload import NODE_GPUS, Job, WorkloadTrace
 from kai_cp_models.queries.cluster import faults
-from kai_cp_models.records.annotations import EXPECTED
+from kai_cp_models.records.notes import EXPECTED
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, Plan, Snapshot
 

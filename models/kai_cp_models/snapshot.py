@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 from kai_cp_models.extras import Extras
+from kai_cp_models.records.notes import NO_GROUP_NOTES, NO_QUEUE_NOTES, GroupNotes, QueueNotes
 from kai_cp_topology.records import Locality
 
 if TYPE_CHECKING:  # the records of a rule name pods and nodes
@@ -309,10 +310,6 @@ class Node:
     """Devices of gpu drivers in node-bound ResourceSlices (2.5); included in ``allocatable``."""
 
 
-DecisionNotes = tuple[tuple[str, str], ...]
-"""Annotations of ours (``kai-cp/…``) as they are written; read only where a setting asks for it."""
-
-
 class Shares(NamedTuple):
     """An amount of the three fair resources: milli-CPUs, memory bytes, GPUs (as KAI's floats)."""
 
@@ -337,7 +334,7 @@ class Queue:
     reclaim_min_runtime_seconds: float | None = None
     usage: Shares = Shares(0, 0, 0)
     """Historic share of the cluster, 0 to 1 (3.4); from ``--usage``, a snapshot has none."""
-    notes: DecisionNotes = ()
+    notes: QueueNotes = NO_QUEUE_NOTES
     user: str = ""
     """Of a queue that stands for a user of its parent (``users.label``) and is no object."""
 
@@ -404,7 +401,7 @@ class PodGroup:
     backed_off: bool = False
     """schedulingBackoff=1 and the last condition names the present node pool (9.7): not tried."""
     mark_unschedulable: bool = True
-    notes: DecisionNotes = ()
+    notes: GroupNotes = NO_GROUP_NOTES
     user: str = ""
     """Value of the label ``users.label``."""
     aged: int = 0

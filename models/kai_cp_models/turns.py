@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from kai_cp_models.records.annotations import RESERVATION
 from kai_cp_models.snapshot import (
     ACTIVE_USED,
     GroupKey,
@@ -174,12 +173,7 @@ class _Way:
         return (
             bool(left)
             or bool(nodes and nodes != snapshot.nodes)
-            or any(
-                name == RESERVATION
-                for group in snapshot.groups
-                if group.key.namespace in dear
-                for name, _ in group.notes
-            )
+            or any(group.notes.reserved for group in snapshot.groups if group.key.namespace in dear)
         )
 
 

@@ -58,6 +58,7 @@ def test_selectors_have_one_matcher_beside_the_checkers() -> None:
     ]
 
 
-def test_annotations_have_one_reader() -> None:
-    """JSON that users write is decoded in one module of models/, so one place knows what it may hold."""
-    assert [path.name for path in MODELS if "json.loads" in path.read_text()] == ["annotations.py"]
+def test_texts_of_users_have_one_reader() -> None:
+    """Annotations are decoded by the reader: JSON, times and durations reach models/ as records."""
+    decoders = ("json.loads", "fromisoformat")
+    assert [path.name for path in MODELS if any(one in path.read_text() for one in decoders)] == []

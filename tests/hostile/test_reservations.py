@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.plans import bound, evicted
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
-from tests.support.worlds import cluster, gpu_bound, node, queue
+from tests.support.worlds import cluster, gpu_bound, node, noted, queue
 from tests.worlds.test_starts import TWO, solved
 
 HOSTILE = [
@@ -137,7 +137,7 @@ def test_a_reservation_of_a_group_that_runs_holds_nothing() -> None:
     notes = (("kai-cp/reservation", stored(30, {"n2": 8})), ("kai-cp/reserve", "true"))
     running, its_pods = runs("a", "n1", since=60)
     members = world(
-        (replace(running, notes=notes), its_pods),
+        (noted(running, *notes), its_pods),
         waits("w", 1, waited=1),
     )
     plan = solved(cluster(nodes=TWO, **members))
@@ -265,7 +265,7 @@ def test_what_a_queue_says_is_not_heard_of_a_pod_group() -> None:
 def test_a_last_start_after_its_newest_pod_gives_no_more_time() -> None:
     """a may run for an hour and did for two. It writes that it started just now: it is ended."""
     running, its_pods = runs("a", "n1", since=120)
-    forged = replace(running, last_start=at(-1), notes=(("kai-cp/max-runtime", "1h"),))
+    forged = noted(replace(running, last_start=at(-1)), ("kai-cp/max-runtime", "1h"))
     members = world((forged, its_pods))
     plan = solved(cluster(nodes=TWO, **members), settings(max_runtime={"enforce": True}))
     assert [(d.pod.name, d.action) for d in plan.decisions] == [("a-0", "maxruntime")]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus, Snapshot
 from kai_cp_models.turns import GIVES_WAY, QUIET_SECONDS, Turn, Turns, costs_of
-from tests.support.worlds import cluster, group, pod, spec
+from tests.support.worlds import cluster, group, noted, pod, spec
 
 SPEC = spec()
 
@@ -117,8 +117,8 @@ def test_room_that_became_free_is_offered_to_all_at_once() -> None:
 
 def test_what_holds_promised_room_gives_way_to_none() -> None:
     def promised(seen: Snapshot) -> Snapshot:
-        notes = (("kai-cp/reservation", "{}"),)
-        groups = tuple(replace(g, notes=notes) if g.key.name == "huge" else g for g in seen.groups)
+        note = ("kai-cp/reservation", "{}")
+        groups = tuple(noted(g, note) if g.key.name == "huge" else g for g in seen.groups)
         return replace(seen, groups=groups)
 
     assert looks(Turns(), promised(world(**HUGE, v=("y", 3))), 0.0) == {"huge", "v"}

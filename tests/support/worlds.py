@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+from kai_cp.reader.annotations import group_notes, queue_notes
 from kai_cp_models.check import violations
 from kai_cp_models.extras import Extras
 from kai_cp_models.snapshot import (
@@ -54,16 +56,23 @@ def gpu_bound(gpus: float) -> Shares:
 
 
 def queue(name: str = "q", parent: str | None = None, **more: Any) -> Queue:
-    """A queue without limit and with an unlimited quota."""
+    """A queue without limit and with an unlimited quota. ``notes``: its annotations, name and text."""
     values: dict[str, Any] = {"created": 0.0, "quota": FREE, "limit": FREE, "weight": Shares(1, 1, 1)}
+    values["notes"] = queue_notes(tuple(more.pop("notes", ())))
     return Queue(name=name, parent=parent, **{**values, **more})
 
 
+def noted(one: PodGroup, *annotations: tuple[str, str]) -> PodGroup:
+    """The pod group with these annotations and no others of ours."""
+    return replace(one, notes=group_notes(annotations))
+
+
 def group(name: str = "g", minimum: int = 1, queue: str = "q", **more: Any) -> PodGroup:
-    """A preemptible pod group of priority 50 with one pod set."""
+    """A preemptible pod group of priority 50 with one pod set. ``notes``: its annotations, name and text."""
     constraint = more.pop("constraint", None)
     root = more.pop("root", None) or Subgroup("", 1, (Subgroup("default", minimum),), False, constraint)
     values: dict[str, Any] = {"uid": name, "priority": 50, "preemptible": True, "created": 0.0}
+    values["notes"] = group_notes(tuple(more.pop("notes", ())))
     return PodGroup(key=GroupKey("ns", name), queue=queue, root=root, **{**values, **more})
 
 

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
+from kai_cp.reader.annotations import OwnAnnotations
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import DecisionNotes, Plan, Pod, PodGroup, PodStatus, Snapshot
+from kai_cp_models.snapshot import Plan, Pod, PodGroup, PodStatus, Snapshot
 from tests.support.plans import evicted, nominated
 from tests.support.rule_objects import objects_of
 from tests.support.times import at, runs
-from tests.support.worlds import cluster, evict, group, node, nominate, pod, pods, queue, spec
+from tests.support.worlds import cluster, evict, group, node, nominate, noted, pod, pods, queue, spec
 
 NODES = (node("n1"), node("n2"), node("n3"))
-YES: DecisionNotes = (("kai-cp/defrag", "true"),)
-NO: DecisionNotes = (("kai-cp/defrag", "false"),)
+YES: OwnAnnotations = (("kai-cp/defrag", "true"),)
+NO: OwnAnnotations = (("kai-cp/defrag", "false"),)
 ACTS = {"mode": "act", "goal": "nodes=2", "windows": ["00:00-24:00"], "max_moves_per_hour": 10}
 Member = tuple[PodGroup, Sequence[Pod]]
 
@@ -30,10 +31,10 @@ def settings(**more: Any) -> Settings:
     )
 
 
-def serves(name: str, on: str, gpus: int, notes: DecisionNotes = ()) -> Member:
+def serves(name: str, on: str, gpus: int, notes: OwnAnnotations = ()) -> Member:
     """One pod of app ``name`` that cannot be preempted."""
     one, members = runs(name, on, gpus, since=90)
-    return replace(one, notes=notes), tuple(replace(each, labels={"app": name}) for each in members)
+    return noted(one, *notes), tuple(replace(each, labels={"app": name}) for each in members)
 
 
 def budget(app: str, allowed: int) -> dict[str, Any]:
@@ -47,20 +48,20 @@ def budget(app: str, allowed: int) -> dict[str, Any]:
 def cluster_of(
     *members: Member,
     budgets: Sequence[dict[str, Any]] = (),
-    said: DecisionNotes = (),
+    said: OwnAnnotations = (),
     more: Sequence[Pod] = (),
 ) -> Snapshot:
     return cluster(
         [*(one for _, many in members for one in many), *more],
         [one for one, _ in members],
         NODES,
-        [replace(queue(), notes=said)],
+        [queue(notes=said)],
         extras=objects_of({"podDisruptionBudgets": list(budgets)}),
     )
 
 
 def two(
-    said: DecisionNotes, budgets: Sequence[dict[str, Any]], own: DecisionNotes = (), **more: Any
+    said: OwnAnnotations, budgets: Sequence[dict[str, Any]], own: OwnAnnotations = (), **more: Any
 ) -> Snapshot:
     return cluster_of(serves("a", "n1", 2, own), serves("b", "n2", 4), budgets=budgets, said=said, **more)
 
@@ -86,7 +87,7 @@ ONE = (budget("a", 1),)
     ],
 )
 def test_the_rows_of_the_page(
-    said: DecisionNotes, budgets: Sequence[dict[str, Any]], own: DecisionNotes, moves: set[str]
+    said: OwnAnnotations, budgets: Sequence[dict[str, Any]], own: OwnAnnotations, moves: set[str]
 ) -> None:
     plan = solved(two(said, budgets, own))
     assert evicted(plan) == moves
@@ -133,7 +134,7 @@ def moved(*names: str, to: str = "n2") -> Plan:
     ],
 )
 def test_the_checker_asks_for_annotation_and_budget(
-    said: DecisionNotes, budgets: Sequence[dict[str, Any]], words: str
+    said: OwnAnnotations, budgets: Sequence[dict[str, Any]], words: str
 ) -> None:
     faults = violations(two(said, budgets), moved("a-0"))
     assert faults == [f"defrag: pod ns/a-0 cannot be preempted, and {words}"]

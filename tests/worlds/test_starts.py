@@ -15,7 +15,7 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import FAILED, REJECTED, GroupKey, Plan, Reservation, Shares, Snapshot
 from tests.support.plans import bound, evicted, nominated, placed, reasons
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
-from tests.support.worlds import cluster, gpu_bound, group, node, nominate, pod, queue, spec
+from tests.support.worlds import cluster, gpu_bound, group, node, nominate, noted, pod, queue, spec
 
 TWO = (node("n1"), node("n2"))
 KIND_A = {"node_selector": (("kind", "a"),)}
@@ -402,7 +402,7 @@ def test_switched_off_nothing_is_read() -> None:
         waits("w", 1, 8, waited=1),
     )
     snapshot = cluster(nodes=TWO, **members)
-    plain = replace(snapshot, groups=tuple(replace(one, notes=()) for one in snapshot.groups))
+    plain = replace(snapshot, groups=tuple(noted(one) for one in snapshot.groups))
     off = Settings.model_validate({"solver": {"budget_seconds": 20}})
     plan, without = decide(snapshot, off), decide(plain, off)
     assert plan.reservations is None
@@ -457,7 +457,7 @@ def test_the_checker_asks_who_evicts_by_time() -> None:
     chosen = settings(max_runtime={"enforce": True})
     running = runs("a", "n2", lasts="30m", since=10)
     assert any("its time is not over" in line for line in faults(plan, BIG, running, chosen=chosen))
-    long = (replace(running[0], notes=(("kai-cp/max-runtime", "5m"),)), running[1])
+    long = (noted(running[0], ("kai-cp/max-runtime", "5m")), running[1])
     assert faults(plan, BIG, long, chosen=chosen) == []
 
 
@@ -481,9 +481,8 @@ def test_every_start_is_kept_when_the_plan_is_carried_out_again() -> None:
                 "made": written(0),
                 "nodes": dict(found.nodes),
             }
-            one = replace(
-                one, notes=tuple(sorted((*one.notes, ("kai-cp/reservation", json.dumps(document)))))
-            )
+            stored = noted(one, ("kai-cp/reservation", json.dumps(document))).notes.reservation
+            one = replace(one, notes=replace(one.notes, reservation=stored, reserved=True))
         again.append((one, many))
     second = solved(cluster(nodes=TWO, **world(*again)))
     assert {k: v[1:] for k, v in holds(second).items()} == {k: v[1:] for k, v in holds(first).items()}

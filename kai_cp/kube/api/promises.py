@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from kai_cp.kube.api import api_objects
-from kai_cp_models.records.annotations import RESERVATION, SCHEMA, NoteDocument, Unreadable
+from kai_cp.reader.annotations import SCHEMA, NoteDocument, Unreadable
+from kai_cp_models.records.notes import RESERVATION, Expired
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
 
-CAUSES: Final = frozenset(("NodeLost", "Overrun", "HigherPriority", "LimitLowered", "BeyondShare", "Expired"))
 _HOLDING: Final = ("made", "kept", "earlier", "later")
 
 
@@ -26,35 +26,23 @@ def promises(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[GroupKey, Mapping
     entries = {entry.group: entry for entry in plan.reservations}
     for group in snapshot.groups:
         entry = entries.get(group.key)
-        present = dict(group.notes).get(RESERVATION)
         if entry is not None and entry.state in _HOLDING:
-            yield group.key, {RESERVATION: _text(entry, noted_cause(group))}
+            yield group.key, {RESERVATION: _text(entry, group.notes.cause)}
         elif entry is not None and entry.idle is not None:
             yield group.key, {RESERVATION: _closed(entry)}
         elif entry is not None and entry.expired is not None:
             yield group.key, {RESERVATION: _expired(entry.expired)}
-        elif present is not None and _is_over(snapshot, plan, group, entry, present):
+        elif group.notes.reserved and _is_over(snapshot, plan, group, entry):
             yield group.key, {RESERVATION: None}
 
 
-def _is_over(
-    snapshot: Snapshot, plan: Plan, group: PodGroup, entry: Reservation | None, present: str
-) -> bool:
+def _is_over(snapshot: Snapshot, plan: Plan, group: PodGroup, entry: Reservation | None) -> bool:
     if entry is not None and entry.state == "started":
         nominated = {one.pod for one in plan.decisions if one.kind == "Nominate"}
         return not any(pod.key in nominated for pod in snapshot.members[group.key])
     if any(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[group.key]):
         return True
-    return entry is not None or '"expired"' not in present
-
-
-def noted_cause(group: PodGroup) -> str | None:
-    """Why the start of a group is later than promised, as its annotation says."""
-    try:
-        cause = NoteDocument.of(dict(group.notes).get(RESERVATION, ""), "a reservation").text("cause")
-    except Unreadable:
-        return None
-    return cause if cause in CAUSES else None
+    return entry is not None or not isinstance(group.notes.reservation, Expired)
 
 
 def _text(entry: Reservation, noted: str | None) -> str:

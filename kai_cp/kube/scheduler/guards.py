@@ -5,7 +5,7 @@ from __future__ import annotations
 from kai_cp.kube.api import names, resources
 from kai_cp.kube.api.errors import ApiError, NotReachable
 from kai_cp.kube.api.transport import Transport
-from kai_cp_models.records.annotations import RESERVATION
+from kai_cp_models.records.notes import RESERVATION
 from kai_cp_models.settings import Settings
 
 

@@ -11,12 +11,10 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kai_cp.kube.api.promises import noted_cause
 from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.topology_view import fabric
 from kai_cp_models.queries.shares import gpus_of
-from kai_cp_models.records.annotations import EXPECTED, Unreadable, duration
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
 
 KEPT_SECONDS: Final = 90.0
@@ -178,7 +176,7 @@ class TimeMetrics:
         else:
             return
         group = cycle.snapshot.group_by_key.get(entry.group)
-        said = entry.cause or (noted_cause(group) if group is not None else None)
+        said = entry.cause or (group.notes.cause if group is not None else None)
         self._promises.labels(entry.queue, result, (said or "Unknown") if result == "broken" else "").inc()
 
     def _backfill(self, cycle: CycleRecord) -> None:
@@ -212,15 +210,7 @@ class TimeMetrics:
             now = snapshot.group_by_key.get(key)
             if key in running or (now is not None and now.last_eviction != group.last_eviction):
                 continue
-            declared = _declared(group)
+            declared = group.notes.expected
             if declared is not None:
                 self._error.labels(group.queue).observe(max(0.0, cycle.started - began) / declared)
         self._running = running
-
-
-def _declared(group: PodGroup) -> float | None:
-    text = dict(group.notes).get(EXPECTED)
-    try:
-        return None if text is None else duration(text)
-    except Unreadable:
-        return None

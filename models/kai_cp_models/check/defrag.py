@@ -15,8 +15,6 @@ from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 from kai_cp_models.snapshot import Pod, PodGroup, PodKey
 
-_NOTE = "kai-cp/defrag"
-
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Pods that defragmentation evicts without a right to it."""
@@ -42,9 +40,8 @@ def _serving(
     moved: Collection[PodKey],
 ) -> Iterator[str]:
     queues = [world.snapshot.queue_by_name[name] for name in world.snapshot.queue_path.get(group.queue, ())]
-    notes = [group.notes, *(queue.notes for queue in queues)]
-    said = [dict(one).get(_NOTE, "").lower() for one in notes]
-    if "true" not in said or "false" in said:
+    said = [group.notes.defrag, *(queue.notes.defrag for queue in queues)]
+    if True not in said or False in said:
         yield "no annotation lets it move"
     covering = [budget for budget in budgets if covers(budget, pod)]
     if not covering:

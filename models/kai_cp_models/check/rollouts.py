@@ -29,7 +29,7 @@ class Rollouts:
     @cached_property
     def _newest(self) -> Mapping[_Workload, str]:
         """The revision of every workload in rollout whose first pod is the latest."""
-        seconds = lending(self._world.snapshot, []) if self._world.options.rollouts else {}
+        seconds = lending(self._world.snapshot) if self._world.options.rollouts else {}
         first: dict[_Workload, dict[str, float]] = defaultdict(dict)
         for pod in self._world.snapshot.pods if seconds else ():
             workload = self._workload(pod)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 from kai_cp_models.defrag.notes import moved
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.records.annotations import DEFRAG
 from kai_cp_models.records.budgets import BUDGETS
 from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.times import Times
@@ -151,14 +150,11 @@ class Problem:
             self.units.append(self._unit(group, unit, pods))
 
     def _refusal(self, group: PodGroup, pods: Sequence[Pod]) -> Immovable | None:
-        notes = [group.notes]
-        notes += [
-            self.snapshot.queue_by_name[name].notes for name in self.snapshot.queue_path.get(group.queue, ())
-        ]
-        said = {dict(one).get(DEFRAG, "").lower() for one in notes}
+        path = self.snapshot.queue_path.get(group.queue, ())
+        said = {group.notes.defrag, *(self.snapshot.queue_by_name[name].notes.defrag for name in path)}
         if not group.preemptible and not (self.settings.defrag.serving and self._serves(said, pods)):
             return "NonPreemptible"
-        if "false" in said:
+        if False in said:
             return "Exempt"
         gang = self.ledger.fixed.gangs[group.key]
         if not gang.satisfied(group.root, lambda pod: pod.status):
@@ -170,10 +166,10 @@ class Problem:
             return "SharedGpu"
         return None
 
-    def _serves(self, said: Collection[str], pods: Sequence[Pod]) -> bool:
+    def _serves(self, said: Collection[bool | None], pods: Sequence[Pod]) -> bool:
         """Whether pods that cannot be preempted may move: an annotation allows it, and budgets cover them."""
         covered = all(any(budget.selects(pod) for budget in self._budgets) for pod in pods)
-        return "true" in said and covered
+        return True in said and covered
 
     def _units(self, group: PodGroup, pods: Sequence[Pod]) -> list[tuple[Pod, ...]]:
         """One pod at a time where the group keeps its minimum without any one pod; otherwise all together."""

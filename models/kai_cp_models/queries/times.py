@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kai_cp_models.records.annotations import RESERVE
+from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.bounds import WaitBound, wait_bounds
-from kai_cp_models.reservations.inputs import Stored
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
@@ -43,7 +42,6 @@ def asking_to_reserve(snapshot: Snapshot, key: GroupKey) -> Snapshot:
     """The snapshot in which a pod group asks for a start in the future, whatever its annotations say."""
 
     def asking(group: PodGroup) -> PodGroup:
-        notes = (*(note for note in group.notes if note[0] != RESERVE), (RESERVE, "true"))
-        return replace(group, notes=tuple(sorted(notes)))
+        return replace(group, notes=replace(group.notes, reserve=True))
 
     return replace(snapshot, groups=tuple(asking(one) if one.key == key else one for one in snapshot.groups))

@@ -18,9 +18,9 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.records.notes import Closed
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.holders import Holder, candidate, drop, runs
-from kai_cp_models.reservations.inputs import Closed
 from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod
 from kai_cp_models.reservations.keeping import begin
 from kai_cp_models.reservations.loads import Load, loads_of

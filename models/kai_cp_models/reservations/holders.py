@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
-from kai_cp_models.reservations.inputs import Stored
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.shown import clock
 from kai_cp_models.snapshot import (

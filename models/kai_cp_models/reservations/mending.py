@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.holders import Holder, cause_of_delay, drop
-from kai_cp_models.reservations.inputs import Stored
 from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
 from kai_cp_models.reservations.refit import broken
 from kai_cp_models.reservations.search import FoundPlaces, NoPlaces, stored_nodes

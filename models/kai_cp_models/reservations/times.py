@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from kai_cp_models.extras import Key
-from kai_cp_models.reservations.inputs import GroupNotes, QueueNotes, Reader, Stored
+from kai_cp_models.records.notes import NO_GROUP_NOTES, GroupNotes, QueueNotes, Stored
+from kai_cp_models.reservations.inputs import Inputs
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import (
     ACTIVE_ALLOCATED,
@@ -33,15 +34,15 @@ class Times:
         self.snapshot = snapshot
         self.settings = settings
         self.now = snapshot.now
-        reader = Reader(snapshot, float(settings.reservations.horizon_seconds))
-        self._queues: dict[str, QueueNotes] = {queue.name: reader.queue(queue) for queue in snapshot.queues}
+        inputs = Inputs(snapshot, float(settings.reservations.horizon_seconds))
+        self._queues: dict[str, QueueNotes] = {queue.name: inputs.queue(queue) for queue in snapshot.queues}
         self._groups: dict[GroupKey, GroupNotes] = {
-            g.key: reader.group(g) for g in snapshot.groups if g.notes
+            g.key: inputs.group(g) for g in snapshot.groups if g.notes is not NO_GROUP_NOTES
         }
         for group in snapshot.groups:
             if group.last_start is not None and group.last_start > self.now:
-                reader.future_start(group)
-        self.aside: tuple[SetAside, ...] = tuple(sorted(reader.aside, key=lambda one: (one.item, one.reason)))
+                inputs.future_start(group)
+        self.aside: tuple[SetAside, ...] = tuple(sorted(inputs.aside, key=lambda one: (one.item, one.reason)))
         self._ends: dict[GroupKey, float] = {}
         self._untils: dict[GroupKey, float] = {}
         self.occupancies: dict[object, object] = {}
@@ -55,7 +56,7 @@ class Times:
 
     def notes(self, key: GroupKey) -> GroupNotes:
         """What the annotations of the group say."""
-        return self._groups.get(key, _SILENT)
+        return self._groups.get(key, NO_GROUP_NOTES)
 
     def _queue_notes(self, group: PodGroup) -> Iterator[QueueNotes]:
         """What the annotations of its queues say, the nearest queue first."""
@@ -260,6 +261,3 @@ class Times:
 
 TIMES: Final[Key[Times | None]] = Key("time", None)
 """The run times of the cycle; None: the time axis is off."""
-
-
-_SILENT: Final = GroupNotes()

@@ -22,6 +22,7 @@ from tests.support.plans import UNHURRIED, evicted, nominated
 from tests.support.rule_objects import objects_of
 from tests.support.times import at, runs, stored, waits, world, written
 from tests.support.worlds import NOW, cluster, group, node, pods, spec
+from tests.support.worlds import noted as with_annotations
 
 NODES = (node("n1"), node("n2"), node("n3"))
 MAY = {"preemptible": True, "priority": 50}
@@ -107,7 +108,7 @@ def note(pods: int, *minutes: float) -> tuple[tuple[str, str], ...]:
 
 
 def noted(members: dict[str, Any], name: str, notes: tuple[tuple[str, str], ...]) -> dict[str, Any]:
-    groups = [replace(one, notes=notes) if one.key.name == name else one for one in members["groups"]]
+    groups = [with_annotations(one, *notes) if one.key.name == name else one for one in members["groups"]]
     return {**members, "groups": groups}
 
 

@@ -10,7 +10,7 @@ together.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.marking import marked
-from kai_cp_models.records.annotations import Fields, NoteDocument
+from kai_cp_models.records.notes import KINDS, KindBounds, unread_of
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
 from kai_cp_models.rules.static.table import NodeTable, accepting
@@ -37,7 +37,6 @@ from kai_cp_models.snapshot import (
 from kai_cp_topology.records import PRODUCT_LABEL
 
 NAME: Final = "gpu_kinds"
-NOTE: Final = "kai-cp/gpu-kinds"
 REASON: Final = "OverGpuKind"
 """Token of a pod group that waits only for such a bound."""
 UNKNOWN: Final = "unknown"
@@ -45,19 +44,8 @@ UNKNOWN: Final = "unknown"
 
 _ANY: Final = 2**62
 """More than all GPUs there are."""
-_FIELDS: Final = ("limit", "quota")
-_FORM: Final = "is not an object with limit or quota"
 
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What a queue may hold of a kind, in milli-GPUs; None: any number. ``quota``: if not preemptible."""
-
-    limit: int | None = None
-    quota: int | None = None
-
-
-QueueBounds = Mapping[str, Mapping[str, Bounds]]
+QueueBounds = Mapping[str, Mapping[str, KindBounds]]
 """By queue and kind."""
 
 
@@ -71,7 +59,7 @@ class Cell(NamedTuple):
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether the option is on and a queue says anything."""
-    return options.gpu_kinds and any(_note(queue.notes) for queue in snapshot.queues)
+    return options.gpu_kinds and any(queue.notes.kinds is not None for queue in snapshot.queues)
 
 
 def open(snapshot: Snapshot) -> RuleState:
@@ -100,15 +88,15 @@ def read(snapshot: Snapshot, problems: list[SetAside]) -> QueueBounds:
     """The bounds of queues; an annotation that cannot be read, or that names a kind which no node has, goes
     to ``problems``.
     """
-    found: dict[str, Mapping[str, Bounds]] = {}
+    found: dict[str, Mapping[str, KindBounds]] = {}
     known = {*kinds_of(snapshot), UNKNOWN}
     for queue in snapshot.queues:
         item = f"Queue {queue.name}"
-        said = Fields(item, queue.notes, problems)
-        bounds = said.entries(NOTE, "kinds", _FORM, _bounds)
+        problems += [SetAside(item, one.reason, one.field) for one in unread_of(queue.notes, (KINDS,))]
+        bounds = queue.notes.kinds or {}
         for kind in sorted(bounds.keys() - known):
             there = ", ".join(sorted(known - {UNKNOWN})) or "none that is known"
-            field = f"metadata.annotations[{NOTE}].{kind}"
+            field = f"metadata.annotations[{KINDS}].{kind}"
             problems.append(SetAside(item, f"{field}: no node has such GPUs; there are {there}", field))
         if bounds:
             found[queue.name] = bounds
@@ -134,7 +122,7 @@ class KindUse(NamedTuple):
 
     queue: str
     kind: str
-    bounds: Bounds
+    bounds: KindBounds
     held: int
     firm: int
     """Of ``held``, by non-preemptible pods."""
@@ -143,19 +131,6 @@ class KindUse(NamedTuple):
 def holdings(snapshot: Snapshot) -> tuple[KindUse, ...]:
     """What queues hold of the kinds for which they state bounds, by queue and kind."""
     return KindState(snapshot).holdings()
-
-
-def _note(notes: Iterable[tuple[str, str]]) -> bool:
-    return any(name == NOTE for name, _ in notes)
-
-
-def _bounds(entry: NoteDocument) -> Bounds:
-    """The bounds that an annotation states for one kind."""
-    if not list(entry):
-        raise entry.refusal(f"{{}} {_FORM}")
-    entry.only(*_FIELDS)
-    limit, quota = (None if gpus is None else int(gpus * MILLI + 1e-6) for gpus in map(entry.bound, _FIELDS))
-    return Bounds(limit, quota)
 
 
 class KindState(LeavingState):

@@ -15,7 +15,7 @@ import numpy as np
 from kai_cp_models.arrays import Floats
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
-from kai_cp_models.records.annotations import Unreadable, duration
+from kai_cp_models.records.notes import ROLLOUT, unread_of
 from kai_cp_models.rules.stateful.protocol import LeavingState, Lent, RuleState
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import (
@@ -24,15 +24,12 @@ from kai_cp_models.snapshot import (
     MILLI,
     Pod,
     PodKey,
-    Queue,
     RolloutHolding,
     SetAside,
     Snapshot,
 )
 
 NAME: Final = "rollouts"
-NOTE: Final = "kai-cp/rollout"
-NEVER: Final = "never"
 OLD_NODE: Final = 100.0
 """Score of a node that the old revision gives back: below free capacity now, above packing (6)."""
 
@@ -58,7 +55,7 @@ class Rollout:
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
     """Whether the option is on and some queue uses it."""
-    return options.rollouts and any(name == NOTE for queue in snapshot.queues for name, _ in queue.notes)
+    return options.rollouts and any(queue.notes.rollout is not None for queue in snapshot.queues)
 
 
 def open(snapshot: Snapshot) -> RuleState:
@@ -68,9 +65,9 @@ def open(snapshot: Snapshot) -> RuleState:
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
     """Annotations that cannot be read."""
-    problems: list[SetAside] = []
-    lending(snapshot, problems)
-    yield from problems
+    for queue in snapshot.queues:
+        for one in unread_of(queue.notes, (ROLLOUT,)):
+            yield SetAside(f"Queue {queue.name}", one.reason, one.field)
 
 
 def problems(snapshot: Snapshot, options: OptionalRules) -> tuple[SetAside, ...]:
@@ -83,27 +80,15 @@ def holdings(rules: Iterable[RuleState]) -> tuple[RolloutHolding, ...]:
     return tuple(one for rule in rules if isinstance(rule, RolloutState) for one in rule.holdings())
 
 
-def lending(snapshot: Snapshot, problems: list[SetAside]) -> Mapping[str, float]:
+def lending(snapshot: Snapshot) -> Mapping[str, float]:
     """For how many seconds each leaf queue lends quota to a rollout: the shortest time stated on its path."""
-    said = {queue.name: _said(queue, problems) for queue in snapshot.queues}
+    said = {queue.name: queue.notes.rollout for queue in snapshot.queues}
     found = {}
     for leaf in snapshot.leaf_queues:
         times = [time for name in snapshot.queue_path[leaf] if (time := said[name]) is not None]
         if times:
             found[leaf] = min(times)
     return found
-
-
-def _said(queue: Queue, problems: list[SetAside]) -> float | None:
-    text = dict(queue.notes).get(NOTE)
-    if text is None or text == NEVER:
-        return None if text is None else 0.0
-    try:
-        return duration(text)
-    except Unreadable as problem:
-        field = f"metadata.annotations[{NOTE}]"
-        problems.append(SetAside(f"Queue {queue.name}", f"{field}: {problem}; read as {NEVER}", field))
-        return 0.0
 
 
 def _members(snapshot: Snapshot) -> Iterator[tuple[RolledOut, Pod]]:
@@ -143,7 +128,7 @@ class RolloutState(LeavingState):
         """How many old pods are on a node."""
         self._running: dict[RolledOut, tuple[str, float]] = {}
         """Newest revision of every workload in rollout, and when its time is over."""
-        times = lending(snapshot, [])
+        times = lending(snapshot)
         workloads: dict[RolledOut, list[Pod]] = {}
         for workload, pod in _members(snapshot):
             if workload.queue in times:
@@ -168,7 +153,7 @@ class RolloutState(LeavingState):
             elif new:
                 self._late[pod.key] = (
                     f"; the rollout of {workload.name} began {age:.0f} s ago, "
-                    f"its queue lends quota for {seconds:.0f} s ({NOTE})"
+                    f"its queue lends quota for {seconds:.0f} s ({ROLLOUT})"
                 )
 
     def detach(self) -> None:

@@ -47,7 +47,7 @@ def test_a_reader_that_remembers_sees_every_change() -> None:
     twin.note(GroupKey("ns", "g"), {"kai-cp/reserve": "true"})
     seen = parse(twin.snapshot(), now=NOW, memo=memo)
     assert seen.groups[0].last_start == NOW
-    assert seen.groups[0].notes == (("kai-cp/reserve", "true"),)
+    assert seen.groups[0].notes.reserve is True
     assert seen.pods[0].status is PodStatus.RUNNING
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from kai_cp.kube.api.promises import noted_cause, promises
+from kai_cp.kube.api.promises import promises
 from kai_cp.kube.scheduler.usage import query, usage_options
 from kai_cp.reader import parse
+from kai_cp.reader.annotations import group_notes
 from kai_cp_models.snapshot import (
     Decision,
     DefragReport,
@@ -107,7 +108,7 @@ def test_the_cause_outlives_the_scheduler() -> None:
     marked = raw()
     marked["rawObjects"]["podGroups"][1]["metadata"]["annotations"] = {"kai-cp/reservation": text}
     again = parse(marked, now=NOW)
-    assert noted_cause(again.group_by_key[HERO]) == "NodeLost"
+    assert again.group_by_key[HERO].notes.cause == "NodeLost"
     kept = Plan(reservations=(entry("kept", NOW, NOW + 600),))
     assert dict(promises(again, kept))[HERO]["kai-cp/reservation"] == text
     watched = Watched()
@@ -120,8 +121,7 @@ def test_the_cause_outlives_the_scheduler() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"cause": 1}', '{"cause": "Magic"}', '{"cause": []}'])
 def test_a_forged_cause_is_none(text: str) -> None:
-    parsed = parse(raw(), now=NOW).group_by_key[HERO]
-    assert noted_cause(replace(parsed, notes=(("kai-cp/reservation", text),))) is None
+    assert group_notes((("kai-cp/reservation", text),)).cause is None
 
 
 def test_backfill_is_counted_with_what_a_start_takes_from_it() -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from kai_cp.inspection import inspection
+from kai_cp.reader.annotations import OwnAnnotations
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
 from kai_cp_models.explain.blocking import blocking_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import DecisionNotes, Plan, Pod, PodGroup, PodStatus, Queue, Revision, Snapshot
+from kai_cp_models.snapshot import Plan, Pod, PodGroup, PodStatus, Queue, Revision, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, reasons, solved
 from tests.support.times import at, holds, runs, settings, stored, waits
 from tests.support.worlds import (
@@ -33,8 +34,8 @@ from tests.support.worlds import (
 )
 
 ON = Settings.model_validate({"solver": SETTINGS.solver, "rules": {"rollouts": True}})
-HOUR: DecisionNotes = (("kai-cp/rollout", "1h"),)
-NEVER: DecisionNotes = (("kai-cp/rollout", "never"),)
+HOUR: OwnAnnotations = (("kai-cp/rollout", "1h"),)
+NEVER: OwnAnnotations = (("kai-cp/rollout", "never"),)
 N1, N2 = node("n1"), node("n2")
 Member = tuple[PodGroup, Pod]
 
@@ -55,7 +56,7 @@ def several(count: int, name: str, revision: str, on: str | None, **more: Any) -
 
 
 def serving(
-    name: str = "q", quota: float = 4, limit: float = 12, notes: DecisionNotes = HOUR, **more: Any
+    name: str = "q", quota: float = 4, limit: float = 12, notes: OwnAnnotations = HOUR, **more: Any
 ) -> Queue:
     return queue(name, quota=gpu_bound(quota), limit=gpu_bound(limit), notes=notes, **more)
 
@@ -125,7 +126,9 @@ def test_off_means_off() -> None:
         (HOUR, (("kai-cp/rollout", "soon"),), False),
     ],
 )
-def test_the_shortest_time_on_the_path_counts(top: DecisionNotes, leaf: DecisionNotes, starts: bool) -> None:
+def test_the_shortest_time_on_the_path_counts(
+    top: OwnAnnotations, leaf: OwnAnnotations, starts: bool
+) -> None:
     queues = (serving("top", notes=top), serving("q", parent="top", notes=leaf))
     plan = solved(world([*old(4), *new(1), X], queues), ON)
     assert ("x" in placed(plan)) == starts
