@@ -45,3 +45,14 @@ def test_every_test_has_its_place(path: Path) -> None:
 def test_the_folders_of_the_page_are_there() -> None:
     there = {path.name for path in TESTS.iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert folders() == there - PACKAGES.keys()
+
+
+def test_snapshots_of_records_have_one_builder() -> None:
+    """A default of a new field is stated once; ``dataclasses.replace`` makes the rest."""
+    made = re.compile(r"(?<![\w.\"'`])(?:Snapshot|PodGroup|Pod)\((?!BaseModel)")
+    building = [
+        path.relative_to(TESTS).as_posix()
+        for path in sorted(TESTS.rglob("*.py"))
+        if any(made.search(line) for line in path.read_text().splitlines() if not line.startswith("class "))
+    ]
+    assert building == ["support/worlds.py"]

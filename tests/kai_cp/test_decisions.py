@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -18,11 +19,11 @@ from kai_cp_models.snapshot import (
     QueueReport,
     SetAside,
     Shares,
-    Snapshot,
     Stage,
     Unscheduled,
 )
 from kai_cp_topology.records import Locality
+from tests.support.worlds import cluster
 
 JOB, VICTIM = GroupKey("team", "job"), GroupKey("default", "victim")
 PLAN = Plan(
@@ -47,13 +48,9 @@ PLAN = Plan(
     timings={"prepare": 0.1, "solve": 0.2, "check": 0.3},
 )
 FAR, ALONE = Locality(100, 4, "rack", 2, 8), Locality(None, 8, "", 2, 1)
-SNAPSHOT = Snapshot(
+SNAPSHOT = replace(
+    cluster(()),
     now=from_rfc3339("2026-11-20T12:00:00Z"),
-    dimensions=("cpu", "memory", "gpu", "pods"),
-    nodes=(),
-    queues=(),
-    groups=(),
-    pods=(),
     set_aside=(SetAside("Pod default/x", "spec.nodeName: no such node"),),
 )
 

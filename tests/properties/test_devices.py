@@ -13,7 +13,7 @@ from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
 from kai_cp_models.rules.stateful import enriched
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import ClaimRef, GroupKey, Node, Pod, PodGroup, Queue, Shares, Snapshot, Subgroup
+from kai_cp_models.snapshot import ClaimRef, Node, Pod, Snapshot
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec, term
 from tests.kai_cp_models.rules.stateful.test_dra import (
     DRIVER,
@@ -24,8 +24,8 @@ from tests.kai_cp_models.rules.stateful.test_dra import (
     klass,
     slice_of,
 )
+from tests.support.worlds import group, queue
 
-UNLIMITED = Shares(-1, -1, -1)
 ZONES = ("a", "a", "b")
 KINDS = "fst"
 
@@ -76,15 +76,10 @@ def cluster(asks: list[Ask], devices: list[str], nodes: int) -> Snapshot:
         if kinds
     ]
     raw = {"resourceClaims": claims, "resourceSlices": slices, "deviceClasses": [klass("acc")]}
-    base = snapshot(pods, made, raw=raw, plugins=frozenset({"predicates", "dynamicresources", "proportion"}))
-    root = Subgroup("", 1, (Subgroup("default", 1),), leaf=False)
-    groups = [PodGroup(GroupKey("ns", p.key.name), p.uid, "q", 50, True, root, p.created) for p in pods]
-    queues = (
-        Queue("q", "top", 0.0, quota=UNLIMITED, limit=UNLIMITED),
-        Queue("top", None, 0.0, quota=UNLIMITED, limit=UNLIMITED),
-    )
-    policy = replace(base.policy, actions=("allocate",))
-    return enriched(replace(base, groups=tuple(groups), queues=queues, policy=policy))
+    plugins = frozenset({"predicates", "dynamicresources", "proportion"})
+    base = snapshot(pods, made, raw=raw, plugins=plugins, actions=("allocate",))
+    groups = tuple(group(p.key.name, created=p.created) for p in pods)
+    return enriched(replace(base, groups=groups, queues=(queue("q", "top"), queue("top"))))
 
 
 def possible(asks: list[Ask], devices: list[str], nodes: int) -> bool:

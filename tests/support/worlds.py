@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,9 +25,11 @@ from kai_cp_models.snapshot import (
     PodStatus,
     Policy,
     Queue,
+    SetAside,
     Shares,
     Snapshot,
     Subgroup,
+    Topology,
     TopologyConstraint,
 )
 
@@ -110,13 +112,13 @@ def pod(name: str, node: str | None = None, group: str | None = "", **more: Any)
     owner = name.rpartition("-")[0] if group == "" else group
     gpu_groups = more.pop("gpu_groups", ())
     values: dict[str, Any] = {
+        "uid": name,
         "spec": more.pop("spec", None) or spec(),
         "status": PodStatus.RUNNING if node else PodStatus.PENDING,
         "created": 0.0,
     }
     return Pod(
         key=PodKey("ns", name),
-        uid=name,
         group=GroupKey("ns", owner) if owner else None,
         node=node,
         gpu_groups=tuple(gpu_groups),
@@ -134,26 +136,33 @@ def cluster(
     groups: Iterable[PodGroup] = (),
     nodes: Iterable[Node] = (),
     queues: Iterable[Queue] = (),
+    *,
+    dimensions: Sequence[str] = DIMENSIONS,
+    topologies: Iterable[Topology] = (),
+    extras: Extras | None = None,
+    set_aside: Iterable[SetAside] = (),
     **policy: Any,
 ) -> Snapshot:
-    """A snapshot: one node, one queue and a default group for every pod where none is given."""
+    """A snapshot: one node, one queue and a default group for every pod where none is given.
+
+    ``policy``: fields of :class:`Policy`.
+    """
     pods = tuple(sorted(pods, key=lambda p: p.key))
     known = {g.key: g for g in groups}
     for one in pods:
         if one.group is not None and one.group not in known:
             known[one.group] = group(one.group.name)
-    topologies = policy.pop("topologies", ())
-    extras = policy.pop("extras", Extras())
     return Snapshot(
         now=NOW,
-        dimensions=DIMENSIONS,
+        dimensions=tuple(dimensions),
         nodes=tuple(sorted(nodes, key=lambda n: n.name)) or (node(),),
         queues=tuple(sorted(queues, key=lambda q: q.name)) or (queue(),),
         groups=tuple(known[key] for key in sorted(known)),
         pods=pods,
-        topologies=topologies,
-        extras=extras,
+        topologies=tuple(topologies),
+        extras=extras or Extras(),
         policy=Policy(**{"plugins": PLUGINS, **policy}),
+        set_aside=tuple(set_aside),
     )
 
 

@@ -1,10 +1,9 @@
-"""Short builders, so that a case shows only what matters. Queues are about GPUs unless a case says
-otherwise.
-"""
+"""Builders of fair shares: queues about GPUs, portions and MIG instances."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from kai_cp_models.snapshot import (
@@ -12,31 +11,28 @@ from kai_cp_models.snapshot import (
     UNLIMITED,
     GpuKind,
     GpuRequest,
-    GroupKey,
     Node,
     Pod,
     PodGroup,
-    PodKey,
     PodSpec,
     PodStatus,
-    Policy,
     Queue,
     Shares,
     Snapshot,
-    Subgroup,
 )
+from tests.support import worlds
 
-NOW = 1_000_000.0
+NOW = worlds.NOW
 MIG = ("nvidia.com/mig-1g.5gb", "nvidia.com/mig-3g.20gb", "nvidia.com/mig-1g.5gb+me")
 DIMENSIONS = (*BASE_DIMENSIONS, *MIG)
 GIB = 2**30
-DEFAULT_POLICY = Policy(plugins=frozenset({"minruntime"}))
 
 
 def node(name: str = "n0", gpus: int = 8, cpus: int = 64, gib: int = 256, **fields: Any) -> Node:
     """A healthy node with plenty of CPU and memory."""
     mig = fields.pop("mig", (0, 0, 0))
-    return Node(name, (cpus * 1000, gib * GIB, gpus * 1000, 110, *mig), gpu_count=gpus, **fields)
+    made = worlds.node(name, gpus, cpus, gib, **fields)
+    return replace(made, allocatable=(*made.allocatable, *mig))
 
 
 def queue(
@@ -48,23 +44,18 @@ def queue(
     **fields: Any,
 ) -> Queue:
     """A queue whose CPU and memory are unlimited; ``quota``, ``limit`` and ``weight`` are for GPUs."""
-    return Queue(
-        name,
-        parent,
-        created=fields.pop("created", 0.0),
-        quota=fields.pop("quotas", Shares(UNLIMITED, UNLIMITED, quota)),
-        limit=fields.pop("limits", Shares(UNLIMITED, UNLIMITED, limit)),
-        weight=Shares(1, 1, weight),
-        usage=Shares(0, 0, fields.pop("usage", 0)),
-        **fields,
-    )
+    shares = {
+        "quota": fields.pop("quotas", worlds.gpu_bound(quota)),
+        "limit": fields.pop("limits", worlds.gpu_bound(limit)),
+        "weight": Shares(1, 1, weight),
+        "usage": Shares(0, 0, fields.pop("usage", 0)),
+    }
+    return worlds.queue(name, parent, **shares, **fields)
 
 
 def group(name: str, queue: str, **fields: Any) -> PodGroup:
     """A preemptible group of priority 50 with one pod set and a minimum of one pod."""
-    root = fields.pop("root", Subgroup("", 1, (Subgroup("default", 1),), leaf=False))
-    given: dict[str, Any] = {"priority": 50, "preemptible": True, "created": 0.0, **fields}
-    return PodGroup(GroupKey("ns", name), name, queue, root=root, **given)
+    return worlds.group(name, queue=queue, **fields)
 
 
 def request(
@@ -99,11 +90,10 @@ def pods(
 ) -> Iterator[Pod]:
     """``count`` equal pods of a group; placed on ``node`` unless they are pending."""
     where = None if status in (PodStatus.PENDING, PodStatus.GATED) else node
-    stem = prefix or f"{group.key.name if group else 'pod'}-{status.value.lower()}"
+    owner = group.key.name if group else None
+    stem = prefix or f"{owner or 'pod'}-{status.value.lower()}"
     for i in range(count):
-        name = f"{stem}-{i}"
-        key = group.key if group else None
-        yield Pod(PodKey("ns", name), name, spec, status, 0.0, key, node=where, **fields)
+        yield worlds.pod(f"{stem}-{i}", where, owner, spec=spec, status=status, **fields)
 
 
 def running(group: PodGroup, gpus: float, **fields: Any) -> Iterator[Pod]:
@@ -121,17 +111,9 @@ def cluster(
     queues: Iterable[Queue],
     groups: Iterable[PodGroup] = (),
     *members: Iterable[Pod],
-    policy: Policy = DEFAULT_POLICY,
     **fields: Any,
 ) -> Snapshot:
-    """A snapshot with everything sorted by name, as the reader sorts it."""
-    return Snapshot(
-        NOW,
-        DIMENSIONS,
-        tuple(sorted(nodes, key=lambda n: n.name)),
-        tuple(sorted(queues, key=lambda q: q.name)),
-        tuple(sorted(groups, key=lambda g: g.key)),
-        tuple(sorted((pod for some in members for pod in some), key=lambda p: p.key)),
-        policy=policy,
-        **fields,
-    )
+    """A snapshot with the dimensions of MIG instances."""
+    found = (pod for some in members for pod in some)
+    chosen = {"plugins": frozenset({"minruntime"}), **fields}
+    return worlds.cluster(found, groups, nodes, queues, dimensions=DIMENSIONS, **chosen)

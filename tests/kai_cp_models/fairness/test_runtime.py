@@ -13,7 +13,7 @@ from kai_cp_models.fairness.runtime import (
     protected,
     reclaim_min_runtime,
 )
-from kai_cp_models.snapshot import ActionName, PodGroup, Policy, Queue, Snapshot
+from kai_cp_models.snapshot import ActionName, PodGroup, Queue, Snapshot
 from tests.kai_cp_models.fairness.builders import NOW, cluster, group, node, queue
 
 Method = Literal["lca", "queue"]
@@ -28,13 +28,13 @@ def tree(method: Method = "lca", **runtimes: float) -> Snapshot:
 
     queues = [one("company"), one("d0", "company"), one("d1", "company"), one("a", "d0"), one("b", "d0")]
     queues += [one("c", "d1"), one("other"), one("x", "other")]
-    policy = Policy(
-        plugins=frozenset({"minruntime"}),
+    return cluster(
+        [node()],
+        queues,
         reclaim_resolve_method=method,
         default_reclaim_min_runtime_seconds=7,
         default_preempt_min_runtime_seconds=9,
     )
-    return cluster([node()], queues, policy=policy)
 
 
 def shielded(snapshot: Snapshot, one: PodGroup, action: ActionName, trigger_queue: str) -> bool:
@@ -90,7 +90,7 @@ def test_protected_until_the_time_is_over() -> None:
 
 
 def test_without_the_plugin_nothing_is_protected() -> None:
-    snapshot = cluster([node()], [queue("a", preempt_min_runtime_seconds=1e6)], policy=Policy())
+    snapshot = cluster([node()], [queue("a", preempt_min_runtime_seconds=1e6)], plugins=frozenset())
     assert not shielded(snapshot, group("job", "a", last_start=NOW), "preempt", "a")
 
 

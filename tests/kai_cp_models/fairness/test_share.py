@@ -174,9 +174,9 @@ def test_total_counts_healthy_nodes_less_what_others_use() -> None:
 
 
 def test_restricted_scheduling_counts_gpus_of_gpu_workers_only() -> None:
-    policy = Policy(restrict_node_scheduling=True)
-    nodes = [node("n0", gpus=4, cpus=1, labels={policy.gpu_worker_label: ""}), node("n1", gpus=8, cpus=1)]
-    found = cluster_total(cluster(nodes, [], policy=policy))
+    worker = {Policy().gpu_worker_label: ""}
+    nodes = [node("n0", gpus=4, cpus=1, labels=worker), node("n1", gpus=8, cpus=1)]
+    found = cluster_total(cluster(nodes, [], restrict_node_scheduling=True))
     assert (found.cpu, found.gpu) == (2000, 4)
 
 

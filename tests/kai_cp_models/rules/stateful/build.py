@@ -1,4 +1,4 @@
-"""Short builders for the tests of the stateful rules."""
+"""Builders of the stateful rules: small nodes without GPUs, raw objects, and a pod group for each pod."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from typing import Any
 from kai_cp_models.snapshot import (
     BASE_DIMENSIONS,
     GpuRequest,
-    GroupKey,
     LabelSelector,
     Node,
     Pod,
     PodAffinityTerm,
-    PodGroup,
-    PodKey,
     PodSpec,
-    PodStatus,
     Policy,
     Requirement,
     Snapshot,
-    Subgroup,
 )
+from tests.support import worlds
 from tests.support.rule_objects import read
 
 PLUGINS = frozenset({"predicates", "podaffinity", "dynamicresources"})
@@ -29,17 +25,13 @@ PLUGINS = frozenset({"predicates", "podaffinity", "dynamicresources"})
 
 def spec(requests: Sequence[int] = (1000, 0, 0, 1), **fields: Any) -> PodSpec:
     """A pod spec of one CPU."""
-    return PodSpec(requests=tuple(requests), **fields)
+    return worlds.spec(0, requests=tuple(requests), **fields)
 
 
 def pod(name: str, node: str | None = None, *, wants: PodSpec | None = None, **fields: Any) -> Pod:
     """A pod in namespace ``ns``; running when it has a node."""
-    status = fields.pop("status", PodStatus.PENDING if node is None else PodStatus.RUNNING)
-    gpu = fields.pop("gpu", 0)
-    wants = wants or spec(gpu=GpuRequest(devices=gpu))
-    return Pod(
-        PodKey("ns", name), f"uid-{name}", wants, status, 0.0, GroupKey("ns", name), node=node, **fields
-    )
+    wants = wants or spec(gpu=GpuRequest(devices=fields.pop("gpu", 0)))
+    return worlds.pod(name, node, name, spec=wants, uid=f"uid-{name}", **fields)
 
 
 def snapshot(
@@ -52,21 +44,10 @@ def snapshot(
     **policy: Any,
 ) -> Snapshot:
     """A snapshot with one group per pod, all in queue ``q``."""
-    made = [node if isinstance(node, Node) else Node(node, (64_000, 2**40, 0, 110)) for node in nodes]
-    chosen = Policy(plugins=plugins, **policy)
-    extras, aside = read(raw or {}, [node.name for node in made], chosen)
-    root = Subgroup("", 1, (Subgroup("default", 1),), leaf=False)
-    groups = [PodGroup(p.group, str(p.group), "q", 50, True, root, 0.0) for p in pods if p.group]
-    return Snapshot(
-        now=0.0,
-        dimensions=dimensions,
-        nodes=tuple(made),
-        queues=(),
-        groups=tuple(groups),
-        pods=tuple(pods),
-        policy=chosen,
-        set_aside=aside,
-        extras=extras,
+    made = [node if isinstance(node, Node) else worlds.node(node, gpus=0) for node in nodes]
+    extras, aside = read(raw or {}, [node.name for node in made], Policy(plugins=plugins, **policy))
+    return worlds.cluster(
+        pods, (), made, dimensions=dimensions, extras=extras, set_aside=aside, plugins=plugins, **policy
     )
 
 
