@@ -1,4 +1,4 @@
-"""Devices and options from a snapshot's objects to what the command says."""
+"""Devices and options, from the objects of a snapshot to the output of the command."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ AMOUNTS = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 def written(
     path: Path, *, pods: list[raw.Object], nodes: list[raw.Object], **lists: list[raw.Object]
 ) -> Path:
-    """A snapshot file of one queue without limits, and of a pod group for every pod that names one."""
+    """A snapshot file with one queue without limits, and a pod group for every pod that names one."""
     owners = {p["metadata"]["annotations"].get("pod-group-name") for p in pods} - {None}
     anything = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     resources = {name: anything for name in ("cpu", "memory", "gpu")}
@@ -52,7 +52,7 @@ def waiting(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 class TestOtherPartition:
-    """One GPU is cut into a single large instance, three small ones are asked for."""
+    """One GPU is partitioned into a single large instance, and pods ask for three small ones."""
 
     LARGE, SMALL = "nvidia.com/mig-7g.80gb", "nvidia.com/mig-1g.10gb"
 
@@ -140,7 +140,7 @@ def test_bad_objects_are_set_aside_by_name_and_the_rest_is_decided(tmp_path: Pat
 
 
 class TestOptions:
-    """Rules that KAI lacks: off by default, hard when a settings file says so."""
+    """Rules that KAI lacks: off by default, mandatory when a settings file says so."""
 
     def options(self, path: Path, **rules: bool) -> tuple[str, str]:
         file = path / "settings.yaml"
@@ -148,7 +148,7 @@ class TestOptions:
         return ("--config", str(file))
 
     def test_topology_spread(self, tmp_path: Path) -> None:
-        """One pod stands in zone a, which packs better; the constraint sends the other one to b."""
+        """One pod runs in zone a, which packs better; the constraint sends the other pod to b."""
         rule = {
             "maxSkew": 1,
             "topologyKey": "zone",
@@ -175,7 +175,7 @@ class TestOptions:
 
     @pytest.mark.parametrize(("allowed", "evicted"), [(0, 0), (1, 1)])
     def test_disruption_budgets(self, tmp_path: Path, allowed: int, evicted: int) -> None:
-        """A pod of higher priority in the same queue needs the GPU of a protected one."""
+        """A pod of higher priority in the same queue needs the GPU of a protected pod."""
         pods = [
             raw.pod("default", f"p{i}", 10, {"cpu": "1", "nvidia.com/gpu": "1"}, f"g{i}") for i in range(2)
         ]

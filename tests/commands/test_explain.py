@@ -1,4 +1,4 @@
-"""The commands explain and what-if as users type them: exit status, and one line where something is wrong."""
+"""The commands explain and what-if as users type them: exit status, and one line for each error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOW = "2026-11-20T12:00:00Z"
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:
-    """One node of 2 GPUs; x asks for 3, and pod group broken asks for no whole number of members."""
+    """One node of 2 GPUs; x asks for 3, and the member count of pod group broken is not a whole number."""
     world = cluster([node("n0", gpus=2)], [pod("x", gpus=3), pod("broken", gpus=1)])
     groups = {item["metadata"]["name"]: item for item in world["rawObjects"]["podGroups"]}
     groups["broken"]["spec"]["minMember"] = "many"
@@ -103,7 +103,9 @@ def test_without_now_every_command_reads_the_snapshot_as_of_the_same_time(snapsh
 
 
 def test_a_gang_that_was_just_nominated_waits_for_its_next_increment(tmp_path: Path) -> None:
-    """Reclaim gives x its first pod, and preempt finds nothing for the second: the next cycle goes on."""
+    """Reclaim gives x its first pod, and preempt finds nothing for the second one: the next cycle
+    continues.
+    """
     world = cluster(
         [node("n0", gpus=2)],
         [pod("v", "n0", gpus=2, queue="o"), *(pod(f"x-{i}", gpus=2, group="x") for i in range(2))],
@@ -120,7 +122,9 @@ def test_a_gang_that_was_just_nominated_waits_for_its_next_increment(tmp_path: P
     "words", [["solve", "-o", "json"], ["explain", "--all", "--no-fixes"], ["what-if", "--cordon", "n0"]]
 )
 def test_a_named_pipe_is_opened_once(snapshot: Path, words: list[str]) -> None:
-    """The time of a recorded cycle is looked for in files alone: a second reader of a pipe waits for ever."""
+    """Only in regular files is the time of a recorded cycle looked for, because a second reader of a
+    pipe waits for ever.
+    """
     pipe = snapshot.with_name("pipe.json")
     os.mkfifo(pipe)
     threading.Thread(target=pipe.write_bytes, args=(snapshot.read_bytes(),), daemon=True).start()

@@ -1,4 +1,4 @@
-"""What a public docstring must say: the shapes of arrays, and the errors that the function raises."""
+"""What a public docstring must state: the shapes of arrays, and the errors that the function raises."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 ARRAYS = re.compile(r"\b(ndarray|NDArray|Mask|Ints|Floats|Places)\b")
-"""numpy's own names of arrays, and our aliases of them (``arrays.py``, ``scales.py``)."""
+"""numpy's own names of arrays, and our aliases for them (``arrays.py``, ``scales.py``)."""
 SHAPE = re.compile(r"\[[A-Za-z][A-Za-z_ ,]*\]|\bshape\b|\b(per|each|every) [a-z]+")
 """Axes by name (``[node, resource]``), or in words: *per node*, *for each device*."""
 UNSAID = {"Exit", "NotImplementedError"}
-"""How a command ends is on its help page; what a subclass must write is no error that a caller meets."""
+"""A command's help page says how it ends; an error for a missing override never reaches a caller."""
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -28,7 +28,7 @@ class Public(NamedTuple):
 
     @property
     def label(self) -> str:
-        """Module, class and name, as a failure names it."""
+        """Module, class and name, for the message of a failure."""
         owner = f"{self.owner.name}." if self.owner else ""
         return f"{self.path}:{self.node.lineno} {owner}{self.node.name}"
 
@@ -57,7 +57,7 @@ def has_arrays(node: FunctionNode) -> bool:
 
 
 def raised(node: ast.AST) -> set[str]:
-    """Names of the classes that the body raises itself; inner functions raise for themselves."""
+    """Names of the classes that the body itself raises; inner functions raise for themselves."""
     found: set[str] = set()
     for child in ast.iter_child_nodes(node):
         if isinstance(child, FunctionNode | ast.Lambda | ast.ClassDef):
@@ -71,7 +71,7 @@ def raised(node: ast.AST) -> set[str]:
 
 
 def said(one: Public, classes: Mapping[str, ast.ClassDef]) -> str:
-    """The docstring; a method without one says what that of a base class says."""
+    """The docstring; for a method without one, that of a base class."""
     text = ast.get_docstring(one.node)
     if text or one.owner is None:
         return text or ""
@@ -89,7 +89,7 @@ def said(one: Public, classes: Mapping[str, ast.ClassDef]) -> str:
 
 
 def findings(trees: Mapping[str, ast.Module]) -> tuple[list[str], list[str]]:
-    """Functions whose docstring states no shape, and those that do not name an error."""
+    """Functions whose docstring states no shape, and functions that do not name an error."""
     classes = {
         node.name: node for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)
     }

@@ -1,4 +1,4 @@
-"""No function is long: what it does, without signature and docstring, is at most 60 lines (CONTRIBUTING)."""
+"""No function is long: without signature and docstring it has at most 60 lines (CONTRIBUTING)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ MOST_LINES = 60
 
 
 def long_functions(path: Path) -> Iterator[str]:
-    """Functions above the limit; a command's signature is the list of its options, its docstring the help."""
+    """Functions above the limit. A command's signature is the list of its options, and its docstring
+    the help page.
+    """
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue

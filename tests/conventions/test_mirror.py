@@ -1,4 +1,6 @@
-"""A test is found by the name of what it tests: three folders mirror the packages, a page lists the rest."""
+"""A test is found by the name of what it tests: three folders mirror the packages, and a page lists the
+others.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ def folders() -> set[str]:
 
 
 def subject(path: Path) -> Path:
-    """What a test module of a mirroring folder is named for: a module, without its suffix, or a package."""
+    """What a test module of a mirroring folder is named after: a module, without its suffix, or a package."""
     package, *inner = path.parts[:-1]
     return PACKAGES[package].joinpath(*inner, path.stem.removeprefix("test_"))
 

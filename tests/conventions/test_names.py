@@ -1,4 +1,6 @@
-"""One name for one thing, and None for none: no two classes or aliases of the three packages share a name."""
+"""One name for one thing, and None for a missing value: no two classes or aliases of the three packages
+share a name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("kai_cp", "models/kai_cp_models", "topology/kai_cp_topology")
 SNAPSHOT = "models/kai_cp_models/snapshot.py"
 DOCUMENTS = ROOT / "kai_cp" / "documents"
-"""A document is named as the record that it is written from, so these classes repeat names on purpose."""
+"""A document has the name of the record from which it is written, so these classes repeat names on
+purpose.
+"""
 
 GLOSSARY: list[tuple[str, str]] = re.findall(
     r"(?m)^\| [^|`]+ \| `([\w/]+\.py)` `(\w+)` \|", (ROOT / "docs" / "words.md").read_text("utf-8")
@@ -81,7 +85,7 @@ def test_the_glossary_has_words() -> None:
 
 
 NUMBERS_OF_USERS = {"NodeDrain"}
-"""Records that keep a bound as its setting writes it; KAI's own word for none is ``UNLIMITED``."""
+"""Records that keep a bound as its setting writes it; KAI's own word for no limit is ``UNLIMITED``."""
 
 TEXTS = {
     "AskClass": "missing",
@@ -95,7 +99,7 @@ TEXTS = {
     "WaitBound": "why",
     "Waiter": "remark",
 }
-"""What is only printed may be an empty text."""
+"""Values that are only printed may be an empty text."""
 WRITTEN = {
     "ClaimRef": "template",
     "Node": "mig_strategy not_ready",
@@ -107,7 +111,9 @@ WRITTEN = {
     "SetAside": "field",
     "TopologyConstraint": "required preferred error",
 }
-"""Records of ``snapshot.py`` keep the strings of Kubernetes' objects, in which an empty one is not set."""
+"""Records of ``snapshot.py`` keep the strings of Kubernetes' objects, in which an empty string means
+not set.
+"""
 
 
 def records(tree: ast.Module) -> Iterator[ast.ClassDef]:
@@ -120,7 +126,7 @@ def records(tree: ast.Module) -> Iterator[ast.ClassDef]:
 
 
 def defaults(tree: ast.Module, *values: str) -> set[str]:
-    """``Record.field`` of all whose default is one of ``values``, as the code writes them."""
+    """``Record.field`` of all fields whose default is one of ``values``, as the code writes them."""
     return {
         f"{record.name}.{ast.unparse(stated.target)}"
         for record in records(tree)
@@ -132,7 +138,9 @@ def defaults(tree: ast.Module, *values: str) -> set[str]:
 
 
 def test_what_a_record_does_not_have_is_none() -> None:
-    """No number stands for none, but KAI's own; and in models/ no empty string does, but Kubernetes' own."""
+    """No number stands for a missing value except KAI's own; and in models/ no empty string does except
+    Kubernetes' own.
+    """
     numbers = {name for tree in modules().values() for name in defaults(tree, "-1", "-1.0", "UNLIMITED")}
     assert {name.partition(".")[0] for name in numbers} == NUMBERS_OF_USERS
     strings = {
@@ -151,7 +159,7 @@ def test_a_number_that_stands_for_none_is_found() -> None:
 
 
 def lists_of_actions(tree: ast.Module) -> int:
-    """How many collections of a module write down every action that a policy may name."""
+    """The number of collections of a module that write down every action that a policy may name."""
     written = (
         {
             part.value
@@ -170,7 +178,7 @@ def test_actions_are_listed_in_one_module() -> None:
 
 
 def keyed_by_actions(tree: ast.Module) -> Iterator[tuple[str, frozenset[str]]]:
-    """Dicts of a module with more than one key, all of them actions, by their text."""
+    """Dicts of a module with more than one key, all of which are actions, by their text."""
     actions = set(get_args(ActionName))
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
@@ -183,7 +191,7 @@ WHOLE = {
     frozenset(POLICY_ACTIONS) - {"allocate"},  # ``engine.ACTIONS``; allocate runs in two passes.
     frozenset(get_args(ActionName)) - {"allocate"},  # All that evict.
 }
-"""What a dict keyed by actions may cover; another one lacks an action."""
+"""The sets of actions that a dict may cover; any other dict lacks an action."""
 
 
 def test_what_is_keyed_by_actions_lacks_none() -> None:

@@ -1,4 +1,4 @@
-"""The package as strangers get it: the wheel in an empty environment, without the repository."""
+"""The package as users get it: the wheel in an empty environment, without the repository."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo-cluster.json"
 BUILD = {"hatchling", "editables", "pathspec", "pluggy", "trove-classifiers", "tomlkit", "packaging"}
-"""What only builds the package."""
+"""Packages that only build the package."""
 LARGEST = 300_000_000
 """Bytes on disk of everything that `pip install kai-cp` brings, bytecode included."""
 

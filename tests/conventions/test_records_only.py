@@ -1,4 +1,4 @@
-"""Rules read records: raw objects, quantities and selectors are each understood in one place."""
+"""Rules read records: raw objects, quantities and selectors are each parsed in one place."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_quantities_have_one_grammar() -> None:
 
 
 def test_selectors_have_one_matcher_beside_the_checkers() -> None:
-    """By operators: the matcher, the checker's, that of columns of nodes, and the reader's list."""
+    """By operators: the matcher, that of the checker, that of columns of nodes, and the reader's list."""
     assert holders('"DoesNotExist"') == [
         "models/kai_cp_models/check/selectors.py",
         "models/kai_cp_models/rules/static/selector.py",

@@ -1,4 +1,4 @@
-"""The public modules of ``kai_cp_models`` are listed once, and nothing outside imports another."""
+"""The public modules of ``kai_cp_models`` are listed once, and no other module is imported from outside."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_nothing_outside_imports_an_internal(folder: str) -> None:
 
 
 def test_every_module_is_public_or_forbidden() -> None:
-    """The contract of import-linter is the same list turned round, so a new module is internal at first."""
+    """The contract of import-linter is the complement of the list, so a new module is internal at first."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (contract,) = (one for one in contracts if one["name"].startswith("Other packages use the public"))
     modules = {

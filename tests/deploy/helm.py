@@ -22,11 +22,11 @@ INSTEAD_OF_KAI: Object = {
     "admission": {"enabled": True},
     "rbac": {"crdInstaller": True},
 }
-"""Everything that takes a part of KAI's, in KAI's namespaces, which are there already."""
+"""Everything that replaces a part of KAI, in KAI's namespaces, which exist already."""
 
 
 def helm(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run Helm; skip where there is none."""
+    """Run Helm; skip the test where Helm is missing."""
     binary = find_helm()
     if binary is None:
         pytest.skip("there is no Helm; build it with `make control-plane`")
@@ -41,7 +41,7 @@ def template(values: Object | None = None, release: str = "one", namespace: str 
 
 
 def refused(values: Object) -> str:
-    """Helm's message about values that it must refuse."""
+    """Helm's message about values that it has to refuse."""
     done = helm("template", "one", str(CHART), "-f", "-", stdin=json.dumps(values))
     assert done.returncode != 0, done.stdout[:2000]
     return done.stderr

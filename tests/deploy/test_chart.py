@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by real Helm: what is asked for is what comes out, and nonsense is refused."""
+"""The Helm chart, rendered by real Helm: values take effect, and nonsense is refused."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ OTHER: dict[str, Any] = {
     "networkPolicy.apiServerPorts": [8443],
     "networkPolicy.extraEgress": [{"ports": [{"port": 9090}]}],
 }
-"""Another value for those that cannot be guessed from the default's type."""
+"""Another value for those that cannot be derived from the type of the default."""
 
 
 def leaves(tree: Object, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -94,7 +94,7 @@ def nested(path: str, value: Any, base: Object | None = None) -> Object:
 
 
 def another(path: str, value: Any) -> Any:
-    """A value that differs from ``value`` and that the schema takes."""
+    """A value that differs from ``value`` and that the schema accepts."""
     if path in OTHER:
         return OTHER[path]
     if isinstance(value, bool):
@@ -143,7 +143,7 @@ def test_every_value_is_used(path: str) -> None:
 
 
 def test_every_value_misspelt_is_refused_by_name() -> None:
-    """All at once: Helm names every one, with the place where it stands."""
+    """All at once: Helm names every one, with its place."""
     paths = [path for path, _ in leaves(DEFAULTS)]
     values: Object = {}
     for path in paths:
@@ -158,7 +158,7 @@ def test_every_value_misspelt_is_refused_by_name() -> None:
 
 
 def test_every_value_of_a_wrong_type_is_refused_by_name() -> None:
-    """All at once, as above: text for what is none, a number for text."""
+    """All at once, as above: text instead of another type, a number instead of text."""
     values: Object = {}
     paths = dict(leaves(DEFAULTS))
     for path, value in paths.items():
@@ -194,7 +194,7 @@ def test_a_shard_name_is_used_once() -> None:
 
 
 def granted(manifest: str, *, people: bool = False) -> set[tuple[str, str]]:
-    """Verbs and resources of all roles; ``people``: also of the role that nobody is bound to."""
+    """Verbs and resources of all roles; ``people``: also of the role that is bound to no account."""
     return {
         (verb, resource)
         for item in objects(manifest)
@@ -293,7 +293,7 @@ def test_policies_bound_the_accounts_of_this_release() -> None:
     ids=["observe", "advise", "enforce", "observe with controllers", "switched off"],
 )
 def test_policies_are_there_as_soon_as_anything_of_ours_writes(values: Object, there: bool) -> None:
-    """A token that writes to pod groups is bounded, and ``kai-cp/reservation`` protected, in any mode."""
+    """In any mode, a token that writes to pod groups is limited and ``kai-cp/reservation`` is protected."""
     names = {
         item["metadata"]["name"]
         for item in objects(template(values))
@@ -436,7 +436,7 @@ SCC_VOLUMES = {
     "projected",
     "secret",
 }
-"""What OpenShift's ``restricted-v2`` lets a pod mount."""
+"""What OpenShift's ``restricted-v2`` allows a pod to mount."""
 
 
 def test_openshift_takes_every_pod_under_its_default_constraints() -> None:
@@ -448,7 +448,8 @@ def test_openshift_takes_every_pod_under_its_default_constraints() -> None:
     for item in deployments:
         spec = item["spec"]["template"]["spec"]
         security = spec["securityContext"]
-        # User, group and labels come from the namespace: a number that is set would lie outside its range.
+        # User, group and labels come from the namespace, and a number that is set would lie outside its
+        # range.
         assert (
             not {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups", "seLinuxOptions"}
             & security.keys()
@@ -464,7 +465,7 @@ def test_openshift_takes_every_pod_under_its_default_constraints() -> None:
             assert confined["capabilities"] == {"drop": ["ALL"]}
             assert not {"runAsUser", "privileged"} & confined.keys()
             assert not any("hostPort" in port for port in container["ports"])
-            # No other user id is in the image's way: what is written goes to a volume.
+            # The image works with any other user id: what is written goes to a volume.
             assert confined["readOnlyRootFilesystem"] is True
 
 

@@ -1,4 +1,4 @@
-"""Dashboards and alerts against real Prometheus: every query finds what our own ``/metrics`` serve."""
+"""Dashboards and alerts against a real Prometheus: every query finds what our own ``/metrics`` serves."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ pytestmark = pytest.mark.skipif(
 
 
 def on_the_time_axis(plan: Plan) -> Plan:
-    """A start that was kept, for which a pod is evicted, and one to come, on whose nodes another starts."""
+    """A start that was kept, for which a pod is evicted, and a later one, on whose nodes another group
+    starts.
+    """
     bound = next(decision for decision in plan.decisions if decision.kind == "Bind")
     lost = next(decision for decision in plan.decisions if decision.kind == "Evict")
     giant = GroupKey("default", "giant")
@@ -63,7 +65,7 @@ def on_the_time_axis(plan: Plan) -> Plan:
 
 
 def ended_before(raw: Object, name: str) -> Object:
-    """The world in which a pod group runs that says how long it will, and that is gone from ``raw`` then."""
+    """A world in which a pod group runs that declares its run time and that is then missing in ``raw``."""
     before: Object = copy.deepcopy(raw)
     lists = raw["rawObjects"]
     lists["pods"] = [pod for pod in lists["pods"] if not pod["metadata"]["name"].startswith(name)]
@@ -83,7 +85,7 @@ def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Sequence[Cycle
     snapshot = parse(raw, now=NOW)
     plan = decide(snapshot, Settings.model_validate({"solver": {"budget_seconds": 20}}))
     cut_short = Stage("reclaim: lost work", "FEASIBLE", 3, 2, 0.5, 0.1)
-    # One place is promised that is idle, and who waits could be helped by other shares.
+    # One idle place is promised, and another division of the quotas would help the waiting groups.
     promised = next(decision for decision in plan.decisions if decision.kind == "Bind")
     plan = replace(
         plan,
@@ -174,7 +176,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def asked(address: str, query: str) -> list[Any]:
-    """What Prometheus answers; nothing while it starts."""
+    """The answer of Prometheus; None while it starts."""
     try:
         with urlopen(f"{address}/api/v1/query?query={quote(query)}", timeout=10) as answer:
             document = json.load(answer)

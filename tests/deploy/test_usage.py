@@ -25,7 +25,9 @@ GPUS = 100.0
 
 
 def held(queue: str, hours_ago: float) -> float:
-    """GPUs that a queue held: ``steady`` 25 always, ``early`` 50 until two hours ago, ``late`` since then."""
+    """GPUs that a queue held: ``steady`` always 25, ``early`` 50 until two hours ago, ``late`` 50 since
+    then.
+    """
     if queue == "steady":
         return 25.0
     return 50.0 if (hours_ago > 2) == (queue == "early") else 0.0
@@ -53,7 +55,7 @@ def past(now: float) -> str:
 
 
 class Server:
-    """A Prometheus process that can be ended and started again."""
+    """A Prometheus process that can be stopped and started again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -112,7 +114,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, now: float) -> Iterator[Ser
 
 
 def client(server: Server, now: float, **params: Any) -> UsageClient:
-    """A client that believes it is ``now``."""
+    """A client for which it is ``now``."""
     config = {"clientType": "prometheus", "connectionString": server.address, "usageParams": params}
     options = usage_options(config)
     assert options is not None

@@ -40,7 +40,7 @@ def foreign(name: str, scheduler: str, gpus: int, where: str, **labels: str) -> 
 
 @pytest.mark.parametrize("scheduler", ["volcano", "yunikorn", "armada", "default-scheduler"])
 def test_what_pods_of_other_schedulers_hold_is_theirs(scheduler: str) -> None:
-    # 8 GPUs, 6 of them held by others: one pod of 2 fits, and nobody makes room for the other.
+    # 8 GPUs, 6 of them held by others: one pod of 2 fits, and no pod is evicted for the other one.
     other = foreign("theirs", scheduler, 6, "n", **{"volcano.sh/queue-name": "q"})
     _, plan = decided(
         nodes=[node("n", gpus=8)],
@@ -80,7 +80,7 @@ def cpu_pod(name: str, key: str, cores: int) -> Object:
 
 
 def test_batch_without_gpus_shares_queues_and_nodes() -> None:
-    # node() has its CPUs; GPU nodes are left to GPU pods where there is a node without GPUs.
+    # node() has CPUs; where a node without GPUs exists, GPU nodes are left to GPU pods.
     plain = node("cpu", gpus=0)
     plain["metadata"]["labels"].pop("nvidia.com/gpu.count", None)
     _, plan = decided(
@@ -109,6 +109,6 @@ def test_gpus_of_other_vendors_are_counted_by_name(resource: str) -> None:
         queues=[queue()],
         podGroups=[group("a"), group("b")],
     )
-    # 3 and 2 do not fit into 4 together, and only one node has the resource at all.
+    # 3 and 2 do not fit into 4 together, and only one node has the resource.
     assert list(bound(plan).values()) == ["box"]
     assert len(plan.unscheduled) == 1

@@ -1,6 +1,6 @@
-"""Where the engine deliberately decides otherwise than KAI; docs/coming-from-kai.md says why.
+"""Where the engine decides otherwise than KAI on purpose; docs/coming-from-kai.md says why.
 
-Each world is the smallest in which the two differ.
+Each world is the smallest one in which the two differ.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def running(name: str, where: str, gpus: int = 1, **more: Any) -> Pod:
 
 
 def test_enough_subgroups_are_no_torn_gang() -> None:
-    """One of two subgroups is needed and runs; KAI counts the other one's minimum and evicts it."""
+    """One of two subgroups is needed and runs; KAI counts the minimum of the other one, too, and evicts
+    it.
+    """
     for needed, evicted in ((1, set()), (2, {"g-0"})):
         root = tree(needed, leaf("a", 1), leaf("b", 1))
         torn = group("g", root=root, stale_since=NOW - 600)
@@ -71,7 +73,7 @@ def test_a_protected_group_gives_up_the_subgroup_that_it_does_not_need() -> None
 
 
 def test_the_subgroups_that_are_ready_start() -> None:
-    """One of two is needed. The first has one pod of two: KAI takes it all the same."""
+    """One of two is needed. The first one has one pod of two, and KAI chooses it nevertheless."""
     root = tree(1, leaf("a", 2), leaf("b", 1))
     plan = solved(cluster([pod("g-0", subgroup="a"), pod("g-1", subgroup="b")], [group("g", root=root)]))
     assert names(plan, "Bind") == {"g-1"}
@@ -85,7 +87,7 @@ def racks(*gpus: int) -> list[Any]:
 
 
 def test_a_required_level_holds_across_subgroups_and_actions() -> None:
-    """Its first subgroup runs in rack r0, so the second one goes there or waits."""
+    """Its first subgroup runs in rack r0, so the second one goes to r0, too, or waits."""
     root = tree(2, leaf("a", 1), leaf("b", 1), constraint=IN_ONE_RACK)
     members = [pod("g-0", "n0", subgroup="a"), pod("g-1", subgroup="b")]
     for free, bound in ((1, set()), (2, {"g-1"})):
@@ -95,7 +97,7 @@ def test_a_required_level_holds_across_subgroups_and_actions() -> None:
 
 
 def test_a_required_level_holds_across_the_batches_of_a_cycle() -> None:
-    """The gang of one takes a rack; the extra pod, placed later in the cycle, stays in it."""
+    """The gang of one pod gets a rack; the extra pod, placed later in the cycle, stays in that rack."""
     elastic = group("g", 1, constraint=IN_ONE_RACK)
     plan = solved(cluster(pods("g", 2), [elastic], racks(1, 1), topologies=(RACKS,)))
     assert len(names(plan, "Bind")) == 1
@@ -105,7 +107,7 @@ def test_a_required_level_holds_across_the_batches_of_a_cycle() -> None:
 
 
 def test_a_trigger_that_finds_no_room_leaves_nothing_behind() -> None:
-    """The first trigger is impossible; the next one evicts what it needs itself, and no more."""
+    """The first trigger is impossible; the next one evicts what it needs itself, and nothing else."""
     world = cluster(
         [*pods("v", 1, "n1"), *pods("w", 1, "n1"), *pods("big", 2, spec=spec(2)), pod("small-0")],
         [group("big", 2, priority=100), group("small", priority=90)],
@@ -132,7 +134,9 @@ def test_what_started_last_goes_first_however_old_its_object_is() -> None:
 
 
 def test_a_victim_moves_into_idle_room_and_not_into_the_place_of_another_victim() -> None:
-    """Only n1 suits the trigger. Losing ``b`` to move ``a`` there would be two restarts for one."""
+    """Only n1 suits the trigger. Losing ``b`` so that ``a`` can move there would be two restarts
+    instead of one.
+    """
     world = cluster(
         [running("a-0", "n1"), running("b-0", "n2"), pod("h-0", spec=selecting("x", 1))],
         [group("a", created=1.0), group("b", created=2.0), group("h", priority=100)],
@@ -149,7 +153,9 @@ def test_a_victim_moves_into_idle_room_and_not_into_the_place_of_another_victim(
 
 
 def test_of_equal_losses_the_one_with_fewer_moves() -> None:
-    """Room for ``t``: lose old ``x``, or new ``y`` and move ``z``. ``u`` takes the oldest one anyway."""
+    """For ``t`` either old ``x`` is lost, or new ``y`` is lost and ``z`` moves. ``u`` takes the oldest
+    one in any case.
+    """
     world = cluster(
         [
             running("x-0", "n1"),
@@ -177,7 +183,7 @@ def test_of_equal_losses_the_one_with_fewer_moves() -> None:
 
 
 def test_consolidation_counts_the_groups_that_move() -> None:
-    """Two pod groups have to move for one; the limit is per trigger and counts moved groups only."""
+    """Two pod groups have to move for one; the limit holds for each trigger and counts only moved groups."""
     world = cluster(
         [running("a-0", "n1"), running("b-0", "n1"), running("c-0", "n2"), pod("h-0", spec=spec(4))],
         nodes=[node("n1", 4), node("n2", 4)],

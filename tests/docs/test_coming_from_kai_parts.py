@@ -1,4 +1,4 @@
-"""The objects that pass between our parts and KAI's: each part may be the other's."""
+"""The objects that our parts and KAI's exchange: each part may be replaced by the other's."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ KAIS_PLUGINS = {
 
 @pytest.mark.parametrize("strategy", ["binpack", "spread"])
 def test_a_snapshot_names_plugins_as_kais_replay_knows_them(strategy: str) -> None:
-    """Under other names its replay finds no reclaim strategy."""
+    """With other names KAI's replay finds no reclaim strategy."""
     config = shard_config({"placementStrategy": {"gpu": strategy, "cpu": strategy}})
     named = [entry["name"] for tier in config["tiers"] for entry in tier["plugins"]]
     assert set(named) <= KAIS_PLUGINS
@@ -144,7 +144,7 @@ def test_sums_that_kais_controllers_wrote_are_added_up_and_taken_over() -> None:
 
 
 def test_what_our_controllers_write_has_the_fields_of_kais_schemas() -> None:
-    """Nothing that KAI's definitions would drop, and no condition of KAI's under another shape."""
+    """Nothing that KAI's definitions would drop, and no condition of KAI in another shape."""
     crds = {d["spec"]["names"]["kind"]: d for _, d in definitions()}
 
     def status_of(kind: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every command that README and docs show is run, or at least understood, as it stands there."""
+"""Every command in README and docs is run, or at least parsed, as it stands there."""
 
 from __future__ import annotations
 
@@ -40,13 +40,12 @@ NOT_RUN = {
     "kai-cp tune --search": "searches for minutes; tests/kai_cp/tune",
     "kai-cp tune --days": "simulates for minutes; tests/kai_cp/tune",
 }
-"""What is not run here, by its beginning, and why; options of ours are understood all the same."""
+"""Commands that are not run here, by their beginning, and why; their options are checked nevertheless."""
 
 
 def shown(page: Path) -> list[str]:
-    """The command lines of the page, without what is said beside them.
-
-    In a block with prompts the lines behind ``$``; in one without them all lines.
+    """The command lines of the page, without comments beside them. In a block with prompts the lines
+    after ``$``; in other blocks all lines.
     """
     found: list[str] = []
     blocks = re.findall(
@@ -60,13 +59,13 @@ def shown(page: Path) -> list[str]:
 
 
 def excused(line: str) -> bool:
-    """Whether the table says why it is not run."""
+    """Whether the table says why the command is not run."""
     return any(f"{line} ".startswith(f"{beginning} ") for beginning in NOT_RUN)
 
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the files that the pages speak of, of the demo cluster with the names of examples."""
+    """A directory with the files that the pages name, of the demo cluster with the names of the examples."""
     folder = tmp_path_factory.mktemp("desk")
     (folder / "snapshots").mkdir()
     raw = snapshot()
@@ -89,7 +88,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def snapshot() -> dict[str, Any]:
-    """The demo cluster with node n7, queue team-a and pod group team-a/llm-7b, of two pods that wait."""
+    """The demo cluster with node n7, queue team-a and pod group team-a/llm-7b, whose two pods wait."""
     raw: dict[str, Any] = json.loads(DEMO.read_bytes())
     objects = raw["rawObjects"]
 
@@ -121,7 +120,7 @@ def packed(path: Path, raw: dict[str, Any], more: dict[str, str] | None = None) 
 
 
 def in_process(folder: Path, line: str) -> str:
-    """A command line of ours inside this process: what it prints."""
+    """Run one of our command lines inside this process; returns its output."""
     with contextlib.chdir(folder):
         done = CliRunner().invoke(app, shlex.split(line), prog_name="kai-cp")
     if done.exception is not None and not isinstance(done.exception, SystemExit):
@@ -131,7 +130,7 @@ def in_process(folder: Path, line: str) -> str:
 
 
 def in_a_shell(folder: Path, line: str) -> None:
-    """A command line with pipes and the like, as a reader would type it."""
+    """A command line with pipes and the like, as a reader types it."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line],
@@ -163,7 +162,7 @@ def test_commands_of_a_page_work(page: Path, desk: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_options_in_a_page_exist(page: Path) -> None:
-    """Every command line of ours in a block of code is understood: command and options."""
+    """Command and options of every command line of ours in a block of code exist."""
     context = Context(command, info_name="kai-cp")
     group = command
     blocks = re.findall(
@@ -184,7 +183,7 @@ def test_options_in_a_page_exist(page: Path) -> None:
 
 
 def known_options(found: object, context: Context) -> set[str]:
-    """All options of a command and of those below it."""
+    """All options of a command and of its subcommands."""
     options = {option for p in found.get_params(context) for option in (*p.opts, *p.secondary_opts)}  # type: ignore[attr-defined]
     for below in getattr(found, "commands", {}).values():
         options |= known_options(below, context)

@@ -1,4 +1,4 @@
-"""What the pages on explain and what-if show is what the program prints."""
+"""The examples on the pages about explain and what-if are what the program prints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def shown(page: str) -> list[str]:
 
 
 def renamed(shared: Path, case: str, names: dict[str, str], spaces: dict[str, str]) -> Draft:
-    """A recorded case under names that a reader knows: ``spaces`` by the beginning of an object's name."""
+    """A recorded case under names that a reader knows; ``spaces``: namespaces by the beginning of an
+    object's name.
+    """
     found = json.loads((shared / "explain" / "cases" / f"{case}.json").read_text())
 
     def under(item: Any) -> Any:

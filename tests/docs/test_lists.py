@@ -23,7 +23,7 @@ PAGES = sorted(
 
 
 MAKERS = ("Refusal", "Unscheduled", "replace")
-"""What makes a reason."""
+"""Classes that carry a reason."""
 
 
 def tokens() -> set[str]:
@@ -87,7 +87,7 @@ def test_every_rule_has_its_tests() -> None:
 
 @pytest.mark.parametrize("name_of_page", ["docs/coming-from-kai.md", "tests/README.md"])
 def test_shown_tests_exist(name_of_page: str) -> None:
-    """The pages name tests, folders of tests or recorded cases: those are there."""
+    """The pages name tests, folders of tests or recorded cases, and all of them exist."""
     page = (ROOT / name_of_page).read_text("utf-8")
     shown = re.findall(r"`(tests/[\w/.]+?)(?:::(\w+))?`", page)
     assert len(shown) > 10

@@ -1,4 +1,4 @@
-"""Every number of a rule that code or tests name is a heading of docs/semantics.md or docs/formulation.md."""
+"""Every rule number in code or tests is a heading of docs/semantics.md or docs/formulation.md."""
 
 import ast
 import io
@@ -36,7 +36,7 @@ def prose(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def unresolved(text: str, rules: set[str], formulation: set[str]) -> list[str]:
-    """The references in ``text`` that lead nowhere."""
+    """The references in ``text`` without a heading."""
     found = [
         number
         for match in REFERENCE.finditer(text)

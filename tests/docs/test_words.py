@@ -1,4 +1,6 @@
-"""One word per thing in all that a user reads (docs/words.md): messages of the program, and pages."""
+"""One word for each thing in everything that a user reads (docs/words.md): messages of the program, and
+pages.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,17 @@ ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for top in ("kai_cp", "models", "topology") for path in (ROOT / top).rglob("*.py"))
 PAGES = [*(ROOT / top / "README.md" for top in (".", "deploy")), *sorted((ROOT / "docs").glob("*.md"))]
 KEYS = {"room", "room:", "when the room is free", "`now`, `when the room is free`, or a time."}
-"""Names of a rule family and values of documents: keys stay, whatever they are called in sentences."""
+"""Names of a rule family and values of documents: keys stay, whatever the sentences call them."""
 OLD = re.compile(r"\broom\b(?!:)|\b(waits?|wait) again\b|\b(is|are|was|were) set aside\b|\bwhoever\b", re.I)
-"""Free capacity, back to pending, skipped; a thing is no *who*."""
+"""Free capacity, back to pending, skipped; a thing is not a *who*."""
 PERSONS = re.compile(r"\b(who|whom|nobody|somebody|everybody)\b", re.I)
-"""Pods and queues are things; no message of the program speaks of persons."""
+"""Pods and queues are things; no message of the program speaks about persons."""
 SOURCE = re.compile(r"\b(whoever|whom|nobody|somebody|everybody|anybody)\b", re.I)
-"""The same in the code itself, comments and docstrings included: a pod, a group or a program has a name."""
+"""The same for code, comments and docstrings: a pod, a group or a program has a name."""
 
 
 def messages(path: Path) -> Iterator[tuple[int, str]]:
-    """Strings that are no docstrings, with their lines."""
+    """Strings other than docstrings, with their lines."""
     tree = ast.parse(path.read_text("utf-8"))
     bodies = (
         node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
@@ -56,7 +58,7 @@ def test_code_calls_things_by_their_names() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_pages_use_the_words_of_the_page(page: Path) -> None:
-    """In sentences; code and output between them may hold keys."""
+    """Only in sentences; code and output between them may contain keys."""
     text = re.sub(r"^```.*?^```|`[^`]*`", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     assert [match[0] for words in (OLD, SOURCE) for match in words.finditer(text)] == []
 

@@ -1,4 +1,4 @@
-"""Every example of docs/workloads.md becomes what the page says."""
+"""Every example of docs/workloads.md is grouped as the page says."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_every_kind_has_an_example_and_every_example_is_tried() -> None:
 
 
 def below(kind: str, item: Object) -> list[Object]:
-    """The workload and what its own controllers make of it, down to what owns the pods."""
+    """The workload and what its own controllers make of it, down to the owner of the pods."""
     if kind == "CronJob":
         template = item["spec"]["jobTemplate"]
         job = made(

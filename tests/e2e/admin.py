@@ -8,7 +8,7 @@ from kai_cp.kube.api.transport import Transport
 
 
 class AdminTransport(Transport):
-    """May ask anything."""
+    """A transport that may ask for anything."""
 
     def __init__(self, settings: Configuration) -> None:
         super().__init__(settings, "admin", access=lambda *_: True)

@@ -1,4 +1,4 @@
-"""What a Service does: connections go to replicas that say they are ready."""
+"""The part of a Service: connections go to replicas that report that they are ready."""
 
 from __future__ import annotations
 

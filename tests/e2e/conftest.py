@@ -22,7 +22,7 @@ numbers = itertools.count(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here needs the API server, and one of it at a time."""
+    """Every test here needs the API server, and only one may use it at a time."""
     for item in items:
         if item.path.parent.name == "e2e":
             item.add_marker(pytest.mark.e2e)
@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def binary() -> Path:
-    """The control plane binary; where there is none, whoever needs it skips and says so."""
+    """The control plane binary; where it is missing, tests that need it are skipped and say so."""
     found = find()
     if found is None:
         if os.environ.get("KAI_CP_E2E") != "build":
@@ -49,9 +49,9 @@ def control_plane(binary: Path) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def world(control_plane: ControlPlane) -> Iterator[World]:
-    """A cluster of its own: a node pool and a namespace; everything is gone afterwards.
+    """A cluster of its own: a node pool and a namespace, all of which are deleted afterwards.
 
-    Whatever a test does, in the end no node is over its room and no gang is torn.
+    After every test no node is over its capacity and no gang is torn.
     """
     made = World(control_plane, f"t{next(numbers)}")
     try:

@@ -1,4 +1,6 @@
-"""How many cycles a scheduler takes to serve a gang: a count, so that a busy machine changes nothing."""
+"""The number of cycles that a scheduler takes to serve a gang: a count, so that a busy machine changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ Object = dict[str, Any]
 
 
 def cycles_until_bound(world: World, scheduler: Program, name: str, queue: str, size: int = 4) -> int:
-    """Make a gang of one-GPU pods; cycles that saw it whole, up to the one that ordered it to be bound.
+    """Make a gang of one-GPU pods; returns the cycles that saw it whole, up to the one that ordered its
+    binds.
 
-    A scheduler remembers its last twenty cycles only, and on a busy machine it makes them faster than their
-    snapshots are fetched: only those are fetched that order as many pods, and then back from the right one.
+    A scheduler remembers only its last twenty cycles, and on a busy machine it makes them faster than their
+    snapshots can be fetched. So only cycles that order as many pods are fetched, and then those before the
+    right one.
     """
     before = max((entry["cycle"] for entry in summaries(scheduler)), default=0)
     world.add_gang(name, queue, size)
@@ -56,7 +60,7 @@ def summaries(scheduler: Program) -> list[Object]:
 
 
 def cycle(scheduler: Program, number: int) -> tuple[Object, list[Object]] | None:
-    """What a cycle saw and what it decided; None once it is forgotten."""
+    """What a cycle saw and decided; None once it is forgotten."""
     try:
         answer = ask(scheduler, f"/debug/cycles/{number}")
     except urllib.error.HTTPError as error:
@@ -69,7 +73,7 @@ def cycle(scheduler: Program, number: int) -> tuple[Object, list[Object]] | None
 
 
 def snapshot(scheduler: Program) -> Object:
-    """What the scheduler knows of the cluster now: lists by kind."""
+    """The scheduler's present view of the cluster: lists by kind."""
     with zipfile.ZipFile(io.BytesIO(ask(scheduler, "/get-snapshot"))) as archive:
         objects: Object = orjson.loads(archive.read("snapshot.json"))["rawObjects"]
         return objects
@@ -83,7 +87,7 @@ def ask(scheduler: Program, path: str) -> bytes:
 
 
 def whole(objects: Object, namespace: str, name: str, size: int) -> bool:
-    """Whether the pod group and all its pods are there."""
+    """Whether the pod group and all its pods exist."""
     groups = {
         item["metadata"]["name"]
         for item in objects["podGroups"]
@@ -99,7 +103,7 @@ def whole(objects: Object, namespace: str, name: str, size: int) -> bool:
 
 
 def ordered(decisions: list[Object], namespace: str) -> set[str]:
-    """Names of the namespace's pods that are ordered to be bound."""
+    """Names of the namespace's pods whose bind is ordered."""
     return {
         entry["pod"] for entry in decisions if entry["kind"] == "Bind" and entry["namespace"] == namespace
     }

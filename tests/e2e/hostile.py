@@ -1,4 +1,4 @@
-"""What an account may send that may only create pods, pod groups and claims in one namespace."""
+"""Objects that an account can send that may only create pods, pod groups and claims in one namespace."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tests.e2e.admin import AdminTransport
 from tests.e2e.world import KINDS, NAMESPACE, World
 
 CREATORS = 8
-"""Requests at a time, where an attack consists of many objects."""
+"""Requests at the same time, for attacks of many objects."""
 Object = dict[str, Any]
 Told = tuple[str, str, str]
-"""Kind and name of an object ("": any), and words that an event says of it."""
+"""Kind and name of an object ("": any), and words of an event about it."""
 Attack = Callable[["Attacker"], Told]
 
 
 class Attacker:
-    """Somebody without rights beyond one namespace, whose queue is there."""
+    """An account without rights beyond one namespace, whose queue exists."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -49,7 +49,7 @@ class Attacker:
 
     def close(self) -> None:
         for kind in (r.PODS, r.POD_GROUPS, r.RESOURCE_CLAIMS):
-            # Listed as our processes list: what was sent may be more than a plain reader takes.
+            # Listed as our processes list, because a plain reader may not be able to read what was sent.
             listed = [item["metadata"] for item in self.world.api.list_pages(kind)[0]]
             names = [meta["name"] for meta in listed if meta["namespace"] == self.namespace]
             with ThreadPoolExecutor(CREATORS) as removers:
@@ -73,7 +73,7 @@ class Attacker:
         self.api.create(r.PODS, self.namespace, {"metadata": meta, "spec": spec})
 
     def pods(self, names: Iterable[str], group: str, **more: Any) -> None:
-        """Many pods that differ by name alone, several at a time; ``more`` as of :meth:`pod`."""
+        """Many pods that differ only by name, several requests at a time; ``more`` as in :meth:`pod`."""
         with ThreadPoolExecutor(CREATORS) as creators:
             for _ in creators.map(lambda name: self.pod(name, group, **more), names):
                 pass
@@ -83,7 +83,7 @@ class Attacker:
         self.api.create(r.RESOURCE_CLAIMS, self.namespace, {"metadata": meta, "spec": {"devices": spec}})
 
     def told(self, kind: str, name: str, words: str) -> bool:
-        """Whether an event says so of an object."""
+        """Whether an event says so about an object."""
         return any(
             words in event["message"]
             for event in self.world.api.raw(r.EVENTS.path(self.namespace))["items"]
@@ -97,7 +97,7 @@ def request(selector: str = "") -> Object:
 
 
 def devices(world: World) -> None:
-    """A device class, and a device that it means on the first node."""
+    """A device class, and a device of that class on the first node."""
     if world.api.get(r.DEVICE_CLASSES, "", "hostile.example") is None:
         world.api.create(r.DEVICE_CLASSES, "", {"metadata": {"name": "hostile.example"}, "spec": {}})
     pool = {"name": world.nodes[0], "generation": 1, "resourceSliceCount": 1}
@@ -106,9 +106,9 @@ def devices(world: World) -> None:
 
 
 def deep_claims(attacker: Attacker) -> Told:
-    # The client's own writer stops at 254 levels: the text is made by hand.
+    # The client's own writer stops at 254 levels, so the text is made by hand.
     for levels in (700, 2000):
-        # Lists, because the server takes 10 KiB of parameters.
+        # Lists, because the server accepts 10 KiB of parameters.
         text = '{"a":' + "[" * levels + "]" * levels + "}"
         body = (
             f'{{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","metadata":{{"name":"deep-{levels}"}},'
@@ -158,7 +158,7 @@ def odd_annotation(attacker: Attacker) -> Told:
 
 
 def false_labels(attacker: Attacker) -> Told:
-    """Labels of pods that KAI itself makes."""
+    """Labels on pods that only KAI itself sets."""
     for app in ("scaling-pod", "kai-resource-reservation"):
         attacker.group(app)
         attacker.pod(app, app, labels={"app": app}, requests={"nvidia.com/gpu": "1"})
@@ -209,7 +209,7 @@ def many_names(attacker: Attacker) -> Told:
 
 
 def many_reports(attacker: Attacker) -> Told:
-    """Each of them costs an event."""
+    """Each of these pods costs an event."""
     attacker.group("reports")
     label = {"kai.scheduler/subgroup-name": "none"}
     attacker.pods((f"reports-{i}" for i in range(2000)), "reports", labels=label)
@@ -225,19 +225,19 @@ def many_subgroups(attacker: Attacker) -> Told:
 
 
 def costly_subgroups(attacker: Attacker) -> Told:
-    """1,000 subgroups with a pod each: they do not fit onto the nodes, and it takes long to find that out."""
+    """1,000 subgroups with a pod each do not fit on the nodes, and finding that out takes long."""
     names = [f"s{i}" for i in range(1000)]
     attacker.group("costly-gang", 1000, subGroups=[{"name": name, "minMember": 1} for name in names])
     with ThreadPoolExecutor(CREATORS) as creators:
         for name in names:
             label = {"kai.scheduler/subgroup-name": name}
             creators.submit(attacker.pod, f"costly-{name}", "costly-gang", labels=label)
-    # Not of one pod: 200 events come at once, and what comes later may have the words of its explanation.
+    # Not for one pod: 200 events come at once, and a later one may have the words of its explanation.
     return ("PodGroup", "costly-gang", "all that must start together do not")
 
 
 def long_chains(attacker: Attacker) -> Told:
-    """As long as they may be: what asks for so little is served."""
+    """Chains of the allowed length; a group that asks for so little is served."""
     chain = [{"name": "s0", "minMember": 1}]
     chain += [{"name": f"s{i}", "minMember": 1, "parent": f"s{i - 1}"} for i in range(1, 99)]
     for i in range(5):
@@ -247,7 +247,7 @@ def long_chains(attacker: Attacker) -> Told:
 
 
 def large_order(attacker: Attacker) -> Told:
-    """A gang of 1,000 pods that fits: orders for a thousand pods are to be sent, and carried out."""
+    """A gang of 1,000 pods that fits: a thousand orders have to be sent and carried out."""
     attacker.world.add_nodes(12)
     attacker.group("order", 1000)
     attacker.pods((f"order-{i}" for i in range(1000)), "order")

@@ -1,4 +1,4 @@
-"""Objects of every kind that the scheduler reads, with bad values put in by chance."""
+"""Objects of every kind that the scheduler reads, with random bad values."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ _NOTES: Final = (
     ),
     *("kai.scheduler/numa-placement-observed", "kai-cp/reservation", "kai-cp/runtime"),
 )
-"""Annotations that somebody reads."""
+"""Annotations that some part of the program reads."""
 
 
 class Nonsense:
@@ -154,18 +154,18 @@ class Nonsense:
         """Kind (its list in a snapshot) and name."""
 
     def sound(self, key: str, name: str) -> Object:
-        """An object of the kind that the server takes."""
+        """An object of the kind that the server accepts."""
         resource = READ[key]
         meta: Object = {"name": name, "labels": dict(self._world.labels), "annotations": {}}
         if resource is BIND_REQUESTS:
-            # Orders of this pool are another scheduler's, to which this one rightly gives way.
+            # Orders of this pool belong to another scheduler, to which this one rightly gives way.
             meta["labels"] = {self._world.pool_key: "another"}
         if resource.namespaced:
             meta["namespace"] = self._namespace
         return {"metadata": meta, **copy.deepcopy(_BODIES[key])}
 
     def spoiled(self, key: str, name: str) -> Object:
-        """Such an object with bad values put in by chance; what identifies it stays."""
+        """Such an object with random bad values; the fields that identify it stay."""
         item = self.sound(key, name)
         for note in self._chance.sample(_NOTES, 2):
             texts = [value for value in BAD_VALUES if isinstance(value, str)]
@@ -179,7 +179,7 @@ class Nonsense:
         return item
 
     def send(self, key: str, item: Object) -> bool:
-        """Whether the server takes it."""
+        """Whether the server accepts it."""
         try:
             self._world.api.create(READ[key], item["metadata"].get("namespace", ""), item)
         except (KubeError, ValueError, RecursionError):
@@ -188,7 +188,7 @@ class Nonsense:
         return True
 
     def remove(self) -> None:
-        """Everything that was made."""
+        """Remove everything that was made."""
         for key, name in self.made:
             resource = READ[key]
             namespace = self._namespace if resource.namespaced else ""

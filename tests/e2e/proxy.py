@@ -1,4 +1,4 @@
-"""A proxy in front of the API server that does what bad networks and busy servers do."""
+"""A proxy in front of the API server that behaves like bad networks and busy servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from kai_cp.kube.demo.controlplane import ControlPlane, free_port
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a request: answered with ``status``, delayed, or its answer lost after it was done."""
+    """What happens to a request: it is answered with ``status``, delayed, or its answer is lost after
+    it was carried out.
+    """
 
     status: int = 0
     retry_after: str = ""
@@ -60,7 +62,7 @@ class FaultyProxy:
             request_queue_size = 128
 
             def handle_error(self, *_: Any) -> None:
-                pass  # clients that leave are what this is for
+                pass  # Clients that leave are what this is for.
 
         self._server = Server(("127.0.0.1", self.port), Handler)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -87,7 +89,7 @@ class FaultyProxy:
         self._server.server_close()
 
     def drop_connections(self) -> None:
-        """Cut every open connection, watches too."""
+        """Cut every open connection, watches included."""
         with self._lock:
             sockets, self._open = self._open, set()
         for entry in sockets:
@@ -95,11 +97,11 @@ class FaultyProxy:
                 entry.shutdown(2)
 
     def writes(self) -> list[tuple[float, str, str]]:
-        """Every write seen: time, method, path; leases not counted."""
+        """Every write: time, method, path; leases do not count."""
         return [s for s in self.seen if s[1] != "GET" and "/leases" not in s[2]]
 
     def forward(self, handler: BaseHTTPRequestHandler, plane: ControlPlane) -> None:
-        """Pass one request on, or harm it."""
+        """Pass one request on, with a fault where the rule says so."""
         length = int(handler.headers.get("Content-Length") or 0)
         body = handler.rfile.read(length) if length else None
         self.seen.append((time.time(), handler.command, handler.path))

@@ -1,4 +1,6 @@
-"""Admission on a real API server: what it makes of objects, and that nothing is lost while it changes."""
+"""Admission on a real API server: how it changes objects, and that no request fails while it changes
+itself.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def fraction(world: World, name: str, value: str = "0.5", **extra: Any) -> Objec
 
 
 def works(world: World) -> bool:
-    """Whether the API server reaches admission: it learns of registrations by and by."""
+    """Whether the API server reaches admission; it takes a while to see registrations."""
     try:
         return wired(fraction(world, "works-"))
     except ApiError:
@@ -120,7 +122,7 @@ def one_replica(world: World, *flags: str) -> tuple[int, Program]:
 def test_admission_judges_what_is_written(world: World) -> None:
     port, process = one_replica(world, "--drain-seconds=0", "--enable-quota-validation")
     api = world.api
-    # Stored while nobody looked: it must still be possible to label and end it.
+    # It was stored without admission, and it must still be possible to label and delete it.
     old = fraction(world, "old", "7")
     with registered(api, port):
         world.until(lambda: published(world), "caBundle is written")
@@ -164,7 +166,7 @@ def test_admission_that_is_away_may_be_passed_by(world: World) -> None:
 
 
 def aged(lifetime: float) -> Object:
-    """Data of a Secret whose authority is due for renewal in a while, while its certificate is fresh."""
+    """Data of a Secret whose authority is soon due for renewal, while its certificate is fresh."""
     now = time.time()
     age = RENEW_AT * AUTHORITY_LIVES * lifetime - 2 * lifetime
     authority, authority_key = make_authority(AUTHORITY_LIVES * lifetime, now - age)
@@ -174,7 +176,9 @@ def aged(lifetime: float) -> Object:
 
 
 def call(port: int, authorities: bytes) -> bytes:
-    """Call the webhook on a new connection, as an API server that just started does; the certificate."""
+    """Call the webhook on a new connection, as an API server that just started does; returns the
+    certificate.
+    """
     context = ssl.create_default_context(cadata=authorities.decode())
     connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
     try:
@@ -201,7 +205,7 @@ def ending(over: threading.Event) -> Iterator[None]:
 
 
 def test_certificates_rotate_under_load(world: World) -> None:
-    """Serving certificates and their authority are replaced; no call fails, old connections or new."""
+    """Serving certificates and their authority are replaced; no call fails on old or new connections."""
     lifetime = 6.0
     api = world.api
     port, _process = one_replica(world, f"--certificate-lifetime={lifetime:g}")
@@ -247,7 +251,9 @@ def test_certificates_rotate_under_load(world: World) -> None:
 
 
 def test_a_replica_ends_under_load(world: World) -> None:
-    """SIGTERM costs no call. SIGKILL costs those it had in hand, and who tries again loses no pod."""
+    """SIGTERM costs no call. SIGKILL costs the calls in progress, and a client that tries again loses
+    no pod.
+    """
     api = world.api
     ports = [free_port(), free_port()]
     replicas = [world.admission(port, "--gpu-sharing-enabled", "--drain-seconds=2") for port in ports]

@@ -1,4 +1,4 @@
-"""What autoscalers are asked for on the real API server: gangs as a whole, parts of GPUs, nothing in vain."""
+"""Requests to autoscalers on the real API server: gangs as a whole, shares of GPUs, nothing in vain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def asked(world: World) -> list[Object]:
 
 
 def consumed(world: World) -> set[str]:
-    """Pods that are asked for by a request."""
+    """Pods for which a request asks."""
     pods = world.pods()
     return {p["metadata"]["name"] for p in pods if CONSUMES in (p["metadata"].get("annotations") or {})}
 
@@ -56,7 +56,7 @@ def test_a_gang_without_room_is_asked_for_as_a_whole(world: World) -> None:
     assert world.until(lambda: world.events("CapacityRequested"), "it is told")
     assert len(asked(world)) == 1, "more nodes would not help who is held back by a limit"
 
-    # The autoscaler's part: the nodes come, then it says so.
+    # The part of the autoscaler: the nodes come, and then it says so.
     world.add_nodes(2)
     said = {"type": "Provisioned", "status": "True", "reason": "CapacityIsFound", "message": ""}
     said["lastTransitionTime"] = rfc3339(int(time.time()))

@@ -50,7 +50,7 @@ def cores(pod: Object) -> float:
 def test_the_kube_scheduler_and_we_share_nodes(world: World, kube_scheduler: subprocess.Popen[bytes]) -> None:
     nodes = world.add_nodes(2, gpus=8)
     world.add_queue("q")
-    # 64 cores a node. First theirs: 3 pods of 40 cores, of which two fit.
+    # 64 cores a node. First their pods: 3 of 40 cores, of which two fit.
     for i in range(3):
         plain_pod(world, f"theirs-{i}", 40)
     world.until(lambda: sum(bool(p["spec"].get("nodeName")) for p in world.pods()) == 2, "theirs are placed")

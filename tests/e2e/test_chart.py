@@ -1,7 +1,7 @@
 """The Helm chart on a real API server: installed, changed, rolled back and removed by real Helm.
 
 Our processes run with the flags that the chart's Deployments give them and with tokens of the accounts that
-it makes, so what they may not do shows.
+it makes, so that missing rights show.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.kubetest.build import find, find_helm
 
 POOL = "kai.scheduler/node-pool"
 QUEUE = "kai.scheduler/queue"
-"""Within this time nothing may be left of a release that is removed."""
+"""Within this time everything of a removed release is gone."""
 numbers = itertools.count()
 
 
@@ -68,7 +68,7 @@ class Release:
         api.create(NAMESPACE, "", {"metadata": {"name": self.work}})
 
     def helm(self, *arguments: str, **values: Any) -> str:
-        """Run Helm on the cluster with these values laid over the release's."""
+        """Run Helm on the cluster with these values on top of those of the release."""
         command = [
             str(find_helm()),
             f"--kubeconfig={self.plane.kubeconfig()}",
@@ -93,12 +93,12 @@ class Release:
         self.helm("upgrade", self.name, str(CHART), "-f", "-", mode=mode)
 
     def kubectl(self, *arguments: str) -> str:
-        """What kubectl prints."""
+        """The output of kubectl."""
         command = [str(find()), "kubectl", f"--kubeconfig={self.plane.kubeconfig()}", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def found(self) -> list[Object]:
-        """The release's objects as the server has them; those that are gone are left out."""
+        """The release's objects as the server has them, without those that are gone."""
         there = []
         for item in objects(self.helm("get", "manifest", self.name)):
             text = self.kubectl("get", "--ignore-not-found", "-o", "yaml", *self.path(item))
@@ -114,11 +114,11 @@ class Release:
         return [kind, item["metadata"]["name"], *(["-n", where] if where else [])]
 
     def name_of(self, item: Object) -> str:
-        """The object's name as kubectl prints it; empty: it is not there."""
+        """The object's name as kubectl prints it; empty: it does not exist."""
         return self.kubectl("get", "--ignore-not-found", "-o", "name", *self.path(item))
 
     def uninstall(self) -> None:
-        """Remove it, and wait until nothing of it is left."""
+        """Remove the release, and wait until nothing of it is left."""
         items = objects(self.helm("get", "manifest", self.name))
         self.helm("uninstall", self.name)
         for item in items:
@@ -215,7 +215,7 @@ class Release:
 
 
 def eventually(met: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Wait until ``met`` answers something true."""
+    """Wait until ``met`` returns a true value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if answer := met():
@@ -253,7 +253,7 @@ def planned_binds(program: Program) -> int:
 
 
 def may(release: Release, verb: str, resource: str) -> bool:
-    """What the server's authorizer says of the scheduler's account."""
+    """The answer of the server's authorizer for the scheduler's account."""
     account = f"system:serviceaccount:{release.namespace}:{release.name}-kai-cp-scheduler"
     command = [str(find()), "kubectl", f"--kubeconfig={release.plane.kubeconfig()}", "auth", "can-i"]
     done = subprocess.run(
@@ -264,7 +264,7 @@ def may(release: Release, verb: str, resource: str) -> bool:
 
 def test_observe_then_enforce_then_back_then_gone(releases: Callable[[str], Release]) -> None:
     one = releases("one")
-    # The namespace admits only what is confined: the restricted profile.
+    # The namespace admits only confined pods: the restricted profile.
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     one.api.create(NAMESPACE, "", {"metadata": {"name": one.namespace, "labels": labels}})
     one.add_queue()
@@ -283,7 +283,7 @@ def test_observe_then_enforce_then_back_then_gone(releases: Callable[[str], Rele
     except AssertionError as error:
         raise AssertionError(f"{error}\n{one.logs()}") from error
     one.stop()
-    # The controller made the Deployment's pod, so the profile takes it.
+    # The controller made the pod of the Deployment, so the profile accepts it.
     pods = one.api.raw(r.PODS.path(one.namespace))["items"]
     assert len(pods) == 1
 
@@ -314,7 +314,7 @@ def test_observe_then_enforce_then_back_then_gone(releases: Callable[[str], Rele
         "name",
     )
     assert left == ""
-    # Definitions and work stay.
+    # Definitions and workloads stay.
     assert one.api.get(r.POD_GROUPS, one.work, "p") is not None
     assert one.node_of("p") == node
 
@@ -337,7 +337,7 @@ def test_the_server_takes_everything_that_can_be_switched_on(releases: Callable[
     assert {"ValidatingWebhookConfiguration", "NetworkPolicy", "Queue", "PriorityClass"} <= kinds
     full.helm("uninstall", full.name)
     left = {item["kind"] for item in wanted if full.name_of(item)}
-    # A namespace goes as soon as what is in it is gone; default objects are kept for who uses them.
+    # A namespace is gone as soon as its content is; default objects are kept for those that use them.
     assert left - {"Namespace"} == {"Queue", "PriorityClass"}
 
 

@@ -1,4 +1,4 @@
-"""The rendered chart, applied with kubectl; its accounts may do what they need, and no more.
+"""The rendered chart, applied with kubectl; its accounts may do what they need, and nothing else.
 
 The API server and etcd of this control plane come from ``$KUBEBUILDER_ASSETS``, here a directory of links.
 """
@@ -39,7 +39,7 @@ def plane(binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBEBUILDER_ASSETS", str(assets))
         with ControlPlane(binary, nodes=False) as made:
-            # The chart makes no namespaces: KAI may own them.
+            # The chart makes no namespaces, because KAI may own them.
             for name in SCOPES.values():
                 kubectl(made, "create", "namespace", name)
             yield made
@@ -53,7 +53,7 @@ def api(plane: ControlPlane) -> Iterator[AdminTransport]:
 
 
 def kubectl(plane: ControlPlane, *arguments: str, text: str = "") -> str:
-    """What kubectl prints; it must succeed."""
+    """The output of kubectl, which must succeed."""
     command = [str(find()), "kubectl", f"--kubeconfig={plane.kubeconfig()}", *arguments]
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -61,7 +61,7 @@ def kubectl(plane: ControlPlane, *arguments: str, text: str = "") -> str:
 
 
 def applied(plane: ControlPlane, items: list[Object]) -> list[Object]:
-    """Apply objects server-side; how the server has them."""
+    """Apply objects server-side; returns them as the server has them."""
     text = yaml.safe_dump_all(items)
     kubectl(plane, "apply", "--server-side", "-f", "-", text=text)
     found: list[Object] = yaml.safe_load(kubectl(plane, "get", "-f", "-", "-o", "yaml", text=text))["items"]
@@ -69,12 +69,12 @@ def applied(plane: ControlPlane, items: list[Object]) -> list[Object]:
 
 
 def without_webhooks() -> list[Object]:
-    """Everything but what would send requests to processes that no kubelet starts here."""
+    """Everything except what sends requests to processes that no kubelet starts here."""
     return [item for item in instead_of_kai() if not item["kind"].endswith("WebhookConfiguration")]
 
 
 def versions(objects: list[Object]) -> dict[str, int]:
-    """Generation, or else resource version, by kind and name: status alone may change meanwhile."""
+    """By kind and name: generation, or else resource version, because status alone may change meanwhile."""
     return {
         f"{item['kind']} {item['metadata']['name']} {item['metadata'].get('namespace')}": int(
             item["metadata"].get("generation") or item["metadata"]["resourceVersion"]
@@ -105,7 +105,7 @@ def test_the_manifest_is_applied_twice_and_changes_nothing_the_second_time(
     until(lambda: len(pods()) == 8, 30)
     names = {pod["spec"]["serviceAccountName"] for pod in pods()}
     assert names == {f"kai-cp-{part}" for part in ("scheduler", "binder", "controllers", "admission")}
-    # What is refused shows as an event of its ReplicaSet.
+    # A refusal shows as an event of its ReplicaSet.
     events = api.raw(r.EVENTS.path("kai-scheduler"))["items"]
     assert not [event["message"] for event in events if event["type"] == "Warning"]
 
@@ -131,7 +131,7 @@ def test_monitoring_is_applied_where_the_operator_is(plane: ControlPlane, api: A
 
 
 def allowed(api: AdminTransport, user: str, grant: Grant, namespace: str) -> bool:
-    """What the server's authorizer says."""
+    """The answer of the server's authorizer."""
     resource, _, subresource = grant.resource.partition("/")
     attributes = {
         "verb": grant.verb,
@@ -164,7 +164,7 @@ def test_accounts_may_do_what_is_declared_and_nothing_else(
     plane: ControlPlane, api: AdminTransport, process: Process, user: str
 ) -> None:
     applied(plane, without_webhooks())
-    # The controller of shards is there, so there may be node pools.
+    # The controller of shards exists, so there may be node pools.
     options = ACCESS[WITH_OPTIONS[process]] if process in WITH_OPTIONS else frozenset()
     grants = rights(get_args(ControllerName)) if process == "controllers" else ACCESS[process] | options
     part = {"reader": "reader", "admin": "crd-installer"}.get(process)

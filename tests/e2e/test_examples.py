@@ -1,4 +1,4 @@
-"""Every example of docs/workloads.md on a real API server: it is taken, and those of Kubernetes run."""
+"""Every example of docs/workloads.md on a real API server: it is accepted, and those of Kubernetes run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.definitions import kind as resource_of
 
 BUILT_IN = ("v1", "apps/v1", "batch/v1")
 PODS = {"Deployment": 2, "Job": 4, "ReplicaSet": 1, "Pod": 1}
-"""Pods of those whose controllers the control plane of these tests runs."""
+"""The number of pods of the kinds whose controllers this control plane runs."""
 
 
 def test_every_example_is_taken_and_those_of_kubernetes_run(world: World, tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_every_example_is_taken_and_those_of_kubernetes_run(world: World, tmp_pa
         del document["metadata"]["uid"]
         template = document["spec"].get("template") if item["apiVersion"] in BUILT_IN[1:] else None
         for labelled in (document, template):
-            if labelled is not None:  # Tests share nodes: every pod says which are its own.
+            if labelled is not None:  # Tests share nodes, so every pod says which nodes are its own.
                 labels = labelled.setdefault("metadata", {}).setdefault("labels", {})
                 labels |= world.labels
         documents.append(document)

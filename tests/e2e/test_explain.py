@@ -1,4 +1,4 @@
-"""Explanations on a real API server: what a condition says, and what the loopback port refuses."""
+"""Explanations on a real API server: the text of a condition, and what the loopback port refuses."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.e2e.cycles import ask
 from tests.e2e.world import PATIENCE_SECONDS, Program, World
 
 MOST_SECONDS = 60.0
-"""Time of the port for a question, whatever is asked."""
+"""The time that the port gives to any question."""
 MOST_BYTES = 9 * 1024**3
 
 
 @pytest.fixture
 def scheduler(world: World) -> Program:
-    """A scheduler that watches a gang of four GPUs in a queue that may have three."""
+    """A scheduler that sees a gang of four GPUs in a queue that may have three."""
     world.add_nodes(1, gpus=8)
     world.add_queue("q", limit=3)
     world.add_gang("x", world.queues[-1], 4)
@@ -78,7 +78,8 @@ def test_hostile_questions_are_refused_with_a_sentence_in_time_and_memory(
         assert answer.count("\n") == 1, name
         assert len(answer) < 400, name
         assert time.monotonic() - began < MOST_SECONDS + PATIENCE_SECONDS, name
-    # A queue that is its own parent, and a ring of two: set aside as in a snapshot, answered all the same.
+    # A queue that is its own parent, and a cycle of two: set aside as in a snapshot, and the question is
+    # answered.
     ring = [
         {"kind": "Queue", "metadata": {"name": name}, "spec": {"parentQueue": parent}}
         for name, parent in (("a", "a"), ("b", "c"), ("c", "b"))

@@ -23,7 +23,7 @@ def binds(proxy: FaultyProxy) -> Counter[str]:
 
 
 def orders(proxy: FaultyProxy) -> int:
-    """BindRequests asked for."""
+    """The BindRequests that were created."""
     return sum(m == "POST" and path.endswith("/bindrequests") for _, m, path in proxy.seen)
 
 
@@ -167,7 +167,9 @@ def test_bad_network(world: World, control_plane: ControlPlane) -> None:
     ],
 )
 def test_one_fault_at_a_time(world: World, control_plane: ControlPlane, fault: Fault) -> None:
-    """Every fourth request meets it; lost answers and conflicts only writes, 410 only lists and watches."""
+    """Every fourth request has a fault; lost answers and conflicts hit only writes, 410 only lists and
+    watches.
+    """
     world.add_nodes(2)
     queue = world.add_queue()
     with FaultyProxy(control_plane) as proxy:
@@ -274,7 +276,7 @@ def test_pod_node_and_queue_deleted_in_the_middle(world: World, control_plane: C
             placed = [p for p in world.running("gang") if p["spec"]["nodeName"] != gone]
             if len(placed) == 8:
                 return True
-            # A pod of the deleted node is taken away by its controller, and made anew.
+            # The controller deletes the pod of the deleted node and makes a new one.
             for pod in world.pods("gang"):
                 if pod["spec"].get("nodeName") == gone:
                     world.api.delete(r.PODS, world.namespace, pod["metadata"]["name"], grace=0)
@@ -342,7 +344,7 @@ def test_another_scheduler_takes_the_room(world: World, control_plane: ControlPl
         proxy.rule = lambda _method, _path: None
         world.until(lambda: len(world.running("gang")) == 4, "the gang runs all the same")
         assert max(binds(proxy).values()) == 1
-        # The overfull node is for the kubelet to refuse; new pods keep away from it.
+        # The kubelet refuses pods of the overfull node; new pods are placed elsewhere.
         world.add_gang("next", queue, 4, gpus=1)
         world.until(lambda: len(world.running("next")) == 4, "the next gang finds the other node")
         assert target["spec"]["selectedNode"] not in {p["spec"]["nodeName"] for p in world.running("next")}
@@ -423,7 +425,7 @@ def test_modes_that_do_not_bind(world: World, control_plane: ControlPlane, mode:
 
 
 def test_observe_compares_with_what_really_happens(world: World) -> None:
-    """Another scheduler, here one of ours, puts the pods where it likes, or evicts them."""
+    """Another scheduler, here one of ours, places the pods as it likes, or evicts them."""
     world.add_nodes(1)
     queue = world.add_queue()
     watcher = world.scheduler("--mode=observe")

@@ -1,6 +1,6 @@
 """One tenant cannot hurt another: an account that may create pods, pod groups and claims in one namespace.
 
-How long a victim waits is counted in cycles, first undisturbed and then beside each attack.
+The wait of a victim is counted in cycles, first undisturbed and then beside each attack.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tests.e2e.world import Program, World
 
 
 class Stage:
-    """A cluster in which one attack follows the other; what was sent stays, so each adds to those before."""
+    """A cluster in which attacks follow each other; the objects stay, so each attack adds to those before."""
 
     def __init__(self, world: World, settings: Path) -> None:
         self.world = world
-        # A busy machine cuts no cycle short: what is undecided then would cost the victim another one.
+        # A busy machine cuts no cycle short; what is then undecided would cost the victim another cycle.
         settings.write_text("solver: {budget_seconds: 5}\n")
         self._flag = f"--settings={settings}"
-        # Room for too few pods for the costliest gang, and enough GPUs for a victim beside every attack.
+        # Too few pods fit for the costliest gang, and enough GPUs are free for a victim beside every attack.
         world.add_nodes(8, gpus=16)
         devices(world)
         self.attacker = Attacker(world)
@@ -117,7 +117,7 @@ def test_nonsense_of_every_kind_loses_no_cycle_no_thread_and_no_memory(
                     nonsense.send(key, nonsense.spoiled(key, f"{world.name}-nonsense-{i}-{j}"))
             assert cycles_until_bound(world, scheduler, f"victim-{i}", queue) <= 2 * undisturbed
         taken = {key for key, _ in nonsense.made}
-        # A thread that had died would not see what comes after.
+        # A thread that died would not see later objects.
         after = f"{world.name}-after"
         refused = [key for key in kinds if not nonsense.send(key, nonsense.sound(key, after))]
         assert not refused

@@ -88,7 +88,7 @@ BAD_GROUPS: dict[str, tuple[Object, str]] = {
 
 
 def test_bad_objects_are_set_aside_and_told(world: World) -> None:
-    """Whatever the API server admits and the engine cannot use."""
+    """Objects that the API server admits and the engine cannot use."""
     world.add_nodes(1)
     odd = world.add_nodes(1, **{"nvidia.com/gpu.memory": "much"})[0]
     queue = world.add_queue()

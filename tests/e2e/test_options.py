@@ -1,4 +1,4 @@
-"""What settings switch on, on a real API server: rollouts, kinds of GPUs, users, moves of servers."""
+"""Options of the settings on a real API server: rollouts, kinds of GPUs, users, moves of servers."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def scheduler(world: World, tmp_path: Path, **settings: Any) -> Program:
 
 
 def say(world: World, queue: str, **notes: str) -> None:
-    """Annotations of ours on a queue."""
+    """Write annotations of ours on a queue."""
     body = {"metadata": {"annotations": {f"kai-cp/{name}": text for name, text in notes.items()}}}
     world.api.patch(r.QUEUES, "", queue, body)
 
 
 def reasons(world: World, group: str) -> set[str]:
-    """Why a pod group waits, as its status says it."""
+    """The reason for which a pod group waits, from its status."""
     conditions = (world.group(group).get("status") or {}).get("schedulingConditions") or ()
     return {why["reason"] for one in conditions for why in one.get("reasons") or ()}
 
 
 def test_a_deployment_is_rolled_out_in_a_full_queue(world: World, tmp_path: Path) -> None:
-    """web fills the quota of two GPUs: the pod of its new revision waits until the queue lends."""
+    """web fills the quota of two GPUs. The pod of its new revision waits until the queue lends."""
     world.add_nodes(1)
     queue = world.add_queue(quota=2)
     made = Workloads(world, queue)
@@ -79,7 +79,7 @@ def group_of(world: World, pod: str) -> str:
 
 
 def test_a_queue_holds_no_more_of_a_kind_than_it_may(world: World, tmp_path: Path) -> None:
-    """Two of three pods that only take an H100 run, until the queue is granted a third."""
+    """Two of three pods that accept only an H100 run, until the queue is granted a third one."""
     world.add_nodes(1, **{"nvidia.com/gpu.product": "H100"})
     world.add_nodes(1, **{"nvidia.com/gpu.product": "A100"})
     queue = world.add_queue()
@@ -99,7 +99,7 @@ def test_a_queue_holds_no_more_of_a_kind_than_it_may(world: World, tmp_path: Pat
 
 
 def test_users_share_their_queue(world: World, tmp_path: Path) -> None:
-    """Both of ann's older pods would run first; with users, one of hers and one of bob's do."""
+    """Both older pods of ann would run first; with users, one of hers and one of bob's run."""
     queue = world.add_queue()
     for name, user in (("a0", "ann"), ("a1", "ann"), ("b0", "bob")):
         body: Object = {"metadata": {"name": name, "labels": {**world.labels, "user": user}}}
@@ -113,7 +113,9 @@ def test_users_share_their_queue(world: World, tmp_path: Path) -> None:
 
 
 def test_a_server_moves_where_queue_and_budget_let_it(world: World, tmp_path: Path) -> None:
-    """a and b cannot be preempted; one node shall be free. a moves once the queue says that it may."""
+    """a and b cannot be preempted, and one node is to become free. a moves once the queue says that it
+    may.
+    """
     first, second = world.add_nodes(2)
     queue = world.add_queue()
     acts = {"goal": "nodes=1", "mode": "act", "windows": ["00:00-24:00"], "max_moves_per_hour": 5}

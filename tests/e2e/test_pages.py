@@ -1,7 +1,8 @@
-"""Every command of the pages about installing, and every question to what runs, on a real API server.
+"""Every command of the pages about installing, and every question to a running scheduler, on a real API
+server.
 
-A page's ``console`` blocks are run as they stand; after ``# ->`` stands what a command must say in the end.
-Our processes run as the Deployments would, with their flags and accounts, and start anew after Helm.
+A page's ``console`` blocks are run as they stand; the text after ``# ->`` is what a command must print in the
+end. Our processes run with the flags and accounts of the Deployments, and restart after Helm.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ NAME = "kai-cp"
 QUEUE = "kai.scheduler/queue"
 PAGES = ("deploy/README.md", "deploy/chart/kai-cp/README.md", "docs/observe-to-enforce.md")
 LIVE = ("docs/looking.md", "docs/my-job-is-pending.md", "docs/explain-and-what-if.md")
-"""Pages with questions to a scheduler that runs; tests/docs/test_commands.py runs what they do with files."""
+"""Pages with questions to a running scheduler; tests/docs/test_commands.py runs their commands on files."""
 INSTALL = f"helm install {NAME} deploy/chart/kai-cp -n {NAME} --create-namespace"
 ELSEWHERE = ("docker build",)
-"""What no machine without a container daemon can run."""
+"""Commands that cannot run on a machine without a container daemon."""
 WRAPPER = """#!/bin/bash
 for word in "$@"; do
   if [ "$word" = port-forward ]; then exec "{python}" "{folder}/forward" "$@"; fi
@@ -47,7 +48,7 @@ exec "{binary}" kubectl "$@"
 
 
 def commands(page: str) -> list[tuple[str, str]]:
-    """The commands of a page, and what each must say ("" if nothing is promised)."""
+    """The commands of a page, and what each must print ("" if nothing is promised)."""
     found = []
     for block in re.findall(r"```console\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL):
         for line in block.splitlines():
@@ -91,7 +92,7 @@ class Machine:
         )
 
     def follow(self, command: str, said: str) -> None:
-        """Run a command; it must succeed, or say what the page promises within a while."""
+        """Run a command; it must succeed, or print what the page promises within some time."""
         if "port-forward" in command:
             self.look(command)
             return
@@ -100,7 +101,7 @@ class Machine:
             return
         done = self.run(command)
         if not said:
-            fine = (0, 1) if " diff " in command else (0,)  # Something may differ.
+            fine = (0, 1) if " diff " in command else (0,)  # There may be differences.
             assert done.returncode in fine, f"{command}\n{done.stdout}{done.stderr}\n{self.logs()}"
         end = time.monotonic() + PATIENCE_SECONDS
         while said and said not in done.stdout:
@@ -112,7 +113,7 @@ class Machine:
 
     def look(self, command: str) -> None:
         """Forward the port, and open the page behind it."""
-        # Another local port: this machine may have something on 8081.
+        # Another local port, because 8081 may be in use on this machine.
         words = [":8081" if word == "8081" else word for word in command.split()]
         with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=self.environment) as forwarding:
             assert forwarding.stdout is not None
@@ -122,7 +123,7 @@ class Machine:
             forwarding.kill()
 
     def watch(self, command: str) -> None:
-        """It shows something, and goes on until Ctrl-C."""
+        """It prints something, and continues until Ctrl-C."""
         with subprocess.Popen(
             command.split(), stdout=subprocess.PIPE, text=True, env=self.environment, cwd=self.folder
         ) as watching:

@@ -1,4 +1,4 @@
-"""Parts beside KAI's others on a real server: shards, migration, and objects that KAI's own parts wrote."""
+"""Our parts beside KAI's on a real server: shards, migration, and objects that KAI's parts wrote."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_shard_makes_changes_and_removes_its_scheduler(world: World) -> None:
     spec: Object = {"partitionLabelValue": "a100", "args": {"default-staleness-grace-period": "2m"}}
     config = {"metadata": {"name": "kai-config"}, "spec": {"global": {"schedulerName": "kai-scheduler"}}}
     world.api.create(r.CONFIGS, "", config)
-    # Without replicas a Deployment is complete as soon as its controller has seen it: nothing runs pods here.
+    # A Deployment without replicas is complete as soon as its controller has seen it; no pods run here.
     process = world.controllers("--controllers=shards", "--shard-replicas=0", "--shard-image=kai-cp:test")
 
     def arguments() -> list[str]:
@@ -152,7 +152,7 @@ def test_a_pod_that_kais_admission_wired_gets_its_device(world: World) -> None:
     path = SHARED / "admission" / "cases" / "fraction" / "expected.json"
     text = path.read_text().replace("RANDOM7", "bcdfghj")
     pod: Object = json.loads(text)["expected"]["object"]
-    # Of the recorded pod everything stays but where it is, its image's node, and a RuntimeClass of no node.
+    # The recorded pod keeps everything but its node, its image's node, and a RuntimeClass without a node.
     pod["metadata"] |= {"namespace": world.namespace, "labels": {**world.labels, QUEUE: made.queue}}
     pod["spec"].pop("runtimeClassName", None)
     world.api.create(r.PODS, world.namespace, pod)

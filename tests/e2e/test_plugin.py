@@ -45,7 +45,7 @@ while True:
 
 
 def plugin(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the plugin as kubectl would."""
+    """Run the plugin as kubectl does."""
     environment = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}" if path else os.environ["PATH"]}
     return subprocess.run(
         [sys.executable, "-m", "kai_cp.kube.plugin.main", *arguments],
@@ -59,7 +59,7 @@ def plugin(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def reader(world: World, control_plane: ControlPlane) -> str:
-    """A kubeconfig of somebody who holds the reader's role and nothing else."""
+    """A kubeconfig of a user with only the reader's role."""
     world.bind_role(READER, "reader")
     return str(control_plane.kubeconfig("reader"))
 
@@ -131,7 +131,7 @@ def test_the_live_cluster_is_shown_exactly_as_a_file(
             on_file = kai_cp(command[0], taken, *command[1:])
             assert "from cycle" in shown.stderr
             assert shown.returncode == on_file.returncode == 0, shown.stderr + on_file.stderr
-            # The name of the file is the name of what was asked: the context, or the file.
+            # The file is named after the source: the context, or the file.
             if shown.stdout.replace(context(reader), "live") == on_file.stdout:
                 break
             # The scheduler may have looked again since.
@@ -199,12 +199,12 @@ def test_taking_a_snapshot_without_names(world: World, reader: str, tmp_path: Pa
 
 
 def expired(control_plane: ControlPlane, folder: Path) -> str:
-    """A kubeconfig with a token that is no longer good."""
+    """A kubeconfig with an expired token."""
     return written(control_plane, folder, token="expired")
 
 
 def unreachable(control_plane: ControlPlane, folder: Path) -> str:
-    """A kubeconfig of an API server that is not there."""
+    """A kubeconfig of an API server that does not exist."""
     return written(control_plane, folder, server=f"https://127.0.0.1:{free_port()}")
 
 
@@ -220,7 +220,7 @@ def written(control_plane: ControlPlane, folder: Path, token: str = "", server: 
 
 
 BAD: dict[str, tuple[Callable[[ControlPlane, Path], list[str]], int, str]] = {
-    # what is wrong: arguments, exit status, what the sentence says
+    # (arguments, exit status, the sentence) of what is wrong
     "no kubeconfig": (lambda plane, at: ["--kubeconfig", str(at / "nowhere")], 3, "nowhere"),
     "unreachable cluster": (
         lambda plane, at: ["--kubeconfig", unreachable(plane, at)],

@@ -1,4 +1,4 @@
-"""What a stolen token of ours may not do: the policies of the chart, tried on the real API server."""
+"""What a stolen token of ours may not do: the chart's policies, tried on the real API server."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def plane(binary: Path) -> Iterator[ControlPlane]:
             run(made, "", "create", "namespace", namespace)
         applied = [item for item in instead_of_kai() if item["kind"] in APPLIED]
         assert not run(made, "", "apply", "--server-side", "-f", "-", text=json.dumps(listed(applied)))
-        # All rights that there are: what is refused here is refused by the policies alone.
+        # All rights, so that only the policies refuse something here.
         users = [f"--user={user}" for user in (SCHEDULER, BINDER, CONTROLLERS, RESERVATION)]
         run(made, "", "create", "clusterrolebinding", "stolen", "--clusterrole=cluster-admin", *users)
         yield made
@@ -103,7 +103,7 @@ def pod(name: str, *, owned: bool = False) -> Object:
 
 
 def run(plane: ControlPlane, user: str, *arguments: str, text: str = "", extra: str = "") -> str:
-    """What kubectl says as ``user`` ("" is the admin), "" when it did what it was told."""
+    """What kubectl prints as ``user`` ("" is the admin); "" when it succeeded."""
     who = [f"--as={user}"] if user else []
     who += [f"--as-user-extra={extra}"] if extra else []
     command = [str(find()), "kubectl", f"--kubeconfig={plane.kubeconfig()}", *who, *arguments]
@@ -119,7 +119,7 @@ def patch(plane: ControlPlane, user: str, where: str, body: Object, *more: str, 
 
 
 def policies_work(plane: ControlPlane) -> None:
-    """Wait until the server has read them, which takes it some seconds."""
+    """Wait until the server has read them, which takes some seconds."""
     end = time.monotonic() + 60
     probe = image("probe")
     while "change no pod's spec" not in patch(plane, SCHEDULER, "default/p", probe, "--dry-run=server"):

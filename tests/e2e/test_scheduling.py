@@ -102,7 +102,7 @@ def test_a_pod_is_moved_to_make_room(world: World) -> None:
     queue = world.add_queue()
     world.scheduler()
     world.binder()
-    # Two one-GPU pods on two nodes leave no node whole: the newcomer needs both GPUs of one.
+    # Two one-GPU pods on two nodes leave no node whole: the new pod needs both GPUs of one.
     for i, node in enumerate(world.nodes):
         world.add_group(f"small{i}", queue, preemptibility="preemptible")
         world.add_pod(f"small{i}", f"small{i}", spec={"nodeSelector": {"kubernetes.io/hostname": node}})
@@ -124,7 +124,7 @@ def test_a_pod_is_moved_to_make_room(world: World) -> None:
         lambda: [p for p in ("filler0", "filler1") if not world.running(p)], "one pod is told to move"
     )
     assert len(moved) == 1
-    # Its controller makes it anew; it may not be tied to the node it left.
+    # Its controller makes it anew, and it must not be tied to the node that it left.
     world.until(lambda: not world.pods(moved[0]), "the old pod is gone")
     world.add_pod(f"{moved[0]}-again", moved[0], 1)
     world.until(lambda: len(world.running()) == 3, "all three run")

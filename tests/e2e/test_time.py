@@ -18,7 +18,7 @@ from tests.e2e.world import Program, World
 NOTE = "kai-cp/reservation"
 EXPECTED = "kai-cp/expected-runtime"
 START_SECONDS = 75
-"""Until the promised start: what happens before it takes a third of that on a busy machine."""
+"""Until the promised start: the steps before it take a third of that time on a busy machine."""
 
 
 def seconds(text: str) -> float:
@@ -47,7 +47,7 @@ def on(node: str) -> dict[str, Any]:
 
 
 def held(world: World, name: str = "hero") -> dict[str, Any]:
-    """The reservation of a pod group as its annotation has it; {} without one."""
+    """The reservation of a pod group from its annotation; {} without one."""
     found: dict[str, Any] = json.loads(world.annotations(name).get(NOTE, "{}"))
     return found
 
@@ -64,7 +64,9 @@ def start_of(world: World, name: str) -> float:
 
 
 def test_a_promise_is_kept_over_a_crash_backfilled_and_carried_out(world: World, tmp_path: Path) -> None:
-    """hero needs both nodes; a keeps one for 75 s. s says 1 s, stays longer, and goes when hero starts."""
+    """hero needs both nodes, and a keeps one for 75 s. s declares 1 s, stays longer, and is evicted
+    when hero starts.
+    """
     first, second = world.add_nodes(2)
     queue = world.add_queue()
     process = scheduler(world, tmp_path)
@@ -117,7 +119,7 @@ def test_a_lost_node_moves_the_start_with_its_cause(world: World, tmp_path: Path
 
 
 def test_nobody_else_writes_a_reservation(world: World, tmp_path: Path) -> None:
-    """An edit is refused, so is a group that comes with one; taking it away is allowed, and undone."""
+    """An edit is refused, and so is a group that comes with one; deleting it is allowed, and undone."""
     first, second = world.add_nodes(2)
     queue = world.add_queue()
     scheduler(world, tmp_path)
@@ -138,7 +140,7 @@ def test_nobody_else_writes_a_reservation(world: World, tmp_path: Path) -> None:
 
 
 def test_what_a_maximum_ended_stays_ended_for_its_owner(world: World, tmp_path: Path) -> None:
-    """a runs for its 5 seconds and is ended: its owner can neither forget that nor say when it was."""
+    """a runs for its 5 seconds and is ended: its owner can neither delete that note nor change its time."""
     world.add_nodes(1)
     queue = world.add_queue()
     settings = tmp_path / "settings.yaml"
@@ -160,7 +162,9 @@ def test_what_a_maximum_ended_stays_ended_for_its_owner(world: World, tmp_path: 
 
 
 def test_a_pod_is_moved_for_the_goal_unless_somebody_needs_room(world: World, tmp_path: Path) -> None:
-    """a and b on two nodes, one of which shall be free. While big waits nothing moves, then a does."""
+    """a and b run on two nodes, of which one is to become free. While big waits nothing moves; then a
+    does.
+    """
     first, second = world.add_nodes(2)
     queue = world.add_queue()
     acts = {"goal": "nodes=1", "mode": "act", "windows": ["00:00-24:00"], "max_moves_per_hour": 5}

@@ -1,4 +1,4 @@
-"""The controllers under faults: killed, refused, cut off; owners and kinds that come and go."""
+"""The controllers under faults: killed, refused, cut off; owners and kinds that appear and disappear."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_an_owner_deleted_half_way(world: World) -> None:
     made.start()
     world.until(lambda: grouped(world) == 1, "the first pod is grouped")
     remove(world, d.PYTORCH_JOBS, "job")
-    made.pod("late", ghost)  # The garbage collector takes it in the end, as its owner is not there.
+    made.pod("late", ghost)  # The garbage collector deletes it in the end, because its owner does not exist.
     torch(made, "other")
     world.until(lambda: {p["metadata"]["name"] for p in world.pods()} == {"other-0", "other-1"}, "gone")
     world.until(lambda: grouped(world) == 2, "the other job is grouped")

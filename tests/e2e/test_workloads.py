@@ -1,4 +1,4 @@
-"""From a workload to running pods with our processes alone: pod grouper, scheduler, binder, controllers."""
+"""From a workload to running pods with only our processes: pod grouper, scheduler, binder, controllers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def make_training(made: Workloads) -> None:
     made.job("job", pods=2, annotations={"kai.scheduler/batch-min-member": "2"})
     template = {"spec": {"template": made.template("Never")}}
     cron = made.own(CRON_JOBS, "cron", spec={"schedule": "@yearly", "suspend": True, "jobTemplate": template})
-    # What a CronJob's controller copies from the template: labels of the CronJob itself do not count.
+    # The controller of a CronJob copies from the template: labels of the CronJob itself do not count.
     made.job("cron-1", cron, pods=1, labels={QUEUE: made.queue})
     jobset = made.own(d.JOBSETS, "jobset", spec=JOBSET)
     for name, index, count in (("driver", 0, 1), ("workers", 0, 2), ("workers", 1, 2)):

@@ -1,4 +1,4 @@
-"""Workloads on the real API server: definitions, and the parts that their own controllers would play."""
+"""Workloads on the real API server: definitions, and the parts that their own controllers play."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUEUE = "kai.scheduler/queue"
 
 
 def install(world: World, *kinds: Resource) -> None:
-    """Define kinds that are not there yet, and wait until they are served."""
+    """Define kinds that do not exist yet, and wait until they are served."""
     for resource in kinds:
         try:
             world.api.create(r.CRDS, "", definition(resource))
@@ -43,13 +43,13 @@ def kubectl(world: World, *arguments: str) -> str:
 
 
 def remove(world: World, resource: Resource, name: str) -> None:
-    """Delete as people do: what it owns goes with it."""
+    """Delete as people do, together with everything that it owns."""
     kind = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
     kubectl(world, "delete", kind, name, "-n", world.namespace, "--wait=false")
 
 
 def grant(world: World, *kinds: Resource, user: str = "controllers") -> None:
-    """What an administrator does for kinds that our roles do not name."""
+    """The rights that an administrator grants for kinds that our roles do not name."""
     for resource in kinds:
         name = f"{world.name}-{resource.plural}"
         rule = {
@@ -83,7 +83,7 @@ class Workloads:
     def own(
         self, resource: Resource, name: str, owner: tuple[Resource, Object] | None = None, **fields: Any
     ) -> tuple[Resource, Object]:
-        """An owner; one on top carries the queue."""
+        """An owner; the topmost one carries the queue."""
         labels = {**fields.pop("labels", {}), **({} if owner else {QUEUE: self.queue})}
         meta: Object = {"name": name, "namespace": self.world.namespace, "labels": labels}
         meta["annotations"] = fields.pop("annotations", {})
@@ -157,7 +157,7 @@ def reference(resource: Resource, item: Object) -> Object:
 
 
 def short(group: Object) -> str:
-    """A pod group's name without the uid in it."""
+    """A pod group's name without the uid."""
     owner = group["metadata"]["ownerReferences"][0]
     return str(group["metadata"]["name"].replace(f"-{owner['uid']}", ""))
 

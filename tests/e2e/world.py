@@ -1,4 +1,4 @@
-"""What a test needs of a cluster: nodes, queues, gangs, our processes, and ways to wait for things."""
+"""What a test needs of a cluster: nodes, queues, gangs, our processes, and ways to wait for conditions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.e2e.admin import AdminTransport
 
 POOL = "kai.scheduler/node-pool"
 READER = "kai-scheduler-kai-cp-reader"
-"""The ClusterRole of people who look."""
+"""The ClusterRole of people who only read."""
 ACCOUNTS = {
     "kai-cp-scheduler": ("scheduler", "scheduler2"),
     "kai-cp-binder": ("binder",),
@@ -46,7 +46,7 @@ NAMESPACE = Resource("", "v1", "namespaces", "Namespace", False)
 JOBS = Resource("batch", "v1", "jobs", "Job")
 Object = dict[str, Any]
 PATIENCE_SECONDS = 180.0
-"""How long a test waits for what must come: on a busy machine it comes late, and no test is about that."""
+"""How long a test waits for an event: on a busy machine it is late, and no test is about that."""
 
 
 def admin(plane: ControlPlane) -> AdminTransport:
@@ -95,7 +95,7 @@ def policies(made: list[Object]) -> Iterator[Object]:
 
 
 class World:
-    """One test's part of the cluster: everything carries its pool label."""
+    """One test's part of the cluster: every object carries its pool label."""
 
     def __init__(self, plane: ControlPlane, name: str) -> None:
         self.plane = plane
@@ -294,7 +294,7 @@ class World:
         ]
 
     def running(self, group: str = "") -> list[Object]:
-        """Those that run and are not on their way out."""
+        """Those that run and are not being deleted."""
         return [
             pod
             for pod in self.pods(group)
@@ -322,7 +322,7 @@ class World:
         return str(((request or {}).get("status") or {}).get("phase") or "")
 
     def until(self, met: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-        """Wait until ``met`` answers something true; fail with the processes' logs otherwise."""
+        """Wait until ``met`` returns a true value; fail with the logs of the processes otherwise."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             answer = met()
@@ -333,7 +333,7 @@ class World:
         raise AssertionError(f"not within {seconds:g} s: {what}\n{logs}")
 
     def settles(self, seen: Callable[[], Any], what: str, seconds: float = 4.0) -> None:
-        """Wait until ``seen`` answers the same for so long: what was going on has ended."""
+        """Wait until ``seen`` returns the same value for that long, so that all activity has ended."""
         end = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < end:
             before = seen()
@@ -343,7 +343,7 @@ class World:
         raise AssertionError(f"it goes on: {what}")
 
     def audit(self) -> list[str]:
-        """What must never be, and is: a node over its room, a torn gang."""
+        """Faults that must never exist: a node over its capacity, a torn gang."""
         wrong = []
         pods = [pod for pod in self.api.list_pages(r.PODS)[0] if holds_room(pod)]
         for node in self.nodes:
@@ -359,7 +359,7 @@ class World:
         return wrong
 
     def stays(self, met: Callable[[], Any], seconds: float = 2.0) -> None:
-        """Fail as soon as ``met`` answers something false within the time."""
+        """Fail as soon as ``met`` returns a false value within the time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             assert met()
@@ -387,14 +387,14 @@ class Program:
         return self._process.pid
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send a signal; wait for the end when it must end."""
+        """Send a signal; wait for the end if the process must end."""
         if self._process.poll() is None:
             self._process.send_signal(number)
             if number == signal.SIGKILL:
                 self._process.wait()
 
     def memory_bytes(self) -> int:
-        """The most memory that it and the processes that it started have had."""
+        """The peak memory of the process and of the processes that it started."""
         return sum(_peak(pid) for pid in (self.pid, *_descendants(self.pid)))
 
     def wait(self, seconds: float) -> int:
@@ -455,7 +455,7 @@ def condition(item: Object, kind: str) -> Object | None:
 
 
 def ignore_absent(call: Callable[[], object]) -> None:
-    """Run a deletion of something that may be gone."""
+    """Run a deletion of an object that may be gone."""
     try:
         call()
     except ApiError as error:

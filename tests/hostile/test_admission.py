@@ -1,4 +1,4 @@
-"""Nonsense in any field of what admission judges: a verdict that names the field, never a crash."""
+"""Nonsense in any field that admission judges: a verdict that names the field, never a crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods whose affinity finds no place: what one of them costs does not grow with how many pods run."""
+"""Pods whose affinity finds no place: the cost of one does not grow with the number of running pods."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ NODES = 10
 
 
 def contended(waiting: int, rule: str) -> raw.Object:
-    """Nodes full of another queue's pods, and pods that wait for a neighbour that is not there, or for one
-    that never leaves to be gone."""
+    """Nodes full of another queue's pods, and pods that wait for a neighbour that does not exist, or
+    until one has left that never leaves.
+    """
     term = {
         "topologyKey": "kubernetes.io/hostname",
         "labelSelector": {"matchLabels": {"app": "stays" if rule == "podAntiAffinity" else "absent"}},
@@ -77,5 +78,5 @@ def test_refused_pods_are_looked_at_a_few_times_each(rule: str, monkeypatch: pyt
         assert len(plan.unscheduled) == waiting
         found.append(looks)
     first, second = found
-    # Not at each of the pods that run, once for every pod that waits.
+    # Not once for each running pod and each waiting pod.
     assert (second - first) / 50 < NODES * 8 / 2

@@ -1,4 +1,4 @@
-"""Every command, with every kind of file that is none of its own, and with nonsense for every option.
+"""Every command, with every kind of foreign file, and with nonsense for every option.
 
 The commands and their options are those of the program, so a new one is tried without a line here.
 """
@@ -32,7 +32,7 @@ NOT_RUN = {"demo-cluster"}
 
 
 def leaves(found: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """A command and those below it."""
+    """A command and its subcommands."""
     below = getattr(found, "commands", {})
     if not below or found.callback is not None:
         yield path, found
@@ -57,7 +57,7 @@ EVERY = pytest.mark.parametrize("path", COMMANDS, ids="-".join)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bad files, and a small snapshot where nothing is to be decided."""
+    """The bad files, and a small snapshot in which nothing is to be decided."""
     home = tmp_path_factory.mktemp("bad")
     for name, content in CONTENTS.items():
         if content is not None:
@@ -73,7 +73,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Any:
-    """Run a command line in that folder, far from any cluster: its status and what it complains of."""
+    """Run a command line in that folder, without any cluster; returns its status and its error text."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
@@ -87,7 +87,7 @@ def run(
 
 
 def said_well(words: tuple[str, ...], status: int, complaint: str) -> None:
-    """A status that says which, and a sentence or a few; never a defect or a traceback."""
+    """A status that says which error it was, and a few sentences; never a defect or a traceback."""
     assert status in (0, 1, 2, 3), f"{words}: {status} {complaint}"
     assert "Traceback" not in complaint, words
     if status:
@@ -95,23 +95,23 @@ def said_well(words: tuple[str, ...], status: int, complaint: str) -> None:
 
 
 def is_option(parameter: Any) -> bool:
-    """Whether it has a value that follows its name."""
+    """Whether it is an option followed by a value."""
     return bool(parameter.param_type_name == "option" and not parameter.is_flag)
 
 
 def takes_file(parameter: Any) -> bool:
-    """Whether it names a file or a directory."""
+    """Whether its value is a file or a directory."""
     said = f"{parameter.metavar or ''} {parameter.name}".upper()
     return any(word in said for word in ("FILE", "SNAPSHOT", "DECISIONS", "INPUT", "DIR", "CONFIG"))
 
 
 def is_written(parameter: Any) -> bool:
-    """Whether that file is an answer."""
+    """Whether that file is written."""
     return any(word in parameter.name for word in ("output", "report", "out"))
 
 
 def needed(found: Any) -> list[str]:
-    """Words for the arguments that have to be there."""
+    """Words for the mandatory arguments."""
     return ["good.json" for one in found.params if one.param_type_name == "argument" and one.required]
 
 

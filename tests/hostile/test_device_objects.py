@@ -1,4 +1,4 @@
-"""No device object, however odd, raises: it is set aside and the rest is used."""
+"""No device object, however odd, raises: it is set aside, and the others are used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a file may hold of somebody else's: no command shows it as it is, waits for it, or takes it whole."""
+"""Files of unknown origin: no command prints their text unescaped, waits for them, or reads them
+without a limit.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def renamed(value: Any, names: set[str], change: Callable[[str], str]) -> Any:
 
 
 def noted(value: Any, text: str) -> Any:
-    """The value with a text in place of every message and reason, and in annotations and labels besides."""
+    """The value with a text in place of every message and reason, and also in annotations and labels."""
     if isinstance(value, list):
         return [noted(inner, text) for inner in value]
     if not isinstance(value, dict):
@@ -62,7 +64,7 @@ def written(path: Path, change: Callable[[Raw], Raw]) -> Path:
 
 
 def forged(objects: Raw) -> Raw:
-    """With texts that would move a terminal wherever an object may hold any."""
+    """With texts that move a terminal wherever an object may hold any text."""
     return {
         key: [noted(item, ESCAPE) for item in items] if key in ("pods", "podGroups", "queues") else items
         for key, items in objects.items()
@@ -79,7 +81,7 @@ def test_no_table_moves_the_terminal(tmp_path: Path, command: str) -> None:
 
 
 def plain(done: subprocess.CompletedProcess[str]) -> None:
-    """What a command showed holds nothing but text, and no line that a file forged."""
+    """The output of a command is only text, and no line that a file forged."""
     assert done.returncode in (0, 1), done.stderr
     shown = done.stdout + done.stderr
     assert shown
@@ -88,7 +90,7 @@ def plain(done: subprocess.CompletedProcess[str]) -> None:
 
 
 def misnamed(objects: Raw) -> Raw:
-    """With a name that would move a terminal wherever an object is named."""
+    """With a name that moves a terminal wherever an object is named."""
     return dict(renamed(objects, names_of(objects), lambda name: name + ESCAPE))
 
 
@@ -105,7 +107,7 @@ def test_no_explanation_or_comparison_moves_it(tmp_path: Path, change: Callable[
 
 
 def test_no_answer_moves_it(tmp_path: Path) -> None:
-    """Answers are compared and checked: those of somebody else name what they like."""
+    """Answers are compared and checked, and foreign ones may contain any name."""
     done = run("solve", DEMO, "--now", NOW, "-o", "json")
     answer = orjson.loads(done.stdout)
     ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
@@ -130,7 +132,7 @@ def test_the_page_runs_nothing_that_a_name_says(tmp_path: Path) -> None:
 
 
 def ended(*words: str | Path) -> tuple[int, str]:
-    """Exit status and standard error of a command with the sentence for whatever goes wrong."""
+    """Exit status and standard error of a command that ends with the sentence for the error."""
     with contextlib.redirect_stderr(io.StringIO()) as said:
         status = guarded(lambda: sys.exit(run(*words).returncode))
     return status, said.getvalue()
@@ -162,7 +164,7 @@ WORST_YAML: dict[str, str] = {
 @pytest.mark.parametrize("name", WORST_YAML)
 @pytest.mark.parametrize("read", [yaml_text.load, yaml_text.load_all])
 def test_what_would_take_long_is_refused_by_count(name: str, read: Callable[[str], Any]) -> None:
-    """On every thread, with no clock: values, depth and digits are counted while they are read."""
+    """On every thread, without a clock: values, depth and digits are counted while they are read."""
     found: list[str] = []
 
     def body() -> None:
@@ -179,7 +181,7 @@ def test_what_would_take_long_is_refused_by_count(name: str, read: Callable[[str
 
 
 def raised_on_a_thread(kind: type[Exception], work: Callable[[], object]) -> list[str]:
-    """The error of that kind that work raises on another thread than the main one."""
+    """The error of that kind that the work raises on another thread than the main one."""
     found: list[str] = []
 
     def body() -> None:
@@ -257,7 +259,7 @@ HOSTILE_TRIALS: dict[str, tuple[Any, float]] = {
 
 @pytest.mark.parametrize("kind", [*HOSTILE_TRIALS, "deep"])
 def test_a_hostile_study_is_one_sentence(tmp_path: Path, kind: str) -> None:
-    """A study may be anyone's: it sets nothing that the search space does not name."""
+    """A study of unknown origin sets nothing that the search space does not name."""
     optuna = pytest.importorskip("optuna")
     from kai_cp.tune.search import search
     from kai_cp.tune.space import Range, Space
@@ -387,7 +389,7 @@ def test_results_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> No
     ids=lambda words: str(words[0]),
 )
 def test_a_command_that_reads_for_too_long_says_so(tmp_path: Path, words: tuple[str | Path, ...]) -> None:
-    """A pipe that nobody writes into keeps the reader waiting."""
+    """A pipe into which nothing is written keeps the reader waiting."""
     given = {
         "PIPE": tmp_path / "pipe.json",
         "SETTINGS": tmp_path / "settings.yaml",

@@ -1,4 +1,6 @@
-"""Thousands of objects of one namespace that each cost an event: another's reasons are among the first."""
+"""Thousands of objects of one namespace that each cost an event: the reasons of others are among the
+first.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,12 @@ FLOOD = 3000
 
 
 class Listener:
-    """In place of a transport: what is written, and in which namespace."""
+    """Replaces a transport: what is written, and in which namespace."""
 
     def __init__(self) -> None:
         self.written: list[tuple[str, str]] = []
         self.said: dict[str, str] = {}
-        """The last words by reason."""
+        """The last messages by reason."""
 
     def create(self, _resource: Resource, namespace: str, body: Object, **_more: Any) -> None:
         self.written.append((namespace, body["reason"]))
@@ -44,7 +46,7 @@ class Listener:
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """A clock that stands still until it is moved."""
 
     now = NOW
 

@@ -1,4 +1,4 @@
-"""Names that would move a terminal or forge a line: they are no names, and no log shows them as they are."""
+"""Names that would move a terminal or forge a line are refused, and no log prints them unescaped."""
 
 from __future__ import annotations
 

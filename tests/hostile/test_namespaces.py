@@ -1,7 +1,7 @@
-"""Whatever one namespace sends, the gang of another is bound in the first or second cycle that sees it.
+"""Whatever one namespace sends, the gang of another one is bound in the first or second cycle that sees it.
 
-Undisturbed it is bound in the first. Cycles and steps are counted, so a busy machine changes nothing: the
-deadline is far, and what a cycle looks at is what its budget allows for.
+Undisturbed it is bound in the first one. Cycles and steps are counted, so a busy machine changes nothing: the
+deadline is far, and the budget decides what a cycle looks at.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ LARGE_GROUPS = [hostile.one_large_group, hostile.subgroups, hostile.elastic_sets
 
 @pytest.mark.parametrize("attack", LARGE_GROUPS, ids=lambda attack: str(attack.__name__))
 def test_a_large_group_costs_no_more_than_its_size(attack: hostile.Attack) -> None:
-    """Calls are counted: twice the pods take twice as many, not four times."""
+    """Calls are counted: twice the pods take twice as many calls, not four times."""
     none, once, twice = (calls(read(hostile.world(attack, size))) for size in (0, 200, 400))
     assert twice - none < 2.5 * (once - none)
 
 
 @pytest.mark.parametrize("attack", hostile.ATTACKS, ids=lambda attack: str(attack.__name__))
 def test_reading_costs_no_more_than_there_is_to_read(attack: hostile.Attack) -> None:
-    """What one pod brings is not held against what each of the others has."""
+    """What one pod contains is not compared with the content of each other pod."""
     size = max(8, hostile.ATTACKS[attack] // 100)
     none, once, twice = (called(partial(read, hostile.world(attack, n * size, nodes=2))) for n in range(3))
     assert twice - none < 2.5 * (once - none)
@@ -91,12 +91,12 @@ def test_terms_beyond_the_share_of_a_namespace_are_set_aside_with_a_sentence() -
 
 
 def calls(seen: Snapshot) -> int:
-    """Functions of Python that are called to decide."""
+    """The number of Python functions that are called to decide."""
     return called(lambda: decide(seen, SETTINGS, deadline=time.monotonic() + 600))
 
 
 def called(work: Callable[[], object]) -> int:
-    """Functions of Python that the work calls."""
+    """The number of Python functions that the work calls."""
     count = 0
 
     def noted(_frame: object, event: str, _argument: object) -> None:
@@ -113,7 +113,7 @@ def called(work: Callable[[], object]) -> int:
 
 
 def test_attackers_in_many_numbers_have_their_turns_too() -> None:
-    """Nobody is shut out: a namespace alone is looked at whole, and each group has a turn beside others."""
+    """No namespace is shut out: one alone is looked at whole, and each group has a turn beside others."""
     seen = read(hostile.world(hostile.many_groups, 3000))
     turns = Turns()
     turns.take(seen, BUDGET)
@@ -134,7 +134,9 @@ BAD = st.one_of(
 
 
 def crowded() -> Raw:
-    """The victim's world, an object of every kind that a tenant may make, and those that they refer to."""
+    """The victim's world, an object of every kind that a tenant may make, and the objects that they
+    refer to.
+    """
     raw = hostile.world(None, 0)
     lists, theirs = raw["rawObjects"], rich()["rawObjects"]
     for kind in (
@@ -162,7 +164,7 @@ def crowded() -> Raw:
 
 
 def spoil(raw: Raw, data: st.DataObject, most: int) -> None:
-    """Put bad values into a tenant's objects; what identifies them and the victim's stay."""
+    """Put bad values into a tenant's objects; the fields that identify them and the victim's objects stay."""
     for _ in range(data.draw(st.integers(1, most))):
         items = [
             item
@@ -191,7 +193,7 @@ def test_whatever_a_tenants_objects_hold_the_victim_is_served(data: st.DataObjec
 @settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_bad_values_take_no_memory(data: st.DataObject) -> None:
-    """Reading takes less than twice what it takes undisturbed, and the text of what was put in."""
+    """Reading takes less than twice the memory of an undisturbed reading, and the text that was put in."""
     before = peak(crowded())
     raw = crowded()
     spoil(raw, data, 5)

@@ -1,4 +1,4 @@
-"""What-if bodies that ask for too much, or make no sense: one sentence each, and little work before it."""
+"""What-if bodies that ask for too much, or make no sense: one sentence each, after little work."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPS: dict[str, list[Any]] = {
     "a minimum beyond every number": [{"op": "set-min-member", "podGroup": "default/x", "value": 1e300}],
 }
 SOUND = frozenset(("a queue that is its own parent",))
-"""Taken: the reader sets the object aside and says so."""
+"""These are accepted: the reader sets the object aside and says so."""
 
 
 @pytest.mark.parametrize("name", sorted(OPS.keys() - SOUND))

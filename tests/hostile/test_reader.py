@@ -1,4 +1,4 @@
-"""No JSON, however odd, makes the reader raise; order and memory never change what is read."""
+"""No JSON, however odd, makes the reader raise; neither order nor memory ever changes what is read."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_changed_values_never_raise(data: st.DataObject) -> None:
 @settings(max_examples=400)
 @given(st.data())
 def test_remembered_specs_are_those_that_would_be_read(data: st.DataObject) -> None:
-    """The text that stands for a pod's spec tells apart all specs that differ."""
+    """The text that stands for a pod's spec differs for all specs that differ."""
     original = rich()["rawObjects"]["pods"][data.draw(st.integers(0, 4))]
     changed = copy.deepcopy(original)
     spots = [spot for part in ("spec", "status") for spot in places(changed[part], [])]
@@ -214,7 +214,7 @@ class Changing:
         obj["metadata"]["resourceVersion"] = str(self.versions)
 
     def step(self) -> None:
-        """One change. The objects themselves are never changed, as a watch replaces them."""
+        """One change. The objects themselves never change, because a watch replaces them."""
         name = self.random.choice(("pods", "pods", "pods", "nodes", "podGroups", "queues", "bindRequests"))
         objects = self.raw["rawObjects"].get(name) or []
         how = self.random.choice(("leave", "return", "change", "change", "settings"))
@@ -280,7 +280,7 @@ def test_a_memo_of_many_readings_changes_nothing(seed: int) -> None:
 
 
 def test_a_memo_hands_out_the_same_pods_and_nodes() -> None:
-    """Objects that did not change are the same records, so that whoever compares need not look inside."""
+    """Objects that did not change are the same records, so that a comparison need not look inside."""
     cluster = Changing(3)
     memo = ParseMemo()
     first = parse(cluster.raw, now=NOW, memo=memo)

@@ -1,6 +1,6 @@
-"""What users may write into annotations: nobody holds, or takes, what the rules do not give.
+"""What users may write into annotations: no group holds or takes what the rules do not give.
 
-No admission policy is asked here: what it forbids is there already, and gives nothing.
+No admission policy takes part: what it forbids exists already, and gives nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("what", "text"), HOSTILE, ids=[what for what, _ in HOSTILE])
 def test_an_unreadable_reservation_gives_nothing(what: str, text: str) -> None:
-    """It is named and planned anew: the room is what the rules give, whatever the annotation says."""
+    """It is named and planned anew; the rules decide about capacity, whatever the annotation says."""
     members = world(
         runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=60, stored=text)
     )
@@ -50,7 +50,7 @@ def test_an_unreadable_reservation_gives_nothing(what: str, text: str) -> None:
 
 
 def test_a_forged_start_evicts_nobody_who_has_the_room_by_right() -> None:
-    """big writes a start of now on nodes where others run since before it came: they stay."""
+    """big writes a start of now on nodes on which others have run since before it came: they stay."""
     forged = stored(0, {"n1": 8, "n2": 8}, made=-5)
     members = world(
         runs("a", "n1", since=30, preemptible=True, priority=50),
@@ -61,7 +61,9 @@ def test_a_forged_start_evicts_nobody_who_has_the_room_by_right() -> None:
 
 
 def test_a_reservation_of_somebody_who_may_not_hold_is_dropped() -> None:
-    """big has waited five minutes and does not ask: its annotation holds nothing, w starts."""
+    """big has waited five minutes and does not ask for a reservation: its annotation holds nothing, and
+    w starts.
+    """
     members = world(
         runs("a", "n2", lasts="30m"),
         waits("big", 2, lasts="4h", waited=5, stored=stored(30, {"n1": 8, "n2": 8}, made=-4)),
@@ -101,7 +103,7 @@ def test_a_forged_start_beyond_the_horizon_holds_nothing() -> None:
 
 
 def test_a_forged_reservation_comes_after_those_that_were_made_before_its_group_came() -> None:
-    """Both want both nodes; honest holds since half an hour, forger came ten minutes ago."""
+    """Both need both nodes; honest has held them for half an hour, forger came ten minutes ago."""
     members = world(
         runs("a", "n2", lasts="30m"),
         waits("honest", 2, lasts="1h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8})),
@@ -115,8 +117,8 @@ def test_a_forged_reservation_comes_after_those_that_were_made_before_its_group_
 
 
 def test_a_forged_reservation_comes_after_those_that_were_made_before_it_might_hold() -> None:
-    """Both want both nodes. honest asks and holds since 40 minutes. forger asks not and waits 90 minutes: it
-    may hold since 30, and writes that it does since 89.
+    """Both need both nodes. honest asks and has held them for 40 minutes. forger does not ask and has
+    waited 90 minutes: it may hold for the last 30, and writes that it has held for 89.
     """
     room = {"n1": 8, "n2": 8}
     members = world(
@@ -133,7 +135,7 @@ def test_a_forged_reservation_comes_after_those_that_were_made_before_it_might_h
 
 
 def test_a_reservation_of_a_group_that_runs_holds_nothing() -> None:
-    """a runs on n1 and writes a start on n2: w starts there."""
+    """a runs on n1 and writes a start on n2: w starts on n2."""
     notes = (("kai-cp/reservation", stored(30, {"n2": 8})), ("kai-cp/reserve", "true"))
     running, its_pods = runs("a", "n1", since=60)
     members = world(
@@ -146,7 +148,9 @@ def test_a_reservation_of_a_group_that_runs_holds_nothing() -> None:
 
 
 def test_a_node_that_the_gang_may_not_use_is_not_held() -> None:
-    """big is for nodes of kind a and writes n2, of kind b: n2 is free for w, big is planned on n1."""
+    """big is for nodes of kind a and writes n2, which is of kind b: n2 is free for w, and big is
+    planned on n1.
+    """
     members = world(
         runs("a", "n1", lasts="30m"),
         waits(
@@ -167,7 +171,9 @@ def test_a_node_that_the_gang_may_not_use_is_not_held() -> None:
 
 
 def test_a_start_beyond_a_limit_is_dropped() -> None:
-    """The queue may use 8 GPUs at most and big writes 16: it holds nothing, w of another queue starts."""
+    """The queue may use 8 GPUs at most, and big writes 16: it holds nothing, and w of another queue
+    starts.
+    """
     queues = [queue("q"), queue("small", limit=gpu_bound(8))]
     members = world(
         runs("a", "n2", lasts="30m"),
@@ -188,7 +194,7 @@ def test_a_start_beyond_a_limit_is_dropped() -> None:
 
 
 def test_an_accepted_price_evicts_nobody_where_the_queue_has_no_heroes() -> None:
-    """big offers a thousand GPU-hours; whether the settings know heroes or not, its queue does not."""
+    """big offers a thousand GPU-hours; its queue allows no heroes, whether or not the settings do."""
     price = (("kai-cp/hero-price-gpu-hours", "1000"),)
     members = world(
         runs("a", "n1", lasts="30m", since=10, preemptible=True, priority=10, queue="other"),
@@ -214,8 +220,8 @@ def test_backfill_that_says_it_was_there_before_leaves_all_the_same() -> None:
 
 @pytest.mark.parametrize("name", ["kai-cp/expected-runtime", "kai-cp/max-runtime"])
 def test_a_run_time_of_a_second_gives_nothing_that_lasts(name: str) -> None:
-    """liar says a second: preemptible, it is let in and counts as gone at the start; not preemptible, a word
-    that no limit enforces lets it in nowhere.
+    """liar declares a second. If it is preemptible, it starts and counts as gone at the start of the
+    holder. If it is not preemptible, a declaration that no limit enforces lets it start nowhere.
     """
     held = stored(30, {"n1": 8, "n2": 8})
     for preemptible in (True, False):
@@ -247,7 +253,7 @@ def test_asking_for_reservations_brings_no_more_than_the_settings_let_hold() -> 
 
 
 def test_what_a_queue_says_is_not_heard_of_a_pod_group() -> None:
-    """Patience, heroes and default run times belong to who owns the queue."""
+    """Patience, heroes and default run times are for the owner of the queue to set."""
     notes = (
         ("kai-cp/default-runtime", "1m"),
         ("kai-cp/hero", "true"),
@@ -263,7 +269,7 @@ def test_what_a_queue_says_is_not_heard_of_a_pod_group() -> None:
 
 
 def test_a_last_start_after_its_newest_pod_gives_no_more_time() -> None:
-    """a may run for an hour and did for two. It writes that it started just now: it is ended."""
+    """a may run for an hour and has run for two. It writes that it started just now: it is ended."""
     running, its_pods = runs("a", "n1", since=120)
     forged = noted(replace(running, last_start=at(-1)), ("kai-cp/max-runtime", "1h"))
     members = world((forged, its_pods))

@@ -1,4 +1,6 @@
-"""Results may be of any author: the page of a bench or tune run shows their names and runs none of them."""
+"""Results may have any author: the page of a bench or tune run shows their names and executes none of
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Recipes of CONTRIBUTING as worked patches: each is applied to a copy of the project, and tested there.
+"""Recipes of CONTRIBUTING as worked patches: each one is applied to a copy of the project and tested there.
 
-A patch is all that a newcomer writes, so its files are those that CONTRIBUTING counts. One that does not
-apply any more is applied with ``git apply --3way``, mended, and saved with ``git diff --cached -U1``.
+A patch is everything that a newcomer writes, so its files are those that CONTRIBUTING counts. A patch that
+does not apply any more is applied with ``git apply --3way``, mended, and saved with ``git diff --cached
+-U1``.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ PAGES = "tests/docs/test_lists.py"
 
 
 def touched(patch: Path) -> list[str]:
-    """The files that a patch makes or changes."""
+    """The files that a patch creates or changes."""
     return re.findall(r"(?m)^\+\+\+ b/(\S+)$", patch.read_text("utf-8"))
 
 
 def copy_of_project(folder: Path, files: list[str]) -> None:
-    """The project: what a patch changes is copied, and the rest is linked."""
+    """A copy of the project: files that a patch changes are copied, and the others are linked."""
     changed = {file.partition("/")[0] for file in files}
     for path in ROOT.iterdir():
         if path.name.startswith("."):
@@ -41,7 +42,7 @@ def copy_of_project(folder: Path, files: list[str]) -> None:
 
 
 COUNTED = {"static_rule": 5, "stateful_rule": 6, "goal": 5, "action": 9, "controller": 4}
-"""Files of each, without those that ``make docs`` writes."""
+"""The files of each patch, without those that ``make docs`` writes."""
 
 
 @pytest.mark.parametrize(("name", "count"), COUNTED.items())

@@ -1,4 +1,4 @@
-"""What the recipe *Add a rule* of CONTRIBUTING counts on: hooks that find a rule without a further list."""
+"""What the recipe *Add a rule* of CONTRIBUTING relies on: hooks that find a rule without a further list."""
 
 from pathlib import Path
 
