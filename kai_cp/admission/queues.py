@@ -8,8 +8,8 @@ from typing import Final
 from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import number_at, object_at, text_at, texts_at
+from kai_cp_models.snapshot import UNLIMITED
 
-UNLIMITED: Final = -1.0
 RESOURCES: Final = (("CPU", "cpu", 0), ("GPU", "gpu", 2), ("Memory", "memory", 0))
 """Name in texts, key, and digits after the point. Units: millicores, devices, megabytes."""
 _TOLERANCE: Final = 1e-6
@@ -95,23 +95,29 @@ def _name(queue: Json) -> str:
     return text_at(object_at(queue, "metadata"), "name", "metadata")
 
 
-def _quota(queue: Json, key: str) -> float:
+def _quota(queue: Json, key: str) -> float | None:
+    """The quota of a queue; None: unlimited."""
     resources: Mapping[str, object] = object_at(object_at(queue, "spec"), "resources", "spec")
     where = f"spec.resources.{key}"
-    return number_at(object_at(resources, key, "spec.resources"), "quota", where) or 0.0
+    quota = number_at(object_at(resources, key, "spec.resources"), "quota", where) or 0.0
+    return None if quota == UNLIMITED else quota
 
 
-def _total(quotas: Iterable[float]) -> float:
-    values = list(quotas)
-    return UNLIMITED if UNLIMITED in values else sum(values)
+def _total(quotas: Iterable[float | None]) -> float | None:
+    total = 0.0
+    for quota in quotas:
+        if quota is None:
+            return None
+        total += quota
+    return total
 
 
-def _exceeds(quota: float, limit: float) -> bool:
-    """Whether one amount exceeds another; -1 means unlimited and exceeds every other amount."""
-    if limit == UNLIMITED:
+def _exceeds(quota: float | None, limit: float | None) -> bool:
+    """Whether one amount exceeds another; None is unlimited, and exceeds every other amount."""
+    if limit is None:
         return False
-    return quota == UNLIMITED or quota - limit > _TOLERANCE
+    return quota is None or quota - limit > _TOLERANCE
 
 
-def _shown(quota: float, digits: int) -> str:
-    return "unlimited" if quota == UNLIMITED else f"{quota:.{digits}f}"
+def _shown(quota: float | None, digits: int) -> str:
+    return "unlimited" if quota is None else f"{quota:.{digits}f}"

@@ -10,14 +10,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
-from kai_cp_models.snapshot import Queue, Shares
+from kai_cp_models.snapshot import UNLIMITED, Queue, Shares
 
 QUEUE_LABELS: Final = ("queue_name", "queue_metadata_name", "queue_display_name")
 LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))
 """Buckets of latencies [ms]."""
 CORE: Final = 1000.0
 GIGABYTE: Final = 1e9
-UNLIMITED: Final = -1.0
 
 
 class KaiMetrics:
