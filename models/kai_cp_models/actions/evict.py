@@ -14,20 +14,18 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from kai_cp_models.actions.backfill import backfill
+from kai_cp_models.actions.certificates import Beside, refusal
 from kai_cp_models.actions.common import entries_of, line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import (
-    NO_VICTIMS,
     NOTHING_SUFFICES,
     OUT_OF_TIME,
-    TOO_LITTLE,
     EvictionPlan,
     NoPlan,
 )
 from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.reclaim_bounds import may_take, overreaching
-from kai_cp_models.actions.static_refusals import static_refusal
-from kai_cp_models.actions.victims import Counted, Victims
+from kai_cp_models.actions.victims import Victims
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.fairness.order import Entry, FairOrder
@@ -49,8 +47,6 @@ class _Run:
     open: dict[GroupKey, Ask]
     entries: dict[GroupKey, Entry]
     found: EvictionPlan | None = None
-    fallback: EvictionPlan | None = None
-    """A plan made without a solver for some of the first triggers; it is used where the solver finds none."""
     refused: set[GroupKey] = field(default_factory=set)
     failed: dict[frozenset[GroupKey], NoPlan] = field(default_factory=dict)
     """Sets of triggers, those admitted before included, for which no plan was found."""
@@ -145,104 +141,72 @@ def _parts(
 
 
 def _admit_all(run: _Run) -> None:
-    chunk = _greedily(run)
-    if not run.policy.may_lose and len(run.victims.ranked_so_far) > LIMITS.cleared_units:
-        # Reclaim will need the time that moves for a few more triggers would take.
-        for ask in list(run.open.values()):
-            _refuse(run, ask, OUT_OF_TIME)
-        return
-    step = LIMITS.chunk
-    while run.open:
-        if run.cycle.out_of_time():
-            for ask in list(run.open.values()):
-                _refuse(run, ask, OUT_OF_TIME)
-            return
-        chunk = chunk or _next(run, step)
-        if not chunk:
-            return
-        step = _step(run, chunk)
-        chunk = []
+    """Propose, simulate, compare, accept, until every trigger is decided or time has ended."""
+    step, plan = LIMITS.chunk, None
+    first = True
+    while run.open and not run.cycle.out_of_time() and (chunk := _next(run, step)):
+        if first:
+            plan = first_plan(run.victims, chunk)
+        clears_only = not run.policy.may_lose and len(run.victims.ranked_so_far) > LIMITS.cleared_units
+        if plan is not None and _stands(run, plan, chunk):
+            _accept(run, plan, list(plan.asks))
+        elif not clears_only:
+            step = _step(run, chunk, plan)
+        first, plan = False, None
+        if clears_only:
+            # Reclaim will need the time that moves for a few more triggers would take.
+            break
+    for ask in list(run.open.values()):
+        _refuse(run, ask, OUT_OF_TIME)
 
 
-def _greedily(run: _Run) -> list[Ask]:
-    """A first plan without a solver, where many groups wait or may be disturbed: an answer however little
-    time is left.
-
-    Returns the triggers to try together where there is no such plan; none where the next step shall choose
-    them.
-    """
-    if run.cycle.out_of_time():
-        return []
-    chunk = _next(run, LIMITS.chunk)
-    found = first_plan(run.victims, chunk) if chunk else None
-    if found is None:
-        return chunk
-    # A plan that leaves out an earlier trigger is accepted at once only where there are many triggers.
+def _stands(run: _Run, plan: EvictionPlan, chunk: Sequence[Ask]) -> bool:
+    """Whether a first plan is accepted at once: it serves the chunk, or there are many triggers or units."""
     many = len(chunk) > LIMITS.optional_chunk or len(run.victims.ranked) > LIMITS.first_plan_units
-    if many or len(found.asks) == len(chunk):
-        _accept(run, found, list(found.asks))
-        return []
-    run.fallback = found
-    return chunk
+    return many or len(plan.asks) == len(chunk)
 
 
 def _next(run: _Run, step: int) -> list[Ask]:
     """The next triggers, at most ``step``, in the fair order that holds if each gets its place.
 
     Together they have no more pods than the budget is expected to have time for.
-    A trigger that counting refuses beside the admitted ones is refused. A trigger that counting refuses only
-    beside others of the chunk is passed over, and looked at again once those have their places.
+    A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
+    others of the chunk is passed over, and looked at again once those have their places.
     """
-    snapshot, ledger = run.cycle.snapshot, run.ledger
-    counted: Counted | None = None
     # A queue that loses pods to others does not become entitled to reclaim by that.
     book = run.victims.base.book.copy()
     for ask in run.found.asks if run.found else ():
         book.charge(ask.group.queue, run.ledger.asked(ask.batch), ask.group.preemptible)
-    order = FairOrder(snapshot, book, {key: run.entries[key] for key in run.open})
-    chunk: list[Ask] = []
+    order = FairOrder(run.cycle.snapshot, book, {key: run.entries[key] for key in run.open})
+    here = Beside(run.victims, run.refusals, run.ledger, book, run.found)
     passed: set[object] = set()
     pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds
-    while len(chunk) < step and pods_left > 0 and not run.cycle.out_of_time():
+    while len(here.chunk) < step and pods_left > 0 and not run.cycle.out_of_time():
         if (key := order.pop()) is None:
             break
         ask = run.open[key]
-        if (why := run.refusals.find(ask)) is not None:
-            _refuse(run, ask, why)
-            continue
         if (kind := run.refusals.key(ask)) in passed:
             continue
-        why = static_refusal(ledger, book, ask, run.policy)
-        if why is None and (not run.policy.may_lose or not (chunk or run.found)):
-            # Later triggers may fit in what the victims of earlier ones leave over.
-            why = run.victims.refused_by_sums(ask)
-        if why is None and counted is None:
-            counted = run.victims.counted(run.found)
-        if why is None and not run.victims.takes_of(ask):
-            why = NO_VICTIMS
-        if why is None and counted is not None and not counted.fits(ask):
-            why = TOO_LITTLE
-        if why is not None:
-            # Free capacity only shrinks, so all triggers with the same ask are refused alike.
-            if chunk:
-                passed.add(kind)
-            else:
-                _refuse(run, ask, why)
-                run.refusals.add_alike(ask, why)
+        if (refused := refusal(here, ask)) is None:
+            here.hold(ask)
+            order.charged(ask.group.queue)
+            pods_left -= len(ask.pods)
             continue
-        chunk.append(ask)
-        pods_left -= len(ask.pods)
-        assert counted is not None
-        counted.hold(ask)
-        # A trigger that is tried counts as served for the order of the next ones, as in KAI.
-        asked = ledger.asked(ask.batch)
-        book.charge(ask.group.queue, asked, ask.group.preemptible)
-        order.charged(ask.group.queue)
-    return chunk
+        why, lasting = refused
+        if lasting:
+            # Free capacity only shrinks, so all triggers with the same ask are refused alike.
+            _refuse(run, ask, why)
+            run.refusals.add_alike(ask, why)
+        else:
+            passed.add(kind)
+    return here.chunk
 
 
-def _step(run: _Run, chunk: list[Ask]) -> int:
-    """Decide the first triggers of the fair order; returns how many to try next."""
+def _step(run: _Run, chunk: list[Ask], first: EvictionPlan | None) -> int:
+    """Decide the first triggers of the fair order by the joint model; returns how many to try next.
+
+    ``first``: a plan made without a solver for some of them; it is used where the model finds none.
+    """
     many = run.found is not None and len(run.found.asks) > LIMITS.beside
     # In reclaim the fair order decides where admission ends; halving finds that point.
     fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
@@ -257,9 +221,8 @@ def _step(run: _Run, chunk: list[Ask]) -> int:
         if isinstance(result, NoPlan) and not result.why.proved:
             chunk = chunk[:1]
             result = _beside(run, chunk, many)
-    if run.fallback is not None and _beats(run, run.fallback, result):
-        chunk, result = list(run.fallback.asks), run.fallback
-    run.fallback = None
+    if first is not None and _beats(run, first, result):
+        chunk, result = list(first.asks), first
     if isinstance(result, EvictionPlan):
         _accept(run, result, chunk)
         return LIMITS.optional_chunk if len(chunk) <= LIMITS.optional_chunk else 2 * len(chunk)
