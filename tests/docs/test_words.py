@@ -5,7 +5,9 @@ pages.
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for top in ("kai_cp", "models", "topology") for path in (ROOT / top).rglob("*.py"))
+TESTS = sorted(path for top in ("tests", "benchmarks") for path in (ROOT / top).rglob("*.py"))
 PAGES = [*(ROOT / top / "README.md" for top in (".", "deploy")), *sorted((ROOT / "docs").glob("*.md"))]
 KEYS = {"room", "room:", "when the room is free", "`now`, `when the room is free`, or a time."}
 """Names of a rule family and values of documents: keys stay, whatever the sentences call them."""
@@ -24,13 +27,29 @@ SOURCE = re.compile(r"\b(whoever|whom|nobody|somebody|everybody|anybody)\b", re.
 """The same for code, comments and docstrings: a pod, a group or a program has a name."""
 
 
+def docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
+    """Docstrings, those of attributes included."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for line in node.body:
+                if isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant):
+                    yield line.value
+
+
+def remarks(path: Path) -> Iterator[tuple[int, str]]:
+    """Docstrings and comments, with their lines."""
+    text = path.read_text("utf-8")
+    for found in docstrings(ast.parse(text)):
+        yield found.lineno, str(found.value)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
 def messages(path: Path) -> Iterator[tuple[int, str]]:
     """Strings other than docstrings, with their lines."""
     tree = ast.parse(path.read_text("utf-8"))
-    bodies = (
-        node.body for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
-    )
-    docs = {id(line.value) for body in bodies for line in body if isinstance(line, ast.Expr)}
+    docs = {id(found) for found in docstrings(tree)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
             yield node.lineno, node.value
@@ -56,6 +75,17 @@ def test_code_calls_things_by_their_names() -> None:
     assert found == []
 
 
+def test_tests_and_benchmarks_do_too() -> None:
+    """In docstrings and comments; other strings are data."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in TESTS
+        for line, text in remarks(path)
+        if SOURCE.search(text)
+    ]
+    assert found == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_pages_use_the_words_of_the_page(page: Path) -> None:
     """Only in sentences; code and output between them may contain keys."""
@@ -67,3 +97,5 @@ def test_a_wrong_word_is_found(tmp_path: Path) -> None:
     path = tmp_path / "one.py"
     path.write_text('"""Room in a docstring."""\nprint(f"no room for {1}")\n')
     assert [text for _, text in messages(path) if OLD.search(text)] == ["no room for "]
+    path.write_text('"""One."""\nx = 1\n"""Two."""\n# three\ny = "four"\n')
+    assert [text for _, text in remarks(path)] == ["One.", "Two.", "# three"]

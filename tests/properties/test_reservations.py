@@ -31,7 +31,7 @@ class Gang:
 
 @dataclass(frozen=True)
 class World:
-    """Kind of every node and when it is free (None: nobody knows); gangs in the order in which they came."""
+    """Kind of every node and when it is free (None: unknown); gangs in the order in which they came."""
 
     kinds: tuple[str, ...]
     free: tuple[int | None, ...]

@@ -124,7 +124,7 @@ class Claim:
 
 
 def served(wanted: Sequence[tuple[Claim, Sequence[Sequence[Device]]]], held: Sequence[Device]) -> bool:
-    """Whether all claims get devices that nobody else has, within the counters of their pools.
+    """Whether all claims get devices that no other claim has, within the counters of their pools.
 
     With each claim stands what each of its users reaches.
     """
@@ -219,7 +219,7 @@ def test_claimed_devices(
         asking = [(wanted[int(key[1:])], [reach(at) for at in hosts]) for key, hosts in users.items()]
         return served(asking, devices[:1] if runs else [])
 
-    # Nobody has to make do with another alternative for the sake of a later pod.
+    # No pod has to use another alternative for the sake of a later pod.
     sure = far == "nobody" and all(len(request) == 1 for each in wanted for request in each.requests)
     agrees(found, list(own), {"r": "n0"} if runs else {}, legal, sure=sure, check=False)
 
@@ -284,7 +284,7 @@ ANYWHERE = ""
 VOLUMES = st.lists(
     st.tuples(st.sampled_from((5, 10)), st.sampled_from(("a", "b", ANYWHERE))), min_size=1, max_size=3
 )
-"""Size in GiB and zone of volumes that nobody has claimed yet."""
+"""Size in GiB and zone of volumes without a claim yet."""
 CLAIMED = st.tuples(
     st.sampled_from((8, 4)),
     st.sampled_from(("local", "local", "local", "net", "bound a", "bound b", "alone a")),
@@ -298,7 +298,7 @@ def reaches(zone: str, at: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class VolumeWorld:
-    """Nodes in zones, volumes that nobody claimed yet, and pods with the claims they mount.
+    """Nodes in zones, volumes without a claim yet, and pods with the claims they mount.
 
     ``standing``: size in GiB and zone; ``claimed``: size and kind by claim; ``pods``: the claims of each;
     ``room``: GiB for new volumes by zone; ``most``: volumes of n0.
@@ -342,7 +342,7 @@ class VolumeWorld:
         return used
 
     def allowed(self, places: Places) -> bool:
-        """Everything but which standing volume goes to whom."""
+        """Everything but which standing volume goes to which claim."""
         used = self.users(places)
         needed = {"a": 0, "b": 0}
         for number, at in used.items():

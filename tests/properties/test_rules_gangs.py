@@ -1,4 +1,4 @@
-"""Gangs, subgroups, required levels, limits and quotas, and who may take from whom, against brute force."""
+"""Gangs, subgroups, required levels, limits and quotas, and rights to take capacity, against brute force."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_limits_and_quotas(
             assert kept is legal([*running, *chosen], running), chosen
 
 
-# --- who may take from whom ------------------------------------------------------------------------
+# --- rights to take capacity -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
