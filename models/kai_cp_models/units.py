@@ -324,7 +324,7 @@ class Gang:
             return Batch(subgroup, pods=pods) if pods else None
         members = sorted(subgroup.children, key=lambda child: _turn(child, met))
         if missing > 0:
-            # Members that cannot become ready would tear the gang (14.1, defect 8): skip them.
+            # Members that cannot become ready would tear the gang (14.1): skip them.
             able = (c for c in members if not _satisfied(c, met) and _satisfied(c, could))
             chosen = islice(able, missing)
             parts = tuple(part for c in chosen if (part := self._next(c, queue, met, could)))

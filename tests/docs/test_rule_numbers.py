@@ -15,7 +15,10 @@ FOLDERS = ("kai_cp", "models", "topology", "tests", "benchmarks", "deploy")
 REFERENCE = re.compile(r"\((formulation )?(\d{1,2}\.\d{1,2})((?:(?:, | and |–)\d{1,2}\.\d{1,2})*)(?=[),;:])")
 NUMBER = re.compile(r"\d{1,2}\.\d{1,2}")
 HEADING = re.compile(r"^#{2,3} (\d{1,2}\.\d{1,2}) ", re.M)
-FOREIGN = re.compile(r"\bS?§ ?\d|\b(?:user-needs|time-axis|kai-semantics|array-engine|architecture-review)\b")
+FOREIGN = re.compile(
+    r"\bS?§ ?\d|\b(?:user-needs|time-axis|kai-semantics|array-engine|architecture-review)\b"
+    r"|\b(?:defect \d+|AS-\d\d)\b"
+)
 
 
 def headings(page: str) -> set[str]:
@@ -70,7 +73,8 @@ def test_every_number_of_a_rule_resolves() -> None:
         ("A rule that is not there (4.77).", ["4.77"]),
         ("One of two is missing (4.4, 99.1).", ["99.1"]),
         ("Section of another page (formulation 4.4).", ["4.4"]),
-        ("Somebody else's document (S§1.7).", ["S§1"]),
+        ("Another document (S§1.7).", ["S§1"]),
+        ("A number of a list that is not here (14.1, defect 8).", ["14.1", "defect 8"]),
     ],
 )
 def test_what_counts_as_a_reference(text: str, wrong: list[str]) -> None:

@@ -99,7 +99,7 @@ BATCHES = [
     Case("all subgroups at once", gang(both(2), a="PPP", b="PP"), "a0 a1 b0"),
     # Both are below their threshold, so the name decides: a, although it asks for more.
     Case("K of N takes the first by name", gang(both(1), a="PP", b="P"), "a0 a1"),
-    # 14.1 defect 8: a cannot be complete, so choosing it would leave the gang below its minimum.
+    # (14.1) a cannot be complete, so choosing it would leave the gang below its minimum.
     Case("K of N skips a subgroup that cannot be complete", gang(both(1), a="P", b="P"), "b0"),
     Case("K of N skips a gated subgroup", gang(both(1), a="GG", b="P"), "b0"),
     Case("a satisfied subgroup is skipped", gang(both(2), a="RR", b="P"), "b0"),

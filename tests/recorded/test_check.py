@@ -15,7 +15,7 @@ DEFECTS = {
     "integration_tests/consolidation_and_reclaim/TestConsolidateAndReclaimIntegrationTest#0",
     "integration_tests/preempt/TestAllocateDeallocateSubgroupsIntegrationTest#3",
 }
-"""A pod that one action nominated is evicted by a later one (14.1, defect 3)."""
+"""A pod that one action nominated is evicted by a later one (14.1)."""
 KINDS = {"bind": "Bind", "evict": "Evict", "pipeline": "Nominate"}
 
 

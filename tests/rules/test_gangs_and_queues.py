@@ -74,7 +74,7 @@ def test_a_gang_that_is_not_ready_gets_nothing() -> None:
 
 
 def test_every_subgroup_that_gets_a_pod_is_whole() -> None:
-    """One of two subgroups is enough, but the second one may not start in part (14.1, defect 8)."""
+    """One of two subgroups is enough, but the second one may not start in part (14.1)."""
     two = tree(1, leaf("a", 2), leaf("b", 2))
     members = [pod(f"g-{x}{i}", subgroup=x) for x in "ab" for i in range(2)]
     snapshot = cluster(members, [group("g", root=two)])

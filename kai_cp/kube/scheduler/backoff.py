@@ -1,4 +1,4 @@
-"""Holds back pods whose bind keeps failing, so that they do not starve others (issue AS-55).
+"""Holds back pods whose bind keeps failing, so that they do not starve others.
 
 A held pod is gated in the snapshot. A gang that cannot be complete without it is then not ready, and its
 places go to others.
