@@ -71,7 +71,7 @@ def _entry(
             reason, message = _as_it_is(cycle, pending)
         elif reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free):
             reason = "NoRoomInSum"
-            message = "all nodes together have too little free, and nothing may be evicted for it"
+            message = f"{_short_in_sum(cycle, gang, free)}, and nothing may be evicted for it"
     elif missing := dead_end(cycle.ledger, why.pod):
         message, reason, proved = missing, "DependencyMissing", True
     else:
@@ -121,6 +121,18 @@ def _beyond_topology(cycle: Cycle, gang: Gang, free: Sequence[int]) -> bool:
         return False
     scopes = (scope for above, _ in leaves_with_scopes(batch) for scope in above)
     return not any(scope.constraint is not None and scope.constraint.error for scope in scopes)
+
+
+def _short_in_sum(cycle: Cycle, gang: Gang, free: Sequence[int]) -> str:
+    """What the group needs for all pods that must start together, and what is free, where that is less."""
+    batch = cycle.ledger.state(gang).batch
+    pods = batch.all_pods if batch is not None else ()
+    wanted = map(sum, zip(*(pod.spec.requests for pod in pods), strict=True))
+    return "; ".join(
+        f"needs {amount(d, asked)} {name} for {len(pods)} pods; {amount(d, have)} free in all"
+        for d, (asked, have, name) in enumerate(zip(wanted, free, cycle.snapshot.dimensions, strict=True))
+        if asked > have
+    )
 
 
 def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:

@@ -33,7 +33,10 @@ def test_a_rack_is_not_to_blame_where_the_cluster_is_full(
     gang = group("g", whole_nodes, constraint=IN_ONE_RACK)
     running = group("r", priority=running_priority)
     snapshot = cluster(members, [gang, running], NODES, topologies=DC, actions=("allocate", "preempt"))
-    assert reasons(solved(snapshot)) == {"g": token}
+    plan = solved(snapshot)
+    assert reasons(plan) == {"g": token}
+    words = "needs 32 gpu for 4 pods; 24 free in all, and nothing may be evicted for it"
+    assert [row.message == words for row in plan.unscheduled] == [token == "NoRoomInSum"]
 
 
 @pytest.mark.parametrize(
