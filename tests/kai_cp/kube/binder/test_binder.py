@@ -496,7 +496,7 @@ def test_a_local_volume_of_the_node_is_taken(server: StubServer, setup: Any) -> 
         server.put(
             r.VOLUMES,
             {
-                "metadata": {"name": name},
+                "metadata": {"name": name, "labels": {"disk": "fast"}},
                 "spec": {
                     "storageClassName": "local",
                     "accessModes": ["ReadWriteOnce"],
@@ -504,7 +504,20 @@ def test_a_local_volume_of_the_node_is_taken(server: StubServer, setup: Any) -> 
                 },
             },
         )
-    server.put(r.VOLUME_CLAIMS, claim("local"))
+    for name, spec, volume_phase in (
+        ("failed", {"capacity": {"storage": "1Gi"}}, "Failed"),
+        ("unreadable", {"capacity": {"storage": []}}, "Available"),
+        ("without-label", {"capacity": {"storage": "1Gi"}}, "Available"),
+    ):
+        fields = {"storageClassName": "local", "accessModes": ["ReadWriteOnce"], **spec}
+        labels = {"labels": {"disk": "fast"}} if name != "without-label" else {}
+        server.put(
+            r.VOLUMES,
+            {"metadata": {"name": name, **labels}, "spec": fields, "status": {"phase": volume_phase}},
+        )
+    wanted = claim("local")
+    wanted["spec"]["selector"] = {"matchLabels": {"disk": "fast"}}
+    server.put(r.VOLUME_CLAIMS, wanted)
     order(server, with_volume("p"))
     setup()
     until(lambda: "claimRef" in (server.get(r.VOLUMES, "", "fits") or {"spec": {}})["spec"])
