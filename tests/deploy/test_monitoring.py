@@ -201,7 +201,7 @@ def test_every_panel_finds_something(prometheus: str, query: str) -> None:
     assert asked(prometheus, asks), query
 
 
-def test_every_metric_of_ours_is_on_a_dashboard_or_wakes_somebody() -> None:
+def test_every_metric_of_ours_is_on_a_dashboard_or_in_an_alert() -> None:
     page = (ROOT / "docs" / "in-a-cluster.md").read_text("utf-8")
     documented = re.findall(r"(?m)^\| `(kai_cp_\w+)", page)
     assert len(documented) > 40

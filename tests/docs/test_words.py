@@ -86,6 +86,11 @@ def test_tests_and_benchmarks_do_too() -> None:
     assert found == []
 
 
+def test_names_of_tests_do_too() -> None:
+    names = re.compile(r"^ *def \w*_(whoever|whom|nobody|somebody|everybody|anybody)(_|\()", re.MULTILINE)
+    assert [str(path.relative_to(ROOT)) for path in TESTS if names.search(path.read_text("utf-8"))] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
 def test_pages_use_the_words_of_the_page(page: Path) -> None:
     """Only in sentences; code and output between them may contain keys."""

@@ -341,7 +341,7 @@ def test_the_server_takes_everything_that_can_be_switched_on(releases: Callable[
     assert left - {"Namespace"} == {"Queue", "PriorityClass"}
 
 
-def test_definitions_of_somebody_else_stay_as_they_are(releases: Callable[[str], Release]) -> None:
+def test_foreign_definitions_stay_as_they_are(releases: Callable[[str], Release]) -> None:
     late = releases("late")
     names = [f"{kind}.scheduling.run.ai" for kind in ("queues", "podgroups", "bindrequests")]
     before = late.kubectl("get", "crds", *names, "-o", "yaml")

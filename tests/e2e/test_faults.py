@@ -350,7 +350,7 @@ def test_another_scheduler_takes_the_room(world: World, control_plane: ControlPl
         assert target["spec"]["selectedNode"] not in {p["spec"]["nodeName"] for p in world.running("next")}
 
 
-def test_a_bind_refused_for_ever_starves_nobody(world: World) -> None:
+def test_a_bind_refused_for_ever_starves_no_other(world: World) -> None:
     world.add_nodes(1, gpus=2)
     queue = world.add_queue()
     policy = {

@@ -64,7 +64,7 @@ def reader(world: World, control_plane: ControlPlane) -> str:
     return str(control_plane.kubeconfig("reader"))
 
 
-def test_a_reader_sees_who_waits(world: World, reader: str) -> None:
+def test_a_reader_sees_what_waits(world: World, reader: str) -> None:
     world.add_nodes(1, gpus=2)
     world.add_queue("q")
     world.add_gang("large", world.queues[-1], 1, gpus=8)

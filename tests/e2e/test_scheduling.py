@@ -72,7 +72,7 @@ def test_preemption_waits_for_graceful_termination(world: World) -> None:
     world.until(lambda: not world.running("low"), "the victims are told to end")
     leaving = {p["metadata"]["uid"] for p in world.pods("low")}
     assert leaving, "they end gracefully"
-    assert not any(pod["spec"].get("nodeName") for pod in world.pods("high")), "nobody is bound before"
+    assert not any(pod["spec"].get("nodeName") for pod in world.pods("high")), "no pod is bound before"
     world.until(lambda: len(world.running("high")) == 8, "the preemptor runs")
     evictions = world.until(
         lambda: [e for e in world.events("Evict") if e["involvedObject"]["name"] == "low"], "it is told"

@@ -86,7 +86,7 @@ def test_a_promise_is_kept_over_a_crash_backfilled_and_carried_out(world: World,
     assert not world.running("t"), "what does not end before the start waits"
     assert time.time() < due, "all of this came before the start"
     time.sleep(max(0.0, due - time.time() - 1.0))
-    assert world.running("s"), "nobody is evicted before the start"
+    assert world.running("s"), "no pod is evicted before the start"
     world.api.delete(r.PODS, world.namespace, "a-0")
     world.until(lambda: len(world.running("hero")) == 2, "the holder runs")
     assert time.time() >= due
@@ -118,7 +118,7 @@ def test_a_lost_node_moves_the_start_with_its_cause(world: World, tmp_path: Path
     assert said[0]["involvedObject"]["name"].startswith("hero")
 
 
-def test_nobody_else_writes_a_reservation(world: World, tmp_path: Path) -> None:
+def test_no_other_account_writes_a_reservation(world: World, tmp_path: Path) -> None:
     """An edit is refused, and so is a group that comes with one; deleting it is allowed, and undone."""
     first, second = world.add_nodes(2)
     queue = world.add_queue()
@@ -161,7 +161,7 @@ def test_what_a_maximum_ended_stays_ended_for_its_owner(world: World, tmp_path: 
     assert world.annotations("a")["kai-cp/ended"] == before["kai-cp/ended"]
 
 
-def test_a_pod_is_moved_for_the_goal_unless_somebody_needs_room(world: World, tmp_path: Path) -> None:
+def test_a_pod_is_moved_for_the_goal_unless_a_group_needs_capacity(world: World, tmp_path: Path) -> None:
     """a and b run on two nodes, of which one is to become free. While big waits nothing moves; then a
     does.
     """

@@ -166,7 +166,7 @@ def test_a_part_that_is_switched_off_does_nothing(world: World, control_plane: C
         assert program.poll() is None
 
 
-def test_nonsense_in_an_owner_is_told_once_and_stops_nobody(world: World) -> None:
+def test_nonsense_in_an_owner_is_reported_once_and_stops_no_other(world: World) -> None:
     install(world, d.JOBSETS)
     made = Workloads(world, world.add_queue())
     made.start()

@@ -49,7 +49,7 @@ def test_an_unreadable_reservation_gives_nothing(what: str, text: str) -> None:
     ]
 
 
-def test_a_forged_start_evicts_nobody_who_has_the_room_by_right() -> None:
+def test_a_forged_start_evicts_no_pod_that_has_its_place_by_right() -> None:
     """big writes a start of now on nodes on which others have run since before it came: they stay."""
     forged = stored(0, {"n1": 8, "n2": 8}, made=-5)
     members = world(
@@ -60,7 +60,7 @@ def test_a_forged_start_evicts_nobody_who_has_the_room_by_right() -> None:
     assert evicted(solved(cluster(nodes=TWO, **members))) == set()
 
 
-def test_a_reservation_of_somebody_who_may_not_hold_is_dropped() -> None:
+def test_a_reservation_of_a_group_that_may_not_hold_is_dropped() -> None:
     """big has waited five minutes and does not ask for a reservation: its annotation holds nothing, and
     w starts.
     """
@@ -193,7 +193,7 @@ def test_a_start_beyond_a_limit_is_dropped() -> None:
     assert bound(plan) == {"w-0": "n1"}
 
 
-def test_an_accepted_price_evicts_nobody_where_the_queue_has_no_heroes() -> None:
+def test_an_accepted_price_evicts_no_pod_where_the_queue_has_no_heroes() -> None:
     """big offers a thousand GPU-hours; its queue allows no heroes, whether or not the settings do."""
     price = (("kai-cp/hero-price-gpu-hours", "1000"),)
     members = world(

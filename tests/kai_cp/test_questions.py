@@ -67,7 +67,7 @@ def asked(command: str, path: Path, *more: str) -> Object:
     return answer
 
 
-def test_pending_says_who_waits_and_why(path: Path) -> None:
+def test_pending_says_which_groups_wait_and_why(path: Path) -> None:
     answer = asked("pending", path)
     assert [(e["position"], e["podGroup"], e["queue"], e["gpus"]) for e in answer["pending"]] == [
         (1, "ns/p", "poor", 4)

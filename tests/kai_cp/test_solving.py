@@ -142,7 +142,7 @@ def test_what_takes_more_memory_than_there_may_be_used_is_named() -> None:
     assert result.problem == f"{DEMO}: it takes more memory than is allowed (limits.memory_bytes)"
 
 
-def test_progress_is_told_to_whoever_watches() -> None:
+def test_progress_is_reported_to_the_watcher() -> None:
     seen: list[Progress] = []
     with Worker(job) as worker:
         solve(worker, task(30), seen.append)
@@ -212,7 +212,7 @@ def test_a_program_that_lives_long_loads_the_solvers_at_its_start() -> None:
     assert _says(code, *names) == ["True True False"]
 
 
-def test_the_solver_is_loaded_without_pandas_which_whoever_needs_it_gets_whole() -> None:
+def test_the_solver_is_loaded_without_pandas_which_other_imports_get_whole() -> None:
     code = (
         "import sys; from kai_cp_models.solver import load; load(); print('pandas' in sys.modules); "
         "import pandas; print(pandas.Series([1, 2]).sum())"
@@ -233,7 +233,7 @@ def test_ctrl_c_gives_the_best_checked_answer_so_far() -> None:
     assert document(result)["decisions"]
 
 
-def test_interim_plan_names_who_was_not_looked_at_and_keeps_what_is_known() -> None:
+def test_interim_plan_names_groups_not_looked_at_and_keeps_what_is_known() -> None:
     snapshot, _ = read(str(DEMO), now=NOW, settings=load())
     known = Unscheduled(GroupKey("default", "giant"), "NoNodeAccepts", "too large", True)
     plan = Plan(

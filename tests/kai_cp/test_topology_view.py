@@ -31,7 +31,7 @@ def world() -> Snapshot:
     )
 
 
-def test_free_gpus_are_those_that_nobody_holds_now() -> None:
+def test_free_gpus_are_those_that_no_pod_holds_now() -> None:
     (tree,) = json.loads(topology_report(world(), "json"))["topologies"]
     free = {".".join(domain["path"]): (domain["freeGpus"], domain["gpus"]) for domain in tree["domains"]}
     assert free == {"": (5, 16), "r0": (5, 8), "r1": (0, 8)}

@@ -202,7 +202,7 @@ def big_then_small(big_created: float = 1.0) -> Snapshot:
     )
 
 
-def test_a_solver_that_finds_nothing_costs_nobody_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_solver_that_finds_nothing_costs_no_group_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """What needs no solve is decided as before."""
     monkeypatch.setattr(admission, "solve", in_vain)
     monkeypatch.setattr(proof, "solve", in_vain)

@@ -37,7 +37,7 @@ def test_what_fits_is_looked_at_at_once() -> None:
     assert Turns().take(seen, 1.0) == Turn(seen)
 
 
-def test_who_is_alone_waits_for_nobody() -> None:
+def test_a_namespace_alone_does_not_wait() -> None:
     assert served(Turns(), world(a=("x", 100), b=("x", 5)), 0.001) == {"a", "b"}
 
 

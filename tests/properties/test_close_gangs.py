@@ -94,7 +94,7 @@ def gangs(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
 
 @settings(max_examples=60, deadline=None)
 @given(hardware(), LEVELS, gangs())
-def test_nobody_waits_for_closeness(
+def test_no_gang_waits_for_closeness(
     nodes: list[Node], topologies: tuple[Topology, ...], asking: tuple[list[Any], list[Any]]
 ) -> None:
     snapshot = cluster(*asking, nodes, actions=("allocate",), topologies=topologies)

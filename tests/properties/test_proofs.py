@@ -23,7 +23,7 @@ def test_a_proved_refusal_holds_when_it_is_asked_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
-def test_no_set_of_evictions_and_places_serves_who_is_refused_for_good(seed: int) -> None:
+def test_no_set_of_evictions_and_places_serves_a_group_whose_refusal_is_proved(seed: int) -> None:
     cluster = tiny_cluster(seed)
     if cluster is None:
         pytest.skip("no group of one or two pods waits")

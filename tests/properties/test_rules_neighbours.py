@@ -77,8 +77,8 @@ Term = tuple[bool, str, bool] | None
 def wishing(app: str, term: Term) -> Object:
     spec: Object = {"labels": {"app": app}}
     if term:
-        together, whom, zone = term
-        need = {"labelSelector": {"matchLabels": {"app": whom}}}
+        together, app, zone = term
+        need = {"labelSelector": {"matchLabels": {"app": app}}}
         need["topologyKey"] = "zone" if zone else "kubernetes.io/hostname"  # type: ignore[assignment]
         kind = "podAffinity" if together else "podAntiAffinity"
         spec["affinity"] = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [need]}}

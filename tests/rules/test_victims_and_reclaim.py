@@ -70,19 +70,19 @@ def test_preempt_needs_a_right(victim: dict[str, Any], trigger: dict[str, Any], 
     assert named(judged(snapshot, *PREEMPT), "victims", *words)
 
 
-def test_an_eviction_serves_somebody() -> None:
+def test_an_eviction_serves_a_group() -> None:
     assert named(judged(contest(), evict("v-0", "preempt")), "victims", "for no pod group")
     assert named(judged(contest(), evict("v-0", "preempt", "t")), "victims", "gets no place")
     assert named(judged(contest(), evict("v-0", "preempt", "x"), PREEMPT[1]), "victims", "does not exist")
     assert named(judged(contest(), evict("v-0", "preempt", "v"), PREEMPT[1]), "victims", "itself")
 
 
-def test_allocate_evicts_nobody() -> None:
+def test_allocate_evicts_no_pod() -> None:
     decisions = (evict("v-0", "allocate", "t"), nominate("t-0"))
     assert named(judged(contest(), *decisions), "victims", "evicts nothing")
 
 
-def test_consolidation_loses_nobody() -> None:
+def test_consolidation_loses_no_pod() -> None:
     gone = (evict("v-0", "consolidation", "t"), nominate("t-0", action="consolidation"))
     assert named(judged(contest(), *gone), "victims", "without a new place")
 

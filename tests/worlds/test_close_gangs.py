@@ -311,7 +311,7 @@ def test_what_the_solver_placed_is_drawn_together() -> None:
     assert {where["g-0"], where["g-1"]} == {"n2", "n3"}
 
 
-def test_room_is_found_for_all_before_anybody_is_close() -> None:
+def test_all_gangs_are_placed_before_any_is_placed_close() -> None:
     """If the first gang lay together, no rack would be left for the second gang, which needs one."""
     nodes = [racked("n1", "b", "p"), racked("n2", "b", "p"), racked("n3", "b", "q"), racked("n4", "c", "r")]
     needs = group("h", 2, created=2.0, constraint=TopologyConstraint("dc", required="rack"))

@@ -41,7 +41,7 @@ def scattered(movers: int = 3, trigger: dict[str, Any] | None = None, **more: An
     return cluster(members, groups, nodes, **policy)
 
 
-def test_one_move_and_nobody_is_lost() -> None:
+def test_one_move_and_no_pod_is_lost() -> None:
     plan = solved(scattered())
     assert placed(plan) == {"t-0"}
     assert len(evicted(plan)) == 1

@@ -64,7 +64,7 @@ def test_a_protected_elastic_group_gives_up_surplus_only() -> None:
     assert lost(solved(world(minimum=7, default_preempt_min_runtime_seconds=200.0))) == {"v-7"}
 
 
-WHOM: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
+VICTIMS: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
     ("strictly lower priority", {"priority": 59}, {"priority": 60}, True),
     ("not equal", {"priority": 60}, {"priority": 60}, False),
     ("not higher", {"priority": 70}, {"priority": 60}, False),
@@ -74,8 +74,10 @@ WHOM: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("victim", "trigger", "taken"), [x[1:] for x in WHOM], ids=[x[0] for x in WHOM])
-def test_whom(victim: dict[str, Any], trigger: dict[str, Any], taken: bool) -> None:
+@pytest.mark.parametrize(
+    ("victim", "trigger", "taken"), [x[1:] for x in VICTIMS], ids=[x[0] for x in VICTIMS]
+)
+def test_which_victims_may_be_taken(victim: dict[str, Any], trigger: dict[str, Any], taken: bool) -> None:
     snapshot = cluster(
         [*pods("v", 8, "n1"), pod("t-0")],
         [group("v", **victim), group("t", **trigger)],

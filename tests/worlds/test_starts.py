@@ -244,7 +244,7 @@ def test_a_holder_may_start_earlier_by_preempting() -> None:
 # --- backfill ------------------------------------------------------------------------------------
 
 
-def test_none_means_nobody() -> None:
+def test_none_means_no_backfill() -> None:
     members = world(
         runs("a", "n2", lasts="30m"),
         waits("big", 2, lasts="4h", reserve=True, waited=60),
@@ -268,7 +268,7 @@ def test_what_backfill_may_lose_is_bounded() -> None:
         assert placed(solved(cluster(nodes=TWO, **members), settings(reservations=more))) == expected
 
 
-def test_at_the_start_only_who_is_in_the_way_goes() -> None:
+def test_at_the_start_only_pods_in_the_way_are_evicted() -> None:
     """hero holds 4 GPUs of n1, where x and y run by backfill with 4 each: evicting the newest is enough."""
     members = world(
         runs("x", "n1", 4, since=20, preemptible=True, priority=50),
@@ -315,7 +315,7 @@ def test_who_ran_there_before_is_no_backfill() -> None:
     assert entry(plan, "hero").cause == "Overrun"
 
 
-def test_who_starts_before_the_promise_evicts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_before_the_promise_evicts_no_pod(caplog: pytest.LogCaptureFixture) -> None:
     """s is backfill of both groups on n2. due may evict it now, early only in five minutes; both fit on
     n1.
     """
@@ -450,7 +450,7 @@ def test_the_checker_wants_a_cause_and_keeps_promises() -> None:
     assert ["without a cause" in line or "promises less" in line for line in broken] == [True, True]
 
 
-def test_the_checker_asks_who_evicts_by_time() -> None:
+def test_the_checker_asks_which_group_evicts_by_time() -> None:
     bind = nominate("a-0", "n2", "maxruntime")
     gone = replace(bind, kind="Evict", group=GroupKey("ns", "a"))
     plan = Plan((replace(gone, action="maxruntime", node="n2"),))

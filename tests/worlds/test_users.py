@@ -87,7 +87,7 @@ def test_a_limit_for_each_and_one_for_a_name() -> None:
     assert set(reasons(plan).values()) == {"OverLimit"}
 
 
-def test_who_has_more_than_the_share_gives_to_who_has_less() -> None:
+def test_users_above_their_share_give_to_users_below_it() -> None:
     """a holds both GPUs and b none. Reclaim works between users as between queues; preempt could not do
     it.
     """

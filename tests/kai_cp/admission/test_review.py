@@ -70,7 +70,7 @@ def test_a_parent_must_be_there_when_quotas_are_checked() -> None:
     assert created(queue("c", "p"), AdmissionSettings()).allowed
 
 
-def test_a_parent_is_not_deleted_whoever_knows_its_children() -> None:
+def test_a_parent_is_not_deleted_whichever_side_knows_its_children() -> None:
     def deleted(thing: dict[str, Any], *others: dict[str, Any]) -> Verdict:
         return review(AdmissionRequest(AdmissionSettings(), "DELETE", thing, queues=by_name(*others)))
 

@@ -134,7 +134,7 @@ def test_admission_refuses_what_wastes_while_better_is_to_come(tmp_path: Path) -
     assert all(admission.admits(share, nothing) for _ in range(20))
 
 
-def test_repacking_keeps_whoever_came_first(tmp_path: Path) -> None:
+def test_repacking_keeps_the_pods_that_came_first(tmp_path: Path) -> None:
     (tmp_path / "openb_node_list_gpu_node.csv").write_text(
         "sn,cpu_milli,memory_mib,gpu,model\nn-0,800000,999999,2,G2\n"
     )

@@ -169,7 +169,7 @@ def test_what_both_admit_is_charged_before_the_next_turn() -> None:
     assert served == ["left-0", "right-0", "left-1", "right-1"]
 
 
-def test_against_a_directory_of_decisions_the_page_says_who_is_ahead(tmp_path: Path) -> None:
+def test_against_a_directory_of_decisions_the_page_says_which_answer_is_ahead(tmp_path: Path) -> None:
     (tmp_path / "fill-4-s1.json").write_text(json.dumps({"decisions": [], "timings": {"solve": 0.5}}))
     page_file, out = tmp_path / "r.html", tmp_path / "r.jsonl"
     done = CliRunner().invoke(

@@ -22,7 +22,7 @@ def words(kinds: tuple[str, ...]) -> str:
     return "\n".join(lines(entry))
 
 
-def test_fixes_that_nobody_looked_for_are_not_called_useless() -> None:
+def test_fixes_that_were_not_looked_for_are_not_called_useless() -> None:
     assert "none was tried" in words(())
     assert "none that was tried helps" in words(("add-nodes",))
 

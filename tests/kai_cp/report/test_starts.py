@@ -39,7 +39,7 @@ def lines(chosen: Settings) -> tuple[str, str]:
     return answer, looked
 
 
-def test_solve_and_inspect_show_who_starts_when() -> None:
+def test_solve_and_inspect_show_which_group_starts_when() -> None:
     answer, looked = lines(ON)
     row = next(line for line in answer.splitlines() if "hero" in line and "kept" in line)
     assert row.split() == ["hero", "q", "kept", "14:16:40", "14:16:40", "n1", "×8,", "n2", "×8", "4.0"]

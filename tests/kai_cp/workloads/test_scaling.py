@@ -88,7 +88,7 @@ def test_a_scaling_pod_goes_with_its_reason() -> None:
     assert run([waiting("a")], cooling=True) == Adjustment((), (), 1)
     unseen = waiting("a")
     unseen["status"]["conditions"] = []
-    assert run([unseen], [dict(shown)]).delete == (), "a pod that nobody looked at yet has found no room"
+    assert run([unseen], [dict(shown)]).delete == (), "a pod that was not looked at yet has no place"
 
 
 def test_a_pod_that_room_was_found_for_asks_for_nothing() -> None:

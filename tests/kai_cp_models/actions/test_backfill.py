@@ -48,7 +48,7 @@ def test_it_is_promised_without_a_further_eviction() -> None:
 @pytest.mark.parametrize(
     ("snapshot", "served", "low_goes"),
     [
-        pytest.param(world(victims=False), 1, False, id="even where nobody may be disturbed for it"),
+        pytest.param(world(victims=False), 1, False, id="even where no pod may be disturbed for it"),
         pytest.param(world(limit=2), 1, False, id="within the queue's limit"),
         pytest.param(world(limit=1), 1, True, id="at the limit one gives way"),
         pytest.param(world(limit=3, waiting=4), 3, True, id="the fourth has to wait"),
@@ -66,7 +66,7 @@ def test_who_gets_it(snapshot: Snapshot, served: int, low_goes: bool) -> None:
     ]
 
 
-def test_room_that_nobody_was_evicted_for_is_left_to_allocate() -> None:
+def test_capacity_that_no_eviction_freed_is_left_to_allocate() -> None:
     """Without the action allocate a pod that fits without evictions waits, because no other action
     serves it.
     """

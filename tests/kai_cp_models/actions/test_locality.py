@@ -52,7 +52,7 @@ def two_racks(*others: Node, waiting: tuple[Pod, ...] = ()) -> Snapshot:
     return cluster(members, [group("g", 2)], [*nodes, *others], topologies=DC)
 
 
-def test_all_are_placed_anew_where_nobody_is_left_out() -> None:
+def test_all_are_placed_anew_where_no_group_is_left_out() -> None:
     """h-0 occupies a node that the gang needs, n1, and is as well off on n3."""
     base = Ledger.of(two_racks(waiting=pods("h", 1, spec=spec(8))))
     made = placed(base, {**FAR, "h-0": "n1"})
@@ -62,7 +62,7 @@ def test_all_are_placed_anew_where_nobody_is_left_out() -> None:
     assert found.held.keys() == made.held.keys()
 
 
-def test_one_by_one_where_placing_anew_leaves_somebody_out() -> None:
+def test_one_by_one_where_placing_anew_leaves_a_group_out() -> None:
     """Six pods fill b0 and b1 only as 6 + 3 + 3 and 4 + 4 + 4, which placing the largest first
     does not find.
     """
@@ -79,7 +79,7 @@ def test_one_by_one_where_placing_anew_leaves_somebody_out() -> None:
     assert {name: node_of(found, name) for name in where} == where
 
 
-def test_nobody_who_is_bound_is_nominated_for_it() -> None:
+def test_no_bound_pod_is_nominated_for_it() -> None:
     """Only n1 and n4 are possible for h-0, and n4 is not free yet, so the gang stays apart."""
     wants = spec(8, node_selector=(("pool", "h"),))
     nodes = [racked("n0", "p"), racked("n1", "p", pool="h"), racked("n2", "q"), racked("n4", "r", pool="h")]

@@ -64,7 +64,7 @@ class TestByHand:
         plan = solved(world([*shares, pod("t-0", spec=spec(8))], [fixed], [node("n1"), node("n2", gpus=1)]))
         assert not plan.decisions
 
-    def test_whoever_needs_a_whole_node_has_one_cleared(self) -> None:
+    def test_a_node_is_cleared_for_a_gang_that_needs_a_whole_one(self) -> None:
         """The gang needs rack r1, in which one pod holds a whole node. In the other rack one GPU of each node
         is used.
         """
@@ -86,7 +86,7 @@ class TestByHand:
         assert len(evicted(plan)) == 2
 
     @pytest.mark.parametrize(("most", "served"), [(1, False), (2, True)])
-    def test_the_ceiling_counts_whoever_makes_room_for_a_move(self, most: int, served: bool) -> None:
+    def test_the_ceiling_counts_pods_that_leave_for_a_move(self, most: int, served: bool) -> None:
         """The pod that fills a1 can go to b only when the pod there goes to c."""
         nodes = [
             node("a", labels={"pool": "p"}),

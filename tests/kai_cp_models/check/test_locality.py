@@ -98,8 +98,8 @@ def test_a_wrong_statement_is_refused(wrong: dict[str, object]) -> None:
     assert fault.startswith("locality: pod group ns/g is said to have")
 
 
-def test_a_statement_of_nobody_is_refused() -> None:
+def test_a_statement_about_no_group_is_refused() -> None:
     snapshot = waiting((4, 4), "n1", "n3")
     plan = solved(snapshot)
-    nobody = {GroupKey("ns", "x"): plan.localities[G]}
-    assert violations(snapshot, replace(plan, localities=nobody)) == ["locality: pod group ns/x is unknown"]
+    unknown = {GroupKey("ns", "x"): plan.localities[G]}
+    assert violations(snapshot, replace(plan, localities=unknown)) == ["locality: pod group ns/x is unknown"]

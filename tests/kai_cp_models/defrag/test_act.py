@@ -84,7 +84,7 @@ def test_outside_the_windows_nothing_moves() -> None:
     assert plan.again_at == NOW - (13 * 3600 + 46 * 60 + 40) + DAY + 2 * 3600
 
 
-def test_somebody_who_needs_room_ends_it() -> None:
+def test_a_group_that_needs_capacity_ends_it() -> None:
     members = two()
     group, pods = waits("big", 4, 8)
     members = {"groups": [*members["groups"], group], "pods": [*members["pods"], *pods]}
@@ -208,7 +208,7 @@ def test_of_two_that_one_budget_protects_one_goes_at_a_time() -> None:
     assert (state(plan), len(evicted(plan))) == (("moved", 0), 1)
 
 
-def test_a_goal_nobody_can_reach_says_so() -> None:
+def test_a_goal_out_of_reach_says_so() -> None:
     firm = world(runs("a", "n1", 2, preemptible=False), runs("b", "n2", 4, preemptible=False))
     plan = solved(cluster(nodes=NODES, **firm), chosen())
     assert (state(plan), plan.decisions) == (("stuck", 1), ())

@@ -93,7 +93,7 @@ def test_usage_never_touches_quota() -> None:
     assert divide_siblings(claims, 8, 5.0) == pytest.approx([4, 4])
 
 
-def test_everybody_over_used_leaves_the_surplus_unused() -> None:
+def test_the_surplus_stays_unused_if_all_queues_over_used() -> None:
     # 0.5 + 2 x (0.5 - 1) < 0 for both: there is no slice and nothing to divide by.
     assert divide_siblings([claim(10, 1, usage=1), claim(10, usage=1)], 8, 2.0) == [1, 0]
 
@@ -223,7 +223,7 @@ def test_division_never_gives_more_than_there_is(
 
 
 @given(claims=CLAIMS, amount=st.integers(0, 24))
-def test_nothing_useful_is_left_over_while_somebody_with_weight_wants_it(
+def test_nothing_useful_is_left_over_while_a_queue_with_weight_wants_it(
     claims: list[ShareClaim], amount: int
 ) -> None:
     shares = divide_siblings(claims, amount, k_value=0.0)

@@ -116,7 +116,7 @@ TABLE: list[tuple[str, tuple[Pod, ...], tuple[PodSpec, ...], tuple[Node, ...], l
      (node("n1", 2), node("n2", 4)), ["a"]),
     ("leaving pods count as gone", (pod("r-0", "n1", spec=EIGHT, status=PodStatus.RELEASING),), (EIGHT,),
      (node("n1"),), ["a"]),
-    ("nodes nobody accepts do not count", (), (spec(1, node_selector=(("host", "n1"),)),) * 2,
+    ("nodes that no pod accepts do not count", (), (spec(1, node_selector=(("host", "n1"),)),) * 2,
      (node("n1", 1, labels={"host": "n1"}), node("n2")), ["a"]),
 ]  # fmt: skip
 

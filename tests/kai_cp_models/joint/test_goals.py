@@ -144,7 +144,7 @@ def old_or_young() -> Snapshot:
     )
 
 
-def test_the_list_decides_who_is_lost() -> None:
+def test_the_list_decides_which_pods_are_lost() -> None:
     assert lost(solved(old_or_young())) == {"young-0"}
     assert lost(solved(old_or_young(), with_goals("lost_gpus"))) == {"old-0"}
     assert lost(solved(old_or_young(), with_goals("lost_work"))) == {"young-0"}

@@ -39,7 +39,7 @@ def test_aging_and_maxima_bound_the_wait() -> None:
     assert bound(vip) == WaitBound(8 * HOUR)
 
 
-def test_a_holder_knows_who_is_before_it() -> None:
+def test_a_holder_knows_the_holders_before_it() -> None:
     """old is a holder already, and no holder is before it: W + M."""
     other = waits("vip", 1, 8, priority=53, **LIMITED)
     notes = [("kai-cp/reservation", stored(30, {"n1": 8}, made=0)), *LIMITED["notes"]]

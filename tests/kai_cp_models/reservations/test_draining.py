@@ -62,7 +62,7 @@ def test_none_is_the_default() -> None:
     assert holds(solved(cluster(nodes=THREE, **members), settings())) == {}
 
 
-def test_only_who_can_be_evicted_at_any_time_starts_there() -> None:
+def test_only_pods_that_can_be_evicted_at_any_time_start_there() -> None:
     """f is non-preemptible and fits on n1 only. A second one would have to go to n2, so it waits."""
     members = world(
         runs("a", "n1", 6),

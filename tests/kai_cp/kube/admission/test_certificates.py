@@ -89,7 +89,7 @@ def issuer_is_in(bundle: Bundle, authorities: bytes) -> bool:
     return False
 
 
-def test_whoever_looked_a_little_while_ago_trusts_what_is_shown_now() -> None:
+def test_a_client_that_looked_recently_trusts_the_present_certificate() -> None:
     """Through many lives of certificates and two of authorities, in steps of one poll."""
     life, poll = 3600.0, 3600.0 / 50
     bundle = renewed(None, NAMES, life, NOW)

@@ -123,7 +123,7 @@ def test_a_body_that_does_not_come_costs_its_own_connection(
     assert slow.getresponse().status == 408
 
 
-def test_whoever_does_not_speak_tls_disturbs_nobody(serving: tuple[TlsServer, Bundle]) -> None:
+def test_a_client_without_tls_disturbs_no_other(serving: tuple[TlsServer, Bundle]) -> None:
     server, made = serving
     address = ("127.0.0.1", server.port)
     with socket.create_connection(address), socket.create_connection(address) as plain:
@@ -217,7 +217,7 @@ def test_replicas_agree_on_what_the_secret_holds(stub: StubServer) -> None:
     assert later.authorities == first.authorities
 
 
-def test_a_secret_that_somebody_empties_or_garbles_is_written_again(stub: StubServer) -> None:
+def test_a_secret_that_is_emptied_or_garbled_is_written_again(stub: StubServer) -> None:
     empty_secret(stub)
     source = secret_source(stub)
     now = time.time()

@@ -41,7 +41,7 @@ def test_the_chart_grants_what_is_declared_and_nothing_else() -> None:
     assert granted() == {process: set(grants) for process, grants in ACCESS.items()}
 
 
-def test_nobody_reads_secrets_but_the_one_that_admission_shows() -> None:
+def test_no_account_reads_secrets_but_the_one_that_admission_shows() -> None:
     secrets = {grant for grants in granted().values() for grant in grants if "secret" in grant.resource}
     assert {(grant.scope, grant.name) for grant in secrets} == {("system", "kai-cp-admission-tls")}
     assert secrets <= granted()["admission"]

@@ -77,7 +77,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost(server: StubServer) -> None:
     assert lost.wait(PATIENCE_SECONDS)
 
 
-def test_somebody_else_took_it(server: StubServer) -> None:
+def test_another_process_took_it(server: StubServer) -> None:
     clock = Clock()
     first = lease(server, "first", clock)
     assert first.acquire()

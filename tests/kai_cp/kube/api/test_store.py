@@ -17,7 +17,7 @@ def item(version: int, name: str = "a", uid: str = "u", **spec: str) -> dict[str
     return {"metadata": {"name": name, "uid": uid, "resourceVersion": str(version)}, "spec": spec}
 
 
-def test_our_own_write_shows_at_once_and_wakes_nobody() -> None:
+def test_our_own_write_shows_at_once_and_wakes_no_listener() -> None:
     woken: list[int] = []
     store = Store(changed=lambda: woken.append(1))
     store.put(item(1))
@@ -63,7 +63,7 @@ def test_the_latest_version_wins_in_any_order(order: list[int]) -> None:
     assert found["spec"] == {"mark": "6"}
 
 
-def test_heartbeats_and_conditions_wake_nobody() -> None:
+def test_heartbeats_and_conditions_wake_no_listener() -> None:
     status = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "1"}]}
     node = {"metadata": {"name": "n", "resourceVersion": "1"}, "spec": {}, "status": status}
     beat = {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2"}]}

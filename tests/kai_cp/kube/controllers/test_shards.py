@@ -188,7 +188,7 @@ def test_a_shard_makes_changes_and_tells(setup: Setup) -> None:
     assert "nonsense" in setup.conditions()["Deployed"][1]
 
 
-def test_a_deployment_that_somebody_changes_or_deletes_comes_back(setup: Setup) -> None:
+def test_a_deployment_that_is_changed_or_deleted_comes_back(setup: Setup) -> None:
     setup.put(shard())
     setup.controller.reconcile(KEY, 0)
     made = setup.deployment()
@@ -200,7 +200,7 @@ def test_a_deployment_that_somebody_changes_or_deletes_comes_back(setup: Setup) 
     assert setup.deployment()["spec"]["replicas"] == 1
 
 
-def test_a_deployment_of_somebody_else_is_left_alone_and_told(setup: Setup) -> None:
+def test_a_foreign_deployment_is_left_alone_and_reported(setup: Setup) -> None:
     theirs = {"metadata": {"name": "kai-cp-scheduler-a100", "namespace": "kai-scheduler"}, "spec": {"a": 1}}
     setup.server.put(r.DEPLOYMENTS, theirs)
     setup.put(shard())

@@ -126,7 +126,7 @@ def test_the_condition_goes_when_nothing_waits(reporting: Reporting) -> None:
     assert reporting.condition() == []
 
 
-def test_an_unfinished_search_marks_nobody(reporting: Reporting) -> None:
+def test_an_unfinished_search_marks_no_group(reporting: Reporting) -> None:
     before = reporting.writes()
     reporting.report(Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "NotDecidedInTime", "x", False),)))
     assert reporting.writes() == before

@@ -27,7 +27,7 @@ def rival(setup: Setup) -> str:
     return setup.live.rivals.present()
 
 
-def test_an_order_of_somebody_else_stops_binding_and_is_told(setup: Setup) -> None:
+def test_a_foreign_order_stops_binding_and_is_reported(setup: Setup) -> None:
     setup.live.catch_up()
     setup.server.put(r.BIND_REQUESTS, order("p0"))
     until(lambda: rival(setup))
@@ -42,7 +42,7 @@ def test_an_order_of_somebody_else_stops_binding_and_is_told(setup: Setup) -> No
     assert event["type"] == "Warning"
 
 
-def test_a_binding_that_nobody_ordered_is_noticed(setup: Setup) -> None:
+def test_a_binding_without_an_order_is_noticed(setup: Setup) -> None:
     setup.live.catch_up()
     bound = pod("p0", node="n")
     setup.server.put(r.PODS, bound)
@@ -57,7 +57,7 @@ def test_another_of_ours_has_another_mark(setup: Setup) -> None:
     assert "another kai-cp scheduler (abc)" in rival(setup)
 
 
-def test_our_own_orders_and_their_bindings_are_nobodys_but_ours(setup: Setup) -> None:
+def test_our_own_orders_and_their_bindings_are_not_taken_for_foreign_ones(setup: Setup) -> None:
     setup.live.catch_up()
     assert setup.apply(Plan(decisions=(bind("p0", "n"),)))[0].outcome == "done"
     made = setup.server.get(r.BIND_REQUESTS, "ns", "p0")

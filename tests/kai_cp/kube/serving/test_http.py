@@ -155,7 +155,7 @@ def half_sent(port: int) -> socket.socket:
     return connection
 
 
-def test_requests_that_are_never_finished_keep_nobody_out(served: str) -> None:
+def test_requests_that_are_never_finished_keep_no_client_out(served: str) -> None:
     port = int(served.rpartition(":")[2])
     lasting = [half_sent(port) for _ in range(3 * MOST_CONNECTIONS)]
     for _ in range(3):

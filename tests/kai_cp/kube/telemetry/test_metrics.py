@@ -215,7 +215,7 @@ def test_what_is_disturbed_for_what_is_given(watched: Watched) -> None:
     assert watched("kai_cp_repeat_evictions_total") == 0.0
     watched.now += 1800
     watched.cycle(raw, Plan(decisions=(evict("v", "n", group="victim", action="stalegangeviction"),)))
-    assert watched("kai_cp_disruption_ratio") == 2.0, "a stale gang gives way to nobody"
+    assert watched("kai_cp_disruption_ratio") == 2.0, "a stale gang gives way to no other"
     assert watched("kai_cp_repeat_evictions_total") == 1.0
     watched.now += 1801
     assert watched("kai_cp_disruption_ratio") == 0.0

@@ -150,7 +150,7 @@ def test_reclaim_takes_no_more_of_the_kind_than_the_limit() -> None:
     assert list(reasons(plan).values()).count("OverGpuKind") == 1
 
 
-def test_consolidation_moves_nobody_to_a_kind_that_is_full() -> None:
+def test_consolidation_moves_no_pod_to_a_kind_that_is_full() -> None:
     """x needs all four GPUs of a. v could only go to h, where its queue may hold none."""
     pods = [
         pod("v", "a", gpus=1, queue="r"),
@@ -231,7 +231,7 @@ NO_AMOUNT = " is not a number of GPUs; -1 is any number" + ABSENT
         ('{"H200": {"limit": 1}}', ".H200", "no node has such GPUs; there are A100, H100"),
     ],
 )
-def test_what_cannot_be_read_is_said_and_stops_nobody(text: str, where: str, words: str) -> None:
+def test_what_cannot_be_read_is_reported_and_stops_no_group(text: str, where: str, words: str) -> None:
     plan = solved(four([bounded(queue("q"), text)]), ON)
     assert len(bound(plan)) == 4
     assert [(one.item, one.reason) for one in plan.set_aside] == [
