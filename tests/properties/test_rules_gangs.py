@@ -273,7 +273,9 @@ OWNERS = st.builds(
     st.integers(1, 4),
     st.sampled_from(("train", "build")),
 )
-def test_preempt_takes_only_from_permitted_victims(owners: list[Owner], free: int, need: int, trigger: str) -> None:
+def test_preempt_takes_only_from_permitted_victims(
+    owners: list[Owner], free: int, need: int, trigger: str
+) -> None:
     """Minimum runtime one hour; a gang gives its surplus, or all of itself once it is old enough."""
     groups = {f"v{i}": owner for i, owner in enumerate(owners)}
     made = [
