@@ -106,7 +106,12 @@ def solve(
     if seconds < inf:
         solver.parameters.max_time_in_seconds = max(seconds, _LEAST_SECONDS)
     solver.parameters.relative_gap_limit = gap
-    solver.parameters.fix_variables_to_their_hinted_value = fixed
+    if fixed:
+        # There is nothing to search for, and several workers may end the process when the time is up
+        # (google/or-tools#5025).
+        solver.parameters.fix_variables_to_their_hinted_value = True
+        solver.parameters.num_workers = 1
+        solver.parameters.interleave_search = False
     started = time.monotonic()
     status = solver.solve(model)
     taken = time.monotonic() - started
