@@ -52,7 +52,12 @@ def read(
         if now is None:
             now = as_of(source, given.raw)
         snapshot = parse(
-            given.raw, now=now, usage=usage, limits=settings.limits, user_label=settings.users.label
+            given.raw,
+            now=now,
+            usage=usage,
+            limits=settings.limits,
+            user_label=settings.users.label,
+            use_up=True,
         )
     unknown = sorted(set(usage or ()) - snapshot.queue_by_name.keys())
     if unknown:

@@ -107,7 +107,7 @@ def unique(
     *,
     namespaced: bool,
     prefer: Callable[[Json], bool] = lambda obj: True,
-) -> Mapping[Identity, Json]:
+) -> dict[Identity, Json]:
     """Objects by identity. Of several with one name, the first by ``prefer`` and then by text is kept."""
     found: dict[Identity, Json] = {}
     twice: dict[Identity, list[Json]] = {}

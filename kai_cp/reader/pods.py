@@ -71,11 +71,11 @@ class PodResolver:
     """The result of the cluster's last reading."""
     hidden: Counter[tuple[GroupKey, str]] = field(default_factory=Counter)
 
-    def resolve(self, objects: Mapping[Identity, Json], reader: FactReader) -> list[PlacedFacts]:
-        """All pods that stay, sorted by key."""
+    def resolve(self, objects: dict[Identity, Json], reader: FactReader) -> list[PlacedFacts]:
+        """All pods that stay, sorted by key. ``objects`` is used up, so that a pod that was read is freed."""
         found: list[PlacedFacts] = []
         for identity in sorted(objects):
-            obj = objects[identity]
+            obj = objects.pop(identity)
             try:
                 placed = self._placed(reader.read(obj, *identity))
             except Malformed as problem:

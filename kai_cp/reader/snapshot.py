@@ -90,20 +90,22 @@ def parse(
     limits: Limits | None = None,
     judged: bool = True,
     user_label: str = "",
+    use_up: bool = False,
 ) -> Snapshot:
     """The cluster that a raw snapshot shows at the instant ``now``.
 
     ``usage``: historic share of the cluster by queue name, ``{"cpu": 0..1, "memory": …, "gpu": …}``
     (3.4). ``memo``: see :class:`ParseMemo`. ``limits``: how much objects may cost. ``judged``: whether
     anything is to be decided on the snapshot; if not, no selector of a claim is evaluated.
-    ``user_label``: label of pod groups that names their user (``users.label``); "": none does. Objects that
-    cannot be used are set aside, never raised; only something that is no snapshot at all raises
-    :class:`UnreadableSnapshot`.
+    ``user_label``: label of pod groups that names their user (``users.label``); "": none does.
+    ``use_up``: empty the list of pods in ``raw``, so that each pod is freed once it was read; for callers
+    that need ``raw`` no more. Objects that cannot be used are set aside, never raised; only something that is
+    no snapshot at all raises :class:`UnreadableSnapshot`.
     """
     with no_collection():
         memory = ParseMemo() if memo is None else memo
         limits = limits or Limits()
-        found = _parse(raw, now, usage, memory, limits, user_label=user_label)
+        found = _parse(raw, now, usage, memory, limits, user_label=user_label, use_up=use_up)
         return completed(found, Judging(limits, memory.selectors, judged))
 
 
@@ -115,6 +117,7 @@ def _parse(
     limits: Limits,
     *,
     user_label: str,
+    use_up: bool,
 ) -> Snapshot:
     notes = Notes()
     objects = _objects(raw, notes)
@@ -155,9 +158,10 @@ def _parse(
         notes=notes,
         before=memo.aligned.rows,
     )
-    raw_pods = unique(
-        raw_list(objects, "pods", notes), "Pod", "pods", notes, namespaced=True, prefer=_has_node
-    )
+    listed = raw_list(objects, "pods", notes)
+    raw_pods = unique(listed, "Pod", "pods", notes, namespaced=True, prefer=_has_node)
+    if use_up:
+        listed.clear()
     placed = resolver.resolve(raw_pods, memo.reader(_namespaces(lists, notes), limits))
     placed = few_terms(few_names(placed, node_drafts, limits, notes), limits, notes)
     records = memo.aligned = Aligned.of(node_drafts, placed, policy, memo.aligned)
