@@ -204,8 +204,6 @@ class _Search:
         most = LIMITS.finished_variables if task.final else LIMITS.full_variables
         self.complete = len(self._model.cp.proto.variables) <= most
         """Whether all goals are solved for."""
-        self._short = self.complete and (task.final or len(ranked) > LIMITS.open_units)
-        """A short solve checks the fair order first; the other goals hardly ever change whether it holds."""
         self._sure = True
         """Whether every cut is exact: none refused a plan that might hold."""
         self._served: frozenset[GroupKey] | None = None
@@ -222,7 +220,7 @@ class _Search:
         for _ in range(LIMITS.cuts if self.complete else LIMITS.rough_cuts):
             solver, stages, first = lexicographic(
                 model.cp.clone(),
-                goals[: LIMITS.rough_goals] if self._short else goals,
+                goals,
                 settings,
                 allowance,
                 gap=0.0 if self.complete else LIMITS.rough_gap,
@@ -275,9 +273,7 @@ class _Search:
     def _held(
         self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver
     ) -> EvictionPlan | None:
-        """The plan of an answer that holds when it is simulated; None after a short solve, or when the answer
-        is cut off.
-        """
+        """The plan of an answer that holds when it is simulated; None when the answer is cut off."""
         victims, asks, ranked = self._victims, self._task.asks, self._ranked
         placed = _admitted(asks, answer)
         owners = _owners(self._model, self._bounds, answer, solver)
@@ -291,9 +287,6 @@ class _Search:
             most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
             lost_to=_lost_to(ranked, owners) if by_share else None,
         )
-        if simulated.ledger is not None and self._short:
-            self._short = False
-            return None
         if simulated.ledger is None or (
             by_share and overreaching(victims.base, placed, ranked, simulated.ledger, owners) is not None
         ):
