@@ -76,7 +76,6 @@ class SearchLimits:
     clearing_tries: int = _limit(
         4, "sets of nodes", "tried for one ask: the cheapest may fail for what a node cannot show"
     )
-    drain_orders: int = _limit(4, "orders", "in which nodes are drained, those that were missed first")
     opening_tries: int = _limit(
         4, "first plans", "with ever more units gone, while that serves more; the last ones serve few"
     )

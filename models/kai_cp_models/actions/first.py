@@ -117,27 +117,9 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
 
 
 def _cleared(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
-    """Drain nodes for the asks in the fair order; then try the missed asks first, while that serves more."""
-    best: NodeDrain | None = None
-    served: list[bool] = []
-    order = list(chunk)
-    for _ in range(LIMITS.drain_orders):
-        drain = _drain(victims, order)
-        now = {ask.group.key for ask in drain.served}
-        found = [ask.group.key in now for ask in chunk]
-        if best is not None and found <= served:
-            break
-        best, served = drain, found
-        missed = [ask for ask in order if ask.group.key not in now]
-        if not missed or not now or victims.cycle.budget.passed():
-            break
-        order = [*missed, *(ask for ask in order if ask.group.key in now)]
-    return _moves(victims, best) if best is not None and best.served else None
-
-
-def _drain(victims: Victims, order: Sequence[Ask]) -> NodeDrain:
+    """Drain nodes for one ask after the other, in the fair order."""
     # A group that asks for more gives up none of its pods.
-    asking = {ask.group.key for ask in order}
+    asking = {ask.group.key for ask in chunk}
     cycle = victims.cycle
     drain = NodeDrain(
         victims.base,
@@ -146,13 +128,13 @@ def _drain(victims: Victims, order: Sequence[Ask]) -> NodeDrain:
         most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
     )
     missed = RefusalCache(victims.base, victims.policy)
-    for ask in order:
+    for ask in chunk:
         if cycle.budget.passed():
             break
         # An ask for as much as a missed one is not worth the time.
         if missed.find(ask) is None and not drain.serve(ask):
             missed.add(ask, OUT_OF_TIME)
-    return drain
+    return _moves(victims, drain) if drain.served else None
 
 
 def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
