@@ -142,17 +142,15 @@ def _parts(
 
 def _admit_all(run: _Run) -> None:
     """Propose, simulate, compare, accept, until every trigger is decided or time has ended."""
-    step, plan = LIMITS.chunk, None
-    first = True
+    step, first = LIMITS.chunk, True
     while run.open and not run.cycle.out_of_time() and (chunk := _next(run, step)):
-        if first:
-            plan = first_plan(run.victims, chunk)
+        plan = first_plan(run.victims, chunk) if first else None
+        first = False
         clears_only = not run.policy.may_lose and len(run.victims.ranked_so_far) > LIMITS.cleared_units
         if plan is not None and _stands(run, plan, chunk):
             _accept(run, plan, list(plan.asks))
         elif not clears_only:
             step = _step(run, chunk, plan)
-        first, plan = False, None
         if clears_only:
             # Reclaim will need the time that moves for a few more triggers would take.
             break
@@ -212,15 +210,10 @@ def _step(run: _Run, chunk: list[Ask], first: EvictionPlan | None) -> int:
     fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
     result = _beside(run, chunk, many)
     while isinstance(result, NoPlan) and len(chunk) > fewest and not result.unneeded:
-        # Try half of them, or only the first where none had its place in the plan that failed.
-        alone = result.served is not None and result.served.isdisjoint(ask.group.key for ask in chunk)
-        chunk = chunk[: 1 if alone else len(chunk) // 2]
+        chunk = chunk[: len(chunk) // 2]
         result = _beside(run, chunk, many)
     if isinstance(result, NoPlan) and len(chunk) > 1 and not result.unneeded:
         result = attempt(run.victims, run.found, chunk, optional=True)
-        if isinstance(result, NoPlan) and not result.why.proved:
-            chunk = chunk[:1]
-            result = _beside(run, chunk, many)
     if first is not None and _beats(run, first, result):
         chunk, result = list(first.asks), first
     if isinstance(result, EvictionPlan):
