@@ -33,7 +33,7 @@ from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.disaggregate import leave
 from kai_cp_models.joint.model import ModelTooLarge
-from kai_cp_models.joint.problem import Ask, EvictionUnit, leaves_with_scopes, signature
+from kai_cp_models.joint.problem import Ask, EvictionUnit, signature
 from kai_cp_models.joint.search import solve
 from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
@@ -466,7 +466,7 @@ class Refuter:
     def _impossible(self, ask: Ask) -> str:
         """What makes the request itself impossible, whichever pods leave; "" if nothing does."""
         topology = self._snapshot.policy.plugin("topology")
-        for scopes, _ in leaves_with_scopes(ask.batch):
+        for scopes, _ in ask.batch.leaves:
             for scope in scopes if topology else ():
                 if scope.constraint is not None and scope.constraint.error:
                     return "topology"

@@ -12,11 +12,12 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from kai_cp_models.actions.eviction_plan import NO_VICTIMS, TOO_LITTLE, EvictionPlan
-from kai_cp_models.actions.victims import Counted, Victims
+from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota
 from kai_cp_models.fairness.reclaim import can_reclaim
+from kai_cp_models.joint.counting import CumulativeDemand
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
@@ -38,14 +39,17 @@ class Beside:
     chunk: list[Ask] = field(default_factory=list)
 
     @cached_property
-    def counted(self) -> Counted:
-        """Counting with all victims gone, beside everything admitted; ``hold`` adds the chunk to it."""
-        return self.victims.counted(self.before)
+    def counted(self) -> CumulativeDemand:
+        """The demand of everything admitted and of the chunk, to be compared with all that may go."""
+        counted = self.victims.cumulative.copy()
+        for ask in self.before.asks if self.before else ():
+            counted.hold(ask, self.victims.entitlement(ask), self.victims.beside(ask))
+        return counted
 
     def hold(self, ask: Ask) -> None:
         """Add the ask to the chunk. It counts as served for what comes after it, as in KAI."""
         self.chunk.append(ask)
-        self.counted.hold(ask)
+        self.counted.hold(ask, self.victims.entitlement(ask), self.victims.beside(ask))
         self.book.charge(ask.group.queue, self.ledger.asked(ask.batch), ask.group.preemptible)
 
 
@@ -113,7 +117,9 @@ def _no_victims(beside: Beside, ask: Ask) -> Refusal | None:
 
 
 def _over_all_victims(beside: Beside, ask: Ask) -> Refusal | None:
-    return None if beside.counted.fits(ask) else TOO_LITTLE
+    victims = beside.victims
+    fits = beside.counted.fits(ask, victims.entitlement(ask), victims.beside(ask))
+    return None if fits else TOO_LITTLE
 
 
 CERTIFICATES: Final = (

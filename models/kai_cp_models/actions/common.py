@@ -10,7 +10,6 @@ from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
-from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace
 from kai_cp_models.reservations.times import TIMES
@@ -123,7 +122,7 @@ def no_place(failure: NoPlace) -> Refusal:
 
 def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
     """Why a topology constraint of the batch has no domain with nodes; "" if it has one."""
-    scoped = [scope for scopes, _ in leaves_with_scopes(batch) for scope in scopes]
+    scoped = [scope for scopes, _ in batch.leaves for scope in scopes]
     if not scoped or not snapshot.policy.plugin("topology"):
         return ""
     constraints = (scope.constraint for scope in scoped)

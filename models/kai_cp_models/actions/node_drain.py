@@ -16,7 +16,7 @@ import numpy as np
 from kai_cp_models.actions.simulation import put_back, settle_moves
 from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.joint.disaggregate import leave, may_leave
-from kai_cp_models.joint.problem import Ask, leaves_with_scopes
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.victim_candidates import VictimCandidate, gpu_weight, within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -193,7 +193,7 @@ class NodeDrain:
         of all nodes.
         """
         everywhere = np.ones(len(self.ledger.idle), dtype=bool)
-        scopes = [scopes for scopes, _ in leaves_with_scopes(ask.batch)]
+        scopes = [scopes for scopes, _ in ask.batch.leaves]
         first = scopes[0][0].constraint if scopes and scopes[0] else None
         shared = first is not None and all(one and one[0].constraint == first for one in scopes)
         if first is None or not shared or not first.required:

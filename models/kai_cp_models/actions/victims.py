@@ -120,7 +120,8 @@ class Victims:
         return Counting(self.base, asking, everywhere=everywhere)
 
     @cached_property
-    def _cumulative(self) -> CumulativeDemand:
+    def cumulative(self) -> CumulativeDemand:
+        """The demand of no ask at all, to be copied and added to."""
         for ask in self.asks.values():
             self.takes_of(ask)
         return CumulativeDemand(self.counting, self.ranked, self.takes, moved=not self.policy.may_lose)
@@ -154,13 +155,6 @@ class Victims:
             room = self._rooms[scope] = self.counting.room(pods)
         return TOO_LITTLE if (wanted > room)[wanted > 0].any() else None
 
-    def counted(self, before: EvictionPlan | None) -> Counted:
-        """Counting with every unit taken that may be taken, beside the asks admitted ``before``."""
-        counted = Counted(self, self._cumulative.copy())
-        for ask in before.asks if before else ():
-            counted.hold(ask)
-        return counted
-
     @cached_property
     def _returning(self) -> Returning:
         return Returning(self.base)
@@ -176,19 +170,3 @@ class Victims:
                 item.rank for item, comes_first in zip(self.ranked, first, strict=True) if not comes_first
             )
         return found
-
-
-@dataclass(frozen=True)
-class Counted:
-    """What counting says about further asks, one after the other."""
-
-    victims: Victims
-    cumulative: CumulativeDemand
-
-    def fits(self, ask: Ask) -> bool:
-        """Whether the ask may have a place beside all asks held so far; False is a proof."""
-        return self.cumulative.fits(ask, self.victims.entitlement(ask), self.victims.beside(ask))
-
-    def hold(self, ask: Ask) -> None:
-        """Count the ask as placed."""
-        self.cumulative.hold(ask, self.victims.entitlement(ask), self.victims.beside(ask))

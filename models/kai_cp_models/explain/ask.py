@@ -9,7 +9,6 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.explain.families import Family
-from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static import STATIC_RULES
 from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, Subgroup
@@ -43,7 +42,7 @@ class AskClass:
 def classes_of(ledger: Ledger, gang: Gang, batch: Batch | None) -> list[AskClass]:
     """The classes of a batch; if no batch of the gang can be made, the classes of its waiting pods."""
     found: dict[Hashable, AskClass] = {}
-    parts = leaves_with_scopes(batch) if batch is not None else []
+    parts = batch.leaves if batch is not None else []
     for scopes, leaf in parts:
         name = leaf.subgroup.name if scopes else ""
         for pod in leaf.pods:

@@ -10,7 +10,6 @@ from typing import Final
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import may_reclaim
-from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.shown import amount
@@ -119,7 +118,7 @@ def _beyond_topology(cycle: Cycle, gang: Gang, free: Sequence[int]) -> bool:
     batch = cycle.ledger.state(gang).batch
     if batch is None or not _full(free, batch.all_pods) or _may_take(cycle, gang, batch.all_pods):
         return False
-    scopes = (scope for above, _ in leaves_with_scopes(batch) for scope in above)
+    scopes = (scope for above, _ in batch.leaves for scope in above)
     return not any(scope.constraint is not None and scope.constraint.error for scope in scopes)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.joint.model import JointModel, ModelTooLarge, PodClass
-from kai_cp_models.joint.problem import leaves_with_scopes
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, PodKey
@@ -124,7 +123,7 @@ class LevelModel(JointModel):
             raise ModelTooLarge("GPUs of different memory hold shares")
         levels: dict[tuple[str, str], NDArray[np.int64]] = {}
         for ask in self.asks:
-            for scopes, leaf in leaves_with_scopes(ask.batch):
+            for scopes, leaf in ask.batch.leaves:
                 if scopes and any(pod.spec.gpu.shares for pod in leaf.pods):
                     raise ModelTooLarge("a share has a topology constraint")
                 for scope in scopes:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, leaves_with_scopes
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.rules.static.table import accepting
@@ -145,7 +145,7 @@ class JointModel(ABC):
 
     def _collect_asks(self) -> None:
         for a, ask in enumerate(self.asks):
-            for scopes, leaf in leaves_with_scopes(ask.batch):
+            for scopes, leaf in ask.batch.leaves:
                 for pod in leaf.pods:
                     key: Hashable = (a, leaf.subgroup.name, pod.spec) if scopes else ("free", pod.spec)
                     found = self._classes.get(key)
@@ -214,7 +214,7 @@ class JointModel(ABC):
         if not self.ledger.snapshot.policy.plugin("topology"):
             return
         for a, ask in enumerate(self.asks):
-            for scopes, leaf in leaves_with_scopes(ask.batch):
+            for scopes, leaf in ask.batch.leaves:
                 for scope in scopes:
                     if scope.constraint is None or not scope.constraint.required:
                         continue

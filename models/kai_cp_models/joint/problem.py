@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import Pod, PodGroup, PodKey, Subgroup
+from kai_cp_models.snapshot import Pod, PodGroup, PodKey
 from kai_cp_models.units import Batch, Gang
 
 
@@ -80,11 +80,6 @@ class Answer:
     admitted: tuple[bool, ...]
     lost: tuple[bool, ...] = ()
     moved: frozenset[PodKey] = frozenset()
-
-
-def leaves_with_scopes(batch: Batch) -> Sequence[tuple[tuple[Subgroup, ...], Batch]]:
-    """Every leaf batch with the constrained subgroups above it (itself included), widest first."""
-    return batch.leaves
 
 
 def signature(ledger: Ledger, ask: Ask) -> tuple[object, ...]:

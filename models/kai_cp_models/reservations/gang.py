@@ -12,7 +12,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.joint.problem import Ask, leaves_with_scopes
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.static.table import accepting
@@ -108,7 +108,7 @@ def shape_of(ledger: Ledger, ask: Ask) -> GangNeeds | None:
     known: dict[str, int] = {}
     grouped: dict[tuple[str, PodSpec], tuple[tuple[int, ...], list[Pod], Mask]] = {}
     topology = ledger.snapshot.policy.plugin("topology")
-    for above, leaf in leaves_with_scopes(ask.batch):
+    for above, leaf in ask.batch.leaves:
         inside: Mask = np.ones(len(ledger.idle), dtype=bool)
         positions: list[int] = []
         for subgroup in above if topology else ():
