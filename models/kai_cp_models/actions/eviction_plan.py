@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from kai_cp_models.actions.reclaim_bounds import Owners
@@ -36,8 +35,6 @@ class EvictionPlan:
     constraints: int
     complete: bool
     """Whether the solver looked at all goals."""
-    caps: Mapping[str, int] = field(default_factory=dict)
-    """What the fair order lets queues lose; this does not grow when more is admitted."""
 
     @property
     def disturbed(self) -> set[int]:

@@ -7,8 +7,8 @@ once, when the admission is settled (``finish``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from kai_cp_models.actions.eviction_plan import (
     NO_VICTIMS,
@@ -26,7 +26,6 @@ from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.evicting import EvictingModel, ReclaimBound
 from kai_cp_models.joint.model import ModelTooLarge
-from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
@@ -53,13 +52,12 @@ def attempt(
     useful = victims.taken_by(chunk) | (before.disturbed if before else set())
     asks = [*(before.asks if before else ()), *chunk]
     required = len(asks) - len(chunk) if optional else len(asks)
-    caps = before.caps if before else {}
     result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
     for part in _prefixes(victims, asks, useful, before):
         if budget.ended(LIMITS.model_work):
             return result if isinstance(result, NoPlan) else NoPlan(OUT_OF_TIME)
         began = budget.spent
-        result = _solved(victims, _Task(asks, required, part, caps=caps, whole=part == useful))
+        result = _solved(victims, _Task(asks, required, part, whole=part == useful))
         if isinstance(result, EvictionPlan) and (not optional or len(result.asks) > required):
             return result
         if isinstance(result, EvictionPlan) or not result.why.proved:
@@ -137,8 +135,7 @@ class _Task:
     ``useful``: ranks of the units that may be disturbed. ``whole``: no other unit may be, so that a refusal
     is a proof. ``final``: the admission is settled and the goals are solved for; without ``threshold`` the
     leading goals are rough ones. ``rough_again``: a model too large for all goals is solved for the rough
-    one. ``known``: a plan for these asks to start from. ``caps``: the most that a leaf queue may lose, as
-    earlier cuts have shown.
+    one. ``known``: a plan for these asks to start from.
     """
 
     asks: Sequence[Ask]
@@ -149,7 +146,6 @@ class _Task:
     whole: bool = True
     rough_again: bool = True
     known: EvictionPlan | None = None
-    caps: Mapping[str, int] = field(default_factory=dict)
 
 
 def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
@@ -199,8 +195,6 @@ class _Search:
             max_moved_ratio=settings.max_moved_gpus_per_admitted_gpu,
             lost_beyond_step_gpus=settings.lost_beyond_step_gpus,
         )
-        for queue, most in task.caps.items():
-            self._model.cap_loss(queue, most)
         most = LIMITS.finished_variables if task.final else LIMITS.full_variables
         self.complete = len(self._model.cp.proto.variables) <= most
         """Whether all goals are solved for."""
@@ -291,7 +285,7 @@ class _Search:
             by_share and overreaching(victims.base, placed, ranked, simulated.ledger, owners) is not None
         ):
             self._served = simulated.served
-            self._sure = _cut(self._model, answer, simulated, self._policy) and self._sure
+            self._sure = _cut(self._model, answer, simulated) and self._sure
             return None
         everything = self._sure and self._model.exact and not self._pruned
         return EvictionPlan(
@@ -304,7 +298,6 @@ class _Search:
             len(self._model.cp.proto.variables),
             len(self._model.cp.proto.constraints),
             self.complete,
-            dict(self._model.caps),
         )
 
 
@@ -317,15 +310,12 @@ def _all_proved(stages: Sequence[StageResult]) -> bool:
     return all(stage.proved for stage in stages if stage.name.startswith("admitted"))
 
 
-def _cut(model: EvictingModel, answer: Answer, simulated: Simulated, policy: EvictionPolicy) -> bool:
+def _cut(model: EvictingModel, answer: Answer, simulated: Simulated) -> bool:
     """Forbid an answer that does not hold when simulated; returns whether the cut may be part of a proof."""
-    if simulated.early and policy.own_queue:
+    if simulated.early:
         # In another plan these victims might find no place to come back to, so the cut is not exact.
         model.keep_some(answer, simulated.early, simulated.served)
         return False
-    if simulated.early:
-        model.keep_more(answer, simulated.early, simulated.served)
-        return True
     # The counts hold. Where only the places failed, other places for the same losses might not.
     model.forbid(answer, simulated.served)
     return simulated.ledger is not None

@@ -74,10 +74,6 @@ class EvictingModel:
         """Whether infeasibility is a proof: no row is stricter than the rule that it states."""
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
-        self.caps: dict[str, int] = {}
-        """The most that the fair order lets each leaf queue lose, as far as cuts have shown (formulation
-        1.3).
-        """
         self._chains()
         self._asks_stay()
         self._limits()
@@ -403,41 +399,6 @@ class EvictingModel:
             self.cp.add_bool_or([*(~var for var in deepest.values()), *self._left_out(answer, served)])
         else:
             self.forbid(answer, served)
-
-    def keep_more(self, answer: Answer, early: frozenset[GroupKey], served: frozenset[GroupKey]) -> None:
-        """The queues of ``early`` lose less than in ``answer``; otherwise they come first again (formulation
-        1.3).
-
-        The order of queues depends on what they hold, and a queue that loses more comes earlier, so the
-        cut speaks of the amount and not of the units: the loss without the smallest that came back.
-        """
-        back: dict[str, dict[GroupKey, int]] = {}
-        for item, lost in zip(self.ranked, answer.lost, strict=True):
-            group = item.unit.group
-            if lost and group.key in early:
-                given = back.setdefault(group.queue, {})
-                given[group.key] = given.get(group.key, 0) + item.weight
-        for queue, given in back.items():
-            total = sum(
-                item.weight
-                for item, lost in zip(self.ranked, answer.lost, strict=True)
-                if lost and item.unit.group.queue == queue
-            )
-            self.cap_loss(queue, total - min(given.values()))
-        if not back:
-            self.forbid(answer, served)
-
-    def cap_loss(self, queue: str, most: int) -> None:
-        """The leaf queue loses at most ``most`` of weight; ``caps`` remembers it."""
-        self.caps[queue] = min(most, self.caps.get(queue, most))
-        self.cp.add(
-            sum(
-                item.weight * lost
-                for item, lost in zip(self.ranked, self.lost, strict=True)
-                if item.unit.group.queue == queue
-            )
-            <= most
-        )
 
     # --- goals -----------------------------------------------------------------------------------
 
