@@ -123,7 +123,6 @@ def _parse(
     objects = _objects(raw, notes)
     policy = read_policy(raw, notes)
     recorded, fetched_at = recorded_usage(raw) if usage is None else (usage, None)
-
     cluster_scoped = partial(_listed, objects, notes, namespaced=False)
     namespaced = partial(_listed, objects, notes, namespaced=True)
     lists: Lists = lists_of(objects, notes)
