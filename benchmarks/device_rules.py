@@ -20,10 +20,10 @@ from unittest.mock import patch
 from kai_cp.reader import parse
 from kai_cp.reader.container import load
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
 from kai_cp_models.quantity import exact
 from kai_cp_models.rules import stateful
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan
 
 Raw = dict[str, Any]
 TURNS: Final = 5

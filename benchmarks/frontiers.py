@@ -14,9 +14,10 @@ import time
 from dataclasses import replace
 from typing import Final
 
+from kai_cp_models.pods import PodKey
 from kai_cp_models.queries.moves import frontier, question_of
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import PodKey, Snapshot, Topology
+from kai_cp_models.snapshot import Snapshot, Topology
 from tests.support.times import at, world
 from tests.support.worlds import cluster, group, node, pods, spec
 

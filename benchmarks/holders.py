@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp_models.engine import decide
-from kai_cp_models.snapshot import PodKey, Snapshot, Topology, TopologyConstraint
+from kai_cp_models.pods import PodKey
+from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
 from tests.support.times import at, settings, waits, world
 from tests.support.worlds import cluster, group, node, pods, spec
 

@@ -18,10 +18,11 @@ from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import ParseMemo, parse
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
 from kai_cp_models.queries.cluster import greedy_plan, idle_gpus
 from kai_cp_models.queries.shares import fair_line, queue_shares
 from kai_cp_models.settings import Settings, SolverSettings
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 SETTINGS = Settings(solver=SolverSettings(budget_seconds=1.0))
 

@@ -14,23 +14,10 @@ from kai_cp.instants import from_rfc3339 as from_rfc3339
 from kai_cp.instants import rfc3339 as rfc3339
 from kai_cp.reader.notes import IGNORED
 from kai_cp.starts import estimate_document, read_reservation, reservation_document, rollout_document
-from kai_cp_models.snapshot import (
-    GPU,
-    MILLI,
-    ActionName,
-    Decision,
-    GroupKey,
-    Plan,
-    Pod,
-    PodKey,
-    PodStatus,
-    QueueReport,
-    Reservation,
-    Shares,
-    Snapshot,
-    Stage,
-    Unscheduled,
-)
+from kai_cp_models.plan import Decision, Plan, QueueReport, Reservation, Stage, Unscheduled
+from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import Shares, Snapshot
 from kai_cp_topology.records import Locality
 
 Option = TypeVar("Option")

@@ -10,24 +10,12 @@ from kai_cp.decisions import rfc3339, version
 from kai_cp.reader.notes import IGNORED
 from kai_cp.reader.recorded_usage import FETCHED_AT
 from kai_cp.starts import rollout_document
+from kai_cp_models.pods import ACTIVE_USED, CPU, GPU, MEMORY, MILLI, PODS, UNLIMITED, Pod, PodStatus
 from kai_cp_models.queries.cluster import kind_holdings, mig_advice, rollouts_now, unread_notes
 from kai_cp_models.queries.shares import Waiter, queue_shares, waiting_line
 from kai_cp_models.queries.times import RunTimes
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    ACTIVE_USED,
-    CPU,
-    GPU,
-    MEMORY,
-    MILLI,
-    PODS,
-    UNLIMITED,
-    Node,
-    Pod,
-    PodStatus,
-    Queue,
-    Snapshot,
-)
+from kai_cp_models.snapshot import Node, Queue, Snapshot
 
 SCHEMA: Final = "inspection/1"
 RESOURCES: Final = ("cpu", "memory", "gpu")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, PodKey
 from kai_cp_models.queries.shares import gpus_of
 from kai_cp_models.queries.times import RunTimes
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodKey, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 PlannedPart = Literal["runs", "starts", "reserved"]
 """Runs and stays, starts in this cycle, holds places for a start in the future."""

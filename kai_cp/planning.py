@@ -9,9 +9,11 @@ from kai_cp.instants import rfc3339
 from kai_cp.over_time import Bar, bars
 from kai_cp.starts import estimate_document, reservation_document
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.queries.times import RunTimes, asking_to_reserve
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 
 class NoSuchGroup(ValueError):

@@ -18,8 +18,10 @@ from kai_cp import memory
 from kai_cp.decisions import gpus_of, positions_of, to_json
 from kai_cp.reader.container import Source, UnreadableSnapshot
 from kai_cp.worker import Channel, End, Reply, Worker
+from kai_cp_models.plan import Plan, Stage, Unscheduled
+from kai_cp_models.pods import PodKey, PodStatus
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, PodKey, PodStatus, Snapshot, Stage, Unscheduled
+from kai_cp_models.snapshot import Snapshot
 
 ENGINE: Final = 0.95
 """Share of the budget after which the engine itself ends; the rest is for writing."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, get_args
 
 from kai_cp.instants import from_rfc3339, rfc3339
-from kai_cp_models.snapshot import Estimate, GroupKey, HoldState, IdleSoFar, Reservation, RolloutHolding
+from kai_cp_models.plan import Estimate, HoldState, IdleSoFar, Reservation, RolloutHolding
+from kai_cp_models.pods import GroupKey
 
 _STATES: Final[dict[str, HoldState]] = {state: state for state in get_args(HoldState)}
 

@@ -23,8 +23,10 @@ from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.bench.outcome import gpus_of, outcome
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GPU, MILLI
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GPU, MILLI, Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 HERE: Final = Path(__file__).parent
 TABLE: Final = HERE.parent / "benchmarks.md"

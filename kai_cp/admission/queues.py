@@ -8,7 +8,7 @@ from typing import Final
 from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import number_at, object_at, text_at, texts_at
-from kai_cp_models.snapshot import UNLIMITED
+from kai_cp_models.pods import UNLIMITED
 
 RESOURCES: Final = (("CPU", "cpu", 0), ("GPU", "gpu", 2), ("Memory", "memory", 0))
 """Name in texts, key, and digits after the point. Units: millicores, devices, megabytes."""

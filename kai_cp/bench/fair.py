@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Set
 
 from kai_cp.bench.records import AdmissionDifference
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.queries.shares import fair_line
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 
 def first_difference(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kai_cp_models.snapshot import Decision, Plan, PodKey
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import PodKey
 
 _GPU_GROUP = "runai-gpu-group"
 

@@ -33,8 +33,10 @@ from kai_cp.reader import parse
 from kai_cp.settings import digest
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import PodKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, PodKey, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 NODES: Final = (4, 8, 16, 32)
 BUDGETS: Final = (1.0, 10.0)

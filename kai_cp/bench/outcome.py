@@ -5,17 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kai_cp.bench.records import NetEffect
-from kai_cp_models.snapshot import (
-    ACTIVE_USED,
-    GPU,
-    MILLI,
-    GpuKind,
-    GroupKey,
-    Pod,
-    PodKey,
-    PodStatus,
-    Snapshot,
-)
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, GpuKind, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.snapshot import Snapshot
 
 Deed = tuple[str, PodKey]
 """Kind (Bind, Nominate, Evict) and pod of a decision."""

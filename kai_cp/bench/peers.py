@@ -12,7 +12,7 @@ import orjson
 
 from kai_cp import files
 from kai_cp.bench.outcome import Deed
-from kai_cp_models.snapshot import PodKey
+from kai_cp_models.pods import PodKey
 
 T = TypeVar("T")
 

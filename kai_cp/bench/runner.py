@@ -18,9 +18,11 @@ from kai_cp.bench.outcome import Deed, admitted_groups, most_gpus, outcome
 from kai_cp.bench.records import CaseResult, Moment, Peer, origin
 from kai_cp.worker import Channel, Worker
 from kai_cp_models.collection import no_collection
+from kai_cp_models.plan import Plan, Stage
+from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.queries.cluster import solver_seconds
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Pod, PodStatus, Snapshot, Stage
+from kai_cp_models.snapshot import Snapshot
 
 PROOF_GAP = 1e-6
 KILL_AFTER = 10.0

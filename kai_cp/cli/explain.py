@@ -25,8 +25,9 @@ from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument,
 
 if TYPE_CHECKING:
     from kai_cp.explain.document import Explainer
+    from kai_cp_models.pods import GroupKey
     from kai_cp_models.settings import Settings
-    from kai_cp_models.snapshot import GroupKey, Snapshot
+    from kai_cp_models.snapshot import Snapshot
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -143,7 +144,7 @@ def _key(explainer: Explainer, target: str) -> GroupKey:
 def group_or_exit(snapshot: Snapshot, kind: str, name: str) -> GroupKey:
     """The pod group that a name means; what was set aside says why, the rest ends with the nearest names."""
     from kai_cp.explain.draft import nearest
-    from kai_cp_models.snapshot import GroupKey, PodKey
+    from kai_cp_models.pods import GroupKey, PodKey
 
     space, _, plain = name.partition("/")
     title = "PodGroup" if kind == "podgroup" else "Pod"

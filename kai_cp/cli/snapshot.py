@@ -103,7 +103,7 @@ def reduce(
 def _holds(raw: Mapping[str, Any], fact: Fact, settings: Settings, instant: float) -> bool:
     from kai_cp.reader import parse
     from kai_cp_models.engine import decide
-    from kai_cp_models.snapshot import FAILED
+    from kai_cp_models.plan import FAILED
 
     found = parse(raw, now=instant)
     plan = decide(found, settings, trial=True)

@@ -23,8 +23,9 @@ from kai_cp.cli.common import (
 
 if TYPE_CHECKING:
     from kai_cp.questions.question import SnapshotDetails
+    from kai_cp_models.plan import Plan
     from kai_cp_models.settings import Settings
-    from kai_cp_models.snapshot import Plan, Snapshot
+    from kai_cp_models.snapshot import Snapshot
 
 DecisionsArgument = Annotated[
     Path | None,
@@ -57,8 +58,9 @@ class DecidedSnapshot:
         from kai_cp.decisions import to_json
         from kai_cp.inspection import inspection
         from kai_cp.questions.question import SnapshotDetails
+        from kai_cp_models.plan import Plan
+        from kai_cp_models.pods import GroupKey
         from kai_cp_models.queries.shares import owed
-        from kai_cp_models.snapshot import GroupKey, Plan
 
         plan = self.plan or Plan()
         inspected = inspection(self.snapshot, self.digest, self.settings)

@@ -20,7 +20,7 @@ from kai_cp.documents.parts import (
     Time,
 )
 from kai_cp.documents.starts import Estimate, Goal, Reservation, StoredReservation
-from kai_cp_models.snapshot import ActionName
+from kai_cp_models.policy import ActionName
 
 
 @with_config(OPEN)

@@ -9,7 +9,7 @@ from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
 from kai_cp.documents.parts import CLOSED, Amount, ForWhom, Gpus, Group, Proved, Time
-from kai_cp_models.snapshot import ActionName
+from kai_cp_models.policy import ActionName
 
 Operation = Annotated[
     dict[str, Any],

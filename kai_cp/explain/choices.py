@@ -14,8 +14,9 @@ from typing import Final
 from kai_cp.explain.cycle import DecidedCycle
 from kai_cp.explain.trials import Fix, FixCandidate, NoTime, Trials
 from kai_cp.json_types import Object
+from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod
 from kai_cp_models.queries.why import eviction_units, has_devices, new_places
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, Subgroup
+from kai_cp_models.snapshot import Subgroup
 
 _MOST_CHOICES: Final = 64
 """The most choices that are tried."""

@@ -13,7 +13,7 @@ from kai_cp.explain.operations import ADDABLE, QUEUE_FIELDS, QUEUE_RESOURCES, pa
 from kai_cp.explain.raw import metadata
 from kai_cp.json_types import Object
 from kai_cp.reader.times import go_duration
-from kai_cp_models.snapshot import POLICY_ACTIONS
+from kai_cp_models.policy import POLICY_ACTIONS
 
 _AMOUNTS: Final = {"quota": "quota", "limit": "limit", "weight": "overQuotaWeight"}
 _EMPTY: Final[Mapping[str, Object]] = {

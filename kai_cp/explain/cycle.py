@@ -16,11 +16,12 @@ from kai_cp.explain.raw import LAST_EVICTION, LAST_START, group_of, key_of, name
 from kai_cp.json_types import Object
 from kai_cp.reader.snapshot import ParseMemo, parse
 from kai_cp_models.engine import decide
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey
 from kai_cp_models.queries.cluster import load_solver
 from kai_cp_models.queries.shares import whole_gpus
 from kai_cp_models.queries.why import Situation, admitted
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 LEAST_SECONDS: Final = 1.0
 """A cycle that began before the time for cycles was over gets at least this long."""

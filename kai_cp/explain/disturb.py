@@ -11,8 +11,8 @@ from kai_cp.explain.cycle import DecidedCycle
 from kai_cp.explain.raw import metadata, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials
 from kai_cp.json_types import Object
+from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.queries.why import FairLine, changes, moves_fit
-from kai_cp_models.snapshot import Pod, PodKey
 
 _MOST_TRIES: Final = 24
 """The most candidates of one kind that are solved."""

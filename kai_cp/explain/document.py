@@ -16,6 +16,8 @@ from kai_cp.explain.sentences import sentence
 from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
 from kai_cp.json_types import Object
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import CPU, MEMORY, GroupKey, PodStatus
 from kai_cp_models.queries.shares import whole_gpus
 from kai_cp_models.queries.why import (
     Blocking,
@@ -26,7 +28,7 @@ from kai_cp_models.queries.why import (
     question_of,
 )
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import CPU, MEMORY, Decision, GroupKey, PodGroup, PodStatus
+from kai_cp_models.snapshot import PodGroup
 
 SCHEMA: Final = "explanation/1"
 MOST_AHEAD: Final = 200

@@ -11,8 +11,10 @@ from typing import Any, Final
 from kai_cp.explain.raw import alive, group_of, notes_of, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials, smallest
 from kai_cp.json_types import Object
+from kai_cp_models.pods import GpuKind, PodStatus
+from kai_cp_models.policy import EVICTION_ACTIONS
 from kai_cp_models.queries.why import free_after, own_faults, refuses
-from kai_cp_models.snapshot import EVICTION_ACTIONS, GpuKind, PodStatus, Subgroup
+from kai_cp_models.snapshot import Subgroup
 
 _MOST_QUEUES: Final = 8
 """The most queues that are tried for a pod group whose queue does not exist."""

@@ -17,6 +17,7 @@ from kai_cp.explain.raises import QueueBound, plain_number
 from kai_cp.explain.sentences import words
 from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
 from kai_cp.json_types import Object
+from kai_cp_models.pods import UNLIMITED, GroupKey
 from kai_cp_models.queries.why import (
     Blocking,
     blocking_of,
@@ -24,7 +25,6 @@ from kai_cp_models.queries.why import (
     eviction_units,
     wanted_below,
 )
-from kai_cp_models.snapshot import UNLIMITED, GroupKey
 
 LeastKind = Literal["nodes", "limit", "quota", "stop", "move"]
 KINDS: Final = ("nodes:NODE", "limit:QUEUE.RESOURCE", "quota:QUEUE.RESOURCE", "stop", "move")

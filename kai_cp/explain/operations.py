@@ -27,7 +27,8 @@ from kai_cp.explain.raw import (
     subgroup_of,
 )
 from kai_cp.json_types import Object
-from kai_cp_models.snapshot import POLICY_ACTIONS, Policy, Shares
+from kai_cp_models.policy import POLICY_ACTIONS, Policy
+from kai_cp_models.snapshot import Shares
 
 QUEUE_AMOUNTS: Final = ("quota", "limit", "overQuotaWeight")
 QUEUE_FIELDS: Final = ("priority", "preemptMinRuntime", "reclaimMinRuntime")

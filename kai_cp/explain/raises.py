@@ -10,8 +10,9 @@ from typing import Final, Literal
 from kai_cp.explain.operations import QUEUE_RESOURCES
 from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
 from kai_cp.json_types import Object
+from kai_cp_models.pods import MILLI
 from kai_cp_models.queries.why import charge_steps, kind_of, shortages, subject_of
-from kai_cp_models.snapshot import MILLI, Queue
+from kai_cp_models.snapshot import Queue
 
 _UNIT: Final = {"gpu": MILLI, "cpu": 1, "memory": 1_000_000}
 """One of a queue's field in the units of ``Amounts``."""

@@ -8,6 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.plan import Unscheduled
+from kai_cp_models.pods import GPU, MILLI
 from kai_cp_models.queries.why import (
     VICTIM_RULES,
     Blocking,
@@ -20,7 +22,7 @@ from kai_cp_models.queries.why import (
     subject_of,
 )
 from kai_cp_models.shown import amount
-from kai_cp_models.snapshot import GPU, MILLI, PodGroup, Snapshot, Unscheduled
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 _KEPT: Final = {
     "priority": "what runs in its queue has no lower priority",

@@ -18,7 +18,7 @@ from kai_cp.explain.least import Least, targets_of
 from kai_cp.explain.tasks import ExplainTask, RefusedQuestion, WhatIfTask
 from kai_cp.explain.whatif import whatif
 from kai_cp.json_types import Object
-from kai_cp_models.snapshot import GroupKey
+from kai_cp_models.pods import GroupKey
 
 NICE: Final = 10
 

@@ -14,8 +14,8 @@ from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.operations import applied
 from kai_cp.explain.raw import known_ends
 from kai_cp.json_types import Object
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.queries.why import VICTIM_RULES, Blocking, delay_seconds, kind_of, protected_until
-from kai_cp_models.snapshot import GroupKey
 
 Events = list[tuple[float, str]]
 """Times with what happens then."""

@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from kai_cp.json_types import Json
-from kai_cp_models.snapshot import UNLIMITED
+from kai_cp_models.pods import UNLIMITED
 
 WIDTH: Final = 80
 _LABEL: Final = 9

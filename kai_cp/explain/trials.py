@@ -15,8 +15,9 @@ from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.operations import applied
 from kai_cp.json_types import Object
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.queries.why import Blocking, Situation
-from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 MOST_BELOW: Final = 32
 """Smaller amounts that are all tried, so that none of them helps."""

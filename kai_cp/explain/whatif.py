@@ -10,9 +10,11 @@ from kai_cp.explain.cycle import Cycles, DecidedCycle, PlacedGroups, carried_out
 from kai_cp.explain.draft import BadOperation, Draft
 from kai_cp.explain.operations import applied, path_of
 from kai_cp.json_types import Object
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import PodKey
 from kai_cp_models.queries.shares import queue_shares
 from kai_cp_models.queries.why import Situation, gpu_bound, moves_fit
-from kai_cp_models.snapshot import Plan, PodKey, Shares
+from kai_cp_models.snapshot import Shares
 
 SCHEMA: Final = "whatif/1"
 BETWEEN_SECONDS: Final = 60.0

@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from kai_cp.explain.raw import group_of, key_of, metadata, spec_of
 from kai_cp.json_types import Json
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.snapshot import Snapshot
 
 Removable = frozenset[tuple[str, int]]
 """Objects that leave together, by list and place in it."""

@@ -17,8 +17,7 @@ from kai_cp.reader.fields import (
     text_at,
     texts_at,
 )
-from kai_cp_models.selectors import selects
-from kai_cp_models.snapshot import (
+from kai_cp_models.pods import (
     LabelSelector,
     NodeTerms,
     PodAffinityTerm,
@@ -26,6 +25,7 @@ from kai_cp_models.snapshot import (
     SpreadConstraint,
     Toleration,
 )
+from kai_cp_models.selectors import selects
 
 Namespaces = Mapping[str, Mapping[str, str]]
 """Labels by namespace; empty when the snapshot lists no namespaces."""

@@ -10,7 +10,9 @@ from kai_cp.reader.classes import SchedulingKeys
 from kai_cp.reader.nodes import NodeDraft
 from kai_cp.reader.pods import PlacedFacts
 from kai_cp.reader.resources import dimensions_of
-from kai_cp_models.snapshot import Node, Pod, PodKey, PodSpec, Policy
+from kai_cp_models.pods import Pod, PodKey, PodSpec
+from kai_cp_models.policy import Policy
+from kai_cp_models.snapshot import Node
 
 _SCALING: Final = "scaling-pod"
 

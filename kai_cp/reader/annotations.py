@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import ours_at, shown
+from kai_cp_models.plan import IdleSoFar
+from kai_cp_models.pods import MILLI
 from kai_cp_models.records.notes import (
     AFTER,
     DEFAULT,
@@ -43,7 +45,6 @@ from kai_cp_models.records.notes import (
     Unread,
     UserTerms,
 )
-from kai_cp_models.snapshot import MILLI, IdleSoFar
 
 Value = TypeVar("Value")
 OwnAnnotations = tuple[tuple[str, str], ...]

@@ -12,8 +12,8 @@ from kai_cp.reader.devices import read_allocation
 from kai_cp.reader.fields import Malformed, int_at, object_at, objects_at, text_at, texts_at
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.numa import ZoneRows, read_zones
+from kai_cp_models.pods import EXTENDED_RESOURCES, PodKey
 from kai_cp_models.records.devices import ClaimAllocation
-from kai_cp_models.snapshot import EXTENDED_RESOURCES, PodKey
 
 _SPEC: Final = frozenset(
     (

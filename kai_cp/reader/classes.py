@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kai_cp.reader.podspec import SpecDraft
+from kai_cp_models.pods import LabelSelector
 from kai_cp_models.selectors import selects
-from kai_cp_models.snapshot import LabelSelector
 
 Term = tuple[LabelSelector, tuple[str, ...] | None]
 

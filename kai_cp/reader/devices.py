@@ -29,6 +29,7 @@ from kai_cp.reader.fields import (
 )
 from kai_cp.reader.notes import Identity
 from kai_cp.reader.quantity import exact_quantity
+from kai_cp_models.pods import Toleration
 from kai_cp_models.quantity import version
 from kai_cp_models.records.devices import (
     ALL,
@@ -48,7 +49,7 @@ from kai_cp_models.records.devices import (
     Value,
     Wanted,
 )
-from kai_cp_models.snapshot import Taint, Toleration
+from kai_cp_models.snapshot import Taint
 
 _MOST: Final = 2**31
 """The largest count that is accepted."""

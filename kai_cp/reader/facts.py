@@ -18,8 +18,8 @@ from kai_cp.reader.revisions import revision_of
 from kai_cp.reader.shares import group_labels
 from kai_cp.reader.spec_source import spec_key, spec_source
 from kai_cp.reader.times import instant_at
+from kai_cp_models.pods import PodKey, Revision
 from kai_cp_models.settings import Limits
-from kai_cp_models.snapshot import PodKey, Revision
 
 GROUP_ANNOTATION: Final = "pod-group-name"
 SUBGROUP_LABEL: Final = "kai.scheduler/subgroup-name"

@@ -26,8 +26,10 @@ from kai_cp.reader.pools import pool_of
 from kai_cp.reader.subgroups import read_tree
 from kai_cp.reader.times import duration_at, instant, instant_at
 from kai_cp.reader.topologies import TopologyDraft
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.policy import Policy
 from kai_cp_models.settings import Limits
-from kai_cp_models.snapshot import GroupKey, PodGroup, Policy
+from kai_cp_models.snapshot import PodGroup
 
 _SPEC: Final = frozenset(
     (

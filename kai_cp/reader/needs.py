@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, bool_at, int_at, object_at, objects_at, text_at
-from kai_cp_models.snapshot import ClaimRef
+from kai_cp_models.pods import ClaimRef
 
 
 def read_claims(spec: Json, status: Json) -> Iterator[ClaimRef]:

@@ -14,7 +14,9 @@ from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.policy import go_bool
 from kai_cp.reader.resources import ResourceAmounts, amounts, vector
 from kai_cp_models.migs import MIG_PREFIX
-from kai_cp_models.snapshot import MILLI, Node, Policy, Taint
+from kai_cp_models.pods import MILLI
+from kai_cp_models.policy import Policy
+from kai_cp_models.snapshot import Node, Taint
 
 _GPU_MEMORY: Final = "nvidia.com/gpu.memory"
 _GPU_COUNT: Final = "nvidia.com/gpu.count"

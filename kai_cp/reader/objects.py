@@ -34,11 +34,11 @@ from kai_cp.reader.storage import (
 )
 from kai_cp.reader.zones import read_topology
 from kai_cp_models.extras import Extras
+from kai_cp_models.policy import Policy
 from kai_cp_models.records.budgets import BUDGETS
 from kai_cp_models.records.devices import DEVICES, Counter, Device, DeviceObjects
 from kai_cp_models.records.storage import STORAGE, VOLUME_CLAIMS, StorageObjects
 from kai_cp_models.records.zones import TOPOLOGIES, NumaTopology
-from kai_cp_models.snapshot import Policy
 
 T = TypeVar("T")
 Lists = Mapping[str, Mapping[Identity, Json]]

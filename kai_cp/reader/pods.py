@@ -20,8 +20,7 @@ from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.requests import readable_requests
 from kai_cp.reader.shares import group_labels
 from kai_cp.reader.subgroups import DEFAULT
-from kai_cp_models.settings import Limits
-from kai_cp_models.snapshot import (
+from kai_cp_models.pods import (
     ACTIVE_ALLOCATED,
     ACTIVE_USED,
     MILLI,
@@ -31,8 +30,9 @@ from kai_cp_models.snapshot import (
     PodKey,
     PodSpec,
     PodStatus,
-    Policy,
 )
+from kai_cp_models.policy import Policy
+from kai_cp_models.settings import Limits
 
 _WAITING: Final = frozenset((PodStatus.PENDING, PodStatus.GATED))
 _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}

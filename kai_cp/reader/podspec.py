@@ -19,7 +19,7 @@ from kai_cp.reader.requests import guaranteed, read_requests
 from kai_cp.reader.resources import ResourceAmounts, vector
 from kai_cp.reader.shares import read_gpu
 from kai_cp.reader.spec_source import SHARED_CONFIG_MAP
-from kai_cp_models.snapshot import PodSpec
+from kai_cp_models.pods import PodSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)

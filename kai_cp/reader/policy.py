@@ -21,7 +21,7 @@ from kai_cp.reader.fields import (
 )
 from kai_cp.reader.notes import Notes
 from kai_cp.reader.times import duration
-from kai_cp_models.snapshot import POLICY_ACTIONS, ActionName, Policy
+from kai_cp_models.policy import POLICY_ACTIONS, ActionName, Policy
 
 Value = TypeVar("Value")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kai_cp.json_types import Json
 from kai_cp.reader.notes import Identity
-from kai_cp_models.snapshot import Policy
+from kai_cp_models.policy import Policy
 
 UNLABELLED = "default"
 """Name of the pool of an object without the label, as KAI shows it."""

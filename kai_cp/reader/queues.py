@@ -11,7 +11,9 @@ from kai_cp.reader.annotations import read_queue_notes
 from kai_cp.reader.fields import Malformed, int_at, number_at, object_at, path, shown, text_at
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.times import duration_at, instant_at
-from kai_cp_models.snapshot import UNLIMITED, Policy, Queue, Shares
+from kai_cp_models.pods import UNLIMITED
+from kai_cp_models.policy import Policy
+from kai_cp_models.snapshot import Queue, Shares
 
 _MEMORY_UNIT = 1_000_000
 _DEFAULT_PRIORITY = 100

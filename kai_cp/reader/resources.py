@@ -10,7 +10,7 @@ from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, entry, shown
 from kai_cp.reader.quantity import quantity
 from kai_cp_models.migs import MIG_PREFIX
-from kai_cp_models.snapshot import BASE_DIMENSIONS, MILLI
+from kai_cp_models.pods import BASE_DIMENSIONS, MILLI
 
 ResourceAmounts = dict[str, int]
 """Amount by dimension name, in the unit of the dimension."""

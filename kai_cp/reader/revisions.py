@@ -8,7 +8,7 @@ from typing import Final
 
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import list_at
-from kai_cp_models.snapshot import Revision
+from kai_cp_models.pods import Revision
 
 _NAMED: Final = (
     ("Service", "serving.knative.dev/configuration", "serving.knative.dev/revision"),

@@ -10,7 +10,7 @@ from typing import Final
 from kai_cp.reader.fields import Malformed, entry, shown
 from kai_cp.reader.resources import ResourceAmounts
 from kai_cp_models.migs import MIG_PREFIX
-from kai_cp_models.snapshot import MILLI, GpuKind, GpuRequest
+from kai_cp_models.pods import MILLI, GpuKind, GpuRequest
 
 FRACTION: Final = "gpu-fraction"
 MEMORY: Final = "gpu-memory"

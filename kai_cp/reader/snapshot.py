@@ -30,15 +30,11 @@ from kai_cp.reader.subgroups import lowered
 from kai_cp.reader.topologies import read_topologies, report_outside
 from kai_cp.reader.users import divided
 from kai_cp_models.collection import no_collection
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.queries.reading import completed
 from kai_cp_models.records.judging import Judging, Paid
 from kai_cp_models.settings import Limits
-from kai_cp_models.snapshot import (
-    GroupKey,
-    PodGroup,
-    Queue,
-    Snapshot,
-)
+from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
 
 _MOST_SPECS: Final = 200_000
 

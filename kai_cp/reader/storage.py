@@ -19,8 +19,8 @@ from kai_cp.reader.fields import (
 )
 from kai_cp.reader.notes import Identity
 from kai_cp.reader.quantity import exact_quantity
+from kai_cp_models.pods import PodKey
 from kai_cp_models.records.storage import STATIC_ONLY, StorageCapacity, StorageClass, Volume, VolumeClaim
-from kai_cp_models.snapshot import PodKey
 
 _WAIT: Final = "WaitForFirstConsumer"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"

@@ -9,7 +9,8 @@ from typing import Final
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, object_at, objects_at, shown, text_at
 from kai_cp.reader.notes import Identity, Notes, title
-from kai_cp_models.snapshot import GPU, Node, Topology, TopologyConstraint
+from kai_cp_models.pods import GPU
+from kai_cp_models.snapshot import Node, Topology, TopologyConstraint
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _SHOWN: Final = 3

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp.reader.notes import Notes
+from kai_cp_models.pods import UNLIMITED, GroupKey
 from kai_cp_models.records.notes import USERS, UserTerms, unread_of
-from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodGroup, Queue, Shares
+from kai_cp_models.snapshot import PodGroup, Queue, Shares
 
 EVERY: Final = "*"
 """In the annotation: each user that it does not name."""

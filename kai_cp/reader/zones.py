@@ -8,6 +8,7 @@ from typing import Final
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, name_at, objects_at, shown, text_at, texts_at
 from kai_cp.reader.quantity import exact_quantity
+from kai_cp_models.pods import MILLI
 from kai_cp_models.records.zones import (
     BEST_EFFORT,
     NONE,
@@ -17,7 +18,6 @@ from kai_cp_models.records.zones import (
     dimension,
     in_milli,
 )
-from kai_cp_models.snapshot import MILLI
 
 _MOST: Final = 2**60
 """Largest amount that is read."""

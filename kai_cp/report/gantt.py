@@ -70,7 +70,7 @@ def draw(found: Planned, path: Path) -> None:
 
 
 def _gpus(found: Planned, node: str) -> float:
-    from kai_cp_models.snapshot import GPU, MILLI
+    from kai_cp_models.pods import GPU, MILLI
 
     return found.snapshot.nodes[found.snapshot.node_index[node]].allocatable[GPU] / MILLI
 

@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from kai_cp.planning import Planned
+from kai_cp_models.plan import Estimate, Reservation
 from kai_cp_models.shown import clock
-from kai_cp_models.snapshot import Estimate, Reservation
 
 _SHOWN = 30
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodStatus
 from kai_cp_models.queries.cluster import greedy_plan
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GPU, MILLI, PODS, Decision, Plan, Pod, PodStatus, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 SimulatedPolicy = Callable[[Snapshot, Settings], Plan]
 

@@ -27,10 +27,12 @@ from kai_cp.reader import ParseMemo, parse
 from kai_cp.simulate.policies import SimulatedPolicy
 from kai_cp.simulate.shares import share_error
 from kai_cp.simulate.workload import NODE_GPUS, Job, WorkloadTrace
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.queries.cluster import faults
 from kai_cp_models.records.notes import EXPECTED
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 NAMESPACE: Final = "default"
 

@@ -11,9 +11,11 @@ from typing import Final
 
 from kai_cp.bench.outcome import admitted_groups, gpus_of, outcome, waiting_groups
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GPU, MILLI, PodStatus
 from kai_cp_models.queries.cluster import faults
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GPU, MILLI, Plan, PodStatus, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

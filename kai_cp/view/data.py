@@ -15,22 +15,12 @@ from kai_cp.decisions import ENGINE, rfc3339, version
 from kai_cp.json_types import Object
 from kai_cp.over_time import bars
 from kai_cp.topology_view import fabric
+from kai_cp_models.plan import Decision, Plan, Unscheduled
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, GroupKey, PodKey
 from kai_cp_models.queries.shares import Waiter, gpus_of, owed, queue_shares, waiting_line
 from kai_cp_models.queries.times import RunTimes
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    ACTIVE_USED,
-    GPU,
-    MILLI,
-    Decision,
-    GroupKey,
-    Plan,
-    PodKey,
-    Queue,
-    Shares,
-    Snapshot,
-    Unscheduled,
-)
+from kai_cp_models.snapshot import Queue, Shares, Snapshot
 from kai_cp_topology.report import Report
 
 SCHEMA: Final = "view/1"

@@ -16,7 +16,7 @@ from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.quantity import quantity
 from kai_cp.reader.shares import read_gpu
-from kai_cp_models.snapshot import GpuKind
+from kai_cp_models.pods import GpuKind
 
 APP: Final = "scaling-pod"
 POD_NAME: Final = "shared-gpu-pod-name"

@@ -17,8 +17,8 @@ from kai_cp.reader.needs import read_claims
 from kai_cp.reader.requests import read_requests, readable_requests
 from kai_cp.reader.resources import dimension
 from kai_cp.reader.shares import read_gpu
+from kai_cp_models.pods import MILLI, GpuKind
 from kai_cp_models.quantity import scaled
-from kai_cp_models.snapshot import MILLI, GpuKind
 
 Sum = dict[str, int]
 """Thousandths of the unit by resource name."""

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from kai_cp_models.joint.problem import Ask, EvictionUnit
-from kai_cp_models.snapshot import Decision, GroupKey, Pod, PodGroup, Snapshot
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Gang
 
 _NAMES = re.compile(r"[^\s,:;()']+")

@@ -12,20 +12,11 @@ from typing import Any, Final
 
 from kai_cp_models.budget import Budget
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import Decision, Stage
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.policy import DECISION_ORDER, ActionName
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    ACTIVE_USED,
-    DECISION_ORDER,
-    ActionName,
-    Decision,
-    GroupKey,
-    Pod,
-    PodGroup,
-    PodKey,
-    PodStatus,
-    Snapshot,
-    Stage,
-)
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 _ORDER: Final = {name: i for i, name in enumerate(DECISION_ORDER)}
 

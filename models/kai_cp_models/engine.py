@@ -30,6 +30,9 @@ from kai_cp_models.joint.policy import CONSOLIDATION, POLICIES, PREEMPT, RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.mig_advice import advised
+from kai_cp_models.plan import CUT, FAILED, REJECTED, Decision, Plan, QueueReport, Stage, Unscheduled
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.policy import STATE_ACTIONS, ActionName
 from kai_cp_models.proof import Proof, Refuter
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.reservations.allocate import allocate_in_time, settle
@@ -41,20 +44,7 @@ from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.upcoming import next_instant
 from kai_cp_models.rules.stateful import gpu_kinds, rollouts
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    CUT,
-    FAILED,
-    REJECTED,
-    STATE_ACTIONS,
-    ActionName,
-    Decision,
-    GroupKey,
-    Plan,
-    QueueReport,
-    Snapshot,
-    Stage,
-    Unscheduled,
-)
+from kai_cp_models.snapshot import Snapshot
 
 ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
     "consolidation": partial(evict, policy=CONSOLIDATION),

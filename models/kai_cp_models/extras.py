@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 if TYPE_CHECKING:  # the snapshot carries extras
-    from kai_cp_models.snapshot import PodKey
+    from kai_cp_models.pods import PodKey
 
 T = TypeVar("T")
 _NONE: Final[Mapping[str, Any]] = {}

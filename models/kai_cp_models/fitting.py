@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.scores import Ranking
-from kai_cp_models.snapshot import GPU, MILLI, PODS, GpuKind, Pod
 
 if TYPE_CHECKING:
     from kai_cp_models.ledger import Ledger

@@ -25,13 +25,7 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fitting import FeasibilityCache
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
 from kai_cp_models.loading import loaded, taken
-from kai_cp_models.rules.stateful import open_rules
-from kai_cp_models.rules.stateful.protocol import Lent, RuleState
-from kai_cp_models.rules.static.table import NodeTable
-from kai_cp_models.settings import OptionalRules
-from kai_cp_models.shapes import BatchShape, Shapes
-from kai_cp_models.sharing import SharedDevice, share_mib
-from kai_cp_models.snapshot import (
+from kai_cp_models.pods import (
     ACTIVE_USED,
     ALLOCATED,
     GPU,
@@ -42,8 +36,14 @@ from kai_cp_models.snapshot import (
     Pod,
     PodKey,
     PodStatus,
-    Snapshot,
 )
+from kai_cp_models.rules.stateful import open_rules
+from kai_cp_models.rules.stateful.protocol import Lent, RuleState
+from kai_cp_models.rules.static.table import NodeTable
+from kai_cp_models.settings import OptionalRules
+from kai_cp_models.shapes import BatchShape, Shapes
+from kai_cp_models.sharing import SharedDevice, share_mib
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.units import Batch, Gang, Gangs, GangState, GangTally
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")

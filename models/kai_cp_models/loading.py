@@ -9,8 +9,9 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod, PodStatus
 from kai_cp_models.sharing import SharedDevice, share_mib
-from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Pod, PodStatus, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 Devices = dict[tuple[int, str], SharedDevice]
 GroupsOn = dict[int, tuple[str, ...]]

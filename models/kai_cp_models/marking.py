@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from kai_cp_models.snapshot import Pod, PodSpec
+from kai_cp_models.pods import Pod, PodSpec
 
 
 def marked(pods: Iterable[Pod], mark_of: Callable[[Pod], str | None]) -> tuple[Pod, ...]:

@@ -18,25 +18,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from kai_cp_models.migs import MIG_PREFIX, instances
+from kai_cp_models.plan import CUT, Plan, Stage, Unscheduled
+from kai_cp_models.pods import ACTIVE_USED, GPU, GpuKind, GroupKey, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.reasons import NOT_FOR_CAPACITY
 from kai_cp_models.rules.static import STATIC_RULES
 from kai_cp_models.rules.static.table import NodeTable
-from kai_cp_models.snapshot import (
-    ACTIVE_USED,
-    CUT,
-    GPU,
-    GpuKind,
-    GroupKey,
-    Node,
-    Plan,
-    Pod,
-    PodKey,
-    PodSpec,
-    PodStatus,
-    Snapshot,
-    Stage,
-    Unscheduled,
-)
+from kai_cp_models.snapshot import Node, Snapshot
 from kai_cp_models.solver import cp_model
 
 _PROFILE: Final = re.compile(re.escape(MIG_PREFIX) + r"(\d+)g\.(\d+)gb")

@@ -19,16 +19,9 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodStatus
 from kai_cp_models.scores import scores
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    GPU,
-    GpuKind,
-    Pod,
-    PodGroup,
-    PodStatus,
-    Subgroup,
-)
+from kai_cp_models.snapshot import PodGroup, Subgroup
 from kai_cp_models.units import Batch, Gang
 
 

@@ -38,21 +38,12 @@ from kai_cp_models.joint.search import solve
 from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GPU, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.policy import STATE_ACTIONS
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    ACTIVE_USED,
-    GPU,
-    STATE_ACTIONS,
-    UNLIMITED,
-    GroupKey,
-    Pod,
-    PodGroup,
-    PodKey,
-    PodStatus,
-)
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch
 
 _Source = tuple[str, str, float, int]

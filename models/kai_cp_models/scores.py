@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Floats, Mask
+from kai_cp_models.pods import CPU, GPU, MILLI, Pod
 from kai_cp_models.rules.static.protocol import asks_gpu
 from kai_cp_models.rules.static.table import NodeTable
-from kai_cp_models.snapshot import CPU, GPU, MILLI, Pod
 
 NOMINATED: Final = 10_000_000
 """``nominatednode``: the pod's status names the node."""

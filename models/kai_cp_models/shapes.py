@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.snapshot import Pod, Snapshot
+from kai_cp_models.pods import Pod
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.units import Batch
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kai_cp_models.snapshot import MILLI, GpuKind, Pod
+from kai_cp_models.pods import MILLI, GpuKind, Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Final
 
-from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI
+from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI
 
 _LONGEST: Final = 80
 _GIB: Final = 2**30

@@ -18,19 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from kai_cp_models.snapshot import (
-    ACTIVE_USED,
-    GroupKey,
-    Node,
-    Pod,
-    PodGroup,
-    PodKey,
-    PodSpec,
-    PodStatus,
-    Snapshot,
-    Subgroup,
-    Unscheduled,
-)
+from kai_cp_models.plan import Unscheduled
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Subgroup
 
 STEPS_PER_SECOND: Final = 100_000
 QUICK: Final = 10_000

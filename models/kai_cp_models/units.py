@@ -14,16 +14,8 @@ from itertools import compress, islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    ALIVE,
-    GroupKey,
-    Pod,
-    PodGroup,
-    PodStatus,
-    Snapshot,
-    Subgroup,
-)
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ALIVE, GroupKey, Pod, PodStatus
+from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
 StatusOf = Callable[[Pod], PodStatus]
 _READY: Final = ALIVE - {PodStatus.GATED}

@@ -13,11 +13,11 @@ from typing import get_args
 
 import pytest
 
-from kai_cp_models.snapshot import DECISION_ORDER, POLICY_ACTIONS, ActionName
+from kai_cp_models.policy import DECISION_ORDER, POLICY_ACTIONS, ActionName
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("kai_cp", "models/kai_cp_models", "topology/kai_cp_topology")
-SNAPSHOT = "models/kai_cp_models/snapshot.py"
+ACTIONS = "models/kai_cp_models/policy.py"
 DOCUMENTS = ROOT / "kai_cp" / "documents"
 """A document has the name of the record from which it is written, so these classes repeat names on
 purpose.
@@ -111,7 +111,7 @@ WRITTEN = {
     "SetAside": "field",
     "TopologyConstraint": "required preferred error",
 }
-"""Records of ``snapshot.py`` keep the strings of Kubernetes' objects, in which an empty string means
+"""Records of the snapshot keep the strings of Kubernetes' objects, in which an empty string means
 not set.
 """
 
@@ -173,7 +173,7 @@ def lists_of_actions(tree: ast.Module) -> int:
 
 
 def test_actions_are_listed_in_one_module() -> None:
-    assert [path for path, tree in modules().items() if lists_of_actions(tree)] == [SNAPSHOT]
+    assert [path for path, tree in modules().items() if lists_of_actions(tree)] == [ACTIONS]
     assert sorted(DECISION_ORDER) == sorted(get_args(ActionName))
 
 

@@ -32,8 +32,9 @@ from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import DefragReport, Plan, Reservation, RolloutHolding, Stage
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import DefragReport, GroupKey, Plan, Reservation, RolloutHolding, Stage
 from tests.deploy.helm import CHART, Object
 from tests.kai_cp.kube.stub import StubServer
 

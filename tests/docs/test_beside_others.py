@@ -9,8 +9,9 @@ import pytest
 from kai_cp.reader import parse
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 
 NOW = 1_795_176_000.0

@@ -10,8 +10,10 @@ from typing import Any
 
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import Pod
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Pod, Snapshot, Topology, TopologyConstraint
+from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
 from tests.support.worlds import NOW, cluster, group, leaf, node, pod, pods, spec, tree
 
 RACKS = Topology("racks", ("rack",))

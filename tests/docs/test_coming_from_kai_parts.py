@@ -15,7 +15,7 @@ from kai_cp.kube.install import definitions
 from kai_cp.kube.scheduler.options import shard_config
 from kai_cp.reader import parse
 from kai_cp.workloads.sums import FIELDS, add, parsed, resource_list
-from kai_cp_models.snapshot import PodStatus
+from kai_cp_models.pods import PodStatus
 from tests.kai_cp.admission.build import container
 from tests.kai_cp.admission.build import pod as new_pod
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue, snapshot

@@ -15,8 +15,8 @@ from kai_cp.explain.draft import Draft
 from kai_cp.explain.text import lines
 from kai_cp.explain.whatif import whatif
 from kai_cp.explain.whatif_text import lines as whatif_lines
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey
 from tests.docs.test_lists import ROOT
 from tests.support.plans import UNHURRIED
 

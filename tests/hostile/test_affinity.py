@@ -6,8 +6,8 @@ import pytest
 
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
+from kai_cp_models.pods import Pod
 from kai_cp_models.rules.stateful.affinity import AffinityState
-from kai_cp_models.snapshot import Pod
 from tests.support import objects as raw
 from tests.support.plans import UNHURRIED
 from tests.support.tiny import node, pod, queue

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import UnreadableSnapshot, parse
-from kai_cp_models.snapshot import GpuKind, PodStatus, Snapshot
+from kai_cp_models.pods import GpuKind, PodStatus
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
 
 Raw = dict[str, Any]

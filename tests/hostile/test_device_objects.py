@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kai_cp_models.pods import BASE_DIMENSIONS, ClaimRef, Pod
 from kai_cp_models.rules.stateful import enriched, open_rules
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import BASE_DIMENSIONS, ClaimRef, Pod
 from tests.kai_cp_models.rules.stateful.build import PLUGINS, pod, snapshot, spec
 from tests.kai_cp_models.rules.stateful.test_dra import (
     attributes,

@@ -21,7 +21,8 @@ from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
 from kai_cp.kube.scheduler.reports import REWRITE_SECONDS, Reporter
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
+from kai_cp_models.plan import Plan, Unscheduled
+from kai_cp_models.pods import GroupKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import Object, group, node, pod, queue
 

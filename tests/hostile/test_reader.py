@@ -18,9 +18,10 @@ from kai_cp.reader.facts import FactReader
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.memo import ReadingMemo
 from kai_cp.reader.podspec import SpecDraft
+from kai_cp_models.pods import ACTIVE_USED
 from kai_cp_models.rules.stateful.dra.catalog import CATALOG
 from kai_cp_models.settings import Limits
-from kai_cp_models.snapshot import ACTIVE_USED, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.reader.raw import NOW
 from tests.kai_cp.reader.rich import rich
 from tests.support.clusters import random_cluster

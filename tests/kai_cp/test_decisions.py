@@ -11,17 +11,9 @@ from dataclasses import replace
 import pytest
 
 from kai_cp.decisions import BadDecisions, from_json, from_rfc3339, rfc3339, to_json
-from kai_cp_models.snapshot import (
-    Decision,
-    GroupKey,
-    Plan,
-    PodKey,
-    QueueReport,
-    SetAside,
-    Shares,
-    Stage,
-    Unscheduled,
-)
+from kai_cp_models.plan import Decision, Plan, QueueReport, Stage, Unscheduled
+from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.snapshot import SetAside, Shares
 from kai_cp_topology.records import Locality
 from tests.support.worlds import cluster
 

@@ -12,7 +12,8 @@ import pytest
 
 from kai_cp.decisions import to_json
 from kai_cp.documents import DOCUMENTS, NAMES, problems, schema
-from kai_cp_models.snapshot import Estimate, GroupKey, Plan, Reservation, Unscheduled
+from kai_cp_models.plan import Estimate, Plan, Reservation, Unscheduled
+from kai_cp_models.pods import GroupKey
 from tests.support.worlds import cluster, pod
 
 ROOT = Path(__file__).parents[2]

@@ -22,7 +22,8 @@ from kai_cp.report.progress import line
 from kai_cp.settings import load
 from kai_cp.solving import Progress, SolvingResult, SolvingTask, interim, job, progress, solve
 from kai_cp.worker import Worker
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Stage, Unscheduled
+from kai_cp_models.plan import Decision, Plan, Stage, Unscheduled
+from kai_cp_models.pods import GroupKey, PodKey
 from tests.support import worker_jobs
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from kai_cp.topology_view import topology_report
 from kai_cp_models.domains.locality import fabric_of
-from kai_cp_models.snapshot import GpuKind, GpuRequest, PodStatus, Snapshot, Topology
+from kai_cp_models.pods import GpuKind, GpuRequest, PodStatus
+from kai_cp_models.snapshot import Snapshot, Topology
 from tests.kai_cp_models.rules.build import node, pod, snapshot
 from tests.support.rule_objects import objects_of
 

@@ -19,8 +19,8 @@ from kai_cp.tune.compare import mark
 from kai_cp.tune.measure import MEASURES, fragmentation, hops, measure, share_error
 from kai_cp.tune.search import search, study_name, with_overrides
 from kai_cp.tune.space import Space, read_space
+from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.settings import Settings, SolverSettings
-from kai_cp_models.snapshot import Decision, Plan
 from kai_cp_topology.records import Locality
 from tests.support.times import runs, settings, waits, world
 from tests.support.worlds import cluster, node

@@ -6,8 +6,8 @@ from math import inf
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import ActionName
 from tests.support.worlds import cluster, pods
 
 

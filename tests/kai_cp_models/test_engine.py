@@ -17,8 +17,10 @@ from kai_cp_models.joint import admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Shares, Snapshot
+from kai_cp_models.snapshot import Shares, Snapshot
 from tests.properties.test_oracle import _tiny as tiny
 from tests.support import objects as raw
 from tests.support.clusters import random_cluster

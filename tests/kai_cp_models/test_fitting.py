@@ -14,17 +14,9 @@ from kai_cp.reader import parse
 from kai_cp_models import fitting
 from kai_cp_models.fitting import FeasibilityCache
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ALLOCATED, GPU, ClaimRef, GpuKind, GpuRequest, Pod, PodStatus
 from kai_cp_models.scores import scores
-from kai_cp_models.snapshot import (
-    ALLOCATED,
-    GPU,
-    ClaimRef,
-    GpuKind,
-    GpuRequest,
-    Pod,
-    PodStatus,
-    Snapshot,
-)
+from kai_cp_models.snapshot import Snapshot
 from tests.support import objects as raw
 from tests.support.clusters import random_cluster
 from tests.support.worlds import cluster, fraction, node, pod, spec

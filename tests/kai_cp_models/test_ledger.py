@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GPU, PODS, Pod, PodStatus, Snapshot
+from kai_cp_models.pods import GPU, PODS, Pod, PodStatus
+from kai_cp_models.snapshot import Snapshot
 from tests.support.worlds import (
     cluster,
     fraction,

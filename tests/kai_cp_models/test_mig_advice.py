@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kai_cp_models.mig_advice import mig_report, patterns
-from kai_cp_models.snapshot import BASE_DIMENSIONS, Decision, GpuKind, GpuRequest, Node, Plan, Pod, Snapshot
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import BASE_DIMENSIONS, GpuKind, GpuRequest, Pod
+from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 
 PROFILES = (

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kai_cp_models.pods import Pod
 from kai_cp_models.queries.cluster import greedy_plan, idle_gpus
 from kai_cp_models.queries.shares import fair_line
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Pod, PodGroup, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, queue
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from kai_cp_models.arrays import Floats
+from kai_cp_models.pods import GpuKind, GpuRequest, Pod
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.scores import scores
-from kai_cp_models.snapshot import GpuKind, GpuRequest, Node, Pod, Snapshot
+from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.rules.build import ALL, node, pod, snapshot
 
 

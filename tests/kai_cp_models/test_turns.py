@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus, Snapshot
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.turns import GIVES_WAY, QUIET_SECONDS, Turn, Turns, costs_of
 from tests.support.worlds import cluster, group, noted, pod, spec
 

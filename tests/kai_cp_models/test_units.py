@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kai_cp_models.snapshot import Pod, PodStatus, Subgroup
+from kai_cp_models.pods import Pod, PodStatus
+from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, Gangs
 from tests.support.worlds import cluster, group, leaf, pod, tree
 

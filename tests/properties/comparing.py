@@ -13,8 +13,11 @@ from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import MILLI, GroupKey, PodKey, PodStatus
+from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import MILLI, ActionName, GroupKey, Plan, PodKey, PodStatus, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 
 def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Settings) -> tuple[str, int]:

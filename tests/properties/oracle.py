@@ -25,17 +25,9 @@ from kai_cp_models.check import (
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
-from kai_cp_models.snapshot import (
-    Decision,
-    GroupKey,
-    Node,
-    Placement,
-    Plan,
-    Pod,
-    PodKey,
-    PodStatus,
-    Snapshot,
-)
+from kai_cp_models.plan import Decision, Placement, Plan
+from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.snapshot import Node, Snapshot
 from kai_cp_models.units import Gang, Gangs
 
 Places = dict[PodKey, Placement]

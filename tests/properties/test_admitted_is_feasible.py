@@ -16,7 +16,8 @@ from kai_cp_models.explain.blocking import blocking_of, solver_for
 from kai_cp_models.explain.feasibility import Feasibility
 from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
-from kai_cp_models.snapshot import GroupKey, Snapshot
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
 from tests.support import objects as raw
 from tests.support.brute import worlds

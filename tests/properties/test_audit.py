@@ -14,8 +14,10 @@ import pytest
 from kai_cp.reader import parse
 from kai_cp_models.check import violations
 from kai_cp_models.engine import REJECTED, decide
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, Plan, PodKey, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.support import objects as raw
 from tests.support.clusters import random_cluster
 from tests.support.rounds import advance

@@ -11,8 +11,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kai_cp_models.pods import GPU, MILLI
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GPU, MILLI, Node, Snapshot, Topology
+from kai_cp_models.snapshot import Node, Snapshot, Topology
 from kai_cp_topology.locality import locality
 from kai_cp_topology.records import CLIQUE_LABEL, PRODUCT_LABEL, NodeFacts
 from kai_cp_topology.scales import scales

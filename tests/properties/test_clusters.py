@@ -10,7 +10,9 @@ from kai_cp.reader import parse
 from kai_cp_models.check import PlannedCluster, capacity, queues
 from kai_cp_models.check.amounts import share_mib
 from kai_cp_models.check.nodes import refusals
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GpuKind, Plan, PodStatus, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GpuKind, PodStatus
+from kai_cp_models.snapshot import Snapshot
 from tests.support.clusters import FEATURES, random_cluster
 from tests.support.objects import NOW
 

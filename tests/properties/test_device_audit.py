@@ -13,8 +13,8 @@ import pytest
 from kai_cp.reader import parse
 from kai_cp_models.check import violations
 from kai_cp_models.engine import FAILED, REJECTED, decide
+from kai_cp_models.plan import Plan
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan
 from tests.support import objects as raw
 from tests.support.clusters import random_cluster
 from tests.support.extras import KINDS, with_extras

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.pods import ClaimRef, Pod
 from kai_cp_models.rules.stateful import enriched
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import ClaimRef, Node, Pod, Snapshot
+from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec, term
 from tests.kai_cp_models.rules.stateful.test_dra import (
     DRIVER,

@@ -15,7 +15,9 @@ from random import Random
 import pytest
 
 from kai_cp_models.check import violations
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.units import Gang, Gangs
 from tests.support.plans import evicted, lost, placed, solved
 from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec

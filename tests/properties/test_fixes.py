@@ -18,8 +18,8 @@ from kai_cp.explain.draft import Draft
 from kai_cp.explain.operations import applied
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey
 from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support import objects as raw
 from tests.support.brute import worlds

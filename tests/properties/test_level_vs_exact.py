@@ -21,12 +21,9 @@ from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GPU, PodSpec
 from kai_cp_models.settings import SolverSettings
-from kai_cp_models.snapshot import (
-    GPU,
-    PodSpec,
-    Snapshot,
-)
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.joint.build import FABRIC, RACK, problem, world
 from tests.support.worlds import cluster, fraction, group, node, pod, spec
 

@@ -10,16 +10,9 @@ import pytest
 
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    Pod,
-    PodKey,
-    PodStatus,
-    Shares,
-    Snapshot,
-    Topology,
-    TopologyConstraint,
-)
+from kai_cp_models.snapshot import Shares, Snapshot, Topology, TopologyConstraint
 from tests.properties.oracle import best_allocate
 from tests.support.worlds import (
     cluster,

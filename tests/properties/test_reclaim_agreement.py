@@ -24,8 +24,10 @@ from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, Shares, Snapshot
+from kai_cp_models.snapshot import Shares, Snapshot
 from kai_cp_models.solver import cp_model
 from tests.kai_cp_models.joint.build import asks_of
 from tests.support.brute import worlds

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp_models.check import violations
-from kai_cp_models.snapshot import Plan
+from kai_cp_models.plan import Plan
 from tests.support.brute import Places, named, worlds
 from tests.support.objects import LEVELS, Object, ago
 from tests.support.plans import ALL_RULES, evicted, placed, solved

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import CUT, Plan
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import CUT, Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.properties.test_audit import read
 from tests.support.clusters import random_cluster
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kai_cp_models.engine import decide
-from kai_cp_models.snapshot import Plan
+from kai_cp_models.plan import Plan
 from tests.support.times import holds, runs, waits, world
 from tests.support.times import settings as chosen
 from tests.support.worlds import cluster, node

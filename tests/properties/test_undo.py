@@ -9,8 +9,9 @@ import pytest
 
 from kai_cp.reader import parse
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import Pod
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Pod, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.test_fitting import FEATURES, step
 from tests.kai_cp_models.test_ledger import picture
 from tests.support import objects as raw

@@ -9,7 +9,10 @@ from typing import Any
 
 from kai_cp.reader import parse
 from kai_cp_models.check import violations
-from kai_cp_models.snapshot import ActionName, Decision, GroupKey, Plan, PodKey, Snapshot
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import Snapshot
 
 DEFECTS = {
     "integration_tests/consolidation_and_reclaim/TestConsolidateAndReclaimIntegrationTest#0",

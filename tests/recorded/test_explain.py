@@ -12,8 +12,8 @@ from kai_cp.explain.document import Explainer, document
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.text import WIDTH, lines
 from kai_cp.inspection import inspection
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey
 
 SOLVER = Settings().solver.model_copy(update={"budget_seconds": 20.0, "patience": 20.0})
 SETTINGS = Settings(solver=SOLVER)

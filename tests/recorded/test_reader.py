@@ -10,7 +10,7 @@ import pytest
 from kai_cp.reader import load, parse
 from kai_cp.reader.notes import IGNORED
 from kai_cp.reader.times import seconds_of
-from kai_cp_models.snapshot import ACTIVE_USED, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, PodStatus
 from tests.kai_cp.reader.raw import NOW
 
 

@@ -15,9 +15,11 @@ from kai_cp_models.check import dra as check_dra
 from kai_cp_models.check import numa as check_numa
 from kai_cp_models.check import references as check_references
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import Pod
 from kai_cp_models.rules.stateful import dra, numa
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Decision, Plan, Pod, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 from tests.kai_cp_models.rules.stateful.test_dra import (
     TWO,

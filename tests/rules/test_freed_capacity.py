@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from kai_cp_models.check import violations
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.snapshot import Snapshot
 from tests.support.devices import (
     aligned,
     allocation,

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kai_cp_models.snapshot import (
-    PodStatus,
-    Shares,
-    Topology,
-    TopologyConstraint,
-)
+from kai_cp_models.pods import PodStatus
+from kai_cp_models.snapshot import Shares, Topology, TopologyConstraint
 from tests.support.worlds import (
     bind,
     cluster,

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from kai_cp_models.check import violations
-from kai_cp_models.snapshot import Decision, Plan, PodKey
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import PodKey
 from tests.support.devices import (
     DRIVER,
     STATIC,

@@ -6,15 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kai_cp_models.snapshot import (
-    Decision,
-    GroupKey,
-    LabelSelector,
-    PodAffinityTerm,
-    PodKey,
-    PodStatus,
-    Requirement,
-)
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import GroupKey, LabelSelector, PodAffinityTerm, PodKey, PodStatus, Requirement
 from tests.support.worlds import (
     bind,
     cluster,

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from kai_cp_models.check import violations
+from kai_cp_models.plan import Plan
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.support.brute import named
 from tests.support.objects import LEVELS, Object, ago
 from tests.support.plans import bound, evicted, nominated, placed, solved

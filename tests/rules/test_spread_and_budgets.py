@@ -12,18 +12,11 @@ from hypothesis import strategies as st
 from kai_cp_models.check import budgets as check_budgets
 from kai_cp_models.check import spread as check_spread
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import LabelSelector, Pod, Requirement, SpreadConstraint
 from kai_cp_models.rules.stateful import budgets, open_rules, spread
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import (
-    Decision,
-    LabelSelector,
-    Node,
-    Plan,
-    Pod,
-    Requirement,
-    Snapshot,
-    SpreadConstraint,
-)
+from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 
 ON = OptionalRules(topology_spread=True, pod_disruption_budgets=True)

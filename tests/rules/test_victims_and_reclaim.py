@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kai_cp_models.check import waste
-from kai_cp_models.snapshot import PodStatus, Shares, Snapshot
+from kai_cp_models.pods import PodStatus
+from kai_cp_models.snapshot import Shares, Snapshot
 from tests.support.worlds import (
     NOW,
     bind,

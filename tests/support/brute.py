@@ -14,7 +14,9 @@ from typing import Any, Final
 from hypothesis import settings
 
 from kai_cp_models.check import violations
-from kai_cp_models.snapshot import Decision, Plan, PodKey, Snapshot
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import PodKey
+from kai_cp_models.snapshot import Snapshot
 from tests.support.plans import ALL_RULES, evicted, placed, solved
 
 Places = Mapping[str, str]

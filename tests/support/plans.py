@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kai_cp_models.check import violations
 from kai_cp_models.engine import FAILED, REJECTED, decide
+from kai_cp_models.plan import Plan
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000, "workers": 1}})
 UNHURRIED = Settings.model_validate({"solver": {"budget_seconds": 60}})

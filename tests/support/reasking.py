@@ -21,18 +21,11 @@ from itertools import combinations, product
 from kai_cp.reader import parse
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    ActionName,
-    Decision,
-    GroupKey,
-    Plan,
-    Pod,
-    PodKey,
-    PodStatus,
-    Snapshot,
-)
+from kai_cp_models.snapshot import Snapshot
 from tests.support import objects as raw
 from tests.support.clusters import FEATURES, random_cluster
 

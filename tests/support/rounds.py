@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.snapshot import Snapshot
 from tests.support import objects as raw
 from tests.support.objects import Object
 

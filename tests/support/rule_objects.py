@@ -9,8 +9,9 @@ from kai_cp.reader.devices import read_allocation
 from kai_cp.reader.notes import Notes
 from kai_cp.reader.objects import lists_of, read_objects
 from kai_cp_models.extras import Extras
+from kai_cp_models.policy import Policy
 from kai_cp_models.records.devices import ClaimAllocation
-from kai_cp_models.snapshot import Policy, SetAside
+from kai_cp_models.snapshot import SetAside
 
 
 def objects_of(raw: Mapping[str, Any], nodes: Iterable[str] = (), policy: Policy | None = None) -> Extras:

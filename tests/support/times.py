@@ -6,8 +6,10 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+from kai_cp_models.plan import Plan, Reservation
+from kai_cp_models.pods import Pod
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Pod, PodGroup, Reservation
+from kai_cp_models.snapshot import PodGroup
 from tests.support.worlds import NOW, group, pods, spec
 
 MINUTE = 60.0

@@ -9,7 +9,8 @@ from typing import Any
 
 from kai_cp.solving import job
 from kai_cp.worker import Channel
-from kai_cp_models.snapshot import Decision, Plan, PodKey
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import PodKey
 
 
 def add_one(task: int, channel: Channel) -> None:

@@ -9,21 +9,12 @@ from typing import Any
 from kai_cp.reader.annotations import group_notes, queue_notes
 from kai_cp_models.check import violations
 from kai_cp_models.extras import Extras
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import UNLIMITED, GpuKind, GpuRequest, GroupKey, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.policy import ActionName, Policy
 from kai_cp_models.snapshot import (
-    UNLIMITED,
-    ActionName,
-    Decision,
-    GpuKind,
-    GpuRequest,
-    GroupKey,
     Node,
-    Plan,
-    Pod,
     PodGroup,
-    PodKey,
-    PodSpec,
-    PodStatus,
-    Policy,
     Queue,
     SetAside,
     Shares,

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kai_cp_models.pods import PodStatus
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Node, PodStatus, Snapshot, Topology, TopologyConstraint
+from kai_cp_models.snapshot import Node, Snapshot, Topology, TopologyConstraint
 from kai_cp_topology.records import CLIQUE_LABEL, PRODUCT_LABEL
 from tests.support.plans import SETTINGS, bound, nominated, placed, solved
 from tests.support.worlds import PLUGINS, cluster, fraction, group, leaf, node, pod, pods, spec, tree

@@ -14,15 +14,10 @@ from kai_cp_models.actions.allocate import allocate
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import ACTIONS
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import (
-    ActionName,
-    Decision,
-    Pod,
-    PodStatus,
-    Snapshot,
-    Topology,
-    TopologyConstraint,
-)
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import Pod, PodStatus
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
 from tests.support.plans import SETTINGS, bound, evicted, lost, placed, solved
 from tests.support.worlds import PLUGINS, cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
 

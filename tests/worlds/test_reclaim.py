@@ -14,7 +14,8 @@ from kai_cp_models.joint import prune
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import Pod, PodGroup, PodStatus, Queue, Shares, Snapshot
+from kai_cp_models.pods import Pod, PodStatus
+from kai_cp_models.snapshot import PodGroup, Queue, Shares, Snapshot
 from tests.support.plans import bound, evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 

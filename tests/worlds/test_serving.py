@@ -11,8 +11,10 @@ import pytest
 from kai_cp.reader.annotations import OwnAnnotations
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Pod, PodGroup, PodStatus, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from tests.support.plans import evicted, nominated
 from tests.support.rule_objects import objects_of
 from tests.support.times import at, runs

@@ -10,9 +10,11 @@ import pytest
 
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import FAILED, REJECTED, Plan, Reservation
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import FAILED, REJECTED, GroupKey, Plan, Reservation, Shares, Snapshot
+from kai_cp_models.snapshot import Shares, Snapshot
 from tests.support.plans import bound, evicted, nominated, placed, reasons
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
 from tests.support.worlds import cluster, gpu_bound, group, node, nominate, noted, pod, queue, spec

@@ -13,8 +13,10 @@ from kai_cp_models.check import violations
 from kai_cp_models.explain.position import FairLine
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.fairness.share import fair_shares
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.support.brute import named
 from tests.support.objects import Object
 from tests.support.plans import bound, evicted, placed, reasons, solved

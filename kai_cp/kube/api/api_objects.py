@@ -14,7 +14,8 @@ from kai_cp.kube.api.transforms import with_parameters
 from kai_cp.reader.nodes import gpu_memory_mib
 from kai_cp.reader.requests import read_requests
 from kai_cp.reader.shares import read_gpu
-from kai_cp_models.snapshot import Decision, GpuKind, GpuRequest
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import GpuKind, GpuRequest
 
 MOST_DIGITS: Final = 15
 """A number of more digits is not an amount of memory."""

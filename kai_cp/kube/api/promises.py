@@ -9,8 +9,10 @@ from typing import Final
 
 from kai_cp.kube.api import api_objects
 from kai_cp.reader.annotations import SCHEMA, NoteDocument, Unreadable
+from kai_cp_models.plan import Plan, Reservation
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey
 from kai_cp_models.records.notes import RESERVATION, Expired
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 _HOLDING: Final = ("made", "kept", "earlier", "later")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from kai_cp_models.snapshot import Decision
+from kai_cp_models.plan import Decision
 
 WriteOutcome = Literal["done", "conflict", "gone", "failed"]
 """*conflict*: the cluster had changed, and the next cycle sees that; *gone*: the pod or node no longer

@@ -27,7 +27,9 @@ from kai_cp.kube.scheduler.orders import Order, Orders, Sending
 from kai_cp.kube.scheduler.rivals import Rivals
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.times import seconds_of
-from kai_cp_models.snapshot import STATE_ACTIONS, Decision, GroupKey, Plan, PodKey
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.policy import STATE_ACTIONS
 
 LOG = logging.getLogger(__name__)
 NEAR_SECONDS: Final = 60.0

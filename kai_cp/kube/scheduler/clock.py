@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp.kube.scheduler.staleness import next_eviction, stale_groups
-from kai_cp_models.snapshot import Plan, PodStatus, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import PodStatus
+from kai_cp_models.snapshot import Snapshot
 
 UNPROVED_FIRST_SECONDS = 1.0
 UNPROVED_LONGEST_SECONDS = 60.0

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from kai_cp_models.snapshot import Plan, Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import Pod, PodKey, PodStatus
+from kai_cp_models.snapshot import Snapshot
 
 KEPT: Final = 100_000
 SHOWN: Final = 10

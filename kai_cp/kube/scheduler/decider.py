@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,9 @@ from kai_cp.explain.text import describe
 from kai_cp.kube.serving.http import JSON, Query, Response
 from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.worker import Worker
+from kai_cp_models.plan import Unscheduled
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, Unscheduled
 
 LOG = logging.getLogger(__name__)
 EXPLAIN_SECONDS: Final = 30.0

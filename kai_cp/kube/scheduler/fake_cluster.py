@@ -19,7 +19,9 @@ from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.store import ObjectKey
 from kai_cp.kube.api.write_results import WriteOutcome, WriteResult
-from kai_cp_models.snapshot import STATE_ACTIONS, Decision, GroupKey, Plan
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.policy import STATE_ACTIONS
 
 DEFAULT_GRACE_SECONDS: Final = 30.0
 

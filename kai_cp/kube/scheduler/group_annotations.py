@@ -14,7 +14,7 @@ from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.store import Store, key_of
 from kai_cp.kube.api.transport import Transport
-from kai_cp_models.snapshot import GroupKey
+from kai_cp_models.pods import GroupKey
 
 LOG = logging.getLogger(__name__)
 

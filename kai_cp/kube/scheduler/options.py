@@ -14,7 +14,7 @@ from typer import Option
 from kai_cp import files, yaml_text
 from kai_cp.kube.api import names
 from kai_cp.kube.serving.flags import Seconds
-from kai_cp_models.snapshot import KAI_ACTIONS, POLICY_ACTIONS
+from kai_cp_models.policy import KAI_ACTIONS, POLICY_ACTIONS
 
 NANOSECONDS: Final = 1_000_000_000
 

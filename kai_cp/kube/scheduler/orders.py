@@ -24,7 +24,8 @@ from kai_cp.kube.api.errors import LeaseLost
 from kai_cp.kube.api.fair_queue import FairQueue
 from kai_cp.kube.api.store import key_of
 from kai_cp.kube.api.write_results import WriteResult
-from kai_cp_models.snapshot import Decision, GroupKey, PodKey
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import GroupKey, PodKey
 
 LOG = logging.getLogger(__name__)
 WRITERS: Final = 8

@@ -21,7 +21,9 @@ from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
 from kai_cp.kube.scheduler.staleness import stale_groups
-from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Snapshot, Unscheduled
+from kai_cp_models.plan import Plan, Unscheduled
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
+from kai_cp_models.snapshot import Snapshot
 
 LOG = logging.getLogger(__name__)
 CONDITION: Final = "UnschedulableOnNodePool"

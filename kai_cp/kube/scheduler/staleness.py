@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Set
 
-from kai_cp_models.snapshot import (
-    ACTIVE_USED,
-    GroupKey,
-    Plan,
-    PodGroup,
-    PodKey,
-    PodStatus,
-    Snapshot,
-    Subgroup,
-)
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, PodKey, PodStatus
+from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
 
 def stale_groups(snapshot: Snapshot, plan: Plan) -> frozenset[GroupKey]:

@@ -21,9 +21,10 @@ from kai_cp.kube.scheduler.decider import Decided
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.worker import Channel, Reply, Worker
 from kai_cp_models.collection import no_collection
+from kai_cp_models.plan import Plan, Unscheduled
 from kai_cp_models.queries.reading import claims_wait
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, SetAside, Unscheduled
+from kai_cp_models.snapshot import SetAside
 from kai_cp_models.turns import Turns
 
 GRACE_SECONDS: Final = 20.0

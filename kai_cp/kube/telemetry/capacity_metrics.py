@@ -13,8 +13,9 @@ from prometheus_client.registry import Collector
 
 from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.topology_view import fabric
+from kai_cp_models.plan import Plan
 from kai_cp_models.queries.shares import gpus_of
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_topology.report import Report
 
 STATES: Final = ("used", "reserved", "fragmented", "free", "unavailable")

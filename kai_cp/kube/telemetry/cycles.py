@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.api.write_results import WriteResult
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.snapshot import Snapshot
 
 KEPT: Final = 20
 

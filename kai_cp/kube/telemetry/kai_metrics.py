@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
-from kai_cp_models.snapshot import UNLIMITED, Queue, Shares
+from kai_cp_models.pods import UNLIMITED
+from kai_cp_models.snapshot import Queue, Shares
 
 QUEUE_LABELS: Final = ("queue_name", "queue_metadata_name", "queue_display_name")
 LATENCIES: Final = tuple(5.0 * 2**i for i in range(10))

@@ -16,8 +16,10 @@ from kai_cp.kube.telemetry.disruption import HOUR, DisruptionTotals
 from kai_cp.kube.telemetry.kai_metrics import KaiMetrics
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.kube.telemetry.time_metrics import TimeMetrics
+from kai_cp_models.plan import FAILED, REJECTED
+from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.policy import ActionName
 from kai_cp_models.queries.shares import gpus_of, owed
-from kai_cp_models.snapshot import FAILED, REJECTED, ActionName, GroupKey, PodKey
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)

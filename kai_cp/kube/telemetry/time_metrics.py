@@ -14,8 +14,10 @@ from prometheus_client.registry import Collector
 from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.topology_view import fabric
+from kai_cp_models.plan import Plan, Reservation
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey
 from kai_cp_models.queries.shares import gpus_of
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Plan, PodGroup, Reservation, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 KEPT_SECONDS: Final = 90.0
 """A start that is later, or earlier, than promised by less was kept: evicting and binding take so long."""

@@ -18,7 +18,8 @@ from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
-from kai_cp_models.snapshot import GroupKey, Stage
+from kai_cp_models.plan import Stage
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.units import Batch
 
 

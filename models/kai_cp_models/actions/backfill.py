@@ -19,15 +19,8 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
-from kai_cp_models.snapshot import (
-    STATE_ACTIONS,
-    TIME_ACTIONS,
-    UNLIMITED,
-    ActionName,
-    GroupKey,
-    Pod,
-    PodStatus,
-)
+from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
+from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 from kai_cp_models.units import Batch
 
 

@@ -12,8 +12,10 @@ from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace
+from kai_cp_models.pods import GroupKey, PodStatus
+from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.times import TIMES
-from kai_cp_models.snapshot import ActionName, GroupKey, PodGroup, PodStatus, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Batch, Gang, GangState, StatusOf
 
 DELAYED: Final = "PreemptionDelayNotElapsed"

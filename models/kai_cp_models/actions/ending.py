@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.joint.disaggregate import leave, may_leave
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, ACTIVE_USED, ActionName, GroupKey, Stage
+from kai_cp_models.plan import Stage
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GroupKey
+from kai_cp_models.policy import ActionName
 
 
 def end_groups(cycle: Cycle, action: ActionName, ended: Iterable[tuple[GroupKey, str]]) -> None:

@@ -34,7 +34,10 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import GPU, MILLI, ActionName, GroupKey, Pod, PodGroup, Stage
+from kai_cp_models.plan import Stage
+from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch
 
 

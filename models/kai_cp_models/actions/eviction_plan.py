@@ -11,7 +11,7 @@ from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey
+from kai_cp_models.pods import GroupKey
 
 NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one", True)
 TOO_LITTLE: Final = Refusal("NotPossible", "all permitted victims together do not free enough capacity", True)

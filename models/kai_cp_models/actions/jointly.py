@@ -31,7 +31,7 @@ from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import UNLIMITED, GroupKey
+from kai_cp_models.pods import UNLIMITED, GroupKey
 from kai_cp_models.solver import cp_model
 
 

@@ -16,7 +16,7 @@ from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, GroupKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GroupKey, PodStatus
 from kai_cp_models.units import Gang
 
 _Asks = Mapping[GroupKey, Sequence[Ask]]

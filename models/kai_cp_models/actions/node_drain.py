@@ -21,8 +21,8 @@ from kai_cp_models.joint.victim_candidates import VictimCandidate, gpu_weight, w
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import Placer, quota_check
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
 
 _NEVER: Final = np.inf
 

@@ -26,7 +26,7 @@ from kai_cp_models.joint.victim_candidates import (
     gpu_weight,
 )
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey, Pod, PodKey
+from kai_cp_models.pods import GroupKey, Pod, PodKey
 
 Owners = Mapping[int, tuple[GroupKey, ...]]
 """The triggers that each lost unit, by position, is lost to; the eviction is charged to the first."""

@@ -18,7 +18,7 @@ from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
-from kai_cp_models.snapshot import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.units import Batch, StatusOf
 
 

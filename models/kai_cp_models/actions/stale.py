@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kai_cp_models.actions.ending import end_groups
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.snapshot import ACTIVE_USED, GroupKey, PodGroup, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, PodStatus
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang
 
 

@@ -22,7 +22,7 @@ from kai_cp_models.joint.victim_candidates import (
 )
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import MILLI, GroupKey
+from kai_cp_models.pods import MILLI, GroupKey
 from kai_cp_models.units import Batch
 
 

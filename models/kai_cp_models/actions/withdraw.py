@@ -16,7 +16,8 @@ from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.fairness.quota_checks import over_limit
 from kai_cp_models.joint.policy import CONSOLIDATION, EvictionPolicy
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import UNLIMITED, GroupKey, Pod, PodKey, Snapshot
+from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import Snapshot
 
 
 def settle(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.selectors import selects
-from kai_cp_models.snapshot import Pod, PodAffinityTerm, PodKey
+from kai_cp_models.pods import Pod, PodAffinityTerm, PodKey
 
 PodPlace = tuple[Pod, str]
 """A pod and its node."""

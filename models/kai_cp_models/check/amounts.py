@@ -9,7 +9,8 @@ import re
 from typing import Final
 
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
-from kai_cp_models.snapshot import BASE_DIMENSIONS, CPU, GPU, MEMORY, MILLI, GpuKind, Node, Pod, Snapshot
+from kai_cp_models.pods import BASE_DIMENSIONS, CPU, GPU, MEMORY, MILLI, GpuKind, Pod
+from kai_cp_models.snapshot import Node, Snapshot
 
 CheckedAmounts = tuple[int, int, int]
 """(milli_cpus, memory_bytes, milli_gpus)."""

@@ -13,8 +13,9 @@ from typing import Final
 from kai_cp_models import check
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.snapshot_facts import SnapshotFacts
+from kai_cp_models.plan import Plan
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 Subject = Callable[[PlannedCluster], Iterator[str]]
 

@@ -11,8 +11,8 @@ from fractions import Fraction
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.selectors import selects
+from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
-from kai_cp_models.snapshot import Pod, PodStatus
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

@@ -17,7 +17,8 @@ import numpy as np
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, CPU, GPU, MEMORY, MILLI, PODS, Node, Pod
+from kai_cp_models.pods import ACTIVE_ALLOCATED, CPU, GPU, MEMORY, MILLI, PODS, Pod
+from kai_cp_models.snapshot import Node
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

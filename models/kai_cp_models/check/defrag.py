@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator
 from kai_cp_models.check.budgets import covers
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
+from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
-from kai_cp_models.snapshot import Pod, PodGroup, PodKey
+from kai_cp_models.snapshot import PodGroup
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

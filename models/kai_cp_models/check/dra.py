@@ -13,6 +13,7 @@ from typing import Any
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.selectors import reaches
+from kai_cp_models.pods import EXTENDED_RESOURCES, Pod, PodStatus, Requirement
 from kai_cp_models.quantity import exact
 from kai_cp_models.records.devices import (
     ALL,
@@ -27,7 +28,6 @@ from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
 from kai_cp_models.rules.stateful.dra.refs import refs_of
-from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodStatus, Requirement
 
 MAX_USERS = 256
 ClaimName = tuple[str, str]

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, Pod
 from kai_cp_models.rules.stateful.gpu_kinds import kinds_of, read
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, Pod
 
 _Sums = Counter[tuple[str, str, bool]]
 """Milli-GPUs by queue, kind, and whether only non-preemptible pod groups count."""

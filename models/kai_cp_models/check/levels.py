@@ -15,7 +15,8 @@ from kai_cp_models.check.amounts import CheckedAmounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import sums
 from kai_cp_models.check.snapshot_facts import HeldByQueue, SnapshotFacts
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, PodGroup, Shares, Snapshot
+from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, UNLIMITED
+from kai_cp_models.snapshot import PodGroup, Shares, Snapshot
 
 LevelBound = Literal["quota", "fair_share", "allocatable"]
 CheckedBounds = tuple[float | None, float | None, float | None]

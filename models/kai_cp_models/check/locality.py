@@ -13,8 +13,9 @@ from dataclasses import replace
 from math import gcd
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Node, Topology
+from kai_cp_models.snapshot import Node, Topology
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, PRODUCT_LABEL, Locality
 from kai_cp_topology.systems import System, system_of_product
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.pods import Pod
 from kai_cp_models.rules.static import STATIC_RULES
-from kai_cp_models.snapshot import Node, Pod, Snapshot
+from kai_cp_models.snapshot import Node, Snapshot
 
 _RULES: Final = tuple(rule for rule in STATIC_RULES if rule.NAME != "size")
 

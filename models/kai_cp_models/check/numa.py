@@ -12,9 +12,9 @@ from itertools import combinations
 from typing import Any
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
+from kai_cp_models.pods import Pod
 from kai_cp_models.records.zones import RESTRICTED, SINGLE, TOPOLOGIES, NumaTopology, dimension
 from kai_cp_models.rules.stateful.numa.zones import is_device, written
-from kai_cp_models.snapshot import Pod
 
 ZoneAmounts = dict[str, int]
 ByZone = Mapping[str, Mapping[str, int]]

@@ -13,20 +13,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kai_cp_models.check.snapshot_facts import SnapshotFacts
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    ActionName,
-    Decision,
-    GroupKey,
-    Node,
-    Plan,
-    Pod,
-    PodGroup,
-    PodKey,
-    PodStatus,
-    Snapshot,
-)
+from kai_cp_models.snapshot import Node, PodGroup, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

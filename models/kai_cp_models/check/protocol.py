@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, STATE_ACTIONS, TIME_ACTIONS, Decision, PodStatus
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import ACTIVE_ALLOCATED, PodStatus
+from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

@@ -16,7 +16,8 @@ from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.rollouts import Rollouts
 from kai_cp_models.check.snapshot_facts import HeldByQueue
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, Pod, PodGroup, PodKey, Shares
+from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, Pod, PodKey
+from kai_cp_models.snapshot import PodGroup, Shares
 
 _SCALE = (1, 1, MILLI)
 """Shares count GPUs in devices, amounts in thousandths."""

@@ -18,7 +18,8 @@ from kai_cp_models.check.amounts import CheckedAmounts
 from kai_cp_models.check.levels import Levels, QueueLevel, levelled
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.victims import takers
-from kai_cp_models.snapshot import GroupKey, Pod, PodGroup
+from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.snapshot import PodGroup
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from functools import cached_property
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.snapshot_facts import HeldByQueue
+from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.rules.stateful.rollouts import lending
-from kai_cp_models.snapshot import Pod, PodKey
 
 _Workload = tuple[str, str, str]
 """Namespace, name, leaf queue."""

@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.victims import takers
-from kai_cp_models.snapshot import Decision, PodGroup, PodStatus
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import PodStatus
+from kai_cp_models.snapshot import PodGroup
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kai_cp_models.snapshot import LabelSelector, Node, NodeTerms, Requirement
+from kai_cp_models.pods import LabelSelector, NodeTerms, Requirement
+from kai_cp_models.snapshot import Node
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.snapshot import ActionName, Node, PodStatus
+from kai_cp_models.pods import PodStatus
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import Node
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

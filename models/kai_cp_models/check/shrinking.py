@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.snapshot import STATE_ACTIONS, Pod, PodGroup, Subgroup
+from kai_cp_models.pods import Pod
+from kai_cp_models.policy import STATE_ACTIONS
+from kai_cp_models.snapshot import PodGroup, Subgroup
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

@@ -12,17 +12,8 @@ from kai_cp_models.arrays import Floats
 from kai_cp_models.check import amounts
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.share import fair_shares
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    ACTIVE_USED,
-    GpuKind,
-    Node,
-    Pod,
-    PodGroup,
-    PodStatus,
-    Shares,
-    Snapshot,
-)
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GpuKind, Pod, PodStatus
+from kai_cp_models.snapshot import Node, PodGroup, Shares, Snapshot
 
 
 class HeldByQueue(dict[str, amounts.CheckedAmounts]):

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.selectors import selects
+from kai_cp_models.pods import Pod, SpreadConstraint
 from kai_cp_models.rules.static import selector
-from kai_cp_models.snapshot import Node, Pod, SpreadConstraint
+from kai_cp_models.snapshot import Node
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

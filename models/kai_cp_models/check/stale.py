@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.snapshot import ACTIVE_USED, PodGroup, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, PodStatus
+from kai_cp_models.snapshot import PodGroup
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

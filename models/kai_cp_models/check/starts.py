@@ -17,18 +17,10 @@ from collections.abc import Iterator, Mapping
 
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
+from kai_cp_models.plan import Decision, Reservation
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    GPU,
-    MILLI,
-    Decision,
-    GroupKey,
-    Pod,
-    PodGroup,
-    PodKey,
-    Reservation,
-)
+from kai_cp_models.snapshot import PodGroup
 
 _HOLDING = ("made", "kept", "earlier", "later")
 _SECOND = 1.0

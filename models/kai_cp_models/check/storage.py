@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.selectors import reaches, selects
+from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.records.storage import STATIC_ONLY, STORAGE, StorageCapacity, StorageObjects, VolumeClaim
-from kai_cp_models.snapshot import Pod, PodKey, PodStatus
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Pod, PodGroup, PodStatus, Subgroup
+from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod, PodStatus
+from kai_cp_models.snapshot import PodGroup, Subgroup
 
 PodCounts = Counter[str]
 """Pods by name of the leaf they belong to."""

@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.snapshot import STATE_ACTIONS, TIME_ACTIONS, UNLIMITED, Decision, GroupKey, Pod, PodGroup
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import UNLIMITED, GroupKey, Pod
+from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
+from kai_cp_models.snapshot import PodGroup
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:

@@ -14,7 +14,10 @@ from kai_cp_models.check import amounts, nodes, tree
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import held
-from kai_cp_models.snapshot import STATE_ACTIONS, UNLIMITED, Plan, Pod, PodGroup, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import UNLIMITED, Pod
+from kai_cp_models.policy import STATE_ACTIONS
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 PodPlaces = Sequence[tuple[Pod, str]]
 """Pods and the nodes to try them on."""

@@ -22,10 +22,11 @@ from kai_cp_models.defrag.questions import BadQuestion, goal_of
 from kai_cp_models.defrag.windows import opening
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import put
+from kai_cp_models.plan import DefragReport, DefragState, Unscheduled
+from kai_cp_models.pods import ACTIVE_ALLOCATED, PodStatus
 from kai_cp_models.reasons import NOT_FOR_MOVES
 from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.shown import clock
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, DefragReport, DefragState, PodStatus, Unscheduled
 
 _ON_THE_WAY: Final = (PodStatus.RELEASING, PodStatus.BINDING, PodStatus.PIPELINED)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from kai_cp_models.defrag.problem import Problem
-from kai_cp_models.snapshot import GPU, MILLI
+from kai_cp_models.pods import GPU, MILLI
 
 
 def least_restarts(problem: Problem, most: int) -> list[float]:

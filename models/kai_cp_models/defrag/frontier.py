@@ -14,8 +14,9 @@ from kai_cp_models.defrag.model import DefragModel
 from kai_cp_models.defrag.order import Ordered, ordered
 from kai_cp_models.defrag.problem import DefragQuestion, Excluded, Problem
 from kai_cp_models.joint.search import Objective, lexicographic
+from kai_cp_models.pods import UNLIMITED, GroupKey, PodKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import UNLIMITED, GroupKey, PodKey, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
 
 _MOST_CUTS: Final = 400

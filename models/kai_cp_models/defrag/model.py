@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.defrag.problem import Problem, RestartUnit
-from kai_cp_models.snapshot import GPU, MILLI, PodKey
+from kai_cp_models.pods import GPU, MILLI, PodKey
 from kai_cp_models.solver import cp_model
 
 

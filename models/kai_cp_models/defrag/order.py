@@ -15,7 +15,7 @@ import numpy as np
 from kai_cp_models.budget import Allowance
 from kai_cp_models.defrag.problem import Problem
 from kai_cp_models.joint.search import solve
-from kai_cp_models.snapshot import GPU, PodKey
+from kai_cp_models.pods import GPU, PodKey
 from kai_cp_models.solver import cp_model
 
 _MOST_STATES = 20_000

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 from kai_cp_models.defrag.notes import moved
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GPU, MILLI, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.records.budgets import BUDGETS
 from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.times import Times
@@ -20,18 +21,7 @@ from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.stateful.budgets import allowance
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    ACTIVE_USED,
-    GPU,
-    MILLI,
-    GroupKey,
-    Pod,
-    PodGroup,
-    PodKey,
-    PodStatus,
-    Snapshot,
-)
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 Immovable = Literal["NonPreemptible", "Exempt", "MinRuntime", "DisruptionBudget", "TornGang", "SharedGpu"]
 _HOUR: Final = 3600.0

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.domains.tree import TopologyTree
+from kai_cp_models.pods import BASE_DIMENSIONS, GPU, MILLI, PODS, GpuKind, Pod, PodSpec
 from kai_cp_models.shown import amount
-from kai_cp_models.snapshot import BASE_DIMENSIONS, GPU, MILLI, PODS, GpuKind, Pod, PodSpec
 
 _MAGNITUDE: Final = 100_000
 _STEPS: Final = 10

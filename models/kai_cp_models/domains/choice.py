@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.domains.capacity import Demand, DomainCapacity
 from kai_cp_models.domains.tree import TopologyTree
-from kai_cp_models.snapshot import Pod, TopologyConstraint
+from kai_cp_models.pods import Pod
+from kai_cp_models.snapshot import TopologyConstraint
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, Decision, GroupKey, Pod, PodStatus
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodStatus
 from kai_cp_topology.locality import locality
 from kai_cp_topology.records import Locality, NodeFacts
 

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.pods import GPU, MILLI, Pod
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
-from kai_cp_models.snapshot import GPU, MILLI, Pod, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_topology.scales import Scale, scales
 
 _LAST: Final = np.iinfo(np.int64).max

@@ -10,8 +10,9 @@ import numpy as np
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.explain.families import Family
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod
 from kai_cp_models.rules.static import STATIC_RULES
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, Subgroup
+from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Batch, Gang
 
 

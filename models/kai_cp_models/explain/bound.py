@@ -15,7 +15,8 @@ from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, MILLI, Pod, Snapshot
+from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, Pod
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
 
 _MOST_INCREMENTS: Final = 1_000

@@ -10,7 +10,7 @@ from kai_cp_models.explain.device_patterns import DevicePatterns, kinds_of
 from kai_cp_models.explain.families import Family
 from kai_cp_models.explain.variables import Variables, choices
 from kai_cp_models.joint.search import Linear
-from kai_cp_models.snapshot import GPU, MILLI, Pod
+from kai_cp_models.pods import GPU, MILLI, Pod
 from kai_cp_models.solver import cp_model
 
 Share = tuple[int, int, cp_model.IntVar]

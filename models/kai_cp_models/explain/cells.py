@@ -20,8 +20,9 @@ from kai_cp_models.explain.holders import VictimUnit
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GPU, Pod, PodKey
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import GPU, Pod, PodKey, Subgroup
+from kai_cp_models.snapshot import Subgroup
 
 MOST_NODES: Final = 64
 MOST_HOLDERS: Final = 400

@@ -17,7 +17,7 @@ from typing import Final
 from kai_cp_models.explain.cells import request_of
 from kai_cp_models.explain.variables import Variables
 from kai_cp_models.joint.search import Linear
-from kai_cp_models.snapshot import GPU, MILLI, Pod
+from kai_cp_models.pods import GPU, MILLI, Pod
 
 _MOST_PATTERNS: Final = 2_000
 """Patterns of the devices of one cell, and multisets of sizes, up to which they are told apart."""

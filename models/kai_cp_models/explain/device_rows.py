@@ -9,8 +9,8 @@ from kai_cp_models.explain.families import Family
 from kai_cp_models.explain.variables import Variables, choices
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
-from kai_cp_models.snapshot import Pod, PodKey
 from kai_cp_models.solver import cp_model
 
 _MASKED: Final = frozenset(("numa", "dra", "volumes"))

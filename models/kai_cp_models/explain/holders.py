@@ -12,12 +12,9 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.reclaim import ResourceBounds, due_bounds, levelled, may_reclaim, over
 from kai_cp_models.fairness.runtime import delayed, granted, protected
-from kai_cp_models.snapshot import (
-    ActionName,
-    GroupKey,
-    Pod,
-    PodGroup,
-)
+from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kai_cp_models.explain.ask import classes_of
 from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.situation import Situation
-from kai_cp_models.snapshot import PodGroup, PodStatus
+from kai_cp_models.pods import PodStatus
+from kai_cp_models.snapshot import PodGroup
 
 
 def own_faults(situation: Situation, group: PodGroup) -> Families:

@@ -15,8 +15,8 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.explain.ask import AskClass, domains_of
 from kai_cp_models.explain.cells import Cells, Extent, Leaver, request_of
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GPU, MILLI
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import GPU, MILLI
 
 
 def part_of(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: int) -> Cells:

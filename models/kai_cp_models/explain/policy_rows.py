@@ -13,7 +13,8 @@ from kai_cp_models.explain.ask import domains_of
 from kai_cp_models.explain.variables import Variables
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.search import Linear
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod, Subgroup
+from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod
+from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.solver import cp_model
 
 _PARTS: Final = 5_040

@@ -14,7 +14,7 @@ from kai_cp_models.explain.situation import Situation
 from kai_cp_models.fairness.amounts import Amounts, pessimistic_batch
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.fairness.reclaim import levelled
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey
+from kai_cp_models.pods import GPU, MILLI, GroupKey
 
 _QUEUE_STEPS: Final = (
     "{} is not above its fair share",

@@ -13,7 +13,8 @@ from kai_cp_models.explain.own import own_faults
 from kai_cp_models.explain.parts import part_of, sums_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import UNLIMITED, PodGroup
+from kai_cp_models.pods import UNLIMITED
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch
 
 

@@ -22,7 +22,8 @@ from kai_cp_models.explain.situation import Situation
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey, Pod, PodGroup
+from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.solver import cp_model
 
 _PODS: Final = 1_000_000_000

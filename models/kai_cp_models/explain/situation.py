@@ -11,19 +11,10 @@ from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import Decision, Plan, Unscheduled
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    Decision,
-    GroupKey,
-    Plan,
-    Pod,
-    PodGroup,
-    PodKey,
-    PodStatus,
-    Snapshot,
-    Unscheduled,
-)
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Batch, Gang
 
 

@@ -22,7 +22,8 @@ from kai_cp_models.explain.holders import VictimUnit, groups_of
 from kai_cp_models.explain.question import Question
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import EVICTION_ACTIONS, GPU
+from kai_cp_models.pods import GPU
+from kai_cp_models.policy import EVICTION_ACTIONS
 from kai_cp_models.solver import cp_model
 
 _SERVED: Final[Families] = frozenset(("order",))

@@ -11,9 +11,10 @@ from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import may_reclaim
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import Unscheduled
+from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodStatus
 from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.shown import amount
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodStatus, Unscheduled
 from kai_cp_models.units import Gang
 
 _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"

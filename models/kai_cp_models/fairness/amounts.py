@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Final
 
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
-from kai_cp_models.snapshot import CPU, GPU, MEMORY, MILLI, GpuKind, Node, Pod, Snapshot
+from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, GpuKind, Pod
+from kai_cp_models.snapshot import Node, Snapshot
 
 Amounts = tuple[int, int, int]
 """(milli_cpus, memory_bytes, milli_gpus)."""

@@ -11,7 +11,8 @@ from kai_cp_models.arrays import Floats, Ints
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.share import cluster_total, divide
 from kai_cp_models.fairness.totals import SCALE, QueueTotals, QueueTree, to_amounts, to_shares
-from kai_cp_models.snapshot import UNLIMITED, Shares, Snapshot
+from kai_cp_models.pods import UNLIMITED
+from kai_cp_models.snapshot import Shares, Snapshot
 
 Rows = list[Amounts]
 """Amounts of every queue as plain numbers."""

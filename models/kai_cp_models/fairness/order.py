@@ -15,7 +15,8 @@ from typing import Self
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.steps import QueueSteps
-from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 SortKey = tuple[int, int, float, str, str]
 """Order of groups inside a leaf queue; smaller is served first and gives way last."""

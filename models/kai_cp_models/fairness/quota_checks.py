@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook, Rows
-from kai_cp_models.snapshot import MILLI, UNLIMITED
+from kai_cp_models.pods import MILLI, UNLIMITED
 
 QuotaBound = Literal["limit", "quota", "fair share"]
 

@@ -9,7 +9,7 @@ from kai_cp_models.arrays import Floats
 from kai_cp_models.fairness.amounts import Amounts, Involved, add, subtract
 from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.fairness.quota_checks import RESOURCE_NAMES, OverQuota
-from kai_cp_models.snapshot import UNLIMITED
+from kai_cp_models.pods import UNLIMITED
 
 ResourceBounds = tuple[int | None, int | None, int | None]
 """Per resource, the amount above which a queue may lose a unit; None: the resource is no reason."""

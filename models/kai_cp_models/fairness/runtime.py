@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from kai_cp_models.snapshot import ActionName, PodGroup, Queue, Snapshot
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
 
 MinRuntimeSetting = Literal["preempt_min_runtime_seconds", "reclaim_min_runtime_seconds"]
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from kai_cp_models.fairness.amounts import mig_milli_gpus
 from kai_cp_models.fairness.totals import RESOURCES, SCALE, QueueTotals
-from kai_cp_models.snapshot import ACTIVE_USED, CPU, GPU, MEMORY, MILLI, UNLIMITED, Node, Shares, Snapshot
+from kai_cp_models.pods import ACTIVE_USED, CPU, GPU, MEMORY, MILLI, UNLIMITED
+from kai_cp_models.snapshot import Node, Shares, Snapshot
 
 
 def cluster_total(snapshot: Snapshot) -> Shares:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.totals import SCALE
-from kai_cp_models.snapshot import UNLIMITED
+from kai_cp_models.pods import UNLIMITED
 
 QueueStanding = tuple[bool, bool, int, bool]
 """Steps 1 to 4 of the queue order; smaller is served first and gives way last."""

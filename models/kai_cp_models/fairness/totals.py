@@ -18,18 +18,8 @@ from kai_cp_models.fairness.amounts import (
     smallest_gpu_mib,
     without_shared_memory,
 )
-from kai_cp_models.snapshot import (
-    ALLOCATED,
-    MILLI,
-    GpuKind,
-    GroupKey,
-    Pod,
-    PodGroup,
-    PodStatus,
-    Queue,
-    Shares,
-    Snapshot,
-)
+from kai_cp_models.pods import ALLOCATED, MILLI, GpuKind, GroupKey, Pod, PodStatus
+from kai_cp_models.snapshot import PodGroup, Queue, Shares, Snapshot
 
 RESOURCES: Final = 3
 SCALE: Final[Amounts] = (1, 1, MILLI)

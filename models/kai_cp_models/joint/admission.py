@@ -23,8 +23,8 @@ from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import Pod
 from kai_cp_models.settings import SolverSettings
-from kai_cp_models.snapshot import Pod
 
 
 class Admission:

@@ -21,9 +21,9 @@ from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodKey, PodSpec
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.shapes import BatchShape
-from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey, PodSpec
 
 _Place = tuple[int, tuple[str, ...]]
 """Node, and devices of a share."""

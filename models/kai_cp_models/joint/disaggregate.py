@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, within_quota
-from kai_cp_models.snapshot import ACTIVE_USED, GpuKind, Pod
+from kai_cp_models.pods import ACTIVE_USED, GpuKind, Pod
 
 
 def leave(ledger: Ledger, pod: Pod) -> None:

@@ -20,7 +20,7 @@ from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import MILLI, UNLIMITED, GroupKey
+from kai_cp_models.pods import MILLI, UNLIMITED, GroupKey
 from kai_cp_models.solver import cp_model
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from kai_cp_models.joint.model import JointModel, ModelTooLarge, PodClass
 from kai_cp_models.joint.search import Linear
-from kai_cp_models.snapshot import GPU, MILLI, PODS, Pod, PodKey
+from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodKey
 from kai_cp_models.solver import cp_model
 
 

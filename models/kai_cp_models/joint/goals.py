@@ -22,8 +22,8 @@ from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.settings import GoalName, ObjectiveSettings, goals_of
-from kai_cp_models.snapshot import MILLI, GroupKey, Pod, PodKey
 
 _MOST_BEYOND: Final = 10_000_000
 """Steps that ``lost_beyond`` counts at most."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kai_cp_models.joint.model import JointModel, ModelTooLarge, PodClass
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, PodKey
+from kai_cp_models.pods import GPU, MILLI, GpuKind, Pod, PodKey
 from kai_cp_models.solver import cp_model
 
 Place = tuple[int, tuple[str, ...]]

@@ -21,8 +21,9 @@ from kai_cp_models.arrays import Mask
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, Subgroup
+from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.solver import cp_model
 
 

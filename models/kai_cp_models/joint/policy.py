@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kai_cp_models.snapshot import ActionName, EvictionAction, GroupKey
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.policy import ActionName, EvictionAction
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import Pod, PodGroup, PodKey
+from kai_cp_models.pods import Pod, PodKey
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch, Gang
 
 

@@ -19,7 +19,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.victim_candidates import VictimCandidate, gpu_weight
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import GPU, MILLI
+from kai_cp_models.pods import GPU, MILLI
 
 
 def cheapest_nodes_to_drain(

@@ -10,8 +10,8 @@ from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import Pod
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import Pod
 
 
 @dataclass

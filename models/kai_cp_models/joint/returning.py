@@ -17,8 +17,9 @@ from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness.order import SortKey, group_sort_key
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import PODS, Pod
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import PODS, Pod, PodGroup
+from kai_cp_models.snapshot import PodGroup
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,13 +16,8 @@ from kai_cp_models.fairness.runtime import granted, protected
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import (
-    ACTIVE_USED,
-    UNLIMITED,
-    GroupKey,
-    Pod,
-    PodGroup,
-)
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang
 
 Bucket = tuple[str, int, int]

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from kai_cp_models.check import violations
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import Plan, RolloutHolding
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI
 from kai_cp_models.records.devices import DEVICES, DeviceId
 from kai_cp_models.rules.stateful import gpu_kinds as kinds
 from kai_cp_models.rules.stateful import rollouts
 from kai_cp_models.rules.stateful.dra.hardware import gpus_by_node, shared_attributes
 from kai_cp_models.settings import OptionalRules, Settings
-from kai_cp_models.snapshot import ACTIVE_USED, GPU, MILLI, Plan, RolloutHolding, SetAside, Snapshot
+from kai_cp_models.snapshot import SetAside, Snapshot
 from kai_cp_topology.records import NodeFacts
 
 if TYPE_CHECKING:

@@ -9,10 +9,12 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts, pessimistic_batch
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder, group_sort_key
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodStatus
 from kai_cp_models.queries.cluster import begun
 from kai_cp_models.reasons import NOT_FOR_SHARES
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Plan, Pod, PodGroup, PodStatus, Shares, Snapshot
+from kai_cp_models.snapshot import PodGroup, Shares, Snapshot
 from kai_cp_models.units import Gang, Gangs
 
 

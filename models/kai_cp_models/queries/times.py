@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.bounds import WaitBound, wait_bounds
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 
 class RunTimes:

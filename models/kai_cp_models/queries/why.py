@@ -34,18 +34,10 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.reclaim import levelled
 from kai_cp_models.fairness.runtime import delayed, granted
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod
+from kai_cp_models.policy import ActionName
 from kai_cp_models.rules.static.taints import REFUSING, tolerates
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    UNLIMITED,
-    ActionName,
-    GroupKey,
-    Pod,
-    PodGroup,
-    Shares,
-    Snapshot,
-    Taint,
-)
+from kai_cp_models.snapshot import PodGroup, Shares, Snapshot, Taint
 
 __all__ = [
     "DEVICE_RULES",

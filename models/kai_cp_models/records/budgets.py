@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kai_cp_models.extras import Key
+from kai_cp_models.pods import LabelSelector, Pod
 from kai_cp_models.selectors import selects
-from kai_cp_models.snapshot import LabelSelector, Pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from kai_cp_models.extras import Key
+from kai_cp_models.pods import NodeTerms, Toleration
 from kai_cp_models.quantity import Version
-from kai_cp_models.snapshot import NodeTerms, Taint, Toleration
+from kai_cp_models.snapshot import Taint
 
 DeviceObject = Mapping[str, Any]
 """JSON that no rule reads; it is passed on as it came."""

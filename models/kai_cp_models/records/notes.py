@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:  # pod groups and queues carry notes
-    from kai_cp_models.snapshot import IdleSoFar
+    from kai_cp_models.plan import IdleSoFar
 
 EXPECTED: Final = "kai-cp/expected-runtime"
 MAXIMUM: Final = "kai-cp/max-runtime"

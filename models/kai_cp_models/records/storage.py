@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kai_cp_models.extras import Key
+from kai_cp_models.pods import LabelSelector, NodeTerms, PodKey
 from kai_cp_models.selectors import selects
-from kai_cp_models.snapshot import LabelSelector, NodeTerms, PodKey
 
 STATIC_ONLY: Final = "kubernetes.io/no-provisioner"
 

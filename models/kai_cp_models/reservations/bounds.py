@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.reservations.times import NEVER, Times
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodGroup
+from kai_cp_models.snapshot import PodGroup
 
 
 @dataclass(frozen=True, slots=True)

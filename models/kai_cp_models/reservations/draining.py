@@ -18,6 +18,8 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import IdleSoFar
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodStatus
 from kai_cp_models.records.notes import Closed
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.holders import Holder, candidate, drop, runs
@@ -31,7 +33,7 @@ from kai_cp_models.reservations.state import Drain, Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.reservations.walk import Walk
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, IdleSoFar, PodGroup, PodStatus
+from kai_cp_models.snapshot import PodGroup
 
 _SHARE = 0.1
 """Share of the remaining work that may be spent on choosing places to close."""

@@ -14,9 +14,10 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodKey, PodSpec
 from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodKey, PodSpec, Subgroup
+from kai_cp_models.snapshot import Subgroup
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Pod, PodKey, SetAside, Snapshot
+from kai_cp_models.snapshot import SetAside, Snapshot
 
 if TYPE_CHECKING:
     from kai_cp_models.reservations.timeline import Timeline

@@ -11,13 +11,15 @@ import numpy as np
 from kai_cp_models.arrays import Ints
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import solve
+from kai_cp_models.plan import Offer
+from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.loads import Load, Loads, loads_of
 from kai_cp_models.reservations.search import Scene
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import demand
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, Offer, Pod, PodGroup, PodKey
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.solver import cp_model
 
 _HOUR: Final = 3600.0

@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.plan import Reservation
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, MILLI, GroupKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.shown import clock
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    ACTIVE_USED,
-    MILLI,
-    GroupKey,
-    PodGroup,
-    Reservation,
-    Snapshot,
-)
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Batch
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kai_cp_models.pods import GPU, MILLI
 from kai_cp_models.records.notes import (
     RESERVATION,
     TIME_NOTES,
@@ -16,7 +17,7 @@ from kai_cp_models.records.notes import (
     unread_of,
 )
 from kai_cp_models.shown import shown
-from kai_cp_models.snapshot import GPU, MILLI, PodGroup, Queue, SetAside, Snapshot
+from kai_cp_models.snapshot import PodGroup, Queue, SetAside, Snapshot
 
 
 class Inputs:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
+from kai_cp_models.pods import GPU, MILLI, GroupKey, PodKey
 from kai_cp_models.reservations.gang import GangNeeds
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
 
 _TICKS: Final = 1000
 """Idle time is counted in GPU-milliseconds."""

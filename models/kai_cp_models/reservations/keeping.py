@@ -10,6 +10,7 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Eviction, Refusal
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
+from kai_cp_models.pods import GroupKey, PodStatus
 from kai_cp_models.reservations.hero import PricedPlaces, priced
 from kai_cp_models.reservations.holders import Holder, stored_holders
 from kai_cp_models.reservations.leaving import Departure
@@ -18,7 +19,6 @@ from kai_cp_models.reservations.search import FoundPlaces, NoPlaces
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.walk import TOLERANCE, WAITING, Walk
 from kai_cp_models.shown import clock
-from kai_cp_models.snapshot import GroupKey, PodStatus
 
 
 def serve_holders(walk: Walk) -> None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.times import NEVER, Times
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodGroup
+from kai_cp_models.snapshot import PodGroup
 
 
 @dataclass(frozen=True, slots=True)

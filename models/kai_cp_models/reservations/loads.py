@@ -11,9 +11,10 @@ from kai_cp_models.fairness.book import Rows
 from kai_cp_models.fairness.quota_checks import in_words
 from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey
 from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.times import NEVER
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, PodGroup
+from kai_cp_models.snapshot import PodGroup
 
 LoadBound = Literal["limit", "quota", "share"]
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.plan import Offer
+from kai_cp_models.pods import PodKey
 from kai_cp_models.reservations.draining import close, full, never_fits, without
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.hero import PricedPlaces, offers_of, priced
@@ -19,7 +21,6 @@ from kai_cp_models.reservations.search import FoundPlaces, NoPlaces
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.walk import TOLERANCE, Walk
-from kai_cp_models.snapshot import Offer, PodKey
 
 
 @dataclass(frozen=True, slots=True)

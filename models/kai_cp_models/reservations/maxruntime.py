@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 
 from kai_cp_models.cycle import Cycle, Eviction
+from kai_cp_models.plan import Stage
+from kai_cp_models.pods import ACTIVE_ALLOCATED
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.shown import span
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, Stage
 
 
 def end_overdue(cycle: Cycle, times: Times) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.holders import Holder, cause_of_delay, drop
 from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
@@ -15,7 +16,7 @@ from kai_cp_models.reservations.refit import broken
 from kai_cp_models.reservations.search import FoundPlaces, NoPlaces, stored_nodes
 from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.walk import WAITING, Walk
-from kai_cp_models.snapshot import GroupKey, PodGroup
+from kai_cp_models.snapshot import PodGroup
 
 _MOST_AGAIN = 8
 """How often a hold is planned anew in one cycle because another hold moved into its capacity; then it

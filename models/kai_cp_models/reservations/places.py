@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.search import Objective, lexicographic, solve
+from kai_cp_models.pods import MILLI, GroupKey, PodKey
 from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod, PlacedGangs, stored_gpus
 from kai_cp_models.settings import SolverSettings
-from kai_cp_models.snapshot import MILLI, GroupKey, PodKey
 from kai_cp_models.solver import cp_model
 
 _MOST_SPLITS: Final = 4

@@ -6,18 +6,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kai_cp_models.marking import marked
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodStatus
 from kai_cp_models.reservations.state import window_of
 from kai_cp_models.reservations.times import TIMES, Times
 from kai_cp_models.rules.stateful.gpu_kinds import told_apart
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    ACTIVE_USED,
-    GroupKey,
-    Pod,
-    PodGroup,
-    PodStatus,
-    Snapshot,
-)
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 
 def prepare(snapshot: Snapshot, settings: Settings) -> tuple[Snapshot, Times | None]:

@@ -12,13 +12,13 @@ import numpy as np
 from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.items import Idle, NodeOfPod
 from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.search import Scene, item_of
 from kai_cp_models.reservations.state import Hold, time_of
 from kai_cp_models.reservations.timeline import Timeline
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey
 
 _SHARE: Final = 0.5
 """Share of the remaining work that may be spent on choosing places; the present ones stand until better ones

@@ -8,6 +8,8 @@ from dataclasses import replace
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask, signature
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import Estimate, HoldState, Reservation, Unscheduled
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey
 from kai_cp_models.reservations.draining import idle_now, names_of
 from kai_cp_models.reservations.gang import GangNeeds, shape_of
 from kai_cp_models.reservations.refit import idle_by_node
@@ -16,16 +18,6 @@ from kai_cp_models.reservations.state import Drain, Hold, TimeState, time_of
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.shown import clock
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    GPU,
-    MILLI,
-    Estimate,
-    GroupKey,
-    HoldState,
-    Reservation,
-    Unscheduled,
-)
 
 
 def reservations(cycle: Cycle) -> tuple[Reservation, ...] | None:

@@ -17,6 +17,7 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance, Budget
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GPU, MILLI, GroupKey, PodKey
 from kai_cp_models.reservations.gang import GangNeeds, GangPart
 from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod, PlacedGangs
 from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
@@ -24,7 +25,6 @@ from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.settings import SolverSettings
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, PodKey
 
 _SOLVES: Final = 0.5
 """Share of the remaining work that one solve may use."""

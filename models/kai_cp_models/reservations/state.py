@@ -13,6 +13,8 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import IdleSoFar, Offer, Reservation
+from kai_cp_models.pods import GPU, MILLI, GroupKey, PodKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.held import HeldAmounts, HeldRoom, HoldWindow
@@ -20,7 +22,7 @@ from kai_cp_models.reservations.holders import Holder, outranks
 from kai_cp_models.reservations.leaving import Departure, StartClaim, leaving
 from kai_cp_models.reservations.timeline import Occupancy, Timeline, occupancy_of
 from kai_cp_models.reservations.times import NEVER, Times
-from kai_cp_models.snapshot import GPU, MILLI, GroupKey, IdleSoFar, Offer, PodGroup, PodKey, Reservation
+from kai_cp_models.snapshot import PodGroup
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodKey
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.reservations.vectors import demand
-from kai_cp_models.snapshot import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodKey
 
 _KEPT = 64
 """Number of instants whose free capacity is cached; others are computed again."""

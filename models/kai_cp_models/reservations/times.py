@@ -9,17 +9,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from kai_cp_models.extras import Key
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod
 from kai_cp_models.records.notes import NO_GROUP_NOTES, GroupNotes, QueueNotes, Stored
 from kai_cp_models.reservations.inputs import Inputs
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    GroupKey,
-    Pod,
-    PodGroup,
-    SetAside,
-    Snapshot,
-)
+from kai_cp_models.snapshot import PodGroup, SetAside, Snapshot
 
 NEVER: Final = math.inf
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kai_cp_models.plan import IdleSoFar, Reservation
 from kai_cp_models.reservations.times import NEVER, Times
-from kai_cp_models.snapshot import IdleSoFar, PodGroup, Reservation
+from kai_cp_models.snapshot import PodGroup
 
 
 def next_instant(times: Times | None, reservations: tuple[Reservation, ...] | None) -> float | None:

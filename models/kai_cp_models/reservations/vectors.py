@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.snapshot import GPU, MILLI, Pod
+from kai_cp_models.pods import GPU, MILLI, Pod
 
 
 def demand(pod: Pod) -> Ints:

@@ -17,6 +17,8 @@ from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, put
+from kai_cp_models.plan import Reservation, Stage
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.holders import Holder
 from kai_cp_models.reservations.refit import chosen_places
@@ -24,7 +26,6 @@ from kai_cp_models.reservations.search import FoundPlaces, Scene
 from kai_cp_models.reservations.state import Hold, time_of, update
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.shown import clock
-from kai_cp_models.snapshot import GroupKey, PodKey, PodStatus, Reservation, Stage
 from kai_cp_models.units import Batch
 
 WAITING: Final = "WaitingForReservation"

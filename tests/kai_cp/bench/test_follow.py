@@ -10,8 +10,9 @@ from kai_cp.bench.generate.shapes import SHAPES
 from kai_cp.reader import ParseMemo, parse
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import PodStatus
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, PodStatus
 
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000, "workers": 1}})
 

@@ -31,8 +31,10 @@ from kai_cp.bench.report import page
 from kai_cp.bench.runner import BenchTask, measure, run
 from kai_cp.reader import parse
 from kai_cp_models import check
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.settings import Settings, SolverSettings
-from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 QUICK = Settings(solver=SolverSettings(budget_seconds=0.3))
 

@@ -10,7 +10,7 @@ import pytest
 
 from kai_cp.explain import choices
 from kai_cp.explain.trials import Trials
-from kai_cp_models.snapshot import PodStatus
+from kai_cp_models.pods import PodStatus
 
 
 def stopped(monkeypatch: pytest.MonkeyPatch, chains: list[list[tuple[str, ...]]], size: int) -> list[str]:

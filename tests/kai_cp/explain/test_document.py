@@ -7,8 +7,9 @@ from typing import get_args, get_type_hints
 from kai_cp.documents.explained import RULES_OF_ACTIONS, EvictedBy
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import MaxRuntimeSettings, Settings
-from kai_cp_models.snapshot import ActionName, GroupKey
 from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support.tiny import node, pod
 

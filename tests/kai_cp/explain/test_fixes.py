@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import ExplainSettings, FixKind, Settings
-from kai_cp_models.snapshot import GroupKey
 from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support.objects import Object
 from tests.support.tiny import node, pod, queue

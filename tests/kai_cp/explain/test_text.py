@@ -8,8 +8,8 @@ from kai_cp.explain import document
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.text import fix_lines, lines
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey
 from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support.objects import Object
 from tests.support.tiny import node, pod, queue

@@ -7,7 +7,8 @@ from typing import Any
 from kai_cp import raw_objects as raw
 from kai_cp.json_types import Object
 from kai_cp.kube.scheduler.options import SchedulerOptions, default_config
-from kai_cp_models.snapshot import Decision, GroupKey, PodKey
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import GroupKey, PodKey
 
 MADE = "2026-11-20T11:00:00Z"
 

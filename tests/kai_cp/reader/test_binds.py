@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import EXTENDED_RESOURCES
+from kai_cp_models.pods import EXTENDED_RESOURCES
 from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import GroupKey, PodGroup, Snapshot, Subgroup, TopologyConstraint
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup, TopologyConstraint
 from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
 
 Raw = dict[str, Any]

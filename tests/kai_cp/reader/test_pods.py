@@ -10,7 +10,7 @@ import pytest
 from kai_cp.json_types import Json
 from kai_cp.reader import parse
 from kai_cp.reader.facts import FactReader, PodFacts
-from kai_cp_models.snapshot import GroupKey, Pod, PodStatus
+from kai_cp_models.pods import GroupKey, Pod, PodStatus
 from tests.kai_cp.reader.raw import NOW, node, pod, snapshot
 
 Raw = dict[str, Any]

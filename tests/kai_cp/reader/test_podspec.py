@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import (
+from kai_cp_models.pods import (
     ClaimRef,
     GpuKind,
     GpuRequest,
@@ -15,10 +15,10 @@ from kai_cp_models.snapshot import (
     PodAffinityTerm,
     PodSpec,
     Requirement,
-    Snapshot,
     SpreadConstraint,
     Toleration,
 )
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.reader.raw import NOW, node, pod, snapshot
 
 Raw = dict[str, Any]

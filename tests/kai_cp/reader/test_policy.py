@@ -9,7 +9,8 @@ import pytest
 from kai_cp.reader import parse
 from kai_cp.reader.notes import IGNORED
 from kai_cp.reader.policy import DEFAULT_PLUGINS
-from kai_cp_models.snapshot import Policy, Snapshot
+from kai_cp_models.policy import Policy
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.reader.raw import NOW, snapshot
 
 Raw = dict[str, Any]

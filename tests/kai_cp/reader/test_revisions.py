@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kai_cp.reader.revisions import revision_of
-from kai_cp_models.snapshot import Revision
+from kai_cp_models.pods import Revision
 from tests.support.tiny import node, pod, world
 
 KNATIVE = {"serving.knative.dev/configuration": "hello", "serving.knative.dev/revision": "hello-00002"}

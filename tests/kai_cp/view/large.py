@@ -9,8 +9,9 @@ from typing import Any
 
 from kai_cp.reader import parse
 from kai_cp.view.data import view
+from kai_cp_models.plan import Decision, Plan, Reservation, Stage, Unscheduled
+from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Reservation, Stage, Unscheduled
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 
 NOW = 1_800_000_000.0

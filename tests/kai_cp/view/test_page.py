@@ -17,8 +17,9 @@ from kai_cp.documents import problems
 from kai_cp.reader import parse
 from kai_cp.view.data import view
 from kai_cp.view.page import page
+from kai_cp_models.plan import Decision, Plan, Reservation, Stage, Unscheduled
+from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, Reservation, Stage, Unscheduled
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 from tests.kai_cp.view.browser import chromium, installed

@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.snapshot import (
-    PodStatus,
-    Shares,
-    Snapshot,
-    Taint,
-    Toleration,
-    Topology,
-    TopologyConstraint,
-)
+from kai_cp_models.pods import PodStatus, Toleration
+from kai_cp_models.snapshot import Shares, Snapshot, Taint, Topology, TopologyConstraint
 from tests.support.plans import bound, evicted, nominated, placed, reasons, solved
 from tests.support.worlds import cluster, fraction, gpu_bound, group, leaf, node, pod, pods, queue, spec, tree
 

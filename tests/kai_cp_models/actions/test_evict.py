@@ -15,7 +15,8 @@ from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import GroupKey, Snapshot
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.snapshot import Snapshot
 from tests.support.plans import SETTINGS, evicted, placed, solved
 from tests.support.worlds import cluster, gpu_bound, group, pod, pods, queue
 

@@ -12,7 +12,10 @@ from kai_cp_models.actions import first
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint import admission, search
 from kai_cp_models.joint.search import Outcome
-from kai_cp_models.snapshot import ActionName, GroupKey, Plan, Pod, PodGroup, Queue, Snapshot
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
 from tests.support.plans import lost, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 

@@ -11,7 +11,8 @@ from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.joint.problem import Answer
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import Node, Pod, PodKey, PodStatus, Snapshot, Topology
+from kai_cp_models.pods import Pod, PodKey, PodStatus
+from kai_cp_models.snapshot import Node, Snapshot, Topology
 from tests.kai_cp_models.joint.build import asks_of
 from tests.kai_cp_models.rules.stateful.build import term
 from tests.support.worlds import cluster, group, node, pod, pods, spec

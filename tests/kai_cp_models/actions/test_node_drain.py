@@ -12,7 +12,9 @@ import pytest
 
 from kai_cp_models.actions import jointly
 from kai_cp_models.joint.search import Outcome
-from kai_cp_models.snapshot import Node, Plan, Pod, PodGroup, Snapshot, Topology, TopologyConstraint
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import Pod
+from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Topology, TopologyConstraint
 from tests.support.plans import evicted, lost, nominated, placed, solved
 from tests.support.worlds import PLUGINS, cluster, fraction, group, leaf, node, pod, pods, spec, tree
 

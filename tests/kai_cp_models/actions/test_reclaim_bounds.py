@@ -9,7 +9,8 @@ from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import EvictionUnit
 from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey, Snapshot
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.joint.build import asks_of
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue
 

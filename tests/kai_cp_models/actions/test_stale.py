@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kai_cp_models.pods import PodStatus
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import PodStatus, Subgroup
+from kai_cp_models.snapshot import Subgroup
 from tests.support.plans import SETTINGS, bound, evicted, nominated, solved
 from tests.support.rule_objects import objects_of
 from tests.support.worlds import NOW, cluster, group, leaf, node, pod, pods, spec, tree

@@ -10,7 +10,7 @@ from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.joint.policy import PREEMPT
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey, Pod, PodKey
+from kai_cp_models.pods import GroupKey, Pod, PodKey
 from tests.support.worlds import cluster, pod
 
 U, W = GroupKey("ns", "u"), GroupKey("ns", "w")

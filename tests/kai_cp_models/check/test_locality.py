@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 
 from kai_cp_models.check import violations
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, Node, Snapshot, Topology
+from kai_cp_models.snapshot import Node, Snapshot, Topology
 from kai_cp_topology.records import CLIQUE_LABEL, PRODUCT_LABEL, Locality
 from tests.support.plans import SETTINGS, solved
 from tests.support.worlds import cluster, fraction, group, node, pod, pods, spec

@@ -15,9 +15,11 @@ from kai_cp_models.defrag.questions import BadQuestion, goal_of
 from kai_cp_models.defrag.windows import opening, window
 from kai_cp_models.engine import decide
 from kai_cp_models.extras import Extras
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import Pod
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Pod, PodGroup, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from tests.support.plans import UNHURRIED, evicted, nominated
 from tests.support.rule_objects import objects_of
 from tests.support.times import at, runs, stored, waits, world, written

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from kai_cp_models.domains.choice import Candidates, candidates
 from kai_cp_models.domains.tree import TopologyTree
-from kai_cp_models.snapshot import GPU, GpuKind, GpuRequest, Node, Pod, Topology, TopologyConstraint
+from kai_cp_models.pods import GPU, GpuKind, GpuRequest, Pod
+from kai_cp_models.snapshot import Node, Topology, TopologyConstraint
 from tests.kai_cp_models.rules.build import node, pod
 
 TREE = Topology("tree", ("zone", "rack"))

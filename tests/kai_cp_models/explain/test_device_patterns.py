@@ -17,7 +17,8 @@ from kai_cp_models.explain.device_patterns import fillings
 from kai_cp_models.explain.feasibility import Feasibility
 from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
-from kai_cp_models.snapshot import GroupKey, Plan
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.solver import cp_model
 from tests.support.brute import worlds
 from tests.support.plans import ALL_RULES

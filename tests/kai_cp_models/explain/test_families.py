@@ -9,8 +9,9 @@ from typing import Any
 from kai_cp_models.engine import decide
 from kai_cp_models.explain.blocking import blocking_of
 from kai_cp_models.explain.situation import Situation
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import OptionalRules, Settings
-from kai_cp_models.snapshot import GroupKey, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.support.plans import UNHURRIED
 from tests.support.tiny import node, pod, world
 

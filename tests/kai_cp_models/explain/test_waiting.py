@@ -9,7 +9,8 @@ import pytest
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.explain.waiting import unscheduled
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import GroupKey, PodKey, Topology, TopologyConstraint
+from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.snapshot import Topology, TopologyConstraint
 from tests.support.plans import SETTINGS, evicted, placed, reasons, solved
 from tests.support.worlds import cluster, group, node, pod, pods, spec
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kai_cp_models.explain.question import Question
 from kai_cp_models.explain.situation import Situation
-from kai_cp_models.snapshot import GroupKey, Plan
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey
 from tests.support.devices import (
     allocation,
     claim,

@@ -6,20 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from kai_cp_models.snapshot import (
-    BASE_DIMENSIONS,
-    UNLIMITED,
-    GpuKind,
-    GpuRequest,
-    Node,
-    Pod,
-    PodGroup,
-    PodSpec,
-    PodStatus,
-    Queue,
-    Shares,
-    Snapshot,
-)
+from kai_cp_models.pods import BASE_DIMENSIONS, UNLIMITED, GpuKind, GpuRequest, Pod, PodSpec, PodStatus
+from kai_cp_models.snapshot import Node, PodGroup, Queue, Shares, Snapshot
 from tests.support import worlds
 
 NOW = worlds.NOW

@@ -16,7 +16,7 @@ from kai_cp_models.fairness.amounts import (
     pessimistic_batch,
     total,
 )
-from kai_cp_models.snapshot import PodSpec
+from kai_cp_models.pods import PodSpec
 from tests.kai_cp_models.fairness.builders import GIB, cluster, group, node, pods, queue, request
 
 SMALL = node("small", gpu_memory_mib=16_000, gpu_memory_synced=True)

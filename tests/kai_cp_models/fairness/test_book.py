@@ -10,7 +10,8 @@ from kai_cp_models.extras import CLAIM_MILLI_GPUS, extra
 from kai_cp_models.fairness.book import QueueBook, allocatable_share
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
 from kai_cp_models.fairness.totals import QueueTotals
-from kai_cp_models.snapshot import UNLIMITED, PodStatus, Shares, Snapshot
+from kai_cp_models.pods import UNLIMITED, PodStatus
+from kai_cp_models.snapshot import Shares, Snapshot
 from tests.kai_cp_models.fairness.builders import GIB, cluster, group, node, pods, queue, request, running
 
 

@@ -16,7 +16,8 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.fairness.rank import Giving, victim_order
 from kai_cp_models.fairness.steps import QueueSteps
-from kai_cp_models.snapshot import GroupKey, Queue, Shares, Snapshot
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.snapshot import Queue, Shares, Snapshot
 from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
 
 

@@ -18,7 +18,8 @@ from kai_cp_models.fairness.reclaim import (
     victim_allowed,
     victim_conceivable,
 )
-from kai_cp_models.snapshot import UNLIMITED, Queue, Shares
+from kai_cp_models.pods import UNLIMITED
+from kai_cp_models.snapshot import Queue, Shares
 from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
 from tests.support.brute import worlds
 

@@ -13,7 +13,8 @@ from kai_cp_models.fairness.runtime import (
     protected,
     reclaim_min_runtime,
 )
-from kai_cp_models.snapshot import ActionName, PodGroup, Queue, Snapshot
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
 from tests.kai_cp_models.fairness.builders import NOW, cluster, group, node, queue
 
 Method = Literal["lca", "queue"]

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp_models.fairness.share import ShareClaim, cluster_total, divide_siblings, fair_shares
-from kai_cp_models.snapshot import UNLIMITED, PodStatus, Policy, Shares
+from kai_cp_models.pods import UNLIMITED, PodStatus
+from kai_cp_models.policy import Policy
+from kai_cp_models.snapshot import Shares
 from tests.kai_cp_models.fairness.builders import GIB, cluster, group, node, pods, queue, request, running
 
 

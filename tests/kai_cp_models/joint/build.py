@@ -8,18 +8,8 @@ from random import Random
 
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.snapshot import (
-    GroupKey,
-    Node,
-    Pod,
-    PodGroup,
-    PodKey,
-    PodSpec,
-    PodStatus,
-    Snapshot,
-    Topology,
-    TopologyConstraint,
-)
+from kai_cp_models.pods import GroupKey, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Topology, TopologyConstraint
 from tests.support.worlds import cluster, fraction, group, node, pod, spec
 
 RACK = TopologyConstraint("fabric", "rack")

@@ -18,8 +18,9 @@ from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
 from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GPU, Pod, PodSpec, PodStatus
 from kai_cp_models.settings import SolverSettings
-from kai_cp_models.snapshot import GPU, Node, Pod, PodSpec, PodStatus, Snapshot
+from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.joint.build import problem, world
 from tests.support.plans import evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import PLUGINS, cluster, fraction, gpu_memory, group, node, pod, pods, spec

@@ -10,7 +10,8 @@ import pytest
 
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint.returning import Returning
-from kai_cp_models.snapshot import Node, Pod, PodGroup, PodSpec, Snapshot
+from kai_cp_models.pods import Pod, PodSpec
+from kai_cp_models.snapshot import Node, PodGroup, Snapshot
 from tests.kai_cp_models.joint.build import FABRIC, RACK, problem
 from tests.support.worlds import cluster, fraction, group, node, pod, pods, spec
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.reservations.bounds import WaitBound, wait_bounds
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey
 from tests.support.times import runs, settings, stored, waits, world
 from tests.support.worlds import cluster, node
 

@@ -13,9 +13,11 @@ import pytest
 from kai_cp.kube.api.promises import promises
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import IdleSoFar, Plan, Reservation
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, IdleSoFar, Plan, Reservation, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.support.plans import bound, evicted, nominated, placed, reasons
 from tests.support.times import at, entry, holds, runs, settings, waits, world, written
 from tests.support.worlds import cluster, gpu_bound, node, nominate, queue

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kai_cp_models.snapshot import BASE_DIMENSIONS, Node, Pod, Snapshot
+from kai_cp_models.pods import BASE_DIMENSIONS, Pod
+from kai_cp_models.snapshot import Node, Snapshot
 from tests.support import worlds
 
 ALL = frozenset(

@@ -11,20 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp_models.extras import CLAIM_MILLI_GPUS, extra
+from kai_cp_models.pods import GpuKind, GpuRequest, Pod, PodSpec, PodStatus, Requirement, Toleration
 from kai_cp_models.rules.static import STATIC_RULES, conditions, gpu_kind, selector, size, taints, workers
 from kai_cp_models.rules.static.table import NodeTable, accepting, refusals
-from kai_cp_models.snapshot import (
-    GpuKind,
-    GpuRequest,
-    Node,
-    Pod,
-    PodSpec,
-    PodStatus,
-    Requirement,
-    Snapshot,
-    Taint,
-    Toleration,
-)
+from kai_cp_models.snapshot import Node, Snapshot, Taint
 from tests.kai_cp_models.rules.build import ALL, node, pod, snapshot
 
 

@@ -20,11 +20,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.pods import Pod, PodAffinityTerm, PodKey
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.rules.stateful.tally import Effect, TalliedState
 from kai_cp_models.rules.stateful.terms import Domains, matches
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Pod, PodAffinityTerm, PodKey, SetAside, Snapshot
+from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "affinity"
 SCORE: Final = 1_000_000

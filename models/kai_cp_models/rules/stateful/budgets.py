@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Pod, PodKey, PodStatus, SetAside, Snapshot
+from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "budgets"
 _PERCENT: Final = 100

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
+from kai_cp_models.pods import MILLI
 from kai_cp_models.records.devices import DEVICES, Wanted
 from kai_cp_models.records.judging import JUDGING
 from kai_cp_models.rules.stateful.dra.amounts import claim_milli_gpus
@@ -14,7 +15,7 @@ from kai_cp_models.rules.stateful.dra.catalog import CATALOG, Catalog
 from kai_cp_models.rules.stateful.dra.extended import SERVED
 from kai_cp_models.rules.stateful.dra.refs import classed
 from kai_cp_models.rules.stateful.dra.state import DraState
-from kai_cp_models.snapshot import MILLI, Node, SetAside, Snapshot
+from kai_cp_models.snapshot import Node, SetAside, Snapshot
 
 
 def with_catalog(snapshot: Snapshot) -> Snapshot:

@@ -19,21 +19,13 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.marking import marked
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, PodKey
 from kai_cp_models.records.notes import KINDS, KindBounds, unread_of
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
 from kai_cp_models.rules.static.table import NodeTable, accepting
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    GPU,
-    MILLI,
-    GpuKind,
-    Pod,
-    PodKey,
-    SetAside,
-    Snapshot,
-)
+from kai_cp_models.snapshot import SetAside, Snapshot
 from kai_cp_topology.records import PRODUCT_LABEL
 
 NAME: Final = "gpu_kinds"

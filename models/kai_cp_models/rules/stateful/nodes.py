@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import LabelSelector, NodeTerms
 from kai_cp_models.selectors import reaches, selects
-from kai_cp_models.snapshot import LabelSelector, NodeTerms, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 
 def labelled(snapshot: Snapshot, selector: LabelSelector | None) -> Mask:

@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import Pod, PodKey, PodSpec
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.rules.stateful.tally import Effect, TalliedState
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Pod, PodKey, PodSpec, SetAside, Snapshot
+from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "ports"
 ANY: Final = ""

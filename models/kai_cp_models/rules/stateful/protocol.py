@@ -17,9 +17,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Pod, PodKey, SetAside, Snapshot
+from kai_cp_models.snapshot import SetAside, Snapshot
 
 
 @dataclass(frozen=True, slots=True)

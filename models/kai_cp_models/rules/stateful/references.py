@@ -11,10 +11,11 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import Pod
 from kai_cp_models.records.storage import VOLUME_CLAIMS
 from kai_cp_models.rules.stateful.protocol import LeavingState, RuleState
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Pod, SetAside, Snapshot
+from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "references"
 

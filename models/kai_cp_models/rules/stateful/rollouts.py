@@ -15,19 +15,12 @@ import numpy as np
 from kai_cp_models.arrays import Floats
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.plan import RolloutHolding
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, Pod, PodKey
 from kai_cp_models.records.notes import ROLLOUT, unread_of
 from kai_cp_models.rules.stateful.protocol import LeavingState, Lent, RuleState
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import (
-    ACTIVE_ALLOCATED,
-    GPU,
-    MILLI,
-    Pod,
-    PodKey,
-    RolloutHolding,
-    SetAside,
-    Snapshot,
-)
+from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "rollouts"
 OLD_NODE: Final = 100.0

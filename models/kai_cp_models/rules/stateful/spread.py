@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import LabelSelector, Pod, PodKey, SpreadConstraint
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.rules.stateful.tally import Effect, TalliedState
 from kai_cp_models.rules.stateful.terms import Domains
@@ -23,7 +24,7 @@ from kai_cp_models.rules.static import selector
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.selectors import selects
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import LabelSelector, Pod, PodKey, SetAside, Snapshot, SpreadConstraint
+from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "spread"
 MOST_DOMAINS: Final = 24

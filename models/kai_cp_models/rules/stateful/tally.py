@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from kai_cp_models.arrays import Ints
+from kai_cp_models.pods import ACTIVE_USED, Pod, PodStatus
 from kai_cp_models.rules.stateful.protocol import LeavingState
-from kai_cp_models.snapshot import ACTIVE_USED, Pod, PodStatus, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 Effect = tuple[Hashable, int]
 """A key and how much one pod adds to it."""

@@ -7,8 +7,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.pods import Pod, PodAffinityTerm
 from kai_cp_models.selectors import selects
-from kai_cp_models.snapshot import Pod, PodAffinityTerm, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 
 def matches(term: PodAffinityTerm, pod: Pod) -> bool:

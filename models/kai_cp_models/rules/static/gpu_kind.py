@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.snapshot import ACTIVE_USED, GpuKind, Node, Pod, Snapshot
+from kai_cp_models.pods import ACTIVE_USED, GpuKind, Pod
+from kai_cp_models.snapshot import Node, Snapshot
 
 if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable

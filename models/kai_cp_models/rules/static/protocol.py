@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
-from kai_cp_models.snapshot import Node, Pod, Snapshot
+from kai_cp_models.pods import Pod
+from kai_cp_models.snapshot import Node, Snapshot
 
 if TYPE_CHECKING:  # the table applies the rules, so it cannot be imported by them
     from kai_cp_models.rules.static.table import NodeTable

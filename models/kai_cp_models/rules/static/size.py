@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import Pod
 from kai_cp_models.shown import amount
-from kai_cp_models.snapshot import Node, Pod, Snapshot
+from kai_cp_models.snapshot import Node, Snapshot
 
 if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable

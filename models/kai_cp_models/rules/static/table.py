@@ -10,9 +10,10 @@ import numpy as np
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.domains.tree import TopologyTree
 from kai_cp_models.migs import MIG_PREFIX
+from kai_cp_models.pods import ACTIVE_USED, GPU, Pod, PodSpec
 from kai_cp_models.rules.static import STATIC_RULES, size
 from kai_cp_models.rules.static.taints import REFUSING
-from kai_cp_models.snapshot import ACTIVE_USED, GPU, Pod, PodSpec, Snapshot, Taint
+from kai_cp_models.snapshot import Snapshot, Taint
 
 
 class Column:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.snapshot import Node, Pod, Snapshot, Taint, Toleration
+from kai_cp_models.pods import Pod, Toleration
+from kai_cp_models.snapshot import Node, Snapshot, Taint
 
 if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import Pod
 from kai_cp_models.rules.static.protocol import asks_gpu
-from kai_cp_models.snapshot import Node, Pod, Snapshot
+from kai_cp_models.snapshot import Node, Snapshot
 
 if TYPE_CHECKING:
     from kai_cp_models.rules.static.table import NodeTable

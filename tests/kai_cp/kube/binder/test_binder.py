@@ -27,7 +27,7 @@ from kai_cp.kube.binder.sharing import Sharing
 from kai_cp.kube.binder.steps import Awaits, BindError, BindStep
 from kai_cp.kube.binder.volumes import Volumes
 from kai_cp.reader.storage import SELECTED_NODE
-from kai_cp_models.snapshot import PodKey
+from kai_cp_models.pods import PodKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, node, pod
 from tests.kai_cp.kube.stub import StubServer

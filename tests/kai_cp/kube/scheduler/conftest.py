@@ -14,7 +14,7 @@ from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
-from kai_cp_models.snapshot import Plan
+from kai_cp_models.plan import Plan
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import group, node, pod, queue
 from tests.kai_cp.kube.stub import StubServer

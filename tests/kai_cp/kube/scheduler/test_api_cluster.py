@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
-from kai_cp_models.snapshot import GroupKey, Plan
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup

@@ -25,7 +25,8 @@ from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.reader import parse
 from kai_cp.worker import Channel, Reply, Worker, WorkerJob
 from kai_cp_models.engine import decide
-from kai_cp_models.snapshot import GroupKey, Unscheduled
+from kai_cp_models.plan import Unscheduled
+from kai_cp_models.pods import GroupKey
 from tests.kai_cp.explain.clusters import cluster
 from tests.support import objects as raw
 from tests.support.plans import UNHURRIED

@@ -8,8 +8,9 @@ import time
 from kai_cp.kube.scheduler.fake_cluster import FakeCluster
 from kai_cp.reader import ParseMemo, parse
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import GroupKey, Plan, PodKey, PodStatus
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
 

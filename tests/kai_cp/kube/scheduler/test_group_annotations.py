@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kai_cp_models.snapshot import GroupKey
+from kai_cp_models.pods import GroupKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import Object
 from tests.kai_cp.kube.scheduler.conftest import Setup

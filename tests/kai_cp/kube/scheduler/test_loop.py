@@ -20,7 +20,9 @@ from kai_cp.kube.scheduler.decider import Decided
 from kai_cp.kube.scheduler.loop import Scheduler
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodStatus, Snapshot, Unscheduled
+from kai_cp_models.plan import Decision, Plan, Unscheduled
+from kai_cp_models.pods import GroupKey, PodStatus
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
 from tests.kai_cp.kube.scheduler.test_reports import Reporting

@@ -14,7 +14,8 @@ from kai_cp.kube.api.errors import LeaseLost
 from kai_cp.kube.api.write_results import WriteResult
 from kai_cp.kube.scheduler.orders import Order, Orders, Sending
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, PodStatus
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, group, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup

@@ -12,7 +12,8 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.scheduler.options import Mode
 from kai_cp.kube.scheduler.reports import Reporter
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import GroupKey, Plan, Reservation, Unscheduled
+from kai_cp_models.plan import Plan, Reservation, Unscheduled
+from kai_cp_models.pods import GroupKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue
 from tests.kai_cp.kube.scheduler.conftest import Setup

@@ -9,7 +9,7 @@ import pytest
 from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.names import ORDERED_BY
-from kai_cp_models.snapshot import Plan
+from kai_cp_models.plan import Plan
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup

@@ -15,7 +15,8 @@ import pytest
 from kai_cp.kube.scheduler.worker_decider import Differ, SnapshotMirror, WorkerDecider, stretched
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
-from kai_cp_models.snapshot import GroupKey, Plan, Unscheduled
+from kai_cp_models.plan import Plan, Unscheduled
+from kai_cp_models.pods import GroupKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import bind, group, node, pod, queue, snapshot
 from tests.support.plans import UNHURRIED

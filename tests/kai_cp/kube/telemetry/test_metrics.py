@@ -21,7 +21,9 @@ from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
-from kai_cp_models.snapshot import Decision, GroupKey, Plan, PodKey, QueueReport, Shares, Stage, Unscheduled
+from kai_cp_models.plan import Decision, Plan, QueueReport, Stage, Unscheduled
+from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.snapshot import Shares
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
 from tests.kai_cp.kube.stub import StubServer
 

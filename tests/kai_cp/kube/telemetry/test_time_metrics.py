@@ -12,17 +12,8 @@ from kai_cp.kube.api.promises import promises
 from kai_cp.kube.scheduler.usage import query, usage_options
 from kai_cp.reader import parse
 from kai_cp.reader.annotations import group_notes
-from kai_cp_models.snapshot import (
-    Decision,
-    DefragReport,
-    GroupKey,
-    HoldState,
-    IdleSoFar,
-    Plan,
-    PodKey,
-    Reservation,
-    RolloutHolding,
-)
+from kai_cp_models.plan import Decision, DefragReport, HoldState, IdleSoFar, Plan, Reservation, RolloutHolding
+from kai_cp_models.pods import GroupKey, PodKey
 from tests.kai_cp.kube.samples import group, node, pod, queue, snapshot
 from tests.kai_cp.kube.telemetry.test_metrics import NOW, Watched
 

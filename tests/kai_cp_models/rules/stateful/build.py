@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kai_cp_models.snapshot import (
+from kai_cp_models.pods import (
     BASE_DIMENSIONS,
     GpuRequest,
     LabelSelector,
-    Node,
     Pod,
     PodAffinityTerm,
     PodSpec,
-    Policy,
     Requirement,
-    Snapshot,
 )
+from kai_cp_models.policy import Policy
+from kai_cp_models.snapshot import Node, Snapshot
 from tests.support import worlds
 from tests.support.rule_objects import read
 

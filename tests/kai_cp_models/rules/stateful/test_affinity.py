@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from kai_cp_models.check import affinity as check
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import Pod, PodAffinityTerm
 from kai_cp_models.rules.stateful import affinity
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Decision, Node, Plan, Pod, PodAffinityTerm
+from kai_cp_models.snapshot import Node
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec, term
 
 NODES = [

@@ -11,23 +11,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
+from kai_cp_models.pods import (
+    BASE_DIMENSIONS,
+    EXTENDED_RESOURCES,
+    ClaimRef,
+    GpuKind,
+    GpuRequest,
+    Pod,
+    PodStatus,
+)
 from kai_cp_models.records.judging import JUDGING, Judging, Paid
 from kai_cp_models.rules.stateful import dra, enriched
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.catalog import CATALOG
 from kai_cp_models.rules.stateful.dra.state import DraState
 from kai_cp_models.settings import Limits, OptionalRules
-from kai_cp_models.snapshot import (
-    BASE_DIMENSIONS,
-    EXTENDED_RESOURCES,
-    ClaimRef,
-    GpuKind,
-    GpuRequest,
-    Node,
-    Pod,
-    PodStatus,
-    Snapshot,
-)
+from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 from tests.support.rule_objects import promised
 

@@ -14,8 +14,9 @@ from kai_cp.report.section import Section
 from kai_cp_models.check import violations
 from kai_cp_models.explain.blocking import blocking_of
 from kai_cp_models.explain.situation import Situation
+from kai_cp_models.plan import Plan
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.support.brute import named
 from tests.support.objects import Object
 from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, reasons, solved

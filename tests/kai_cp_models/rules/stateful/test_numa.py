@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kai_cp_models.pods import GpuRequest, Pod
 from kai_cp_models.rules.stateful import numa
-from kai_cp_models.snapshot import GpuRequest, Pod, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 from tests.support.devices import resource_topology
 

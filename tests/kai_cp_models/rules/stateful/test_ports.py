@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kai_cp_models.pods import Pod
 from kai_cp_models.rules.stateful import ports
-from kai_cp_models.snapshot import Pod
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 
 

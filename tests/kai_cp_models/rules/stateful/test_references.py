@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from kai_cp_models.pods import PodSpec
 from kai_cp_models.rules.stateful import references
-from kai_cp_models.snapshot import PodSpec
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 
 

@@ -15,8 +15,10 @@ from kai_cp_models.engine import decide
 from kai_cp_models.explain.blocking import blocking_of
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import Pod, PodStatus, Revision
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Plan, Pod, PodGroup, PodStatus, Queue, Revision, Snapshot
+from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, reasons, solved
 from tests.support.times import at, holds, runs, settings, stored, waits
 from tests.support.worlds import (

@@ -8,10 +8,12 @@ import pytest
 
 from kai_cp_models.check import storage as check
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import Pod
 from kai_cp_models.rules.stateful import storage
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Decision, Node, Plan, Pod, Snapshot
+from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 
 Raw = dict[str, Any]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kai_cp_models.pods import MILLI, Pod, PodKey
 from kai_cp_models.records.devices import ALL, Claim
-from kai_cp_models.snapshot import MILLI, Pod, PodKey, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 GPU_MARK: Final = "gpu"
 """A class or driver whose name contains this, in any case, hands out GPUs."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import Key
+from kai_cp_models.pods import Toleration
 from kai_cp_models.records.devices import (
     DEVICES,
     REFUSING,
@@ -27,7 +28,7 @@ from kai_cp_models.records.judging import JUDGING, Paid
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.judging import Account, Judge, TooCostly
 from kai_cp_models.rules.stateful.nodes import selected
-from kai_cp_models.snapshot import SetAside, Snapshot, Taint, Toleration
+from kai_cp_models.snapshot import SetAside, Snapshot, Taint
 
 IMPLICIT_RESOURCE: Final = "deviceclass.resource.kubernetes.io/"
 """Prefix of the extended resource that every device class has by its name."""

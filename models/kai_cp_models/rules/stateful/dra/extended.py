@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
 from kai_cp_models.extras import Key
+from kai_cp_models.pods import GPU, MILLI, GpuKind, Pod
 from kai_cp_models.records.devices import EXACT, Claim, DeviceObject, Wanted
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
 from kai_cp_models.rules.stateful.forked import Forked
-from kai_cp_models.snapshot import GPU, MILLI, GpuKind, Pod, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 SERVED: Final[Key[Mapping[int, frozenset[str]]]] = Key("dra_served", {})
 """Names of the nodes where DRA serves an extended resource, by dimension."""

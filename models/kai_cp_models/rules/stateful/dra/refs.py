@@ -13,7 +13,8 @@ from typing import Final
 
 from kai_cp_models.extras import Key
 from kai_cp_models.marking import marked
-from kai_cp_models.snapshot import ClaimRef, Pod, PodKey, PodSpec, Snapshot
+from kai_cp_models.pods import ClaimRef, Pod, PodKey, PodSpec
+from kai_cp_models.snapshot import Snapshot
 
 REFS: Final[Key[Mapping[PodKey, tuple[ClaimRef, ...]]]] = Key("claim_refs", {})
 """The pods' claims, where the shared spec does not name them."""

@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import NodeTerms, Requirement
 from kai_cp_models.quantity import text
 from kai_cp_models.records.devices import Claim, ClaimAllocation, DeviceObject
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
 from kai_cp_models.rules.stateful.dra.search import Pick
 from kai_cp_models.rules.stateful.nodes import selected
-from kai_cp_models.snapshot import NodeTerms, Requirement
 
 _SHARES: Final = uuid.UUID("6f1ddc5c-0a49-5d3c-9d54-7f6f5f6b1d11")
 """Namespace of share ids: a name-based UUID, so that equal input gives equal decisions."""

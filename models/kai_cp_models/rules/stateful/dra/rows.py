@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import PodKey
 from kai_cp_models.records.devices import ALL, Wanted
 from kai_cp_models.rules.stateful.dra.catalog import Catalog
 from kai_cp_models.rules.stateful.protocol import Row
-from kai_cp_models.snapshot import PodKey
 
 RequestRows = tuple[Wanted, ...]
 _MOST_SETS: Final = 32

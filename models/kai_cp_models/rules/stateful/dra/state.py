@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import EXTENDED_RESOURCES, Pod, PodKey, PodStatus
 from kai_cp_models.records.devices import ALL, Claim, ClaimAllocation, Wanted
 from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, catalog_of
@@ -22,7 +23,7 @@ from kai_cp_models.rules.stateful.dra.rows import rows
 from kai_cp_models.rules.stateful.dra.search import DeviceProblem, DeviceSearch, Open, Pick
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.tally import holding
-from kai_cp_models.snapshot import EXTENDED_RESOURCES, Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "dra"
 MAX_USERS: Final = 256

@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.pods import MILLI, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.records.zones import NONE, RESTRICTED, SINGLE, dimension, in_milli
 from kai_cp_models.rules.stateful.incremental_cache import IncrementalCache
 from kai_cp_models.rules.stateful.numa.spans import first_set, spans, spread_over
 from kai_cp_models.rules.stateful.numa.zones import is_device, zones_of
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.tally import holding
-from kai_cp_models.snapshot import MILLI, Pod, PodKey, PodSpec, PodStatus, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "numa"
 SCORE: Final = 100.0

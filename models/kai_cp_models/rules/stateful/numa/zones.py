@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
+from kai_cp_models.pods import MILLI
 from kai_cp_models.quantity import exact
 from kai_cp_models.records.zones import TOPOLOGIES, in_milli
-from kai_cp_models.snapshot import MILLI, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.records.storage import StorageObjects
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.rules.stateful.protocol import Row
-from kai_cp_models.snapshot import Pod, PodKey, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 AttachedUse = tuple[int, int]
 """Pods that hold a volume on a node: staying, leaving."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.records.storage import StorageObjects
 from kai_cp_models.rules.stateful.forked import Forked
 from kai_cp_models.rules.stateful.protocol import Row
-from kai_cp_models.snapshot import Pod, PodKey
 
 MODE: Final = "ReadWriteOncePod"
 Users = tuple[frozenset[PodKey], frozenset[PodKey]]

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.records.storage import (
     STATIC_ONLY,
     STORAGE,
@@ -23,7 +24,7 @@ from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.tally import holding
-from kai_cp_models.snapshot import Pod, PodKey, PodStatus, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "storage"
 
