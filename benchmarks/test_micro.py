@@ -1,7 +1,7 @@
 """Micro benchmarks of the parts of a cycle, as ratios to a fixed piece of Python work on the same machine.
 
 ``pytest benchmarks`` measures; ``pytest benchmarks --benchmark-disable`` runs every piece once, as a test.
-Times are of one machine: compare the column *yardsticks* in ``extra_info``, not seconds.
+Compare the column *yardsticks* in ``extra_info`` between machines, not seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTINGS = Settings(solver=SolverSettings(budget_seconds=1.0))
 
 
 def _yardstick() -> float:
-    """Seconds of a fixed piece of Python: what this machine's speed is today."""
+    """Seconds of a fixed piece of Python, which show the present speed of the machine."""
     best = math.inf
     for _ in range(5):
         begin = time.perf_counter()
@@ -45,7 +45,7 @@ def yardstick() -> float:
 
 @pytest.fixture(scope="session")
 def nodes(request: pytest.FixtureRequest) -> int:
-    """1,000 nodes when measured, few when only run."""
+    """1,000 nodes when measured, a few when only run."""
     return 40 if request.config.getoption("benchmark_disable", default=False) else 1000
 
 

@@ -16,7 +16,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted(path for top in ("kai_cp", "models", "topology") for path in (ROOT / top).rglob("*.py"))
 TESTS = sorted(path for top in ("tests", "benchmarks") for path in (ROOT / top).rglob("*.py"))
-PAGES = [*(ROOT / top / "README.md" for top in (".", "deploy")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / top / "README.md" for top in (".", "deploy", "models", "benchmarks", "tests", "tests/e2e")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 KEYS = {"room", "room:", "when the room is free", "`now`, `when the room is free`, or a time."}
 """Names of a rule family and values of documents: keys stay, whatever the sentences call them."""
 OLD = re.compile(r"\broom\b(?!:)|\b(waits?|wait) again\b|\b(is|are|was|were) set aside\b|\bwhoever\b", re.I)
@@ -91,7 +94,7 @@ def test_names_of_tests_do_too() -> None:
     assert [str(path.relative_to(ROOT)) for path in TESTS if names.search(path.read_text("utf-8"))] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_pages_use_the_words_of_the_page(page: Path) -> None:
     """Only in sentences; code and output between them may contain keys."""
     text = re.sub(r"^```.*?^```|`[^`]*`", "", page.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)

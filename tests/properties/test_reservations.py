@@ -1,4 +1,4 @@
-"""Starts against a brute force that knows nothing of models: every instant, every choice of nodes."""
+"""Starts against a brute force without models: every instant, every choice of nodes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MINUTES = st.sampled_from([10, 20, 30, 40])
 
 @dataclass(frozen=True)
 class Gang:
-    """Whole nodes for so many minutes; ``kind``: only nodes of that kind."""
+    """Whole nodes for that many minutes; ``kind``: only nodes of that kind."""
 
     nodes: int
     lasts: int | None
@@ -67,7 +67,7 @@ def choices(world_: World, gang: Gang, start: float) -> list[tuple[int, ...]]:
 
 
 def possible(world_: World, starts: list[tuple[Gang, float]]) -> bool:
-    """Whether all of them have nodes of their own while they run."""
+    """Whether all gangs have nodes of their own while they run."""
     options = [choices(world_, gang, start) for gang, start in starts]
     spans = [(start, inf if gang.lasts is None else start + gang.lasts) for gang, start in starts]
     for chosen in product(*options):
@@ -80,7 +80,7 @@ def possible(world_: World, starts: list[tuple[Gang, float]]) -> bool:
 
 
 def expected(world_: World) -> list[float | None]:
-    """The least start of every gang in order, those before it fixed; None: it has none."""
+    """The earliest start of every gang in order, with those before it fixed; None: it has no start."""
     fixed: list[tuple[Gang, float]] = []
     found: list[float | None] = []
     for gang in world_.gangs:

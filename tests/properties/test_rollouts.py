@@ -17,9 +17,9 @@ from tests.support.tiny import node, pod, queue, world
 NODES: Final = ("n0", "n1")
 GPUS: Final = 4
 AGES: Final = {"r1": 9000, "r2": 1200, "r3": 60}
-"""Seconds since the first pod of a revision was created; r3 has no pod that runs."""
+"""Seconds since the first pod of a revision was created; r3 has no running pod."""
 Kind = tuple[str, str, int]
-"""Workload and revision ("" for a pod of none), GPUs."""
+"""Workload and revision ("" for a pod without one), GPUs."""
 
 running = st.tuples(st.sampled_from(("a r1", "a r2", "b r1", " ")), st.integers(1, 2))
 waiting = st.tuples(st.sampled_from(("a r1", "a r2", "a r3", "b r1", "b r2", " ")), st.integers(1, 2))
@@ -63,7 +63,7 @@ def newest(kinds: Mapping[str, Kind], minutes: int) -> dict[str, str]:
 
 
 def counted(kinds: Mapping[str, Kind], names: Sequence[str], new: Mapping[str, str]) -> int:
-    """GPUs of these pods, of a workload in rollout those of the larger side."""
+    """The GPUs of these pods; for a workload in rollout only those of its larger side."""
     total = sum(kinds[name][2] for name in names if kinds[name][0] not in new)
     for workload, revision in new.items():
         sides = [0, 0]
@@ -77,7 +77,7 @@ def counted(kinds: Mapping[str, Kind], names: Sequence[str], new: Mapping[str, s
 def admitted(
     kinds: Mapping[str, Kind], held: Sequence[str], coming: Sequence[str], quota: int, new: Mapping[str, str]
 ) -> bool:
-    """Whether all come in one after the other."""
+    """Whether all pods are admitted one after the other."""
     names = list(held)
     for name in coming:
         names.append(name)

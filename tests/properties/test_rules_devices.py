@@ -40,12 +40,14 @@ from tests.support.tiny import node, pod, world
 # --- claimed devices -------------------------------------------------------------------------------
 
 MEMORY = 3
-"""What the counter of every pool has."""
+"""The capacity of the counter of every pool."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """``draws``: of the counter of its pool. ``ill``: tainted by its driver; ``ruled``: by a rule."""
+    """``draws``: what it takes of the counter of its pool. ``ill``: tainted by its driver; ``ruled``:
+    tainted by a rule.
+    """
 
     pool: str
     name: str
@@ -64,7 +66,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Want:
-    """One way to serve a request: ``count`` devices of one of ``kinds``, 0: all of them."""
+    """One way to serve a request: ``count`` devices of one of ``kinds``; 0 means all of them."""
 
     count: int
     kinds: str = "ab"
@@ -83,7 +85,7 @@ class Want:
 
 @dataclass(frozen=True)
 class Claim:
-    """``requests``: each with its alternatives. ``alike``: all devices are of one kind."""
+    """``requests``: each request with its alternatives. ``alike``: all devices are of one kind."""
 
     requests: tuple[tuple[Want, ...], ...]
     alike: bool = False
@@ -102,9 +104,9 @@ class Claim:
     def choices(
         self, reachable: Sequence[Device], seen_from: Sequence[Device]
     ) -> Iterator[tuple[tuple[Device, ...], tuple[Device, ...]]]:
-        """Devices for each request, whatever others have: (its own, those that it only looks at).
-
-        ``reachable``: by all users; ``seen_from``: by the user that all of them are counted for.
+        """Devices for each request, whatever other claims have: (its own devices, those that it only
+        looks at). ``reachable``: by all users; ``seen_from``: by the user for which all of them are
+        counted.
         """
         ways = []
         for request in self.requests:
@@ -124,9 +126,8 @@ class Claim:
 
 
 def served(wanted: Sequence[tuple[Claim, Sequence[Sequence[Device]]]], held: Sequence[Device]) -> bool:
-    """Whether all claims get devices that no other claim has, within the counters of their pools.
-
-    With each claim stands what each of its users reaches.
+    """Whether all claims get devices that no other claim has, within the counters of their pools. Each
+    claim comes with the devices that each of its users reaches.
     """
     drawn = {one.pool: sum(d.draws for d in held if d.pool == one.pool) for one in held}
     if any(amount > MEMORY for amount in drawn.values()):
@@ -143,7 +144,7 @@ def served(wanted: Sequence[tuple[Claim, Sequence[Sequence[Device]]]], held: Seq
 
 
 def slices(devices: Sequence[Device], selectors: Mapping[str, Object]) -> list[Object]:
-    """One slice for every pool; pools that are no nodes are reached as ``selectors`` say."""
+    """One slice for every pool; ``selectors`` say which nodes reach the pools that are not nodes."""
     pools = sorted({one.pool for one in devices})
     counters = [{"name": "card", "counters": {"mem": {"value": str(MEMORY)}}}]
     return [
@@ -190,7 +191,7 @@ def test_claimed_devices(
     shared: bool,
     held: bool,
 ) -> None:
-    """On two nodes; a last pod shares the first claim, the first device of n0 is held by a pod that runs."""
+    """Two nodes. The last pod shares the first claim, and a running pod holds the first device of n0."""
     devices = [Device(f"n{i}", f"d{k}", *each) for i, mine in enumerate(local) for k, each in enumerate(mine)]
     devices += [Device("far", "d0", "a")] if FAR[far] else []
     own = {f"x{i}": f"c{i}" for i in range(len(wanted))} | ({"z": "c0"} if shared else {})
@@ -219,7 +220,7 @@ def test_claimed_devices(
         asking = [(wanted[int(key[1:])], [reach(at) for at in hosts]) for key, hosts in users.items()]
         return served(asking, devices[:1] if runs else [])
 
-    # No pod has to use another alternative for the sake of a later pod.
+    # No pod has to use another alternative because of a later pod.
     sure = far == "nobody" and all(len(request) == 1 for each in wanted for request in each.requests)
     agrees(found, list(own), {"r": "n0"} if runs else {}, legal, sure=sure, check=False)
 
@@ -236,9 +237,8 @@ CPUS = st.integers(1, 4)
     st.one_of(st.none(), CPUS),
 )
 def test_numa_zones(sizes: list[tuple[int, int]], asks: list[tuple[int, bool]], held: int | None) -> None:
-    """Policy single-numa-node: the kubelet gives every Guaranteed pod the first zone that has all it wants.
-
-    ``held``: CPUs that a running pod has of the second zone of n0.
+    """Policy single-numa-node: the kubelet gives every Guaranteed pod the first zone that has all it
+    needs. ``held``: CPUs of the second zone of n0 that a running pod has.
     """
     nodes = {f"n{i}": zoned for i, zoned in enumerate(sizes)}
     pods = {f"x{i}": ask for i, ask in enumerate(asks)}
@@ -284,12 +284,14 @@ ANYWHERE = ""
 VOLUMES = st.lists(
     st.tuples(st.sampled_from((5, 10)), st.sampled_from(("a", "b", ANYWHERE))), min_size=1, max_size=3
 )
-"""Size in GiB and zone of volumes without a claim yet."""
+"""Size in GiB and zone of volumes that no claim has yet."""
 CLAIMED = st.tuples(
     st.sampled_from((8, 4)),
     st.sampled_from(("local", "local", "local", "net", "bound a", "bound b", "alone a")),
 )
-"""Size; local: takes a standing volume, net: one that is made; bound, alone (one pod only): has one."""
+"""Size and kind of the claim: local takes an existing volume, net a new one; bound and alone (one pod
+only) have one.
+"""
 
 
 def reaches(zone: str, at: Sequence[str]) -> bool:
@@ -342,7 +344,7 @@ class VolumeWorld:
         return used
 
     def allowed(self, places: Places) -> bool:
-        """Everything but which standing volume goes to which claim."""
+        """Everything except the choice of an existing volume for each claim."""
         used = self.users(places)
         needed = {"a": 0, "b": 0}
         for number, at in used.items():
@@ -359,7 +361,7 @@ class VolumeWorld:
         )
 
     def legal(self, places: Places) -> bool:
-        """Kubernetes gives the smallest volume that fits, pod by pod and the smallest claim first."""
+        """Kubernetes chooses the smallest volume that fits, pod by pod and the smallest claim first."""
         taken: dict[int, int] = {}
         for name, at in places.items():
             for number in sorted(self.pods[name], key=lambda n: (self.claimed[n][0], n)):
@@ -377,7 +379,7 @@ class VolumeWorld:
         )
 
     def somehow(self, places: Places) -> bool:
-        """Some choice of standing volumes will do."""
+        """Whether some choice of existing volumes fits."""
         used = [
             (number, at) for number, at in self.users(places).items() if self.claimed[number][1] == "local"
         ]
@@ -405,7 +407,7 @@ def test_volumes(
     room: tuple[int, int],
     most: int,
 ) -> None:
-    """Every pod mounts a claim of its own, some the next one's too."""
+    """Every pod mounts a claim of its own, and some pods also that of the next pod."""
     pods = {f"x{i}": sorted({i, (i + more) % len(asked)}) for i, (_, more) in enumerate(asked)}
     judge = VolumeWorld(standing, [each for each, _ in asked], pods, room, most)
     agrees(judge.snapshot(), list(pods), {}, judge.legal, sure=False, somehow=judge.somehow)

@@ -1,4 +1,4 @@
-"""Gangs, subgroups, required levels, limits and quotas, and rights to take capacity, against brute force."""
+"""Gangs, subgroups, required levels, limits and quotas, and permitted victims, against brute force."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.support.tiny import node, pod, queue, world
 # --- gangs and levels ------------------------------------------------------------------------------
 
 RACKS = ("r0", "r0", "r1", "")
-"""Rack of every node; the last is in no rack."""
+"""The rack of every node; the last node is in no rack."""
 
 
 @dataclass(frozen=True)
 class Gang:
-    """Subgroups (minimum, pods); one pod set where there is one. Every pod asks for ``gpus``.
-
-    ``least``: subgroups that must be whole; ``rack``: all in one; ``racks``: each subgroup in one.
+    """Subgroups (minimum, pods), or one pod set. Every pod asks for ``gpus``. ``least``: the number of
+    subgroups that must be whole; ``rack``: all pods in one rack; ``racks``: each subgroup in one
+    rack.
     """
 
     parts: tuple[tuple[int, int], ...]
@@ -37,7 +37,7 @@ class Gang:
 
     @property
     def required(self) -> int:
-        """Subgroups that the gang needs."""
+        """The number of subgroups that the gang needs."""
         return min(self.least, len(self.parts))
 
     def spec(self) -> Object:
@@ -62,7 +62,7 @@ class Gang:
         return found
 
     def may_run(self, name: str, places: Places) -> bool:
-        """Whether these places are a legal state of the gang that had none before."""
+        """Whether these places are a legal state of a gang that had no place before."""
         here = [[places[one] for one in mine if one in places] for mine in self.names(name)]
         if not any(here):
             return True
@@ -111,7 +111,7 @@ def fits(sizes: Sequence[int], gangs: Mapping[str, Gang], places: Places) -> boo
 
 
 def subsets(gang: Gang, name: str, must: set[str]) -> Iterator[list[str]]:
-    """Sets of pods of a gang, without those that differ in name only; all with ``must``."""
+    """Sets of pods of a gang that contain ``must``, without sets that differ only in names."""
     for counts in product(*(range(count + 1) for _, count in gang.parts)):
         chosen = [one for mine, n in zip(gang.names(name), counts, strict=True) for one in mine[:n]]
         if must <= set(chosen):
@@ -121,9 +121,9 @@ def subsets(gang: Gang, name: str, must: set[str]) -> Iterator[list[str]]:
 @worlds(40)
 @given(st.tuples(*([st.integers(0, 3)] * 4)), st.one_of(st.tuples(GANGS), st.tuples(WHOLE, WHOLE)))
 def test_gangs_subgroups_and_levels(sizes: tuple[int, ...], asked: tuple[Gang, ...]) -> None:
-    """What is placed is legal; a gang is left out only if the ones before it leave it no legal place.
-
-    Surplus pods come after all minimums, so the second gang is weighed against the first one's minimum.
+    """What is placed is legal, and a gang is left out only if the gangs before it leave it no legal
+    place. Surplus pods come after all minimums, so the second gang comes after the minimum of the
+    first one only.
     """
     gangs = {f"g{i}": gang for i, gang in enumerate(asked)}
     found = world(
@@ -186,12 +186,14 @@ BOUNDS = st.sampled_from((-1, 0, 1, 2, 3))
 def test_limits_and_quotas(
     limits: tuple[int, int], quotas: tuple[int, int], asks: list[tuple[int, bool, bool]]
 ) -> None:
-    """A queue below a department; an ask: GPUs, whether it can be preempted, whether it runs already."""
+    """A queue below a department. An ask is a number of GPUs, whether it can be preempted, and whether
+    it runs already.
+    """
     pods = {f"x{i}": ask for i, ask in enumerate(asks)}
     running: list[str] = []
 
     def legal(names: Sequence[str], before: Sequence[str]) -> bool:
-        """No bound is exceeded by what comes, at either level."""
+        """No new pod exceeds a bound at either level."""
         total = sum(pods[name][0] for name in names)
         firm = sum(pods[name][0] for name in names if not pods[name][1])
         fresh = [name for name in names if name not in before]
@@ -227,7 +229,7 @@ def test_limits_and_quotas(
             assert kept is legal([*running, *chosen], running), chosen
 
 
-# --- rights to take capacity -----------------------------------------------------------------------
+# --- permitted victims -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -250,7 +252,7 @@ class Owner:
         }
 
     def most_given(self, trigger: str) -> list[int]:
-        """Numbers of pods that a preemptor of this priority may stop."""
+        """The numbers of pods that a preemptor of this priority may stop."""
         order = ("low", "train", "build")
         if not self.soft or self.other_queue or order.index(self.priority) >= order.index(trigger):
             return [0]
@@ -276,7 +278,9 @@ OWNERS = st.builds(
 def test_preempt_takes_only_from_permitted_victims(
     owners: list[Owner], free: int, need: int, trigger: str
 ) -> None:
-    """Minimum runtime one hour; a gang gives its surplus, or all of itself once it is old enough."""
+    """The minimum runtime is one hour. A gang gives up its surplus, or all of itself once it is old
+    enough.
+    """
     groups = {f"v{i}": owner for i, owner in enumerate(owners)}
     made = [
         pod(

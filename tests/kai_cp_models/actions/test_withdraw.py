@@ -1,4 +1,4 @@
-"""What becomes of an action's evictions when a later action takes one of its triggers' places back."""
+"""What happens to an action's evictions when a later action withdraws the place of one of its triggers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ U, W = GroupKey("ns", "u"), GroupKey("ns", "w")
 
 
 def settled(moves: Mapping[str, tuple[GroupKey, ...]], most: int) -> dict[str, tuple[GroupKey, ...]]:
-    """The triggers of consolidation's ``moves`` that remain without u; ``most``: moves for one trigger."""
+    """The triggers of consolidation's ``moves`` that remain without u; ``most``: the most moves for one
+    trigger.
+    """
 
     def no_successor(_pod: Pod) -> tuple[GroupKey, ...]:
         return ()
@@ -36,7 +38,9 @@ def test_what_was_moved_for_it_alone_goes_home() -> None:
 
 
 def test_the_others_may_not_be_left_with_too_many_moves() -> None:
-    """x and y moved for u and w together, one for each. For w alone, two may move, or u stays."""
+    """x and y moved for u and w together, one for each. For w alone either two moves are allowed, or u
+    stays.
+    """
     moves = {"x-0": (U, W), "y-0": (U, W)}
     assert settled(moves, 2) == {"x-0": (W,), "y-0": (W,)}
     with pytest.raises(MustStay) as stays:
