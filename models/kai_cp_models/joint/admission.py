@@ -118,6 +118,8 @@ class Admission:
         try:
             model = joint_model(self._base, asks)
         except ModelTooLarge:
+            # The admitted batches only grow, and to find that out takes seconds in a large cluster.
+            self._enabled = False
             return None, False
         for literal in model.admitted:
             model.cp.add(literal == 1)

@@ -58,15 +58,18 @@ class LevelModel(JointModel):
             size: np.array([int((free[nodes] // size).sum()) for nodes in self._cells])
             for size in self._sizes
         }
+        variables = 0
         for number, item in enumerate(classes):
             if item.example.spec.gpu.shares:
                 # Shares are placed by pattern over the whole cluster, see ``_shares``.
                 continue
-            size = self._size(item.example)
-            for cell, nodes in enumerate(self._cells):
-                most = min(int(room[size][cell]), item.most)
-                if most > 0 and item.mask[nodes[0]]:
-                    item.x[cell] = self.cp.new_int_var(0, most, f"x[{number},{cell}]")
+            most_here = np.minimum(room[self._size(item.example)], item.most)
+            cells = [cell for cell in np.flatnonzero(most_here > 0) if item.mask[self._cells[cell][0]]]
+            variables += len(cells)
+            if variables > max_variables:
+                raise ModelTooLarge("too many classes and kinds of nodes")
+            for cell in map(int, cells):
+                item.x[cell] = self.cp.new_int_var(0, int(most_here[cell]), f"x[{number},{cell}]")
             self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
 
     def _size(self, pod: Pod) -> int:
