@@ -178,7 +178,7 @@ def lines() -> Iterator[Line]:
     rows = re.findall(r"^\| ([\w-]+) \| (.*) \|$", text[text.index("## kai") : text.index("## scale")], re.M)
     for case, row in rows:
         values = [value.strip() for value in row.split("|")]
-        if len(values) == COLUMNS:
+        if len(values) == COLUMNS and case != "case":
             _, seconds, admitted, lost, _, gained, *_ = values
             most = number(gained.split(" of ")[1])
             yield Line(case, pair(seconds), pair(admitted), pair(lost), most)
