@@ -109,7 +109,7 @@ def test_docstrings_state_shapes_and_errors() -> None:
     assert findings(trees) == ([], [])
 
 
-def test_what_is_unsaid_is_found() -> None:
+def test_a_missing_statement_is_found() -> None:
     text = '''
 class Base:
     def free(self) -> Ints:

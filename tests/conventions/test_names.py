@@ -8,6 +8,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -55,7 +56,9 @@ def by_name(trees: Mapping[str, ast.Module]) -> dict[str, list[str]]:
     return found
 
 
-def modules() -> dict[str, ast.Module]:
+@cache
+def modules() -> Mapping[str, ast.Module]:
+    """Syntax trees of the three packages, by path, parsed once for all tests."""
     paths = sorted(path for top in PACKAGES for path in (ROOT / top).rglob("*.py"))
     return {
         str(path.relative_to(ROOT)): ast.parse(path.read_text("utf-8"))
@@ -137,7 +140,7 @@ def defaults(tree: ast.Module, *values: str) -> set[str]:
     }
 
 
-def test_what_a_record_does_not_have_is_none() -> None:
+def test_records_hold_none_for_a_missing_value() -> None:
     """No number stands for a missing value except KAI's own; and in models/ no empty string does except
     Kubernetes' own.
     """
@@ -194,7 +197,7 @@ WHOLE = {
 """The sets of actions that a dict may cover; any other dict lacks an action."""
 
 
-def test_what_is_keyed_by_actions_lacks_none() -> None:
+def test_dicts_keyed_by_actions_hold_all_of_them() -> None:
     found = [(path, *one) for path, tree in modules().items() for one in keyed_by_actions(tree)]
     assert found
     assert [(path, text) for path, text, keys in found if keys not in WHOLE] == []

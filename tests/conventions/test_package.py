@@ -92,7 +92,9 @@ def test_solve_check_and_inspect_work_without_the_repository(python: Path, tmp_p
         (("topology", DEMO, "-o", "svg", "--output", "x.svg"), "bench"),
     ],
 )
-def test_what_needs_an_extra_says_which(python: Path, command: tuple[object, ...], extra: str) -> None:
+def test_a_command_names_the_extra_that_it_needs(
+    python: Path, command: tuple[object, ...], extra: str
+) -> None:
     done = run(python, *command)
     assert done.returncode == 3
     assert f"pip install 'kai-cp[{extra}]'" in done.stderr

@@ -133,7 +133,7 @@ def test_a_sliding_window_is_the_mean_of_what_was_held(server: Server, now: floa
     assert short == pytest.approx({"steady": 0.25, "early": 0.0, "late": 0.5}, abs=0.01)
 
 
-def test_what_is_long_ago_counts_less_with_a_half_life(server: Server, now: float) -> None:
+def test_old_usage_counts_less_with_a_half_life(server: Server, now: float) -> None:
     half_life = 3600.0
     found = client(server, now, windowSize="8h", halfLifePeriod="1h").fetch()
     weights = {queue: 0.0 for queue in ("steady", "early", "late")}

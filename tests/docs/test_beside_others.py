@@ -40,7 +40,7 @@ def foreign(name: str, scheduler: str, gpus: int, where: str, **labels: str) -> 
 
 
 @pytest.mark.parametrize("scheduler", ["volcano", "yunikorn", "armada", "default-scheduler"])
-def test_what_pods_of_other_schedulers_hold_is_theirs(scheduler: str) -> None:
+def test_pods_of_other_schedulers_keep_their_resources(scheduler: str) -> None:
     # 8 GPUs, 6 of them held by others: one pod of 2 fits, and no pod is evicted for the other one.
     other = foreign("theirs", scheduler, 6, "n", **{"volcano.sh/queue-name": "q"})
     _, plan = decided(

@@ -108,7 +108,7 @@ def test_a_required_level_holds_across_the_batches_of_a_cycle() -> None:
 # --- victims -----------------------------------------------------------------------------------------
 
 
-def test_a_trigger_that_finds_no_room_leaves_nothing_behind() -> None:
+def test_a_trigger_that_finds_no_place_leaves_nothing_behind() -> None:
     """The first trigger is impossible; the next one evicts what it needs itself, and nothing else."""
     world = cluster(
         [*pods("v", 1, "n1"), *pods("w", 1, "n1"), *pods("big", 2, spec=spec(2)), pod("small-0")],
@@ -121,7 +121,7 @@ def test_a_trigger_that_finds_no_room_leaves_nothing_behind() -> None:
     assert names(plan, "Nominate") == {"small-0"}
 
 
-def test_what_started_last_goes_first_however_old_its_object_is() -> None:
+def test_the_pod_that_started_last_goes_first_however_old_its_object_is() -> None:
     """``old`` was created first and restarted a minute ago; ``new`` has run for a day."""
     world = cluster(
         [running("old-0", "n1"), running("new-0", "n1"), pod("h-0")],
@@ -135,7 +135,7 @@ def test_what_started_last_goes_first_however_old_its_object_is() -> None:
     assert names(solved(world), "Evict") == {"old-0"}
 
 
-def test_a_victim_moves_into_idle_room_and_not_into_the_place_of_another_victim() -> None:
+def test_a_victim_moves_to_idle_gpus_and_not_into_the_place_of_another_victim() -> None:
     """Only n1 suits the trigger. Losing ``b`` so that ``a`` can move there would be two restarts
     instead of one.
     """
@@ -154,7 +154,7 @@ def test_a_victim_moves_into_idle_room_and_not_into_the_place_of_another_victim(
     assert names(moved, "Nominate") == {"a-0", "h-0"}
 
 
-def test_of_equal_losses_the_one_with_fewer_moves() -> None:
+def test_fewer_moves_decide_between_equal_losses() -> None:
     """For ``t`` either old ``x`` is lost, or new ``y`` is lost and ``z`` moves. ``u`` takes the oldest
     one in any case.
     """

@@ -143,7 +143,7 @@ def test_sums_that_kais_controllers_wrote_are_added_up_and_taken_over() -> None:
     assert parsed(resource_list(found)) == found, "what is written reads as the same amounts"
 
 
-def test_what_our_controllers_write_has_the_fields_of_kais_schemas() -> None:
+def test_our_controllers_write_the_fields_of_kais_schemas() -> None:
     """Nothing that KAI's definitions would drop, and no condition of KAI in another shape."""
     crds = {d["spec"]["names"]["kind"]: d for _, d in definitions()}
 

@@ -75,7 +75,7 @@ def test_a_segment_size_of_zero_is_an_error_that_names_it() -> None:
     assert error["message"] == f"Pod team-a/train-worker-0: metadata.annotations[{SEGMENT}]: 0 is below 1"
 
 
-def test_what_a_workload_says_beats_defaults_of_its_kind_when_it_is_looked_through() -> None:
+def test_labels_of_a_workload_beat_the_defaults_of_its_kind() -> None:
     types = '[{"typeName": "Workflow", "priorityName": "build", "preemptibility": "preemptible"}]'
     config = made("v1", "ConfigMap", "d", data={"types": types})
     labels = {"priorityClassName": "inference", "kai.scheduler/preemptibility": "non-preemptible"}
@@ -161,7 +161,7 @@ def test_a_name_that_looks_like_a_number_stays_a_name(name: str) -> None:
     assert yaml.safe_load(metadata)["name"] == name
 
 
-def test_what_kubectl_remembers_of_a_workload_is_not_copied() -> None:
+def test_the_grouper_does_not_copy_what_kubectl_remembers() -> None:
     job = made("batch/v1", "Job", "j", spec={})
     job["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "x": "y"}
     annotations = only(grouped(job, pod("p", job)))["metadata"]["annotations"]

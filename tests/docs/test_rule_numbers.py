@@ -77,7 +77,7 @@ def test_every_number_of_a_rule_resolves() -> None:
         ("A number of a list that is not here (14.1, defect 8).", ["14.1", "defect 8"]),
     ],
 )
-def test_what_counts_as_a_reference(text: str, wrong: list[str]) -> None:
+def test_references_are_told_from_other_numbers(text: str, wrong: list[str]) -> None:
     assert unresolved(text, {"3.7", "4.3", "4.4"}, {"1.4"}) == wrong
 
 

@@ -145,7 +145,7 @@ def below(kind: str, item: Object) -> list[Object]:
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_an_example_becomes_what_is_said(kind: str) -> None:
+def test_an_example_becomes_the_group_of_the_page(kind: str) -> None:
     labels, name, wanted = CASES[kind]
     documents = below(kind, EXAMPLES[kind])
     if kind != "Pod":

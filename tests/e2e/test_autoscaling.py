@@ -35,7 +35,7 @@ def consumed(world: World) -> set[str]:
     return {p["metadata"]["name"] for p in pods if CONSUMES in (p["metadata"].get("annotations") or {})}
 
 
-def test_a_gang_without_room_is_asked_for_as_a_whole(world: World) -> None:
+def test_a_provisioning_request_asks_for_the_whole_gang(world: World) -> None:
     install(world, PYTORCH_JOBS, r.PROVISIONING_REQUESTS)
     world.add_nodes(1, gpus=1)
     made = Workloads(world, world.add_queue())

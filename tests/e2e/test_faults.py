@@ -316,7 +316,7 @@ def test_a_queue_deleted_in_the_middle_of_a_cycle(world: World, control_plane: C
         assert scheduler.poll() is None
 
 
-def test_another_scheduler_takes_the_room(world: World, control_plane: ControlPlane) -> None:
+def test_another_scheduler_takes_the_place(world: World, control_plane: ControlPlane) -> None:
     world.add_nodes(2, gpus=4)
     queue = world.add_queue()
     with FaultyProxy(control_plane) as proxy:

@@ -77,7 +77,7 @@ def attacker(world: World) -> Iterator[Attacker]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: str(attack.__name__))
-def test_a_victim_waits_at_most_twice_as_long_and_the_attacker_is_told_why(
+def test_a_victim_waits_at_most_twice_as_long_and_the_attacker_gets_a_reason(
     stage: Stage, attack: Attack
 ) -> None:
     told = attack(stage.attacker)

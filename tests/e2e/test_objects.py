@@ -56,7 +56,7 @@ def test_definitions_are_never_overwritten(control_plane: ControlPlane) -> None:
         (r.QUEUES, {"spec": {"priority": "high"}}),
     ],
 )
-def test_schemas_refuse_what_cannot_be_meant(
+def test_schemas_refuse_impossible_values(
     control_plane: ControlPlane, resource: r.Resource, body: Object
 ) -> None:
     api = admin(control_plane)
@@ -87,7 +87,7 @@ BAD_GROUPS: dict[str, tuple[Object, str]] = {
 }
 
 
-def test_bad_objects_are_set_aside_and_told(world: World) -> None:
+def test_bad_objects_are_set_aside_and_reported(world: World) -> None:
     """Objects that the API server admits and the engine cannot use."""
     world.add_nodes(1)
     odd = world.add_nodes(1, **{"nvidia.com/gpu.memory": "much"})[0]

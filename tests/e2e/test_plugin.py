@@ -239,7 +239,7 @@ BAD: dict[str, tuple[Callable[[ControlPlane, Path], list[str]], int, str]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_what_cannot_be_shown_is_one_sentence_and_a_status_of_its_own(
+def test_each_failure_is_one_sentence_and_a_status_of_its_own(
     control_plane: ControlPlane, tmp_path: Path, what: str
 ) -> None:
     arguments, status, said = BAD[what]

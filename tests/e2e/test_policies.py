@@ -174,7 +174,7 @@ RUNS = {"name": "c", "image": "none", "imageID": "", "ready": True, "restartCoun
         *(({kind: [RUNS]}, "nothing about what runs") for kind in STATUSES),
     ],
 )
-def test_what_runs_is_said_by_the_kubelet(
+def test_only_the_kubelet_says_that_a_pod_runs(
     plane: ControlPlane, api: AdminTransport, status: Object, words: str
 ) -> None:
     said = patch(

@@ -97,7 +97,7 @@ def test_reclaim_gives_a_queue_its_quota(world: World) -> None:
     assert len(world.running("greedy0")) + len(world.running("greedy1")) == 8
 
 
-def test_a_pod_is_moved_to_make_room(world: World) -> None:
+def test_a_pod_moves_to_free_a_node(world: World) -> None:
     world.add_nodes(2, gpus=2)
     queue = world.add_queue()
     world.scheduler()

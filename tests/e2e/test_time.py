@@ -139,7 +139,7 @@ def test_no_other_account_writes_a_reservation(world: World, tmp_path: Path) -> 
     assert again["nodes"] == {first: 8, second: 8}
 
 
-def test_what_a_maximum_ended_stays_ended_for_its_owner(world: World, tmp_path: Path) -> None:
+def test_an_owner_cannot_restart_a_group_that_a_maximum_ended(world: World, tmp_path: Path) -> None:
     """a runs for its 5 seconds and is ended: its owner can neither delete that note nor change its time."""
     world.add_nodes(1)
     queue = world.add_queue()

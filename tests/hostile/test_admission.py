@@ -109,7 +109,7 @@ def test_nonsense_gets_a_verdict_with_its_field(data: st.DataObject) -> None:
         ("Topology", ("spec", "levels"), 5, "spec.levels"),
     ],
 )
-def test_what_cannot_be_read_is_named(kind: str, path: tuple[Any, ...], value: Any, field: str) -> None:
+def test_unreadable_values_are_named(kind: str, path: tuple[Any, ...], value: Any, field: str) -> None:
     thing = deepcopy(SAMPLES[kind])
     holder: Any = thing
     for key in path[:-1]:

@@ -116,7 +116,7 @@ def test_gpu_memory_zero_asks_for_nothing() -> None:
     assert not found.pods[0].spec.needs_gpu
 
 
-def test_a_malformed_pod_keeps_its_room_but_is_not_decided_about() -> None:
+def test_a_malformed_pod_keeps_its_place_and_is_not_decided_about() -> None:
     bad = pod(
         "x",
         node="n1",

@@ -163,7 +163,7 @@ WORST_YAML: dict[str, str] = {
 
 @pytest.mark.parametrize("name", WORST_YAML)
 @pytest.mark.parametrize("read", [yaml_text.load, yaml_text.load_all])
-def test_what_would_take_long_is_refused_by_count(name: str, read: Callable[[str], Any]) -> None:
+def test_long_work_is_refused_by_count(name: str, read: Callable[[str], Any]) -> None:
     """On every thread, without a clock: values, depth and digits are counted while they are read."""
     found: list[str] = []
 
@@ -279,7 +279,7 @@ def test_a_hostile_study_is_one_sentence(tmp_path: Path, kind: str) -> None:
     assert len(str(said.value)) < 300
 
 
-def test_what_takes_too_long_ends_even_if_it_catches_everything() -> None:
+def test_work_that_takes_too_long_ends_even_if_it_catches_everything() -> None:
     def busy() -> None:
         while True:
             with contextlib.suppress(Exception):

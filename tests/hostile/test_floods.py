@@ -147,7 +147,7 @@ def test_objects_that_each_cost_an_event_delay_no_other_namespace(held: Callable
     assert written.count(("evil", "EventsLeftOut")) == FLOOD // MOST_EVENTS - 1
 
 
-def test_what_was_dropped_is_said_again_while_it_is_true(held: Callable[..., Held]) -> None:
+def test_a_dropped_event_is_sent_again_while_it_is_true(held: Callable[..., Held]) -> None:
     made = held(limit=1)
     lost, kept = within("evil", group("lost")), within("evil", group("kept"))
 
@@ -165,7 +165,7 @@ def test_what_was_dropped_is_said_again_while_it_is_true(held: Callable[..., Hel
     assert made.writer.dropped == 1
 
 
-def test_a_reason_that_was_dropped_is_told_by_a_later_cycle(held: Callable[..., Held]) -> None:
+def test_a_later_cycle_reports_a_dropped_reason(held: Callable[..., Held]) -> None:
     made = held(limit=6)
     for i in range(3):
         made.put("evil", f"odd{i}", preemptibility="perhaps")
@@ -186,7 +186,7 @@ def test_a_reason_that_was_dropped_is_told_by_a_later_cycle(held: Callable[..., 
     assert sorted(reason for _, reason in made.written()) == reasons, "each once"
 
 
-def test_namespaces_in_which_little_waits_are_told_first(held: Callable[..., Held]) -> None:
+def test_namespaces_with_few_reports_come_first(held: Callable[..., Held]) -> None:
     made = held()
     keys = [("evil", f"g{i}") for i in range(3)] + [("victim", "gang")]
     for key in keys:

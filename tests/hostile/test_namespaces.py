@@ -112,7 +112,7 @@ def called(work: Callable[[], object]) -> int:
     return count
 
 
-def test_attackers_in_many_numbers_have_their_turns_too() -> None:
+def test_many_attackers_have_their_turns_too() -> None:
     """No namespace is shut out: one alone is looked at whole, and each group has a turn beside others."""
     seen = read(hostile.world(hostile.many_groups, 3000))
     turns = Turns()
@@ -182,7 +182,7 @@ def spoil(raw: Raw, data: st.DataObject, most: int) -> None:
 
 @settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
-def test_whatever_a_tenants_objects_hold_the_victim_is_served(data: st.DataObject) -> None:
+def test_the_victim_is_served_whatever_a_tenants_objects_hold(data: st.DataObject) -> None:
     raw = crowded()
     spoil(raw, data, 5)
     seen = read(raw)

@@ -252,7 +252,7 @@ def test_asking_for_reservations_brings_no_more_than_the_settings_let_hold() -> 
     assert holds(plan) == {"g0": ("made", 30.0, ["n1"]), "g1": ("made", 40.0, ["n2"])}
 
 
-def test_what_a_queue_says_is_not_heard_of_a_pod_group() -> None:
+def test_a_pod_group_cannot_set_the_annotations_of_its_queue() -> None:
     """Patience, heroes and default run times are for the owner of the queue to set."""
     notes = (
         ("kai-cp/default-runtime", "1m"),

@@ -273,7 +273,7 @@ class TestSolve:
         assert refused.returncode == 1
         assert "a part of an answer" in refused.stderr
 
-    def test_an_unknown_queue_is_said(self) -> None:
+    def test_an_unknown_queue_is_named(self) -> None:
         done = run("solve", DEMO, "--now", NOW, "--queue", "resaerch")
         assert "--queue resaerch: demo-cluster has no such queue" in done.stderr
 

@@ -120,7 +120,7 @@ def ran(folder: Path, words: list[str]) -> str:
 @pytest.mark.parametrize(
     ("name", "words"), [(name, words) for name, lines in WRITTEN_BY.items() for words in lines]
 )
-def test_what_a_command_writes_is_as_published(desk: Path, name: str, words: list[str]) -> None:
+def test_commands_write_documents_of_the_published_schemas(desk: Path, name: str, words: list[str]) -> None:
     document = json.loads(ran(desk, words))
     assert problems(name, document) == []
     assert document.get("schema", name) == name

@@ -75,7 +75,7 @@ def test_pending_says_which_groups_wait_and_why(path: Path) -> None:
     assert answer["pending"][0]["reason"]
 
 
-def test_queues_say_what_is_borrowed_and_owed(path: Path) -> None:
+def test_queues_show_what_is_borrowed_and_due(path: Path) -> None:
     found = {queue["queue"]: queue for queue in asked("queues", path)["queues"]}
     assert [found[name]["borrowed"] for name in ("dept", "rich", "poor")] == [0, 6, 0]
     assert [found[name]["used"] for name in ("dept", "rich", "poor")] == [8, 8, 0]
@@ -92,7 +92,7 @@ def test_audit_names_the_pair_and_the_least_that_would_help(path: Path) -> None:
     assert answer["idleQuota"] == []
 
 
-def test_evictions_are_told_by_pod(path: Path) -> None:
+def test_evictions_are_reported_by_pod(path: Path) -> None:
     assert asked("evictions", path)["evictions"] == []
     done = run("evictions", DEMO, "-o", "csv")
     assert done.returncode == 0
@@ -193,7 +193,7 @@ def test_a_fact_that_is_none_is_refused(fact: str, path: Path, tmp_path: Path) -
     assert "waiting NS/GROUP" in done.stderr
 
 
-def test_a_fact_that_does_not_hold_is_said(path: Path, tmp_path: Path) -> None:
+def test_a_false_fact_is_reported(path: Path, tmp_path: Path) -> None:
     done = run("snapshot", "reduce", path, tmp_path / "x.json", "--fact", "served ns/p", "--now", NOW)
     assert done.returncode == 1
     assert "does not hold" in done.stderr

@@ -40,7 +40,7 @@ def stage(name: str, status: str, gap: float = 0.0) -> dict[str, Any]:
     return {"name": name, "status": status, "gap": gap, **amounts}
 
 
-def test_nothing_to_do_is_said() -> None:
+def test_an_empty_plan_says_so() -> None:
     text = shown(report("quiet", {**EMPTY, "stages": [stage("allocate", "OPTIMAL")]}))
     assert text.splitlines()[0].startswith("quiet: nothing to change. Proved optimal, 0.50 s.")
 

@@ -85,7 +85,7 @@ def test_kinds_of_fixes_are_named_once(tmp_path: Path) -> None:
         load(path)
 
 
-def test_what_is_allowed_is_said_in_words() -> None:
+def test_settings_say_in_words_which_values_they_take() -> None:
     for setting in describe():
         words = r"(list of: )?[a-z_ -]+(, [a-z_-]+)*( [≥>≤<] -?[\d,.]+)*"
         assert re.fullmatch(words, setting.allowed), setting

@@ -137,7 +137,7 @@ def test_a_small_file_that_fills_the_memory_is_named(tmp_path: Path) -> None:
     assert "limits.memory_bytes" in result.problem
 
 
-def test_what_takes_more_memory_than_there_may_be_used_is_named() -> None:
+def test_a_file_that_takes_too_much_memory_is_named() -> None:
     with Worker(worker_jobs.solve_with_a_reader_that_takes_memory) as worker:
         result = solve(worker, task(60))
     assert result.problem == f"{DEMO}: it takes more memory than is allowed (limits.memory_bytes)"
@@ -202,7 +202,7 @@ def _says(code: str, *arguments: str) -> list[str]:
     return subprocess.check_output(command, text=True, cwd=ROOT).splitlines()
 
 
-def test_what_is_decided_without_a_model_loads_no_solver() -> None:
+def test_a_decision_without_a_model_loads_no_solver() -> None:
     """CP-SAT and what it imports take longer than everything else together."""
     assert _says(_ONE_POD_ONE_NODE) == ["1", ""]
 

@@ -199,7 +199,7 @@ def test_numbers_by_hand() -> None:
     assert Space.model_validate(SPACE).objectives == ("admitted", "lost")
 
 
-def test_what_reservations_give_and_cost_is_measured() -> None:
+def test_tune_measures_benefit_and_cost_of_reservations() -> None:
     """big starts in half an hour on two nodes, of which one stands idle until then: 4 GPU-hours."""
     members = world(runs("a", "n2", lasts="30m"), waits("big", 2, lasts="4h", reserve=True, waited=60))
     snapshot = cluster(nodes=(node("n1"), node("n2")), **members)
@@ -210,7 +210,7 @@ def test_what_reservations_give_and_cost_is_measured() -> None:
     assert measure(snapshot, Settings()).values["held_idle"] == 0
 
 
-def test_what_holders_may_cost_can_be_searched(tmp_path: Path) -> None:
+def test_tune_searches_the_limits_of_holders(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text("parameters: {reservations.most: {low: 1, high: 8}}\nobjectives: [dated, held_idle]\n")
     assert read_space(path).objectives == ("dated", "held_idle")

@@ -33,7 +33,7 @@ def test_every_part_gets_the_same() -> None:
     assert found == pytest.approx([1.0] * 4)
 
 
-def test_what_a_part_saves_is_for_those_that_follow() -> None:
+def test_a_part_leaves_its_savings_to_those_that_follow() -> None:
     """The first of two parts needs nothing, so the second one has all of it."""
     spending = budget()
     spending.begin_part(2)

@@ -19,7 +19,7 @@ def as_before() -> Iterator[None]:
     gc.enable()
 
 
-def test_it_is_held_until_the_outermost_reading_ends() -> None:
+def test_collection_is_held_until_the_outermost_reading_ends() -> None:
     with no_collection():
         with no_collection():
             assert not gc.isenabled()
@@ -27,13 +27,13 @@ def test_it_is_held_until_the_outermost_reading_ends() -> None:
     assert gc.isenabled()
 
 
-def test_it_comes_back_after_an_error() -> None:
+def test_collection_resumes_after_an_error() -> None:
     with pytest.raises(ValueError, match="odd"), no_collection():
         raise ValueError("odd")
     assert gc.isenabled()
 
 
-def test_who_held_it_already_keeps_it_held() -> None:
+def test_collection_that_was_off_stays_off() -> None:
     gc.disable()
     with no_collection():
         pass
@@ -41,7 +41,7 @@ def test_who_held_it_already_keeps_it_held() -> None:
 
 
 @pytest.mark.parametrize("for_good", [False, True])
-def test_only_for_good_is_never_looked_at_again(for_good: bool) -> None:
+def test_objects_kept_for_good_are_never_collected(for_good: bool) -> None:
     gc.unfreeze()
     with no_collection(for_good=for_good):
         made: list[dict[str, int]] = [{} for _ in range(10)]

@@ -95,7 +95,7 @@ def test_stages_say_how_good_the_answer_is() -> None:
         assert stage.seconds >= 0
 
 
-def test_the_queues_are_told_before_and_after() -> None:
+def test_usage_of_queues_is_reported_before_and_after() -> None:
     """q starts with nothing and ends with a and t. v gives up x, whose GPUs its four reclaimed pods get."""
     report = solved(busy()).queues
     assert report["q"].allocated_before == Shares(0, 0, 0)
@@ -118,7 +118,7 @@ def test_an_empty_cluster_has_an_empty_plan() -> None:
     assert plan.unscheduled == ()
 
 
-def test_a_cluster_without_room_says_so_for_everyone() -> None:
+def test_a_full_cluster_says_so_to_every_group() -> None:
     plan = solved(cluster([pod("a-0"), pod("b-0")], nodes=[node(gpus=0)]))
     assert plan.decisions == ()
     assert set(reasons(plan)) == {"a", "b"}
@@ -231,7 +231,7 @@ def test_a_solver_that_comes_back_too_late_does_not_cost_the_greedy_answer(
     assert placed(plan) == {"small-0", "small-1"}
 
 
-def test_what_allocate_binds_is_sent_before_anything_else_is_looked_at(
+def test_binds_of_allocate_are_sent_before_the_next_action(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The greedy answer is proved here, so no joint pass follows; the other actions may use all the time."""
@@ -278,7 +278,7 @@ def test_a_checker_that_rejects_everything_leaves_a_complete_empty_plan(
 
 
 @pytest.mark.parametrize(("trial", "level"), [(False, logging.ERROR), (True, logging.DEBUG)])
-def test_what_the_checker_refuses_is_an_error_of_a_real_cycle_only(
+def test_a_refused_plan_is_an_error_in_a_real_cycle_only(
     trial: bool, level: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(engine, "violations", lambda *_, **__: ["nothing is right"])

@@ -127,16 +127,16 @@ def _run(seed: int) -> set[str]:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_remembered_is_what_a_fresh_look_finds(seed: int) -> None:
+def test_memory_holds_what_a_fresh_look_finds(seed: int) -> None:
     run(seed)
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_it_forgets_when_there_is_too_much(seed: int) -> None:
+def test_memory_is_emptied_when_it_holds_too_much(seed: int) -> None:
     run(seed, longest=3)
 
 
-def test_the_random_operations_are_worth_it() -> None:
+def test_the_random_operations_cover_the_cases() -> None:
     """Every operation occurs, and places appear and disappear by them."""
     done = [run(seed) for seed in range(20)]
     for kind in ("place", "unplace", "pipeline", "evict", "unevict"):

@@ -106,7 +106,7 @@ def test_other_dimensions_at_the_start() -> None:
     assert slots(ledger) == (108, 1)
 
 
-def test_what_a_node_does_not_advertise_is_never_charged() -> None:
+def test_resources_that_a_node_does_not_advertise_are_never_charged() -> None:
     """2.1: a node without GPUs on which a pod with a GPU runs nevertheless."""
     ledger, _ = of(pod("a-0", "n1", spec=spec(1)), nodes=[node(gpus=0)])
     assert gpus(ledger) == (0, 0)
@@ -122,7 +122,7 @@ def test_allocated_takes_idle_and_pipelined_takes_what_is_promised() -> None:
     assert ledger.status(by_name["a-0"]) is PodStatus.PIPELINED
 
 
-def test_pipelined_into_idle_room_is_a_debt_of_the_promises() -> None:
+def test_a_nomination_to_idle_gpus_is_a_debt_of_the_promises() -> None:
     """5 of 8 GPUs are idle, and 2 of them are promised: releasing goes below zero, and idle + releasing is
     what is left.
     """
@@ -131,7 +131,7 @@ def test_pipelined_into_idle_room_is_a_debt_of_the_promises() -> None:
     assert gpus(ledger) == (5, -2)
 
 
-def test_evicting_promises_the_room_and_discharges_the_queue() -> None:
+def test_evicting_promises_the_capacity_and_discharges_the_queue() -> None:
     ledger, by_name = of(pod("a-0", "n1", spec=spec(3)))
     assert ledger.book.allocated_shares("q").gpu == 3
     ledger.evict(by_name["a-0"])

@@ -37,7 +37,7 @@ def test_the_line_follows_the_fair_order() -> None:
     assert [key.name for key in fair_line(two_queues(), Settings())] == ["a1", "a2", "b1"]
 
 
-def test_what_is_served_counts_for_the_next_turn() -> None:
+def test_served_groups_count_for_the_next_turn() -> None:
     # Once both groups of a are served, a holds 2 GPUs and b one; a third group of a comes after b1.
     snapshot = two_queues(pod("a3-0"), group("a3", queue="a", created=2.5))
     keys = {group.key.name: group.key for group in snapshot.groups}

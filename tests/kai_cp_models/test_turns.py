@@ -33,7 +33,7 @@ def served(turns: Turns, seen: Snapshot, seconds: float) -> set[str]:
     return left
 
 
-def test_what_fits_is_looked_at_at_once() -> None:
+def test_a_world_that_fits_is_looked_at_at_once() -> None:
     seen = world(a=("x", 3), b=("y", 3))
     assert Turns().take(seen, 1.0) == Turn(seen)
 
@@ -55,7 +55,7 @@ def test_the_costly_wait_and_the_others_do_not_notice() -> None:
     assert max(counts) - min(counts) <= 1
 
 
-def test_one_that_needs_more_than_a_part_saves_for_it_and_gives_way_to_what_is_new() -> None:
+def test_a_namespace_that_needs_more_than_a_part_saves_for_it_and_gives_way_to_new_groups() -> None:
     small = {"v": ("y", 3)}
     turns = Turns()
     at = [served(turns, world(huge=("x", 300), **small), 0.022) for _ in range(8)]
@@ -81,7 +81,7 @@ def looks(turns: Turns, seen: Snapshot, at: float) -> set[str]:
     return served(turns, replace(seen, now=at), 1.0)
 
 
-def test_what_is_new_and_cheap_is_looked_at_before_what_is_dear() -> None:
+def test_new_and_cheap_groups_are_looked_at_before_expensive_ones() -> None:
     turns = Turns()
     assert looks(turns, world(**HUGE), 0.0) == {"huge"}
     assert looks(turns, world(**HUGE, v=("y", 1)), 1.0) == {"v"}
@@ -94,7 +94,7 @@ def test_what_is_new_and_cheap_is_looked_at_before_what_is_dear() -> None:
     assert turns.take(world(**HUGE, v=("y", 3)), 1.0).dear == {"x"}
 
 
-def test_a_stream_of_new_ones_keeps_nothing_dear_from_its_turn() -> None:
+def test_a_stream_of_new_groups_keeps_no_expensive_group_from_its_turn() -> None:
     turns = Turns()
     looked_at = [
         "huge" in looks(turns, world(**HUGE, **{f"v{i}": ("y", 3)}), i * QUIET_SECONDS) for i in range(20)
@@ -102,7 +102,7 @@ def test_a_stream_of_new_ones_keeps_nothing_dear_from_its_turn() -> None:
     assert looked_at.count(True) == 20 // (GIVES_WAY + 1)
 
 
-def test_room_that_became_free_is_offered_to_all_at_once() -> None:
+def test_freed_capacity_is_offered_to_all_groups_at_once() -> None:
     def seen(running: int, **waiting: tuple[str, int]) -> Snapshot:
         found = world(**waiting)
         held = tuple(
@@ -116,7 +116,7 @@ def test_room_that_became_free_is_offered_to_all_at_once() -> None:
     assert looks(turns, seen(1, **HUGE, v=("y", 3), w=("y", 3)), 2.0) == {"v", "w"}
 
 
-def test_what_holds_promised_room_gives_way_to_none() -> None:
+def test_a_group_with_a_promised_place_gives_way_to_none() -> None:
     def promised(seen: Snapshot) -> Snapshot:
         note = ("kai-cp/reservation", "{}")
         groups = tuple(noted(g, note) if g.key.name == "huge" else g for g in seen.groups)

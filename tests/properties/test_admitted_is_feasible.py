@@ -56,7 +56,7 @@ def blocked_though_admitted(snapshot: Snapshot) -> list[str]:
 
 @worlds(25)
 @given(clusters())
-def test_what_is_admitted_is_never_blocked(cluster: raw.Object) -> None:
+def test_an_admitted_group_is_never_blocked(cluster: raw.Object) -> None:
     snapshot = parse(cluster, now=raw.NOW.timestamp())
     assert blocked_though_admitted(snapshot) == []
 
@@ -77,7 +77,7 @@ def test_nor_where_nodes_and_pods_are_counted_together(cluster: raw.Object) -> N
 
 @worlds(10)
 @given(st.integers(0, 2**32 - 1))
-def test_what_is_refused_together_is_refused_one_by_one(seed: int) -> None:
+def test_a_set_refused_by_counts_is_refused_by_the_exact_model(seed: int) -> None:
     """In clusters of up to 12 nodes with shares, a set that blocks when counted blocks in the exact
     model, too.
     """

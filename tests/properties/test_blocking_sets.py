@@ -191,7 +191,7 @@ def test_all_minimal_sets(case: Case) -> None:
 
 @worlds(30)
 @given(cases())
-def test_what_is_cut_off_is_the_largest(case: Case) -> None:
+def test_the_limit_cuts_off_the_largest_sets(case: Case) -> None:
     with patch.object(search, "MOST_SETS", 1):
         found = blocking(question_of(case))
     minimal = sorted(minimal_sets(case), key=set_key)
@@ -228,7 +228,7 @@ def assert_explained(case: Case) -> None:
 
 @worlds(60)
 @given(cases())
-def test_what_is_counted_together_is_refuted_by_nothing(case: Case) -> None:
+def test_sets_found_by_counting_are_never_refuted(case: Case) -> None:
     """As in a large cluster, equal nodes are one cell and equal pods a number, which only allows more."""
     with patch.object(cells, "MOST_NODES", 0):
         question = question_of(case)

@@ -25,7 +25,7 @@ def read(seed: int, features: frozenset[str] | None = None) -> Snapshot:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_runs_is_legal(seed: int) -> None:
+def test_running_pods_break_no_rule(seed: int) -> None:
     snapshot = read(seed, LEGAL)
     world = PlannedCluster(snapshot, Plan())
     for node in snapshot.nodes:

@@ -85,7 +85,7 @@ def busy_worlds(draw: Draw) -> Snapshot:
 
 @examples(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(busy_worlds())
-def test_no_action_leaves_a_start_without_its_room(
+def test_no_action_leaves_a_start_without_its_place(
     caplog: pytest.LogCaptureFixture, snapshot: Snapshot
 ) -> None:
     """Pods move, are preempted and reclaimed, and any action starts holders. Each start that stands has

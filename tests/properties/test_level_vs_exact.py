@@ -99,14 +99,14 @@ def keeps(ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], an
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_they_lose_the_same(seed: int) -> None:
+def test_both_lose_the_same(seed: int) -> None:
     snapshot = world(seed)
     level, exact = both(snapshot, moves=False)
     assert level.cost == exact.cost
 
 
 @pytest.mark.parametrize("seed", range(COUNT))
-def test_they_move_the_same(seed: int) -> None:
+def test_both_move_the_same(seed: int) -> None:
     snapshot = world(seed, loose=True)
     level, exact = both(snapshot, moves=True)
     assert level.cost == exact.cost
@@ -150,7 +150,7 @@ def test_a_move_instead_of_a_loss() -> None:
     assert [x.cost for x in both(snapshot, moves=True)] == [1, 1]
 
 
-def test_the_random_worlds_are_worth_it() -> None:
+def test_the_random_worlds_cover_the_cases() -> None:
     """Refusals, losses and moves all occur often enough for a comparison."""
     losses = [both(world(seed), moves=False)[1].cost for seed in range(40)]
     assert min(losses.count(None), losses.count(0), sum(bool(x) for x in losses)) >= 5
@@ -192,7 +192,9 @@ INEXACT = [
 
 
 @pytest.mark.parametrize(("specs", "more"), [x[1:] for x in INEXACT], ids=[x[0] for x in INEXACT])
-def test_the_counts_refuse_what_they_cannot_say(specs: tuple[PodSpec, ...], more: dict[str, Any]) -> None:
+def test_the_counts_refuse_shapes_that_they_cannot_express(
+    specs: tuple[PodSpec, ...], more: dict[str, Any]
+) -> None:
     members = [pod(f"w{i}-0", spec=wants) for i, wants in enumerate(specs)]
     ledger, asks, units = problem(cluster(members, nodes=[node(**more)]))
     with pytest.raises(ModelTooLarge):

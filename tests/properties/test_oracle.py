@@ -36,7 +36,7 @@ def names(keys: frozenset[PodKey]) -> set[str]:
     return {key.name for key in keys}
 
 
-def test_what_fits_is_admitted() -> None:
+def test_pods_that_fit_are_admitted() -> None:
     assert names(best_allocate(cluster(pods("a", 2), [group("a", 2)])).pods) == {"a-0", "a-1"}
 
 

@@ -59,7 +59,7 @@ def test_the_load_of_the_machine_decides_nothing(seed: int, monkeypatch: pytest.
     assert told(one) == told(other)
 
 
-def test_what_the_clock_cuts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_the_clock_cuts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a deadline in the past nothing is decided, and a stage says so."""
     plan = decide(read(random_cluster(3)), SETTINGS, deadline=time.monotonic() - 1)
     assert [stage for stage in plan.stages if stage.name.endswith(CUT)]

@@ -95,7 +95,7 @@ SWITCHES = {
 
 
 @pytest.mark.parametrize("path", list(snapshots()), ids=lambda path: path.name)
-def test_what_runs_of_the_time_axis_says_no(path: Path) -> None:
+def test_every_switch_of_the_time_axis_says_no(path: Path) -> None:
     """So the answer is that of an engine without the time axis."""
     snapshot = parse(load(str(path), max_bytes=2**31).raw, now=NOW)
     places = (str(MODELS / "reservations"), str(MODELS / "check" / "starts.py"))

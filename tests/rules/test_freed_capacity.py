@@ -196,7 +196,7 @@ def without(plan: Plan, *kinds: str) -> Plan:
     [(row, action) for row in ROWS for action in row.actions],
     ids=[f"{row.subject}: {row.name}-{action}" for row in ROWS for action in row.actions],
 )
-def test_what_leaves_makes_room_later_and_not_now(row: Row, action: str) -> None:
+def test_a_leaving_pod_frees_capacity_later_and_not_now(row: Row, action: str) -> None:
     snapshot = row.world(action)
     assert snapshot.set_aside == () or "fabric" in snapshot.set_aside[0].item
     plan = solved(snapshot, ALL_RULES)

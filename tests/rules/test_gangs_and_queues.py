@@ -110,7 +110,7 @@ def test_a_gang_is_not_torn() -> None:
     assert _preempted(("v-3", "v-2", "v-1", "v-0")) == []
 
 
-def test_what_was_below_its_minimum_is_not_judged() -> None:
+def test_a_gang_that_was_below_its_minimum_is_not_judged() -> None:
     assert _preempted(("v-3",), minimum=6) == []
 
 
@@ -184,7 +184,7 @@ def test_memory_shares_are_charged_by_their_node() -> None:
     assert named(faults, "queues", "0.26 of 0.25 GPUs")
 
 
-def test_only_leaf_queues_run_anything() -> None:
+def test_only_leaf_queues_run_pods() -> None:
     queues = [queue("q"), queue("child", "q")]
     assert named(judged(cluster([pod("a-0")], queues=queues), bind("a-0")), "queues", "not a leaf")
     snapshot = cluster([pod("a-0")], [group("a", queue="gone")])

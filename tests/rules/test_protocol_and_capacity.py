@@ -97,19 +97,19 @@ def test_an_action_outside_the_policy_is_named() -> None:
     ("size", "what"),
     [(spec(3), "GPUs"), (spec(1, cpus=65), "CPUs"), (spec(1, gib=600), "GiB of memory")],
 )
-def test_room_is_counted_in_every_dimension(size: object, what: str) -> None:
+def test_capacity_is_counted_in_every_dimension(size: object, what: str) -> None:
     running = pods("r", 6, "n1")
     assert judged(cluster([*running, pod("a-0", spec=spec(2))]), bind("a-0")) == []
     assert named(judged(cluster([*running, pod("a-0", spec=size)]), bind("a-0")), "capacity", "n1", what)
 
 
-def test_releasing_room_is_for_nominations_only() -> None:
+def test_releasing_capacity_is_for_nominations_only() -> None:
     snapshot = cluster([*pods("r", 8, "n1", status=PodStatus.RELEASING), pod("a-0")])
     assert judged(snapshot, nominate("a-0")) == []
     assert named(judged(snapshot, bind("a-0")), "capacity", "9 of 8 GPUs", "now")
 
 
-def test_stuck_pods_never_free_their_room() -> None:
+def test_stuck_pods_never_free_their_capacity() -> None:
     snapshot = cluster([*pods("r", 8, "n1", status=PodStatus.STUCK_IN_RELEASING), pod("a-0")])
     assert named(judged(snapshot, nominate("a-0")), "capacity", "in the end")
 
@@ -122,7 +122,7 @@ def test_evicted_pods_are_still_there_for_a_bind() -> None:
     assert named(faults, "capacity", "now")
 
 
-def test_the_same_room_is_not_promised_twice() -> None:
+def test_the_same_capacity_is_not_promised_twice() -> None:
     snapshot = cluster([*pods("r", 8, "n1", status=PodStatus.RELEASING), *pods("a", 9)])
     assert named(judged(snapshot, *(nominate(f"a-{i}") for i in range(9))), "capacity", "9 of 8 GPUs")
 

@@ -111,7 +111,7 @@ ROWS = [
     [(row, action) for row in ROWS for action in row.actions],
     ids=[f"{row.subject}: {row.name}-{action}" for row in ROWS for action in row.actions],
 )
-def test_what_protects(row: Row, action: str) -> None:
+def test_each_protection_stops_an_eviction(row: Row, action: str) -> None:
     plan = solved(row.world(action, protected=False), ON)
     assert (placed(plan), evicted(plan), nominated(plan)["x"]) == ({"x"}, {"v"}, "n0")
     protected = row.world(action, protected=True)

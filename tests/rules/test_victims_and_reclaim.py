@@ -110,7 +110,7 @@ def test_consolidation_moves_a_limited_number_of_groups_for_preemptible_work() -
 # --- min runtime and stale gangs ---------------------------------------------------------------
 
 
-def test_what_started_lately_is_protected() -> None:
+def test_a_group_that_started_lately_is_protected() -> None:
     fresh, old = {"last_start": NOW - 60}, {"last_start": NOW - 400}
     dept = queue("dept", preempt_min_runtime_seconds=300.0)
     queues = [dept, queue("q", "dept")]

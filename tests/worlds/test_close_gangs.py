@@ -158,7 +158,7 @@ def test_one_rack_when_no_nvlink_domain_holds_the_gang() -> None:
     assert set(bound(solved(snapshot, OFF)).values()) == {"n0", "n1", "n2", "n3"}
 
 
-def test_the_place_with_least_room_is_taken() -> None:
+def test_the_place_with_least_free_capacity_is_taken() -> None:
     """Racks q, r and s have 2, 3 and 2 free nodes; q is listed last, and s has a half-full node beside."""
     nodes = [
         *(racked(f"n{i}", "b", "r") for i in range(3)),
@@ -290,7 +290,7 @@ def test_shares_of_gpus_are_left_to_kai() -> None:
 # --- beside others -------------------------------------------------------------------------------
 
 
-def test_what_the_solver_placed_is_drawn_together() -> None:
+def test_groups_that_the_solver_placed_are_drawn_together() -> None:
     """Three pods of 2 GPUs come first, one on each node: then a pod of 8 fits on no node. The solver
     packs them, and the gang of whole nodes ends in one rack.
     """
@@ -323,7 +323,7 @@ def test_all_gangs_are_placed_before_any_is_placed_close() -> None:
     assert len(where) == 4
 
 
-def test_room_that_is_free_now_comes_before_closeness() -> None:
+def test_capacity_that_is_free_now_comes_before_closeness() -> None:
     """Rack p becomes free later; the gang starts now, in two racks."""
     nodes = [racked("n1", "b", "p"), racked("n2", "b", "p"), racked("n3", "b", "q"), racked("n4", "c", "r")]
     leaving = [pod(f"x-{i}", f"n{i + 1}", spec=spec(8), status=PodStatus.RELEASING) for i in range(2)]

@@ -113,7 +113,7 @@ UNSERVED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("trigger", "policy"), [x[1:] for x in UNSERVED], ids=[x[0] for x in UNSERVED])
-def test_who_is_not_served(trigger: dict[str, Any], policy: dict[str, Any]) -> None:
+def test_consolidation_does_not_serve_this_group(trigger: dict[str, Any], policy: dict[str, Any]) -> None:
     plan = solved(scattered(trigger=trigger, **policy))
     assert plan.decisions == ()
     assert "t" in reasons(plan)
@@ -159,7 +159,7 @@ def test_non_preemptible_pods_do_not_move() -> None:
     assert solved(snapshot).decisions == ()
 
 
-def test_what_does_not_fit_in_sum_is_refused_with_proof() -> None:
+def test_a_group_that_does_not_fit_in_sum_is_refused_with_proof() -> None:
     snapshot = cluster(
         [pod("v-0", "n1", spec=spec(5)), pod("w-0", "n2", spec=spec(5)), pod("t-0", spec=spec(8))],
         nodes=[node("n1"), node("n2")],

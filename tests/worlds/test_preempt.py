@@ -325,7 +325,7 @@ def test_priority_comes_before_size() -> None:
     assert lost(plan) == {f"gang-{i}" for i in range(8)}
 
 
-def test_what_never_ran_goes_before_what_runs() -> None:
+def test_a_pod_that_never_ran_goes_before_a_running_one() -> None:
     """Consolidation frees n1 for w; t, which consolidation does not serve, then needs a whole node. w
     has waited for long and v has run for seconds only, but withdrawing the place of w stops no pod.
     """

@@ -364,7 +364,7 @@ def hundred(seed: int | None = None) -> Snapshot:
     )
 
 
-def test_of_a_hundred_the_least_deserving_go() -> None:
+def test_the_least_deserving_of_a_hundred_go() -> None:
     """Twelve GPUs are needed, and the youngest twelve pods of v are evicted, v092 to v103, wherever
     they run.
     """

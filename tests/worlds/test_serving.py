@@ -113,7 +113,7 @@ def test_a_gang_of_servers_stays() -> None:
     assert solved(found).decisions == ()
 
 
-def test_what_a_group_can_spare_goes_one_at_a_time() -> None:
+def test_surplus_pods_of_a_group_leave_one_at_a_time() -> None:
     """Both pods on n1 have to leave. The budget would allow both at once, but one leaves."""
     elastic = group("a", 1, last_start=at(-90), preemptible=False, priority=100)
     members = pods("a", 2, "n1", spec=spec(1), started=at(-90), labels={"app": "a"})

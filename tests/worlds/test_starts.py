@@ -136,7 +136,7 @@ def test_a_limit_that_was_lowered_moves_the_start() -> None:
     assert entry(plan, "big").promised == at(30)
 
 
-def test_not_more_holders_than_the_settings_allow_also_of_those_that_hold() -> None:
+def test_the_limit_of_holders_counts_those_that_hold_already() -> None:
     members = world(
         runs("a", "n1", lasts="30m"),
         runs("b", "n2", lasts="30m"),
@@ -166,7 +166,7 @@ def test_a_holder_that_waits_for_evicted_pods_still_counts() -> None:
     assert {name: state for name, (state, _, _) in holds(plan).items()} == {"big": "started"}
 
 
-def test_a_move_of_consolidation_does_not_go_into_held_room() -> None:
+def test_a_move_of_consolidation_does_not_go_into_a_held_place() -> None:
     """s (no run time) could leave n2 for w only by moving to n1, which is held from 12:30."""
     members = world(
         runs("a", "n3", lasts="30m"),
@@ -183,7 +183,7 @@ def test_a_move_of_consolidation_does_not_go_into_held_room() -> None:
     assert reasons(plan)["w"] == "WaitingForReservation"
 
 
-def test_a_move_of_a_short_job_may_go_into_held_room() -> None:
+def test_a_move_of_a_short_job_may_go_into_a_held_place() -> None:
     """The same, but s needs 10 more minutes: it leaves n1 before the start, and w takes n2."""
     members = world(
         runs("a", "n3", lasts="30m"),
@@ -197,7 +197,7 @@ def test_a_move_of_a_short_job_may_go_into_held_room() -> None:
     assert holds(plan)["big"][:2] == ("kept", 30.0)
 
 
-def test_reclaim_takes_no_room_that_is_held() -> None:
+def test_reclaim_takes_no_held_place() -> None:
     """w's queue deserves 8 GPUs; v borrows 4 on n2. Without v 4 are free there, and n1 is held."""
     queues = [
         queue("lend", quota=gpu_bound(8)),
@@ -217,7 +217,7 @@ def test_reclaim_takes_no_room_that_is_held() -> None:
     assert holds(plan)["big"] == ("kept", 30.0, ["n1", "n3"])
 
 
-def test_preempt_uses_held_room_only_with_the_right_to_it() -> None:
+def test_preempt_uses_a_held_place_only_with_the_right_to_it() -> None:
     """vip (priority 60, the same as hero) may preempt low (40) on n2, but not use n1, which hero holds."""
     members = world(
         runs("a", "n3", lasts="30m"),
@@ -257,7 +257,7 @@ def test_none_means_no_backfill() -> None:
     assert reasons(plan)["s"] == "WaitingForReservation"
 
 
-def test_what_backfill_may_lose_is_bounded() -> None:
+def test_losses_of_backfill_are_bounded() -> None:
     """u has no run time. It would lose 4 GPUs x 30 minutes = 2 GPU-hours at the start."""
     members = world(
         runs("a", "n2", lasts="30m"),
@@ -303,7 +303,7 @@ def test_backfill_on_places_that_the_holder_left_stays() -> None:
     assert holds(plan)["next"] == ("made", 55.0, ["n1"])
 
 
-def test_who_ran_there_before_is_no_backfill() -> None:
+def test_a_pod_that_ran_there_before_is_no_backfill() -> None:
     """x is preemptible, but it started before the reservation was made: hero waits for it, and the
     cause says so.
     """
@@ -352,7 +352,7 @@ def test_backfill_leaves_for_its_own_holder(caplog: pytest.LogCaptureFixture) ->
     assert entry(plan, "hero").cause == "Overrun"
 
 
-def test_what_a_gang_still_misses_does_not_start_when_the_rest_of_it_goes(
+def test_missing_pods_of_a_gang_do_not_start_when_the_rest_of_it_goes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Half of torn runs by backfill on n1 and is evicted when big is due; n2 has enough for the other
@@ -370,7 +370,9 @@ def test_what_a_gang_still_misses_does_not_start_when_the_rest_of_it_goes(
     assert (placed(plan), evicted(plan)) == ({"big-0"}, {"torn-0"})
 
 
-def test_who_counted_on_the_backfill_of_another_moves_with_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_start_that_counted_on_the_backfill_of_another_moves_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """s is backfill of big on n1. x overran, so big cannot start in ten minutes; it starts in 30, when
     next has left n1 and n3. But s leaves with the start of big, so next has no n1 in 20 minutes: it
     is last.
@@ -426,7 +428,7 @@ BIG = waits("big", 2, lasts="4h", reserve=True, waited=60)
 HELD = Reservation(GroupKey("ns", "big"), "q", "made", at(30), at(30), at(0), {"n1": 8.0, "n2": 8.0})
 
 
-def test_the_checker_knows_room_in_time() -> None:
+def test_the_checker_knows_free_capacity_over_time() -> None:
     assert faults(Plan(reservations=(HELD,)), BIG, runs("a", "n2", lasts="30m")) == []
     broken = faults(Plan(reservations=(HELD,)), BIG, runs("a", "n2", lasts="31m"))
     assert ["starts: node n2 would hold 16 of 8 GPUs" in line for line in broken] == [True]

@@ -100,7 +100,7 @@ def test_users_above_their_share_give_to_users_below_it() -> None:
     assert solved(users(jobs, ["a0", "a1"], on=False, actions="allocate, reclaim")).decisions == ()
 
 
-def test_who_has_the_share_keeps_it() -> None:
+def test_a_user_within_its_share_keeps_its_pods() -> None:
     found = users([("a0", 1), ("b0", 1), ("b1", 1)], ["a0", "b0"], actions="allocate, reclaim")
     assert solved(found).decisions == ()
     unfair = Plan(
@@ -147,7 +147,7 @@ def test_other_queues_see_one_queue() -> None:
     assert set(bound(solved(found))) == {"qa", "ra"}
 
 
-def test_who_has_no_label_is_one_user() -> None:
+def test_pods_without_a_label_are_one_user() -> None:
     found = users(THREE)
     plain = world(
         [node("n0", gpus=2)],
@@ -196,19 +196,19 @@ def test_a_queue_with_children_has_no_users() -> None:
         ('{"a": {"gpuLimit": true}}', ".a.gpuLimit: true is not a number of GPUs; -1 is any number"),
     ],
 )
-def test_what_cannot_be_read_is_said_and_stops_no_one(terms: str, words: str) -> None:
+def test_unreadable_terms_are_reported_and_stop_no_group(terms: str, words: str) -> None:
     found = users(THREE, terms=terms)
     assert set(bound(solved(found))) == {"a0", "b0"}
     said = [one.reason for one in found.set_aside if one.item == "Queue q"]
     assert said == [f"metadata.annotations[kai-cp/users]{words}; treated as absent"]
 
 
-def test_a_bad_entry_costs_itself_only() -> None:
+def test_a_bad_entry_affects_itself_only() -> None:
     found = users(THREE, gpus=4, terms=json.dumps({"a": {"gpuLimit": 1}, "b": 3}))
     assert set(bound(solved(found))) == {"a0", "b0"}
 
 
-def test_what_a_user_has_holds_in_other_worlds() -> None:
+def test_users_share_the_limits_of_their_queue() -> None:
     """Limits of the queue apply to all its users together."""
     plan = solved(users(THREE, gpus=8, queues=[queue("q", limit={"gpu": 3})]))
     assert set(bound(plan)) == {"a0", "a1", "b0"}

@@ -123,7 +123,7 @@ def test_warnings_are_sent() -> None:
     ],
 )
 @pytest.mark.parametrize("path", PATHS)
-def test_what_is_no_review_is_the_callers_fault_and_named(path: str, document: Any, words: str) -> None:
+def test_a_body_that_is_no_review_is_refused_by_name(path: str, document: Any, words: str) -> None:
     if isinstance(document, dict):
         document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", **document}
     with pytest.raises(Malformed, match=words):

@@ -152,7 +152,7 @@ def test_the_eleventh_container_still_has_a_short_volume_name() -> None:
     assert "env" in verdict.object["spec"]["containers"][10]
 
 
-def test_what_a_user_wrote_under_our_names_is_replaced_and_the_rest_stays() -> None:
+def test_admission_replaces_our_names_and_keeps_the_rest() -> None:
     main = container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "OWN", "value": "1"}])
     thing = pod({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "mine"}, main)
     thing["spec"]["volumes"] = [{"name": "mine-0-vol", "emptyDir": {}}, {"name": "data", "emptyDir": {}}]

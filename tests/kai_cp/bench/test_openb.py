@@ -185,7 +185,7 @@ def test_candidates_skip_equal_devices() -> None:
     assert whole.tolist() == [[0, 500, 0, 1000]]
 
 
-def test_moves_make_room_and_are_counted(tmp_path: Path) -> None:
+def test_moves_free_capacity_and_are_counted(tmp_path: Path) -> None:
     head = "sn,cpu_milli,memory_mib,gpu,model\n"
     (tmp_path / "openb_node_list_gpu_node.csv").write_text(
         head + "n-0,96000,262144,1,G2\nn-1,96000,262144,1,G2\n"

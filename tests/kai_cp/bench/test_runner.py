@@ -152,7 +152,7 @@ def test_first_difference_is_looked_for_in_the_fair_order() -> None:
     )
 
 
-def test_what_both_admit_is_charged_before_the_next_turn() -> None:
+def test_groups_that_both_admit_are_charged_before_the_next_turn() -> None:
     raw = RawCluster()
     raw.nodes.append(node("node-0", NodeShape(), {}))
     for i, name in enumerate(("left", "right")):

@@ -69,7 +69,7 @@ def test_a_raise_is_the_least_in_the_unit_of_the_field(
     assert found["below"] == below
 
 
-def test_one_stop_makes_room_for_two_targets() -> None:
+def test_one_stop_frees_capacity_for_two_targets() -> None:
     """One after the other, x would need two GPUs of small and y two more; big alone frees enough for both."""
     world = cluster(
         [node("n0", gpus=2), node("n1", gpus=4)],

@@ -350,7 +350,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("option", "value", "world", "said"), BAD, ids=[f"{row[0]} {row[1]}" for row in BAD])
-def test_what_is_not_there_is_named_with_what_is_nearest(
+def test_a_missing_object_is_named_with_the_nearest_name(
     option: str, value: str, world: Callable[[], raw.Object], said: list[str]
 ) -> None:
     with pytest.raises(BadOperation) as refused:
@@ -379,7 +379,7 @@ def test_a_move_must_be_possible_by_itself() -> None:
     assert effect_of(world, [{"op": "move", "moves": both}]) == ("", 2)
 
 
-def test_what_is_there_already_is_not_added_again() -> None:
+def test_an_existing_object_is_not_added_again() -> None:
     with pytest.raises(BadOperation, match="there is a PodGroup default/new already"):
         effect_of(full(), [{"op": "add", "objects": [*NEW, NEW[0]]}])
     with pytest.raises(BadOperation, match="there is a Queue q already"):

@@ -27,7 +27,7 @@ def test_fixes_that_were_not_looked_for_are_not_called_useless() -> None:
     assert "none that was tried helps" in words(("add-nodes",))
 
 
-def test_what_moves_is_not_called_evicted() -> None:
+def test_a_moved_pod_is_not_called_evicted() -> None:
     """One of two pods of one GPU moves for x, which needs both GPUs of a node."""
     running = [pod("r0", "n0", gpus=1), pod("r1", "n1", gpus=1)]
     world = cluster(
@@ -50,7 +50,7 @@ def test_what_moves_is_not_called_evicted() -> None:
         (("preempt: lost GPUs [milli-GPUs]", 8_000, False), "lost GPUs: 8; at least 4 in any plan"),
     ],
 )
-def test_what_a_plan_costs_is_said_in_units_of_the_reader(stage: tuple[str, int, bool], words: str) -> None:
+def test_costs_of_a_plan_have_the_units_of_the_reader(stage: tuple[str, int, bool], words: str) -> None:
     world = cluster([node("n0", gpus=1)], [pod("x", gpus=2)])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
     name, value, proved = stage
@@ -78,7 +78,7 @@ HARDWARE = [
 
 
 @pytest.mark.parametrize(("nodes", "pods", "group", "words"), HARDWARE)
-def test_what_is_impossible_on_the_hardware_says_what_the_hardware_has(
+def test_an_impossible_request_is_compared_with_the_hardware(
     nodes: list[Object], pods: list[Object], group: Object, words: str
 ) -> None:
     dc = {"metadata": {"name": "dc", "uid": "dc"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}
@@ -127,7 +127,7 @@ def test_all_ahead_are_counted_and_the_next_before_it_is_named(monkeypatch: pyte
     assert "Ahead    10 GPUs of 5 pod groups; next before it default/e (older)" in lines(entry)
 
 
-def test_costs_of_nothing_are_not_told() -> None:
+def test_costs_of_zero_are_left_out() -> None:
     values = {"reclaim: lost work at priority 75 [GPU-milliseconds]": 0, "reclaim: pod groups stopped": 1}
     costs = [{"name": name, "value": value, "bound": 0, "proved": False} for name, value in values.items()]
     world = cluster([node("n0", gpus=1)], [pod("x", gpus=2)])

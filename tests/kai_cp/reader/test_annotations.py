@@ -54,12 +54,12 @@ def test_any_json_is_read_or_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[" * 100_000, '{"a":' * 100_000, "nul", "[1]", "1e999", "9" * 5000]
 )
-def test_what_is_no_object_is_refused(text: str) -> None:
+def test_an_annotation_that_is_no_object_is_refused(text: str) -> None:
     with pytest.raises(Unreadable, match=r"is not JSON|is not an object of things"):
         NoteDocument.of(text, "things")
 
 
-def test_an_entry_costs_itself_and_names_its_field() -> None:
+def test_a_bad_entry_is_left_out_and_named_by_its_field() -> None:
     text = json.dumps({"x": {"a": 1}, "y": {"a": "1"}, "z": 3})
     said = Fields((("note", text),))
     found = said.entries("note", "things", "is no thing", lambda entry: entry.number("a", "is no number"))

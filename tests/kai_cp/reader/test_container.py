@@ -93,7 +93,7 @@ BIG = orjson.dumps(snapshot(comment=["x" * 100_000]))
         (BIG, "larger than the limit"),
     ],
 )
-def test_what_is_no_snapshot_is_refused_in_one_sentence(data: bytes, words: str) -> None:
+def test_a_file_that_is_no_snapshot_is_refused_in_one_sentence(data: bytes, words: str) -> None:
     with pytest.raises(UnreadableSnapshot, match=words) as caught:
         load(data, max_bytes=50_000)
     assert "\n" not in str(caught.value)

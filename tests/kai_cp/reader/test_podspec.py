@@ -312,7 +312,7 @@ def test_equal_specs_are_one_object() -> None:
     assert found.pods[0].spec is found.pods[1].spec
 
 
-def test_what_is_not_read_does_not_part_pods() -> None:
+def test_unread_fields_do_not_part_pods() -> None:
     def unique(name: str) -> Raw:
         return pod(
             name,

@@ -102,7 +102,7 @@ def test_amounts_beyond_any_cluster_are_bounded(value: float) -> None:
         ),
     ],
 )
-def test_what_does_not_hang_together_is_set_aside(queues: list[Raw], kept: list[str], reasons: Raw) -> None:
+def test_queues_outside_the_tree_are_set_aside(queues: list[Raw], kept: list[str], reasons: Raw) -> None:
     for order in (queues, queues[::-1]):
         found = read(*order)
         assert [row.name for row in found.queues] == kept

@@ -67,7 +67,7 @@ def test_labels_and_owners(
     assert revision_of({"ownerReferences": owners}, labels) == expected
 
 
-def test_a_bad_owner_tells_nothing_and_costs_nothing() -> None:
+def test_a_bad_owner_gives_no_revision_and_no_error() -> None:
     made = [pod("a", labels=HASH), pod("b", labels=HASH)]
     made[0]["metadata"]["ownerReferences"] = [owner("ReplicaSet", 7)]
     made[1]["metadata"]["ownerReferences"] = [owner("ReplicaSet", "web-6b7f")]

@@ -48,7 +48,7 @@ def test_one_bad_object_of_a_list(case: str) -> None:
     }
 
 
-def test_what_is_not_an_object_spoils_the_text() -> None:
+def test_a_text_that_is_no_object_is_refused() -> None:
     for text in (b"", b"{", b'{"items":[1', b'{"a":"' + b"x" * 100_000, b"]" * 10):
         with pytest.raises(orjson.JSONDecodeError):
             salvage.loads(text, 2)

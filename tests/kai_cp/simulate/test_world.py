@@ -41,7 +41,7 @@ def test_strict_order_makes_a_small_job_wait_behind_a_large_one() -> None:
     assert fair[2] < 120
 
 
-def test_reclaim_takes_back_what_a_queue_is_owed_and_the_loss_is_booked() -> None:
+def test_reclaim_returns_the_share_of_a_queue_and_counts_the_loss() -> None:
     jobs = (
         *(Job(f"job-{i:05}", "queue-00", 1.0 + i / 10, 1, 1, 3000.0) for i in range(8)),
         Job("job-00008", "queue-01", 600.0, 4, 1, 600.0),
@@ -104,7 +104,7 @@ def test_a_gang_gets_its_date_while_small_jobs_fill_the_gap() -> None:
     assert [seconds for _, seconds in without.waits][1] > 7000
 
 
-def test_a_broken_promise_has_the_cause_that_was_told_last() -> None:
+def test_a_broken_promise_has_the_cause_that_was_reported_last() -> None:
     """One node. The job before the gang runs twice as long as it declared, which breaks the promise."""
     jobs = (
         Job("job-00000", "queue-00", 10.0, 8, 1, 3600.0, 1800.0),

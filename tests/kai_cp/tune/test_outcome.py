@@ -20,7 +20,7 @@ def trial(number: int, admitted: float, lost: float, seconds: float) -> TunedTri
     return TunedTrial(number, values, {"solver.patience": number})
 
 
-def test_equal_results_are_no_front_and_nothing_better_is_said() -> None:
+def test_equal_results_are_no_front() -> None:
     choice = choose(SPACE, PRESENT, [trial(i, 100, 20, 1.0) for i in range(5)])
     assert (choice.front, choice.best) == ((), None)
     assert "Nothing better than the present settings was found in 5 trials" in choice.sentence("t.yaml")
@@ -42,7 +42,7 @@ def test_the_first_objective_counts_most() -> None:
     assert choice.best is choice.front[0]
 
 
-def test_what_only_costs_is_not_chosen() -> None:
+def test_a_trial_without_a_gain_is_not_chosen() -> None:
     """Fewer lost for fewer admitted: worth a look, but not better in the order of the objectives."""
     choice = choose(SPACE, PRESENT, [trial(1, 90, 0, 1.0)])
     assert [found.number for found in choice.front] == [1]

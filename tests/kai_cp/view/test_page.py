@@ -291,7 +291,7 @@ def test_a_large_cluster_draws_what_is_in_sight(
     assert len(browser.find_elements(By.CSS_SELECTOR, "tbody tr")) == 200
 
 
-def test_what_would_help_is_listed(browser: Chrome, tmp_path: Path) -> None:
+def test_the_page_lists_fixes(browser: Chrome, tmp_path: Path) -> None:
     made = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": ["stop ns/r -> starts now", EVIL]})
     shown = opened(browser, tmp_path, made, "pending")
     assert "stop ns/r -> starts now" in shown

@@ -32,7 +32,7 @@ def test_the_deadline_of_a_job_bounds_its_run_time(deadline: Any, expected: str 
     assert notes(deadline).get("kai-cp/max-runtime") == expected
 
 
-def test_what_is_said_in_words_counts_before_the_deadline() -> None:
+def test_an_annotation_counts_before_the_deadline() -> None:
     assert notes(5400, **{"kai-cp/max-runtime": "1h"})["kai-cp/max-runtime"] == "1h"
 
 

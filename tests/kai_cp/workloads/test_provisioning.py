@@ -170,7 +170,7 @@ def test_a_request_lives_while_words_change_and_ends_with_its_reason() -> None:
     assert run([], None, asked).delete == (asked["metadata"]["name"],)
 
 
-def test_what_the_autoscaler_says_of_a_request() -> None:
+def test_answers_of_the_autoscaler_end_a_request() -> None:
     pods = [pod("a"), pod("b")]
     made = run(pods).make
     assert run(pods, None, stored(made, ("Provisioned", NOW))).delete == ()

@@ -91,7 +91,7 @@ def test_a_scaling_pod_goes_with_its_reason() -> None:
     assert run([unseen], [dict(shown)]).delete == (), "a pod that was not looked at yet has no place"
 
 
-def test_a_pod_that_room_was_found_for_asks_for_nothing() -> None:
+def test_a_pod_with_a_place_asks_for_no_scaling() -> None:
     """The binder reserves no GPU while a scaling pod waits, so the pod would wait for ever."""
     (shown,) = run([waiting("a")]).create
     assert adjust([waiting("a")], [shown], {}, SETUP, cooling=False, ordered={("ns", "a")}).delete == (

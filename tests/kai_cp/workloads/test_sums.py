@@ -60,7 +60,9 @@ def test_init_containers_sidecars_and_overhead_count() -> None:
         ("Failed", [], False, False),
     ],
 )
-def test_what_counts_by_phase(phase: str, conditions: list[Object], counted: bool, holds: bool) -> None:
+def test_the_phase_decides_what_a_pod_counts_for(
+    phase: str, conditions: list[Object], counted: bool, holds: bool
+) -> None:
     item = pod(phase)
     item["status"]["conditions"] = conditions
     assert (bool(asked(item)), bool(held(item))) == (counted, holds)
@@ -98,7 +100,7 @@ def test_shared_devices(annotations: Object, labels: Object, requested: Object, 
     assert held(item, labels) == {**rest, **allocated}
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_counted() -> None:
+def test_unreadable_amounts_are_reported_and_the_rest_counted() -> None:
     usage = usage_of(pod(annotations={"gpu-fraction": "half"}), NODE)
     assert "metadata.annotations[gpu-fraction]" in usage.problem
     assert resource_list(usage.requested)["cpu"] == "500m"

@@ -39,7 +39,7 @@ def world(*, victims: bool = True, limit: int = 8, waiting: int = 1) -> Snapshot
     return cluster(members, groups, nodes, queues, actions=("allocate", "reclaim", "preempt"))
 
 
-def test_it_is_promised_without_a_further_eviction() -> None:
+def test_capacity_left_over_is_promised_without_a_further_eviction() -> None:
     plan = solved(world())
     assert lost(plan) == {f"v-{i}" for i in range(8)} == evicted(plan)
     assert nominated(plan) == {"t-0": "n1", "u0-0": "n1"}
@@ -55,7 +55,7 @@ def test_it_is_promised_without_a_further_eviction() -> None:
         pytest.param(world(waiting=5), 5, True, id="four fit as they are, the fifth preempts"),
     ],
 )
-def test_who_gets_it(snapshot: Snapshot, served: int, low_goes: bool) -> None:
+def test_the_fair_order_decides_between_waiting_pods(snapshot: Snapshot, served: int, low_goes: bool) -> None:
     plan = solved(snapshot)
     assert sum(name.startswith("u") for name in nominated(plan)) == served
     assert ("low-0" in lost(plan)) is low_goes

@@ -66,7 +66,7 @@ def test_a_chunk_ends_by_counted_pods(
 
 
 @pytest.mark.parametrize(("why", "times"), [(NOTHING_SUFFICES, 1), (OUT_OF_TIME, 2)])
-def test_what_failed_together_is_not_tried_again(
+def test_triggers_that_failed_together_are_not_tried_again(
     monkeypatch: pytest.MonkeyPatch, why: Refusal, times: int
 ) -> None:
     """All four triggers fail together, and half of them succeed. The rest beside these is the same four, so

@@ -125,7 +125,7 @@ def test_few_and_many_are_served_without_a_solver(count: int) -> None:
 
 
 @pytest.mark.usefixtures("speechless")
-def test_more_leaves_where_counting_finds_room_that_is_no_place() -> None:
+def test_more_leaves_where_counting_finds_capacity_that_is_no_place() -> None:
     """By counting, two pods of the lowest priority free enough for two triggers, but one trigger may not use
     their node.
     """

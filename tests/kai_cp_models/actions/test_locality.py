@@ -93,7 +93,7 @@ def test_no_bound_pod_is_nominated_for_it() -> None:
     assert {name: node_of(found, name) for name in FAR} == FAR
 
 
-def test_what_an_eviction_action_took_from_its_model_is_drawn_together(
+def test_groups_placed_by_an_eviction_model_are_drawn_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     base = Ledger.of(two_racks())

@@ -44,7 +44,7 @@ class TestByHand:
         assert evicted(plan) == {"b-0"}
         assert nominated(plan) == {"b-0": "z", "t-0": "n2"}
 
-    def test_one_that_is_large_enough_rather_than_several(self) -> None:
+    def test_one_large_victim_comes_before_several_small_ones(self) -> None:
         """Two of six GPUs are needed and none is free. The pod with two GPUs leaves, and the pods with one
         stay.
         """

@@ -67,7 +67,7 @@ def test_the_fifth_may_not_reclaim() -> None:
     assert beyond(triggers(), *names, lost=4, owners=(0, 1, 2, 3)) == "t4"
 
 
-def test_one_that_takes_a_unit_too_many_is_named() -> None:
+def test_the_trigger_that_takes_a_unit_too_many_is_named() -> None:
     """t1 takes four units. Before the last one v holds only 4, all of which v is due."""
     assert beyond(triggers(), "t0", "t1", lost=5, owners=(0, 1, 1, 1, 1)) == "t1"
     assert beyond(triggers(), "t0", "t1", lost=4, owners=(0, 1, 1, 1)) is None
@@ -78,7 +78,7 @@ def test_the_first_is_named() -> None:
     assert beyond(triggers(0), "t1", "t0", lost=1, owners=(1,)) == "t1"
 
 
-def test_what_is_placed_again_is_no_loss() -> None:
+def test_a_victim_that_is_placed_again_is_no_loss() -> None:
     """Five units leave for t0 and get other places; the fifth would be one too many if it were lost."""
     snapshot = triggers()
     base = Ledger.of(cluster(snapshot.pods, snapshot.groups, [node("n1"), node("n2")], snapshot.queues))

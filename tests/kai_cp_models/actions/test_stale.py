@@ -110,7 +110,7 @@ def test_a_gang_that_a_disruption_budget_protects_stays_as_a_whole(allowed: int,
     assert evicted(solved(snapshot)) == {"a-0", "a-1", "b-0", "b-1"}
 
 
-def test_what_a_stale_gang_leaves_does_not_bring_its_other_pods_back() -> None:
+def test_a_stale_gang_does_not_return_into_its_own_capacity() -> None:
     """t preempts a-0. a-1 goes because a is stale, and no pod of a takes the capacity that this leaves."""
     stale = group("a", root=tree(2, leaf("x", 2), leaf("y", 1)), **OLD)
     sets = {"a-0": ("n1", "x"), "a-1": ("n1", "y"), "a-2": (None, "x")}

@@ -33,7 +33,7 @@ def settled(moves: Mapping[str, tuple[GroupKey, ...]], most: int) -> dict[str, t
     return {key.name: one.triggers for key, one in kept.items()}
 
 
-def test_what_was_moved_for_it_alone_goes_home() -> None:
+def test_pods_moved_for_a_withdrawn_group_alone_return() -> None:
     assert settled({"x-0": (U,), "y-0": (U, W)}, 1) == {"y-0": (W,)}
 
 

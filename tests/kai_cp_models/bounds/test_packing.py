@@ -115,6 +115,6 @@ def test_share_patterns_fill_a_device() -> None:
     assert all(sum(size * many for size, many in p.items()) + 190 > 1000 for p in found)
 
 
-def test_room_values_are_an_unbounded_knapsack() -> None:
+def test_capacity_values_are_an_unbounded_knapsack() -> None:
     worth = room_values(np.array([[300.0, 500.0]]), np.array([300, 500]))
     assert worth[0, [29, 30, 60, 80, 100]].tolist() == [0, 300, 600, 800, 1000]

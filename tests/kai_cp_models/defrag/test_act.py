@@ -69,12 +69,12 @@ def test_report_moves_nothing() -> None:
     assert (state(plan), plan.decisions) == (("report", 1), ())
 
 
-def test_without_a_goal_nothing_is_said() -> None:
+def test_without_a_goal_there_is_no_report() -> None:
     plan = solved(cluster(nodes=NODES, **two()), Settings())
     assert plan.defrag is None
 
 
-def test_what_is_met_is_left_alone() -> None:
+def test_a_goal_that_is_met_moves_nothing() -> None:
     plan = solved(cluster(nodes=NODES, **two()), chosen(goal="nodes=1"))
     assert (state(plan), plan.decisions) == (("met", 1), ())
 
@@ -97,7 +97,7 @@ def test_a_group_that_needs_capacity_ends_it() -> None:
     assert "ns/big" in plan.defrag.message
 
 
-def test_who_waits_for_something_else_does_not() -> None:
+def test_groups_that_freed_nodes_do_not_help_move_nothing() -> None:
     """No node has the label that w selects, so freed nodes do not help it."""
     members = two()
     group, pods = waits("w", 1, 1, needs={"node_selector": (("kind", "z"),)})
@@ -133,7 +133,7 @@ def test_the_next_step_waits_for_the_pods_of_the_last() -> None:
     assert (state(plan), evicted(plan)) == (("waits", 1), set())
 
 
-def test_who_was_moved_stays_for_an_hour() -> None:
+def test_a_moved_pod_stays_for_an_hour() -> None:
     """Moving a is cheaper, but it was moved 20 minutes ago, so b moves."""
     plan = solved(cluster(nodes=NODES, **noted(two(), "a", note(1, -20))), chosen())
     assert evicted(plan) == {"b-0"}
@@ -145,7 +145,7 @@ def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
     assert moved(group, NOW) is None
 
 
-def test_nothing_moves_into_held_room() -> None:
+def test_no_pod_moves_into_a_held_place() -> None:
     """hero holds 6 GPUs of n2 from the end of b on, beside c. What is idle there until then is not for a."""
     labelled = (node("n1"), node("n2", labels={"kind": "a"}))
     firm = {"preemptible": False, "priority": 100}
@@ -201,7 +201,7 @@ def test_a_gang_that_a_budget_would_tear_stays() -> None:
         assert len(evicted(solved(snapshot, chosen()))) == moves, allowed
 
 
-def test_of_two_that_one_budget_protects_one_goes_at_a_time() -> None:
+def test_two_pods_of_one_budget_leave_one_at_a_time() -> None:
     """Both pods have to leave for two more free nodes. The budget allows one eviction, so the first cycle
     moves only one.
     """

@@ -205,7 +205,7 @@ def test_a_constraint_that_cannot_be_read() -> None:
     )
 
 
-def test_roomier_preferred_domains_score_higher() -> None:
+def test_preferred_domains_with_more_free_capacity_score_higher() -> None:
     # Tree order, tightest first: b (b.r3, b.r1), then a (a.r1, a.r2). 10 * (i + 1) / 4, floored: 2, 5, 7, 10.
     found = find(TWO_ZONES, gang(1), preferred="rack")
     assert found.score is not None

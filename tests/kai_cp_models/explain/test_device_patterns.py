@@ -156,7 +156,7 @@ def test_devices_of_too_many_kinds_are_counted_one_by_one(case: Case) -> None:
         assert fits(question, question.sums(domains=False)) or not has_place(case)
 
 
-def test_half_a_gpu_on_each_of_two_is_no_whole_one() -> None:
+def test_two_halves_of_two_gpus_are_no_whole_one() -> None:
     """Two GPUs with 0.6 used each have 0.8 free together, but no move frees a whole one. With 0.5 used on
     each, a move does.
     """
@@ -167,7 +167,7 @@ def test_half_a_gpu_on_each_of_two_is_no_whole_one() -> None:
         assert fits(helped, helped.sums(domains=False))
 
 
-def test_fillings_leave_no_room_for_another() -> None:
+def test_fillings_leave_no_capacity_for_another() -> None:
     assert fillings(100, (25, 60)) == ((1, 1), (4, 0))
     assert fillings(20, (25, 60)) == ()
     assert fillings(100, ()) == ()

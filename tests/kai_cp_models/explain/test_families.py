@@ -65,7 +65,7 @@ def zones(*full: bool) -> list[dict[str, Any]]:
     ]
 
 
-def test_pods_that_must_spread_and_room_in_one_zone() -> None:
+def test_pods_that_must_spread_find_capacity_in_one_zone() -> None:
     rule = {
         "maxSkew": 1,
         "topologyKey": "zone",
@@ -78,7 +78,7 @@ def test_pods_that_must_spread_and_room_in_one_zone() -> None:
     assert sets_of(snapshot, settings) == [["fragmentation", "room:cpu", "spread"]]
 
 
-def test_a_volume_that_lies_where_no_room_is() -> None:
+def test_a_volume_lies_on_a_full_node() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z0"]}]}
     volume = {
         "metadata": {"name": "v", "uid": "v"},
@@ -113,7 +113,7 @@ def test_a_volume_that_lies_where_no_room_is() -> None:
     assert sets_of(snapshot) == [["fragmentation", "room:cpu", "volumes"]]
 
 
-def test_two_of_three_subgroups_and_room_for_one() -> None:
+def test_capacity_for_one_of_two_missing_subgroups() -> None:
     names = ("a", "b", "c")
     label = "kai.scheduler/subgroup-name"
     pods = [pod(f"x-{name}", gpus=2, group="x", labels={label: name}) for name in names]
@@ -126,7 +126,7 @@ def test_two_of_three_subgroups_and_room_for_one() -> None:
     assert sets_of(snapshot) == [["room:gpu"]]
 
 
-def test_what_is_given_to_those_ahead_counts_as_order() -> None:
+def test_capacity_given_to_groups_ahead_counts_as_order() -> None:
     """y is older and takes the node. x would fit without the place of y, and it would fit without the rules
     of capacity.
     """

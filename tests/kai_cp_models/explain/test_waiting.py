@@ -50,7 +50,7 @@ def test_a_rack_is_not_to_blame_where_the_cluster_is_full(
         ((5,), "Withdrawn", "other pod groups got that free capacity in this cycle"),
     ],
 )
-def test_what_needs_no_eviction_waits_for_allocate_or_lost_its_room(
+def test_a_group_that_needs_no_eviction_waits_for_allocate_or_lost_its_place(
     evicting: tuple[int, ...], token: str, words: str
 ) -> None:
     """n1 has 8 GPUs and low holds 4 of them; u asks for 4 and has a higher priority than h; preempt is the
@@ -78,7 +78,7 @@ def test_what_needs_no_eviction_waits_for_allocate_or_lost_its_room(
         (("r-0",), "NoRoomInSum", "needs 8 gpu; 7 free in all"),
     ],
 )
-def test_what_an_action_freed_after_the_refusal(
+def test_capacity_freed_after_the_refusal_changes_the_reason(
     left_running: tuple[str, ...], token: str, words: str
 ) -> None:
     """Allocate refused x beside r, and at the end of the cycle r is gone or still there."""

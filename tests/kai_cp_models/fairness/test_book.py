@@ -28,7 +28,7 @@ def tree(**fields: object) -> Snapshot:
     return cluster([node()], queues, jobs, running(jobs[0], 1), running(jobs[1], 2), running(jobs[2], 3))
 
 
-def test_what_a_queue_holds_is_what_is_below_it() -> None:
+def test_a_queue_holds_the_sum_of_the_queues_below_it() -> None:
     book = QueueBook.of(tree())
     held = {name: book.allocated_of(name)[2] for name in ("a", "b", "c", "d0", "d1")}
     assert held == {"a": 1000, "b": 2000, "c": 3000, "d0": 3000, "d1": 3000}

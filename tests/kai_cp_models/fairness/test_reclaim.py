@@ -138,7 +138,7 @@ COUNTS = st.integers(0, 6)
 
 @worlds(100)
 @given(COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, COUNTS, st.integers(1, 6))
-def test_what_an_explanation_lets_go_no_proof_calls_inconceivable(
+def test_no_proof_excludes_a_reclaim_that_an_explanation_allows(
     a: int, b: int, quota_a: int, quota_b: int, gained: int, lost_by_a: int, needs: int
 ) -> None:
     """4.4 is stated twice: exactly for explanations and reasons, and, for proofs, as what may hold at some
@@ -216,14 +216,14 @@ def test_the_reclaimers_department_must_end_less_saturated_once_above_its_share(
     assert validate(state, "a", gpus(2), True, lost("c", 1, 1, 1, 1), multiplier=9.0) is None
 
 
-def test_what_is_taken_inside_the_department_lowers_it() -> None:
+def test_units_taken_inside_the_department_lower_its_saturation() -> None:
     # d0 holds 7 and a asks for 3: 10/6 against 10/6 - 1 of d1. But 4 of the GPUs come from b inside d0: 6/6.
     state = departments(d1=10, own=7, quota=0)
     assert validate(state, "a", gpus(3), True, lost("c", 1)) is not None
     assert validate(state, "a", gpus(3), True, [*lost("b", 4), *lost("c", 1)]) is None
 
 
-def test_what_is_taken_inside_the_department_brings_it_back_within_quota() -> None:
+def test_units_taken_inside_the_department_bring_it_back_within_quota() -> None:
     # d0: quota 6, share 8, holds 7; d1: quota 2, share 4, holds 3. a asks for 3: d0 would have 10 > 6, so
     # nothing may be taken from d1, which is within its share. With 4 taken from b first, d0 ends at its
     # quota, and d1 is above its own.

@@ -152,7 +152,7 @@ def test_moves_by_hand(there: tuple[Pod, ...], asks: PodSpec, nodes: tuple[Node,
     assert admitted(snapshot, moved=True) == (["a"] if allowed else [])
 
 
-def test_each_family_has_its_own_room() -> None:
+def test_each_family_has_its_own_capacity() -> None:
     """u (4) and v (4) fill n1. b may take both, a and c only u. Hall's condition refuses c, not b."""
     running = [pod("u-0", "n1", spec=FOUR), pod("v-0", "n1", spec=FOUR)]
     snapshot = cluster([*running, *(pod(f"{name}-0", spec=spec(3)) for name in "abc")])
@@ -173,7 +173,7 @@ def test_each_family_has_its_own_room() -> None:
     assert state.fits(c, ("b",))
 
 
-def test_who_keeps_a_unit_from_being_lost_shares_what_the_others_leave() -> None:
+def test_asks_that_protect_a_victim_share_what_the_others_leave() -> None:
     """u (4) and v (4) fill n1, and both may be taken. Beside a only u leaves: a has 2 of 4 GPUs, b fits, c
     does not.
     """
@@ -192,7 +192,7 @@ def test_who_keeps_a_unit_from_being_lost_shares_what_the_others_leave() -> None
     assert not families(ledger, asks, units).fits(a, ALL, frozenset())
 
 
-def test_what_is_left_by_the_sum_alone() -> None:
+def test_the_sum_alone_says_what_is_left() -> None:
     """8 GPUs, of which 4 are used: an ask of 3 leaves 1 as it is, and 5 when the four are gone."""
     ledger, asks, units = problem(cluster([pod("v-0", "n1", spec=FOUR), pod("a-0", spec=spec(3))]))
     counting = Counting(ledger, pods_of(asks))
@@ -244,12 +244,12 @@ def compare(seed: int, *, moved: bool) -> list[tuple[bool, bool]]:
 
 @pytest.mark.parametrize("moved", [False, True], ids=["losses", "moves"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_can_be_placed_is_allowed(seed: int, moved: bool) -> None:
+def test_the_counts_allow_whatever_can_be_placed(seed: int, moved: bool) -> None:
     for can, allowed in compare(seed, moved=moved):
         assert allowed or not can
 
 
-def test_the_random_worlds_are_worth_it() -> None:
+def test_the_random_worlds_cover_the_cases() -> None:
     """Both answers occur, and counting alone finds most refusals."""
     for moved, least in ((False, 10), (True, 3)):
         found = [pair for seed in SEEDS for pair in compare(seed, moved=moved)]
@@ -347,7 +347,7 @@ def test_a_node_over_its_capacity_does_not_stop_moves_elsewhere(crowded: bool) -
     assert nominated(solved(snapshot)) == {"t-0": "n1", "m-0": "n2"}
 
 
-def test_what_may_not_be_lost_may_move() -> None:
+def test_a_victim_that_may_not_be_lost_may_move() -> None:
     """h wants all of n1: v is lost, and m moves to the idle GPU of n2. t may take w on n3. If m were lost, it
     would come back before t, so it must not be lost; moving it does not lose it either.
     """

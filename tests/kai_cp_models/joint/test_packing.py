@@ -90,7 +90,7 @@ def test_equal_optima(seed: int) -> None:
     assert reference(model) == best
 
 
-def test_the_random_models_are_worth_it() -> None:
+def test_the_random_models_cover_the_cases() -> None:
     found = [reference(random_model(seed)[0]) for seed in range(120)]
     assert found.count(None) >= 10
     assert sum(value is not None for value in found) >= 40
@@ -110,7 +110,7 @@ def test_a_knapsack_by_hand() -> None:
     assert found.bound == pytest.approx(17)
 
 
-def test_nothing_feasible_is_said_so() -> None:
+def test_an_infeasible_model_is_reported() -> None:
     model = cp_model.CpModel()
     flag = model.new_bool_var("b")
     model.add(2 * flag == 1)
@@ -137,7 +137,7 @@ ODD: list[tuple[str, Build]] = [
 
 
 @pytest.mark.parametrize("build", [x[1] for x in ODD], ids=[x[0] for x in ODD])
-def test_what_has_no_linear_form_is_said_so(build: Build) -> None:
+def test_a_constraint_without_a_linear_form_is_refused(build: Build) -> None:
     model = cp_model.CpModel()
     x, y = model.new_int_var(0, 4, "x"), model.new_int_var(0, 4, "y")
     build(model, x, y, model.new_bool_var("b"))

@@ -51,7 +51,7 @@ def test_a_late_reservation_counts() -> None:
     assert bound(settings=chosen(after_seconds=18_000)) == WaitBound(9 * HOUR)
 
 
-def test_whose_limit_is_missing_is_said() -> None:
+def test_a_job_without_a_limit_is_named() -> None:
     found = bound(runs("a", "n1", 8, lasts="1h"), runs("b", "n2", 8))
     assert found == WaitBound(None, "nothing limits the run time of ns/a and 1 more")
 
@@ -63,7 +63,7 @@ def test_priorities_that_waiting_never_reaches() -> None:
     assert "11 above its own" in found.why
 
 
-def test_who_holds_no_room_has_no_bound() -> None:
+def test_a_group_that_holds_no_place_has_no_bound() -> None:
     small = bound(settings=chosen(min_gpus=9))
     assert small == WaitBound(None, "it holds no places: 8 GPUs are fewer than 9")
     assert bound(settings=chosen(after_seconds=-1)) == WaitBound(None, "it holds no places")

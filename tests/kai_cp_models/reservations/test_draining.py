@@ -113,7 +113,7 @@ def test_when_only_backfill_is_left_the_gang_starts() -> None:
     assert holds(plan)["big"][0] == "started"
 
 
-def test_who_was_there_before_is_waited_for() -> None:
+def test_a_holder_waits_for_pods_that_ran_before() -> None:
     """p has run on n2 since before the places were closed, so it is not evicted."""
     text = closed({"n1": 8, "n2": 8}, 4)
     members = world(
@@ -173,7 +173,7 @@ def test_nothing_is_closed_beyond_a_limit() -> None:
     assert holds(solved(cluster(nodes=THREE[:2], queues=queues, **members))) == {}
 
 
-def test_what_was_closed_is_opened_when_the_setting_goes() -> None:
+def test_closed_places_open_when_the_setting_is_removed() -> None:
     members = world(runs("a", "n1", 6), runs("b", "n2", 2), big(closed({"n1": 8, "n2": 8}, 2)))
     plan = solved(cluster(nodes=THREE[:2], **members), settings())
     assert (entry(plan, "big").state, entry(plan, "big").cause) == ("dropped", "OptedOut")

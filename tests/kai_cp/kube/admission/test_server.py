@@ -262,7 +262,7 @@ def test_the_bundle_is_written_where_it_differs_and_to_our_objects_only(stub: St
 
 
 @pytest.mark.parametrize("devices_are_blocked", [False, True])
-def test_registrations_that_keep_judged_pods_away_are_told_once(
+def test_registrations_that_keep_judged_pods_away_are_reported_once(
     stub: StubServer, caplog: pytest.LogCaptureFixture, devices_are_blocked: bool
 ) -> None:
     for found in configurations(RegistrationOptions(block_nvidia_visible_devices=devices_are_blocked)):

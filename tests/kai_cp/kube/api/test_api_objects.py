@@ -47,7 +47,9 @@ def mig() -> dict[str, Any]:
         (mig(), "MigInstance", {"count": 0, "portion": "1.00"}),
     ],
 )
-def test_what_a_pod_receives(item: dict[str, Any], kind: str, received: dict[str, Any]) -> None:
+def test_a_bind_request_says_which_gpus_a_pod_receives(
+    item: dict[str, Any], kind: str, received: dict[str, Any]
+) -> None:
     spec = api_objects.bind_request(item, node("n"), bind("p", "n"))["spec"]
     assert spec["receivedResourceType"] == kind
     assert spec["receivedGPU"] == received

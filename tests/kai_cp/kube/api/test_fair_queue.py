@@ -20,7 +20,7 @@ def test_namespaces_take_turns_and_each_keeps_its_order() -> None:
     assert len(queue) == 4997
 
 
-def test_what_comes_again_takes_its_own_place() -> None:
+def test_an_item_that_comes_again_keeps_its_place() -> None:
     queue = flooded()
     queue.put("evil", 0, "newer")
     assert queue.has("evil", 0)
@@ -28,13 +28,13 @@ def test_what_comes_again_takes_its_own_place() -> None:
     assert not queue.has("evil", 0)
 
 
-def test_what_is_dropped_is_of_the_namespace_with_most() -> None:
+def test_the_namespace_with_most_items_loses_one() -> None:
     queue = flooded()
     queue.drop()
     assert [queue.take(), queue.take()] == ["evil 1", "victim 0"]
 
 
-def test_what_is_discarded_does_not_come() -> None:
+def test_discarded_items_are_not_taken() -> None:
     queue = flooded()
     for i in range(2):
         queue.discard("victim", i)

@@ -52,7 +52,7 @@ def test_the_first_gets_it_and_the_second_waits(server: StubServer) -> None:
         first.fence()
 
 
-def test_it_may_not_write_before_the_other_can(server: StubServer) -> None:
+def test_a_lease_holder_stops_writing_before_the_next_one_begins(server: StubServer) -> None:
     clock = Clock()
     first = lease(server, "first", clock)
     assert first.acquire()

@@ -25,7 +25,7 @@ def known(reflector: Reflector) -> list[str]:
     return [item["metadata"]["name"] for item in reflector.store.all()]
 
 
-def test_it_follows_changes(server: StubServer) -> None:
+def test_the_reflector_follows_changes(server: StubServer) -> None:
     server.put(r.PODS, pod("a"))
     reflector = follow(server)
     assert known(reflector) == ["a"]
@@ -36,7 +36,7 @@ def test_it_follows_changes(server: StubServer) -> None:
     reflector.stop()
 
 
-def test_it_resumes_where_a_watch_ended(server: StubServer) -> None:
+def test_the_reflector_resumes_where_a_watch_ended(server: StubServer) -> None:
     reflector = follow(server, watch_seconds=1)
     for i in range(3):
         server.put(r.PODS, pod(f"p{i}"))

@@ -21,7 +21,7 @@ def test_absent_is_an_answer(server: StubServer) -> None:
     assert api.delete(r.PODS, "ns", "nobody") is None
 
 
-def test_conflict_is_told_at_once(server: StubServer) -> None:
+def test_a_conflict_is_reported_at_once(server: StubServer) -> None:
     api = server.transport("binder")
     server.put(r.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "ns"}})
     with pytest.raises(ApiError) as told:
@@ -48,7 +48,7 @@ def test_gone_is_for_lists_and_watches(server: StubServer) -> None:
 
 
 @pytest.mark.parametrize("code", [500, 503, 429, 409])
-def test_what_may_pass_is_tried_again(server: StubServer, code: int) -> None:
+def test_passing_errors_are_tried_again(server: StubServer, code: int) -> None:
     number = itertools.count()
     server.faults = lambda _m, _p: (code, {}) if next(number) < 2 else None
     server.put(r.PODS, pod("p"))
@@ -78,7 +78,7 @@ def test_a_watch_that_is_not_answered_is_given_up(server: StubServer) -> None:
         next(server.transport(read_seconds=0.2).watch(r.PODS, "0", seconds=5))
 
 
-def test_it_gives_up_in_the_end(server: StubServer) -> None:
+def test_a_request_is_tried_four_times(server: StubServer) -> None:
     server.faults = lambda _m, _p: (500, {})
     with pytest.raises(ApiError):
         server.transport().patch(r.PODS, "ns", "p", {})

@@ -79,13 +79,13 @@ def test_a_key_may_be_asked_for_again_after_a_while() -> None:
     assert queue.get() == (A, 0), "a change does not wait for that"
 
 
-def test_who_waits_is_told_of_the_end() -> None:
+def test_a_waiting_thread_is_told_of_the_stop() -> None:
     queue = WorkQueue()
     queue.stop()
     assert queue.get() is None
 
 
-def test_work_that_does_not_end_is_told() -> None:
+def test_endless_work_is_reported() -> None:
     clock = Clock()
     queue = WorkQueue(monotonic=clock)
     queue.add([A, B])

@@ -366,7 +366,7 @@ def test_a_limit_needs_the_size_of_the_gpu(server: StubServer, setup: Any) -> No
     assert "no label nvidia.com/gpu.memory" in request["status"]["reason"]
 
 
-def test_mps_on_whole_gpus_is_said_to_have_no_effect(server: StubServer, setup: Any) -> None:
+def test_mps_on_whole_gpus_gets_an_event(server: StubServer, setup: Any) -> None:
     order(server, pod("p", annotations={"mps": "true"}))
     setup()
     until(lambda: phase(server) == "Succeeded")
@@ -583,7 +583,7 @@ def test_a_claim_behind_an_extended_resource(server: StubServer, setup: Any) -> 
     assert made["status"]["allocation"] == ALLOCATION
 
 
-def test_it_is_taken_away_when_the_bind_fails(server: StubServer, setup: Any) -> None:
+def test_a_claim_is_removed_when_the_bind_fails(server: StubServer, setup: Any) -> None:
     server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
     order(server, pod("p", gpus=0), extendedResourceClaimAllocation={"allocation": ALLOCATION})
     setup()
@@ -638,7 +638,7 @@ def test_binds_that_wait_hold_no_thread(server: StubServer, setup: Any, waiting:
     assert len(made.binder.waiting) == 5 * waiting
 
 
-def test_what_came_before_the_bind_was_parked_is_not_missed(server: StubServer, setup: Any) -> None:
+def test_an_event_before_the_bind_was_parked_is_not_missed(server: StubServer, setup: Any) -> None:
     """The claim is bound between the look of the step and its wait."""
     server.put(r.STORAGE_CLASSES, WAITS)
     server.put(r.VOLUME_CLAIMS, claim())

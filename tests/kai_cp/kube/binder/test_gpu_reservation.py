@@ -110,13 +110,13 @@ def test_a_reservation_is_for_one_gpu(driver: Driver, uuids: list[str]) -> None:
 
 
 @pytest.mark.parametrize("function", ["init", "count", "handle", "uuid"])
-def test_a_driver_that_fails_is_said_plainly(driver: Driver, function: str) -> None:
+def test_a_failing_driver_is_reported(driver: Driver, function: str) -> None:
     driver.faults[function] = pynvml.NVML_ERROR_GPU_IS_LOST
     with pytest.raises(gpu_reservation.NoDevice, match="NVML does not name the GPU"):
         gpu_reservation.device_uuid()
 
 
-def test_the_pod_is_told(driver: Driver, server: StubServer, tmp_path: Path) -> None:
+def test_the_reservation_pod_gets_its_device(driver: Driver, server: StubServer, tmp_path: Path) -> None:
     server.put(r.PODS, pod("reservation"))
     life = Lifecycle()
     connection = Connection(kubeconfig(server, tmp_path))
@@ -180,7 +180,7 @@ def test_the_device_may_be_given_for_tests(monkeypatch: pytest.MonkeyPatch) -> N
     assert gpu_reservation.device_uuid() == "GPU-fake"
 
 
-def test_no_driver_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(gpu_reservation.FAKE_VARIABLE, raising=False)
     with pytest.raises(gpu_reservation.NoDevice, match="NVML"):
         gpu_reservation.device_uuid()

@@ -109,7 +109,7 @@ def test_nonsense_is_malformed_and_nothing_else(args: Any, common: Any, value: A
         plan(shard(args=args, partitionLabelValue=value), {"global": common, "scheduler": common}, SETUP)
 
 
-def test_what_the_server_fills_in_is_no_difference() -> None:
+def test_fields_that_the_server_fills_in_are_no_difference() -> None:
     assert contained({"a": [{"b": 1}]}, {"a": [{"b": 1, "c": 2}], "d": 3})
     assert not contained({"a": [{"b": 1}]}, {"a": [{"b": 1}, {"b": 2}]})
     assert not contained({"a": {}}, {"a": None})
@@ -164,7 +164,7 @@ def setup(server: StubServer) -> Iterator[Setup]:
 KEY = ("", "a100")
 
 
-def test_a_shard_makes_changes_and_tells(setup: Setup) -> None:
+def test_a_shard_makes_changes_and_reports(setup: Setup) -> None:
     setup.put(shard())
     assert setup.controller.reconcile(KEY, 0) == WAITING_SECONDS
     made = setup.deployment()
@@ -213,7 +213,7 @@ def test_a_foreign_deployment_is_left_alone_and_reported(setup: Setup) -> None:
     assert setup.conditions()["Deployed"][0] == "True"
 
 
-def test_a_bad_field_is_told_and_costs_that_shard_only(setup: Setup) -> None:
+def test_a_bad_field_is_reported_and_affects_its_shard_only(setup: Setup) -> None:
     setup.put(shard(args={"v": 5}))
     setup.put(shard("other"))
     assert setup.controller.reconcile(KEY, 0) is None

@@ -283,7 +283,7 @@ def annotated(kind: str, notes: dict[str, Any]) -> Raw:
     return {key: json.loads(text) for key, text in found.items()}
 
 
-def test_what_queues_and_pod_groups_say_in_json_loses_names_only() -> None:
+def test_json_in_annotations_loses_names_only() -> None:
     queue = annotated(
         "queues",
         {

@@ -140,7 +140,7 @@ def test_a_request_that_could_not_be_deleted_is_tried_again(setup: Setup) -> Non
     assert setup.server.get(r.BIND_REQUESTS, "ns", "p0") is None
 
 
-def test_a_refused_order_is_told_and_backed_off(setup: Setup) -> None:
+def test_a_refused_order_is_reported_and_backed_off(setup: Setup) -> None:
     setup.server.faults = lambda m, p: (422, {}) if m == "POST" and "bindrequests" in p else None
     result = setup.apply(Plan(decisions=(bind("p0", "n"),)))[0]
     assert result.outcome == "failed"
@@ -152,7 +152,7 @@ def test_a_refused_order_is_told_and_backed_off(setup: Setup) -> None:
     assert found["status"]["conditions"][0]["reason"] == "BindingError"
 
 
-def test_what_left_meanwhile(setup: Setup) -> None:
+def test_decisions_about_missing_pods_and_nodes_are_gone(setup: Setup) -> None:
     plan = Plan(decisions=(bind("nobody", "n"), bind("p0", "nowhere")))
     assert [result.outcome for result in setup.apply(plan)] == ["gone", "gone"]
 

@@ -46,7 +46,7 @@ def test_every_list_of_the_format_is_there(server: StubServer) -> None:
     cache.stop()
 
 
-def test_it_wakes_for_what_matters(server: StubServer) -> None:
+def test_the_cache_wakes_for_changes_that_matter(server: StubServer) -> None:
     server.put(r.NODES, node("n"))
     cache = ClusterCache(server.transport(), SchedulerOptions(), default_config())
     cache.start()
@@ -67,7 +67,7 @@ def test_it_wakes_for_what_matters(server: StubServer) -> None:
     cache.stop()
 
 
-def test_waiting_ends_when_told(server: StubServer) -> None:
+def test_waiting_ends_at_the_stop(server: StubServer) -> None:
     server.faults = lambda _m, _p: (500, {})
     cache = ClusterCache(server.transport(), SchedulerOptions(), default_config())
     cache.start()

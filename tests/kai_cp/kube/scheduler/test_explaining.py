@@ -153,7 +153,9 @@ def test_bodies_are_bounded_and_must_be_json(port: int) -> None:
     assert ask(port, "GET", "/explain?podGroup=default/x", Host="evil.example")[0] == 421
 
 
-def test_what_waits_is_explained_once_and_the_condition_says_the_cheapest_fix(explaining: Explaining) -> None:
+def test_a_waiting_group_is_explained_once_and_its_condition_says_the_cheapest_fix(
+    explaining: Explaining,
+) -> None:
     entry = Unscheduled(GroupKey("default", "x"), "NodeFragmented", "no room", True)
     assert explaining.words(entry) == "no room"
     explaining.remember(entry, "needs 2 GPUs; 1 is free; would start if you uncordon n1")
@@ -201,7 +203,7 @@ def test_the_condition_says_the_cheapest_fix_of_whatever_kind(kind: str) -> None
     assert woken == [True]
 
 
-def test_what_was_late_is_tried_again_when_nothing_new_waits_and_not_for_ever() -> None:
+def test_a_late_explanation_is_tried_again_a_few_times_when_nothing_new_waits() -> None:
     explaining = Explaining(CycleLog(), UNHURRIED)
     x, y = (Unscheduled(GroupKey("default", name), "NodeFragmented", "no room", True) for name in "xy")
     asked = []
@@ -349,7 +351,7 @@ def test_questions_write_nothing() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_of_a_group_that_was_set_aside_it_says_why() -> None:
+def test_an_explanation_of_a_malformed_group_says_what_is_wrong() -> None:
     cluster = full_cluster()
     cluster["rawObjects"]["podGroups"][1]["spec"]["minMember"] = "many"
     explaining = Explaining(log_of(cluster), UNHURRIED)

@@ -51,7 +51,7 @@ def test_where_nothing_is_remembered_nothing_is_asked_for() -> None:
     ("settings", "words"),
     [(RESERVING, ["kai-cp/reservation"]), (DELAYED, ["kai-cp/ended"])],
 )
-def test_what_users_can_do_is_said(settings: dict[str, Any], words: list[str]) -> None:
+def test_the_guards_say_what_users_can_do(settings: dict[str, Any], words: list[str]) -> None:
     policies = [one for one in chart() if one["kind"] == ADMISSION_POLICIES.kind]
     bindings = [one for one in chart() if one["kind"] != ADMISSION_POLICIES.kind]
     audited = [*policies, *({**b, "spec": {**b["spec"], "validationActions": ["Audit"]}} for b in bindings)]

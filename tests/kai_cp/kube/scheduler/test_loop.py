@@ -215,7 +215,7 @@ def test_an_unproved_plan_is_looked_at_less_and_less() -> None:
     assert pauses[-1] == 60.0
 
 
-def test_what_another_scheduler_did() -> None:
+def test_rivals_are_told_by_what_they_changed() -> None:
     def seen(**pods: Any) -> Any:
         items = [pod(name, **extra) for name, extra in pods.items()]
         raw = snapshot(pods=items, nodes=[node("n"), node("m")], queues=[queue()], podGroups=[group()])
@@ -347,7 +347,7 @@ def test_a_flood_of_reports_of_one_namespace_delays_no_other() -> None:
     assert (len(written), writer.dropped) == (5002, 0)
 
 
-def test_what_is_too_much_is_dropped_where_most_waits() -> None:
+def test_the_namespace_that_floods_loses_its_own_reports() -> None:
     writer, written = flooded(10)
     assert sorted(written) == ["evil"] * 8 + ["victim"] * 2
     assert writer.dropped == 4992

@@ -61,7 +61,7 @@ def seen(setup: Setup) -> dict[str, tuple[PodStatus, str, float | None]]:
     return {one.key.name: (one.status, one.node or "", start) for one in snapshot.pods}
 
 
-def test_what_is_not_sent_yet_is_seen_as_if_it_were(setup: Setup, gate: Gate) -> None:
+def test_orders_that_wait_are_seen_as_sent(setup: Setup, gate: Gate) -> None:
     """So the next cycle, whenever it begins, gives no place twice."""
     sending = setup.live.order(Plan(decisions=tuple(bind(f"p{i}", "n") for i in range(3))))
     until(lambda: gate.held)
@@ -128,7 +128,7 @@ def test_an_order_that_is_refused_is_one_failed_decision_and_decided_again(
 @pytest.mark.parametrize(
     ("meanwhile", "outcome"), [(taken, "gone"), (lost_node, "gone"), (bound, "conflict")]
 )
-def test_what_changes_before_an_order_is_sent(
+def test_changes_void_an_order_that_waits(
     setup: Setup, gate: Gate, meanwhile: Callable[[Setup], None], outcome: str
 ) -> None:
     """All eight threads are busy, so the ninth order waits. It then becomes void and is not sent."""
@@ -225,7 +225,7 @@ def test_a_thousand_orders_of_one_namespace_stand_before_no_others() -> None:
     orders.close()
 
 
-def test_what_is_not_begun_when_it_closes_is_not_sent() -> None:
+def test_orders_not_begun_at_the_close_are_not_sent() -> None:
     begin, sent = threading.Event(), list[Decision]()
 
     def send(one: Order) -> WriteResult:
@@ -281,7 +281,7 @@ def test_a_shown_order_is_what_is_sent(setup: Setup, gate: Gate) -> None:
     assert api_objects.belongs_to(made, pod("p0"))
 
 
-def test_what_was_left_goes_on_one_at_a_time_while_others_are_new() -> None:
+def test_binds_left_from_before_go_one_at_a_time_while_others_are_new() -> None:
     under_way: list[PodKey] = []
     steps, hurried = threading.Semaphore(0), [True]
 

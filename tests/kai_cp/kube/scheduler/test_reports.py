@@ -107,7 +107,7 @@ def test_a_message_that_flutters_is_written_seldom(reporting: Reporting) -> None
     assert told() == {(name, words) for name in "abg" for words in "12"}
 
 
-def test_another_reason_is_told_at_once(reporting: Reporting) -> None:
+def test_a_changed_reason_is_reported_at_once(reporting: Reporting) -> None:
     reporting.report(Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "NotReady", "1 of 2", True),)))
     assert reporting.report(Plan(unscheduled=(Unscheduled(GroupKey("ns", "g"), "NotReady", "2 of 3", True),)))
     reporting.report(WAITS)
@@ -166,7 +166,7 @@ def test_a_stale_gang_is_timed_and_forgiven(reporting: Reporting) -> None:
     assert "kai.scheduler/stale-podgroup-timestamp" not in found["metadata"]["annotations"]
 
 
-def test_bad_objects_are_told_so(reporting: Reporting) -> None:
+def test_bad_objects_have_an_event(reporting: Reporting) -> None:
     bad = group("bad")
     bad["spec"]["preemptibility"] = "perhaps"
     reporting.server.put(r.POD_GROUPS, bad)

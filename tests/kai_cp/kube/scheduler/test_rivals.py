@@ -81,7 +81,7 @@ def test_a_binding_that_is_seen_before_its_order_is_ours(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("begun", [True, False])
-def test_what_was_there_before_and_what_is_not_ours_to_place_is_no_rival(setup: Setup, begun: bool) -> None:
+def test_earlier_orders_and_foreign_pods_are_no_rivals(setup: Setup, begun: bool) -> None:
     setup.server.put(r.BIND_REQUESTS, order("p0"))
     until(lambda: len(setup.cache.stores[r.BIND_REQUESTS]) == 1)
     if begun:

@@ -30,7 +30,7 @@ def raw(*pods: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def test_only_changes_are_told_and_the_whole_is_known() -> None:
+def test_the_worker_gets_changes_and_knows_the_whole() -> None:
     differ, mirror = Differ(), SnapshotMirror()
     a, b, c = pod("a"), pod("b"), pod("c")
     first = raw(a, b)
@@ -57,7 +57,7 @@ def decider() -> Iterator[WorkerDecider]:
     made.stop()
 
 
-def test_it_decides_as_the_engine_in_this_process_does(decider: WorkerDecider) -> None:
+def test_the_worker_decides_as_the_engine_in_this_process_does(decider: WorkerDecider) -> None:
     a = pod("a")
     for seen in (raw(a, pod("b")), raw(a, pod("c"))):
         ours, here = decider(seen, NOW, None), parse(seen, now=NOW)
@@ -83,7 +83,7 @@ sys.exit("ortools" in sys.modules)
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_dead_worker_costs_one_cycle(decider: WorkerDecider) -> None:
+def test_a_dead_worker_loses_one_cycle(decider: WorkerDecider) -> None:
     seen = raw(pod("a"))
     assert decider(seen, NOW, None).plan.decisions
     process = decider._worker._process  # noqa: SLF001

@@ -67,7 +67,7 @@ def test_bad_values_are_named(flag: str, said: str) -> None:
     assert said in answer
 
 
-def test_the_processes_get_what_they_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_processes_get_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
 
     def remember(setup: object, _life: object) -> int:

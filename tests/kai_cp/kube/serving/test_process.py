@@ -20,7 +20,7 @@ def test_the_first_reason_to_end_counts() -> None:
     assert (life.status, called, life.over) == (3, [1], True)
 
 
-def test_who_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kai_cp.kube.serving.process.HARD_SECONDS", 0.05)
     ended: list[int] = []
     Lifecycle(ended.append).unauthorized()

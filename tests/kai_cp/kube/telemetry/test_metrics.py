@@ -145,7 +145,7 @@ def test_promised_idle_gpus_add_up_over_time(watched: Watched) -> None:
     assert watched(name, queue="q") == 30.0
 
 
-def test_who_waits_for_what_it_is_owed_starves(watched: Watched) -> None:
+def test_a_queue_that_waits_for_its_share_starves(watched: Watched) -> None:
     raw = snapshot(
         nodes=[node("n")],
         pods=[
@@ -191,7 +191,7 @@ def running(name: str, key: str, gpus: int) -> Object:
     return pod(name, key, gpus=gpus, node="n", phase="Running")
 
 
-def test_what_is_disturbed_for_what_is_given(watched: Watched) -> None:
+def test_evictions_are_counted_by_the_queues_that_lose_and_gain(watched: Watched) -> None:
     raw = snapshot(
         nodes=[node("n"), node("m")],
         pods=[running("v", "victim", 6), running("m", "moved", 2), pod("w", "asks", gpus=4)],
@@ -267,7 +267,7 @@ def test_stages_of_the_last_cycle(watched: Watched) -> None:
     assert watched("kai_cp_solve_gap_ratio", stage=first.name) is None, "an alert would stay for ever"
 
 
-def test_what_alerts_count_is_there_from_the_start(watched: Watched) -> None:
+def test_counters_of_alerts_exist_from_the_start(watched: Watched) -> None:
     """To Prometheus, a counter that appears with its first 1 is no increase."""
     for action in ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"):
         assert watched("kai_cp_checker_rejections_total", action=action) == 0.0
@@ -289,7 +289,7 @@ def test_queues_under_kais_names(watched: Watched) -> None:
     assert watched("kai_queue_fair_share_gpu", **scheduler) is None, "the queue is gone"
 
 
-def test_what_queues_hold_is_counted_by_the_queue_controller_alone(watched: Watched) -> None:
+def test_the_queue_controller_alone_counts_what_queues_hold(watched: Watched) -> None:
     """Two processes with the same names would count twice, or disagree."""
     watched.cycle(snapshot(queues=[queue("q")]), Plan(queues={"q": QueueReport(held(5), held(0), held(4))}))
     ours = {family.name for family in watched.registry.collect()}

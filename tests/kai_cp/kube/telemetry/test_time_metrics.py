@@ -36,7 +36,7 @@ def entry(state: HoldState, promised: float, start: float | None = None, **more:
     return Reservation(HERO, "q", state, start, promised, NOW - 600, {"n": 8.0}, **more)
 
 
-def test_what_stands_idle_is_counted_by_the_holders_queue() -> None:
+def test_idle_gpus_are_counted_by_the_queue_that_holds_them() -> None:
     """8 GPUs are held, and 4 of them are used until the start: 4 stand idle for ten seconds."""
     watched = Watched()
     held = Plan(reservations=(entry("made", NOW + 600),))
@@ -52,7 +52,7 @@ def test_what_stands_idle_is_counted_by_the_holders_queue() -> None:
     assert watched("kai_cp_reservations", queue="q", state="made") is None
 
 
-def test_what_is_in_rollout_is_summed_by_queue() -> None:
+def test_gpus_in_rollout_are_summed_by_queue() -> None:
     watched = Watched()
     web = RolloutHolding("ns", "Deployment/web", "q", "r2", NOW + 60, 4, 1)
     watched.cycle(
@@ -167,7 +167,7 @@ def test_closed_places_count_as_held() -> None:
     assert watched("kai_cp_reservations", queue="q", state="draining") == 1.0
 
 
-def test_idle_room_is_charged_where_the_settings_say_so() -> None:
+def test_idle_gpus_are_charged_where_the_settings_say_so() -> None:
     config = {"clientType": "prometheus", "connectionString": "http://p"}
     plain, charged = usage_options(config), usage_options(config, charge_idle=True)
     assert plain is not None

@@ -569,7 +569,7 @@ def test_devices_given_in_this_cycle_change_for_a_later_pod() -> None:
 
 
 @pytest.mark.parametrize(("promised", "expected"), [(False, False), (True, True)])
-def test_what_is_bound_now_never_changes_to_a_device_that_is_leaving(promised: bool, expected: bool) -> None:
+def test_a_pod_that_binds_now_gets_no_device_that_is_leaving(promised: bool, expected: bool) -> None:
     """A pod that is leaving holds device b. x may change to it only if x itself waits for it."""
     old, x, y = (
         user("old", "held", node="n0", status=PodStatus.RELEASING),
@@ -652,7 +652,7 @@ def judged(claims: list[Raw], memory: Paid | None = None, **limits: int) -> dict
     return {item.item.removeprefix("ResourceClaim "): item.reason for item in found.set_aside}
 
 
-def test_a_claim_that_costs_too_much_is_set_aside_alone() -> None:
+def test_a_claim_that_takes_too_long_is_set_aside_alone() -> None:
     reasons = judged([demanding("a", "bad", 4), demanding("b", "bad", 0), demanding("c", "good", 1)])
     assert reasons == {
         "bad/a": "a selector takes more than 10000 steps for one device (limits.cel_steps_per_device)"

@@ -57,7 +57,7 @@ def test_off_means_off() -> None:
     assert len(bound(solved(four([bounded(queue("q"), H100={"limit": 2})])))) == 4
 
 
-def test_what_waits_says_why() -> None:
+def test_a_waiting_pod_says_which_bound_holds_it() -> None:
     plan = solved(four([bounded(queue("q"), H100={"limit": 2})]), ON)
     assert bound(plan) == {"x0": "h", "x1": "h"}
     assert reasons(plan) == {"x2": "OverGpuKind", "x3": "OverGpuKind"}
@@ -163,7 +163,7 @@ def test_consolidation_moves_no_pod_to_a_kind_that_is_full() -> None:
     assert solved(world(NODES, pods, actions=actions, queues=[queue("q"), full]), ON).decisions == ()
 
 
-def test_who_is_over_the_bound_may_move_within_the_kind() -> None:
+def test_a_queue_over_its_bound_may_move_pods_within_the_kind() -> None:
     """The limit was lowered after two pods had started. No pod is evicted for that, and a move changes
     nothing.
     """
@@ -232,7 +232,7 @@ NO_AMOUNT = " is not a number of GPUs; -1 is any number" + ABSENT
         ('{"H200": {"limit": 1}}', ".H200", "no node has such GPUs; there are A100, H100"),
     ],
 )
-def test_what_cannot_be_read_is_reported_and_stops_no_group(text: str, where: str, words: str) -> None:
+def test_an_unreadable_annotation_is_reported_and_stops_no_group(text: str, where: str, words: str) -> None:
     plan = solved(four([bounded(queue("q"), text)]), ON)
     assert len(bound(plan)) == 4
     assert [(one.item, one.reason) for one in plan.set_aside] == [
@@ -265,6 +265,6 @@ def test_explain_names_the_rule() -> None:
     assert blocking_of(situation, waiting).sets == (frozenset({"kind-limit", "selector", "order"}),)
 
 
-def test_a_bad_entry_costs_itself_only() -> None:
+def test_a_bad_entry_affects_itself_only() -> None:
     plan = solved(four([bounded(queue("q"), '{"H100": {"limit": 1}, "A100": 3}')]), ON)
     assert len(bound(plan)) == 1

@@ -136,7 +136,7 @@ def test_the_shortest_time_on_the_path_counts(
     assert ("x" in placed(plan)) == starts
 
 
-def test_what_is_in_rollout_is_shown_before_and_after_the_plan() -> None:
+def test_gpus_in_rollout_are_shown_before_and_after_the_plan() -> None:
     """Three old pods and one new one hold 4 of 4; one more starts: two GPUs are lent, for an hour in all."""
     found = world([*old(3), *new(1), X])
     shown = {
@@ -156,7 +156,7 @@ def test_what_is_in_rollout_is_shown_before_and_after_the_plan() -> None:
     assert solved(found, SETTINGS).rollouts == ()
 
 
-def test_what_cannot_be_read_is_named() -> None:
+def test_unreadable_values_are_named() -> None:
     found = world([*old(4), X], (serving(notes=(("kai-cp/rollout", "soon"),)),))
     why = 'metadata.annotations[kai-cp/rollout]: "soon" is not a duration such as 90m or 1h30m; read as never'
     assert [(aside.item, aside.reason) for aside in solved(found, ON).set_aside] == [("Queue q", why)]
@@ -195,7 +195,7 @@ def test_two_rollouts_in_a_queue() -> None:
     assert placed(plan) == {"x0", "x1", "y0", "y1"}
 
 
-def test_what_is_not_of_a_rollout_finds_the_plain_sum_used() -> None:
+def test_pods_outside_a_rollout_are_charged_the_plain_sum() -> None:
     """An older job has its place within the quota, and uses nothing that is lent."""
     job = one("job", "", created=-5)
     assert placed(solved(world([*old(3), X, job]), ON)) == {"job", "x"}
@@ -213,7 +213,7 @@ def test_old_nodes_come_first() -> None:
     assert bound(solved(found)) == {"x": "n2"}
 
 
-def test_it_starts_elsewhere_where_the_old_nodes_are_full() -> None:
+def test_a_new_pod_starts_elsewhere_where_the_old_nodes_are_full() -> None:
     full = one("full", "", "n1", queue="other", gpus=4)
     found = world([*old(4), full, X], (serving(), queue("other")))
     assert bound(solved(found, ON)) == {"x": "n2"}
@@ -230,7 +230,7 @@ def test_nothing_is_evicted_for_it() -> None:
     assert evicted(solved(within, ON)) == {"low"}
 
 
-def test_it_takes_what_is_being_released() -> None:
+def test_a_new_pod_takes_devices_that_are_being_released() -> None:
     leaving = one("leaving", "", "n1", gpus=4, status=PodStatus.RELEASING)
     plan = solved(world([*old(4), leaving, X], nodes=(N1,)), ON)
     assert nominated(plan) == {"x": "n1"}
@@ -258,7 +258,7 @@ def test_a_gang_of_a_new_revision_starts_whole_or_not() -> None:
 
 
 @pytest.mark.parametrize(("theirs", "starts"), [("other", True), ("q", False)])
-def test_what_is_promised_to_others_is_not_lent(theirs: str, starts: bool) -> None:
+def test_a_promised_place_is_not_lent(theirs: str, starts: bool) -> None:
     """At 30 minutes the 4 GPUs of busy belong to g. If g is in q, the old pods and g fill its quota of 8."""
     filler = several(2, "full", "", "n2", queue="other", gpus=2)
     busy, [theirs_now] = runs("busy", "n2", 4, "1h", since=30, queue=theirs)
@@ -280,7 +280,7 @@ def sets_of(snapshot: Snapshot) -> list[list[str]]:
     return [sorted(one) for one in blocking_of(situation, snapshot.group_by_key[X[0].key]).sets]
 
 
-def test_what_stands_in_the_way() -> None:
+def test_the_blocking_sets_name_quota_and_gpus() -> None:
     """The quota, where no more is given back; beside it the GPUs, because no pod is evicted for
     what is lent.
     """
@@ -350,7 +350,9 @@ LOW = one("low", "", "n1", preemptible=True, priority=1)
         ),
     ],
 )
-def test_what_the_checker_says(members: list[Member], decisions: list[Any], fault: str) -> None:
+def test_the_checker_refuses_what_is_not_lent(
+    members: list[Member], decisions: list[Any], fault: str
+) -> None:
     found = world(members)
     said = [one for one in violations(found, Plan(tuple(decisions)), ON.rules) if one.startswith("queues")]
     assert bool(said) == bool(fault)

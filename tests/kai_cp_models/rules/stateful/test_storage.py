@@ -173,7 +173,7 @@ def test_volumes_of_victims_are_releasable_with_csi_storage(csi: bool) -> None:
     assert mask(state, x, now=False) == [0, 0, 0]
 
 
-def test_a_victim_returns_only_while_its_room_is_its_own() -> None:
+def test_a_victim_returns_only_while_its_place_is_its_own() -> None:
     victim, x = user("victim", "owned", node="n0"), user("x", "c")
     claims = [pvc("c", klass="net"), pvc("owned", "v", klass="net", owner="victim")]
     lists = {"csiDrivers": TRACKED, "csiStorageCapacities": [capacity("a", "5Gi", "a")]}

@@ -102,7 +102,7 @@ def doubled(times: int, start: str, value: str = "{0} + {0}") -> str:
         "1 in " + rounds(1, "true").replace(".all(x0, true)", "") * 1 + " || " + rounds(4, "7 in [7, 8]"),
     ],
 )
-def test_what_would_take_minutes_ends_at_its_budget(expression: str) -> None:
+def test_a_long_expression_ends_at_its_budget(expression: str) -> None:
     verdict = cel.judge(expression, GPU, 5_000)
     assert verdict == cel.CelVerdict(holds=False, steps=5_000, over=True)
 
