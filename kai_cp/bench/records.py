@@ -29,31 +29,42 @@ class Origin(Record):
     """The machine and the versions behind a result."""
 
     machine: str
+    """Processor."""
     cores: int
+    """Cores that the run could use."""
     memory_gib: float
+    """Memory of the machine in GiB."""
     python: str
+    """Version of Python."""
     versions: dict[str, str]
+    """Version by package."""
     commit: str
+    """Short hash of the commit; *unknown* outside a work tree."""
     settings: str = ""
     """Short hash of the settings."""
 
 
 class NetEffect(Record):
-    """The net effect of a cycle's decisions, in GPUs (a share counts as its fraction) and in counts.
-
-    ``lost_gpu_hours``: work of stopped pods since the last start of their pod group.
-    ``groups_left``: pod groups with waiting pods of which none got a place.
-    """
+    """The net effect of a cycle's decisions, in GPUs (a share counts as its fraction) and in counts."""
 
     bound_gpus: float = 0.0
+    """GPUs of pods that start now."""
     nominated_gpus: float = 0.0
+    """GPUs of pods whose place is promised."""
     lost_gpus: float = 0.0
+    """GPUs of pods that are stopped and get no other place."""
     lost_gpu_hours: float = 0.0
+    """Work of those pods since the last start of their pod group, in GPU-hours."""
     moved_gpus: float = 0.0
+    """GPUs of pods that restart elsewhere."""
     moved_pods: int = 0
+    """Pods that restart elsewhere."""
     evicted_pods: int = 0
+    """Running pods that are stopped; those that restart elsewhere are among them."""
     groups_admitted: int = 0
+    """Pod groups of which a waiting pod got a place."""
     groups_left: int = 0
+    """Pod groups with waiting pods of which none got a place."""
 
     @property
     def admitted_gpus(self) -> float:
@@ -70,33 +81,37 @@ class Moment(Record):
     """A better checked answer, found ``seconds`` after the decision began."""
 
     seconds: float
+    """Seconds since the decision began."""
     admitted_gpus: float
+    """GPUs that waiting pods get."""
     lost_gpus: float
+    """GPUs of pods that are stopped and get no other place."""
 
 
 class AdmissionDifference(Record):
-    """The first pod group in the fair order that only one of two answers admits.
-
-    ``turn``: its place in that order, from 1. ``here``: this run admits it, the other does not.
-    """
+    """The first pod group in the fair order that only one of two answers admits."""
 
     group: str
+    """Pod group: NAMESPACE/NAME."""
     turn: int
+    """Its place in the fair order, from 1."""
     here: bool
+    """Which of the two admits it; true: this run."""
 
 
 class Peer(Record):
-    """Another answer to the same case: KAI's, or that of an older run.
-
-    ``outcome`` is None if only the time was recorded; ``seconds`` is None if unknown.
-    """
+    """Another answer to the same case: KAI's, or that of an older run."""
 
     name: str
+    """What gave the other answer."""
     outcome: NetEffect | None
+    """None: only the time was recorded."""
     seconds: float | None = None
+    """Seconds that it took; None: unknown."""
     only_here: int = 0
     """Pod groups that only this run admits."""
     only_there: int = 0
+    """Pod groups that only the other answer admits."""
     first: AdmissionDifference | None = None
     """None: no difference in the fair order."""
 
@@ -105,14 +120,23 @@ class CaseResult(Record):
     """One case of the suites kai and scale."""
 
     kind: Literal["case"] = "case"
+    """Kind of the line."""
     suite: str
+    """Name of the suite."""
     case: str
+    """Name of the case."""
     seed: int | None
+    """Seed of the generated cluster; None: a recorded one."""
     budget_seconds: float
+    """Seconds that the decision may take."""
     nodes: int
+    """Nodes of the cluster."""
     running_pods: int
+    """Pods that run before the cycle."""
     pending_pods: int
+    """Pods that wait before the cycle."""
     pending_groups: int
+    """Pod groups that wait before the cycle."""
     seconds: dict[str, float]
     """read, prepare, model (orders, greedy places, building models), solve (inside CP-SAT), check, decide
     (prepare to check, as a caller waits for it).
@@ -126,15 +150,23 @@ class CaseResult(Record):
     most_gpus: float | None = None
     """No plan gains more: the smaller of what waits in all and what is idle."""
     peak_memory_mib: float
+    """Most memory that the process held, in MiB."""
     status: str
+    """How good the answer is, as its worst stage says."""
     gap: float
+    """Largest gap of a stage; 0 is proof."""
     stages: tuple[Stage, ...]
+    """What each action asked of the solver, in order."""
     outcome: NetEffect
+    """What the plan does."""
     moments: tuple[Moment, ...]
+    """Checked answers as they came, where GPUs gained or lost differ from the one before."""
     peer: Peer | None = None
+    """Another answer to the same case; None: there is none."""
     errors: tuple[str, ...] = ()
     """What the checker found, and failures: any makes the run fail."""
     origin: Origin
+    """Machine and versions."""
 
     @property
     def second_cycle_share(self) -> float | None:
@@ -152,50 +184,68 @@ class CaseResult(Record):
 
 
 class PolicyResult(Record):
-    """One run of the openb suite: ``used`` is the share of the GPUs in use at the end, in percent."""
+    """One run of the openb suite."""
 
     kind: Literal["policy"] = "policy"
+    """Kind of the line."""
     suite: str = "openb"
+    """Name of the suite."""
     case: str
+    """Name of the list of pods."""
     policy: str
+    """Name of the placement policy."""
     seed: int
+    """Seed of the order of arrivals."""
     used: float
+    """GPUs in use at the end, in percent of all."""
     published: float | None = None
     """Published mean of the same policy, where there is one."""
     moved_pods: int = 0
+    """Pods that were moved in the whole run."""
     most_moved_share: float = 0.0
     """Largest share of the running pods moved within 100 arrivals, in percent."""
     seconds: float
+    """Seconds of the run."""
     errors: tuple[str, ...] = ()
+    """What the checker found, and failures: any makes the run fail."""
     origin: Origin
+    """Machine and versions."""
 
 
 class BoundResult(Record):
     """Offline bound of an openb list: no placement of the arrivals of ``seed`` uses more."""
 
     kind: Literal["bound"] = "bound"
+    """Kind of the line."""
     suite: str = "openb"
+    """Name of the suite."""
     case: str
+    """Name of the list of pods."""
     seed: int
+    """Seed of the order of arrivals."""
     bound: float
+    """GPUs in use at the end, at most, in percent of all."""
     value: float
     """Of the fractional master problem: how tight the bound is."""
     columns: int
+    """Patterns of nodes that the master problem has at the end."""
     seconds: float
+    """Seconds of the run."""
     origin: Origin
+    """Machine and versions."""
 
 
 class PromisesKept(Record):
-    """How the first promised start of every gang ended (time axis).
-
-    ``broken`` counts by cause, *none* if no cause was recorded. ``open`` ones are due after the end of the
-    run. ``idle_gpu_hours`` counts GPUs that were held and idle.
-    """
+    """How the first promised start of every gang ended (time axis)."""
 
     kept: int
+    """Starts that came when promised or earlier, with a tolerance of one tick."""
     broken: dict[str, int]
+    """Starts that came later, by cause; *none*: no cause was recorded."""
     open: int
+    """Starts that are due after the end of the run."""
     idle_gpu_hours: float
+    """GPU-hours that were held and idle."""
 
     @property
     def share_without_overrun(self) -> float | None:
@@ -210,41 +260,66 @@ class SimulationResult(Record):
     """One policy on one simulated workload (suite gangs)."""
 
     kind: Literal["simulation"] = "simulation"
+    """Kind of the line."""
     suite: str = "gangs"
+    """Name of the suite."""
     case: str
+    """Name of the workload."""
     policy: str
+    """Name of the settings."""
     seed: int
+    """Seed of the workload."""
     hours: float
+    """Hours that are simulated."""
     groups: int
+    """Pod groups of the workload."""
     finished: int
+    """Pod groups that ended."""
     waiting_minutes: dict[str, float]
     """Mean wait until the start by size of the pod group in GPUs."""
     waiting_p95_minutes: dict[str, float]
+    """95th percentile of the wait in minutes, by size of the pod group in GPUs."""
     longest_wait_minutes: dict[str, float] = Field(default_factory=dict)
+    """Longest wait in minutes, by size of the pod group in GPUs."""
     utilisation: float
+    """Mean share of the GPUs in use, from 0 to 1."""
     evictions: int
+    """Running pods that were evicted; those that were moved are among them."""
     moves: int
+    """Pods that were evicted and got another place in the same cycle."""
     lost_gpu_hours: float
+    """Work of evicted pods that was lost, in GPU-hours."""
     share_error: float
     """Mean over time of the sum over queues of |allocated - fair share| / cluster."""
     cycles: int
+    """Cycles that were decided."""
     slowest_cycle_seconds: float
+    """Seconds of the slowest cycle."""
     promises: PromisesKept | None = None
     """None: a workload without reservations."""
     seconds: float
+    """Seconds of the run."""
     errors: tuple[str, ...] = ()
+    """What the checker found, and failures: any makes the run fail."""
     origin: Origin
+    """Machine and versions."""
 
 
 class MattersResult(Record):
     """Small clusters on which a default scheduler fails, at one budget."""
 
     kind: Literal["matters"] = "matters"
+    """Kind of the line."""
     suite: str = "matters"
+    """Name of the suite."""
     case: str
+    """Name of the shape."""
     seed: int
+    """Seed of the clusters."""
     budget_seconds: float
+    """Seconds that a decision may take."""
     clusters: int
+    """Clusters that were decided."""
     improved: int
     """Clusters on which more pods of a priority run, none of a higher one fewer."""
     certified: int
@@ -252,8 +327,11 @@ class MattersResult(Record):
     equal_certified: int
     """Of those, where the default scheduler was best already."""
     mean_seconds: float
+    """Mean seconds of a decision."""
     errors: tuple[str, ...] = ()
+    """What the checker found, and failures: any makes the run fail."""
     origin: Origin
+    """Machine and versions."""
 
 
 Result = CaseResult | PolicyResult | BoundResult | SimulationResult | MattersResult

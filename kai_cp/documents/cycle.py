@@ -9,6 +9,7 @@ from typing_extensions import TypedDict
 
 from kai_cp.documents.parts import (
     CLOSED,
+    FORMAT,
     OPEN,
     ForWhom,
     Gpus,
@@ -34,11 +35,13 @@ class Decision(ForWhom):
             "Evict: is deleted."
         ),
     ]
-    namespace: str
-    pod: str
+    namespace: Annotated[str, Field(description="Namespace of the pod.")]
+    pod: Annotated[str, Field(description="Name of the pod.")]
     podGroup: Annotated[str | None, Field(description="Name of its pod group; null: it has none.")]
-    queue: str | None
-    gpus: Gpus | None
+    queue: Annotated[str | None, Field(description="Queue of its pod group; null: unknown.")]
+    gpus: Annotated[
+        Gpus | None, Field(description="GPUs it asks for; a share counts as its part of one; null: unknown.")
+    ]
     node: Annotated[str, Field(description="Where it goes, or (Evict) where it runs.")]
     action: Annotated[
         ActionName,
@@ -47,8 +50,8 @@ class Decision(ForWhom):
     gpuGroups: NotRequired[
         Annotated[list[str], Field(description="Groups of shared GPUs, one for each device.")]
     ]
-    gpuDevices: NotRequired[None]
-    message: str
+    gpuDevices: NotRequired[Annotated[None, Field(description="Always null: the node picks the devices.")]]
+    message: Annotated[str, Field(description="Why, in a sentence.")]
     numaZones: NotRequired[Annotated[list[Any], Field(description="Zones chosen, where a rule chose them.")]]
     resourceClaimAllocations: NotRequired[Annotated[Any, Field(description="Devices chosen for claims.")]]
 
@@ -59,24 +62,26 @@ class Unscheduled(TypedDict):
 
     podGroup: Group
     reason: Annotated[str, Field(description="One token of docs/reasons.md.")]
-    message: str
+    message: Annotated[str, Field(description="The reason as a sentence with its numbers.")]
     proof: Proof
-    queue: NotRequired[str]
+    queue: NotRequired[Annotated[str, Field(description="Its queue.")]]
     pods: NotRequired[Annotated[int, Field(description="Pods that wait.")]]
     gpus: NotRequired[Annotated[Gpus, Field(description="What its waiting pods ask for.")]]
-    ageSeconds: NotRequired[int]
+    ageSeconds: NotRequired[Annotated[int, Field(description="Seconds since its creation.")]]
     position: NotRequired[
         Annotated[int | None, Field(description="Place in the fair order, from 1; null: not considered.")]
     ]
     details: Annotated[dict[str, Any], Field(description="Numbers behind the message, by reason.")]
-    estimate: NotRequired[Estimate]
+    estimate: NotRequired[
+        Annotated[Estimate, Field(description="When it might start; absent: not estimated.")]
+    ]
 
 
 @with_config(CLOSED)
 class Stage(TypedDict):
     """One question of an action."""
 
-    name: str
+    name: Annotated[str, Field(description="Action and what it optimises, with the unit.")]
     status: Annotated[
         Literal["OPTIMAL", "FEASIBLE", "GREEDY"],
         Field(description="proved; best found; the solver was not asked, or not in time."),
@@ -84,19 +89,19 @@ class Stage(TypedDict):
     objective: Annotated[float | None, Field(description="A cost: smaller is better.")]
     bound: Annotated[float | None, Field(description="No answer is below this.")]
     gap: Annotated[float, Field(description="(objective - bound) / max(1, objective); 0 is proof.")]
-    variables: int
-    constraints: int
-    seconds: float
+    variables: Annotated[int, Field(description="Variables of the model; 0: no model.")]
+    constraints: Annotated[int, Field(description="Constraints of the model; 0: no model.")]
+    seconds: Annotated[float, Field(description="Seconds spent on it.")]
 
 
 @with_config(CLOSED)
 class QueueChange(TypedDict):
     """What a queue is owed and holds."""
 
-    parent: str | None
-    fairShare: Shares
-    allocatedBefore: Shares
-    allocatedAfter: Shares
+    parent: Annotated[str | None, Field(description="Its parent queue; null: top level.")]
+    fairShare: Annotated[Shares, Field(description="What it is due.")]
+    allocatedBefore: Annotated[Shares, Field(description="What it holds before the cycle.")]
+    allocatedAfter: Annotated[Shares, Field(description="What it holds after the cycle.")]
 
 
 @with_config(OPEN)
@@ -105,34 +110,42 @@ class Locality(TypedDict):
 
     podGroup: Group
     level: Annotated[str, Field(description="Closest kind of place that all share; empty: none.")]
-    hops: int
-    worstPairGBytesPerSecond: int | None
-    nvlinkDomains: int
-    segmentGpus: int
+    hops: Annotated[int, Field(description="Hops between the two nodes that are farthest apart.")]
+    worstPairGBytesPerSecond: Annotated[
+        int | None, Field(description="GB/s between the slowest pair of its GPUs; null: unknown.")
+    ]
+    nvlinkDomains: Annotated[int, Field(description="NVLink domains that its pods use.")]
+    segmentGpus: Annotated[
+        int,
+        Field(
+            description="Largest number of GPUs such that the gang divides into segments of that size, "
+            "each inside one NVLink domain."
+        ),
+    ]
 
 
 @with_config(CLOSED)
 class Cluster(TypedDict):
     """The size of the question."""
 
-    nodes: int
-    gpus: Gpus
-    pods: int
-    podGroups: int
-    waitingPodGroups: int
+    nodes: Annotated[int, Field(description="Nodes of the snapshot.")]
+    gpus: Annotated[Gpus, Field(description="Allocatable GPUs of all nodes.")]
+    pods: Annotated[int, Field(description="Pods of the snapshot.")]
+    podGroups: Annotated[int, Field(description="Pod groups of the snapshot.")]
+    waitingPodGroups: Annotated[int, Field(description="Pod groups with a pod that waits.")]
 
 
 @with_config(CLOSED)
 class RolledOut(TypedDict):
     """A workload in rollout: what its newest revision and all others hold."""
 
-    namespace: str
+    namespace: Annotated[str, Field(description="Namespace of the workload.")]
     workload: Annotated[str, Field(description="Kind and name.")]
-    queue: str
+    queue: Annotated[str, Field(description="Its queue.")]
     revision: Annotated[str, Field(description="The newest.")]
     until: Annotated[Time, Field(description="When its queue lends no more.")]
-    oldGpus: Gpus
-    newGpus: Gpus
+    oldGpus: Annotated[Gpus, Field(description="GPUs that older revisions hold.")]
+    newGpus: Annotated[Gpus, Field(description="GPUs that the newest revision holds.")]
     lentGpus: Annotated[Gpus, Field(description="What quotas do not count.")]
 
 
@@ -140,19 +153,30 @@ class RolledOut(TypedDict):
 class Decisions(TypedDict):
     """What one cycle does: ``kai-cp solve -o json``, ``/debug/cycles``; ``kai-cp check`` reads it."""
 
-    schema: Literal["decisions/1"]
-    engine: str
-    version: Annotated[str, Field(description="Of kai-cp.")]
-    snapshotSha256: Annotated[str, Field(description="Of the snapshot's JSON text, however it was packed.")]
+    schema: Annotated[Literal["decisions/1"], FORMAT]
+    engine: Annotated[str, Field(description="Name of the engine that decided.")]
+    version: Annotated[str, Field(description="Version of kai-cp.")]
+    snapshotSha256: Annotated[
+        str, Field(description="SHA-256 of the snapshot's JSON text, however it was packed.")
+    ]
     now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
-    cluster: Cluster
-    decisions: list[Decision]
-    unscheduled: list[Unscheduled]
+    cluster: Annotated[Cluster, Field(description="Size of the snapshot.")]
+    decisions: Annotated[list[Decision], Field(description="In the order in which they are carried out.")]
+    unscheduled: Annotated[
+        list[Unscheduled], Field(description="Pod groups that stay pending, each with its reason.")
+    ]
     setAside: Annotated[list[Skipped], Field(description="Objects that were skipped.")]
-    stages: list[Stage]
+    stages: Annotated[list[Stage], Field(description="What each action asked of the solver, in order.")]
     timings: Annotated[dict[str, float], Field(description="Seconds of read, prepare, solve, check, write.")]
-    queues: dict[str, QueueChange]
-    localities: NotRequired[list[Locality]]
+    queues: Annotated[
+        dict[str, QueueChange],
+        Field(description="By name of the queue: its share and what it holds before and after."),
+    ]
+    localities: NotRequired[
+        Annotated[
+            list[Locality], Field(description="How close the gangs are that got places; absent: none did.")
+        ]
+    ]
     reservations: NotRequired[
         Annotated[list[Reservation], Field(description="Absent where nothing is planned beyond now.")]
     ]
@@ -173,20 +197,20 @@ class Decisions(TypedDict):
 class Used(TypedDict):
     """Used of allocatable."""
 
-    used: float
-    allocatable: float
+    used: Annotated[float, Field(description="Amount that pods hold.")]
+    allocatable: Annotated[float, Field(description="Amount that there is.")]
 
 
 @with_config(CLOSED)
 class InspectedNode(TypedDict):
     """A node."""
 
-    name: str
-    gpus: Used
+    name: Annotated[str, Field(description="Name of the node.")]
+    gpus: Annotated[Used, Field(description="GPUs; a share counts as its part of one.")]
     sharedGpus: Annotated[int, Field(description="GPUs in use by shares.")]
     cpu: Annotated[Used, Field(description="Millicores.")]
     memory: Annotated[Used, Field(description="Bytes.")]
-    pods: Used
+    pods: Annotated[Used, Field(description="Pods that run, and how many may.")]
     refuses: Annotated[list[str], Field(description="Why it takes no ordinary pods: not ready, taints.")]
 
 
@@ -194,23 +218,23 @@ class InspectedNode(TypedDict):
 class QueueAmounts(TypedDict):
     """One resource of a queue; -1 is unlimited."""
 
-    quota: float
-    limit: float
-    overQuotaWeight: float
-    fairShare: float
-    allocated: float
+    quota: Annotated[float, Field(description="Deserved amount.")]
+    limit: Annotated[float, Field(description="Most that it may hold.")]
+    overQuotaWeight: Annotated[float, Field(description="Weight for amounts above the quota; no unit.")]
+    fairShare: Annotated[float, Field(description="What it is due now.")]
+    allocated: Annotated[float, Field(description="What it holds.")]
 
 
 @with_config(CLOSED)
 class InspectedQueue(TypedDict):
     """A queue; parents stand before their children."""
 
-    name: str
-    parent: str | None
-    depth: int
-    priority: int
-    waitingPodGroups: int
-    gpu: QueueAmounts
+    name: Annotated[str, Field(description="Name of the queue.")]
+    parent: Annotated[str | None, Field(description="Its parent queue; null: top level.")]
+    depth: Annotated[int, Field(description="Levels above it; 0: top level.")]
+    priority: Annotated[int, Field(description="Higher is served first.")]
+    waitingPodGroups: Annotated[int, Field(description="Pod groups that wait in it.")]
+    gpu: Annotated[QueueAmounts, Field(description="GPUs.")]
     cpu: Annotated[QueueAmounts, Field(description="Millicores.")]
     memory: Annotated[QueueAmounts, Field(description="Bytes.")]
     gpuKinds: NotRequired[
@@ -224,41 +248,49 @@ class InspectedWaiter(TypedDict):
 
     position: Annotated[int | None, Field(description="From 1; null: not considered.")]
     podGroup: Group
-    queue: str
-    priority: int
+    queue: Annotated[str, Field(description="Its queue.")]
+    priority: Annotated[int, Field(description="Its priority.")]
     nextPods: Annotated[int, Field(description="Pods that start together next.")]
-    pendingPods: int
-    gpus: Annotated[Gpus, Field(description="Of the next pods.")]
-    ageSeconds: int
+    pendingPods: Annotated[int, Field(description="All its pods that wait.")]
+    gpus: Annotated[Gpus, Field(description="GPUs that the next pods ask for.")]
+    ageSeconds: Annotated[int, Field(description="Seconds since its creation.")]
     remark: Annotated[str, Field(description="Why it is not considered; empty: it is.")]
     waitAtMostSeconds: NotRequired[
         Annotated[
             int | None, Field(description="Since it came, with aging and reservations; null: no bound.")
         ]
     ]
-    noBoundBecause: NotRequired[str | None]
+    noBoundBecause: NotRequired[
+        Annotated[str | None, Field(description="Why its wait has no bound; null: it has one.")]
+    ]
 
 
 @with_config(CLOSED)
 class UsageRead(TypedDict):
     """How old the historic usage is."""
 
-    fetchedAt: Time
-    ageSeconds: float
+    fetchedAt: Annotated[Time, Field(description="When the usage was read.")]
+    ageSeconds: Annotated[float, Field(description="Seconds between that and now.")]
 
 
 @with_config(CLOSED)
 class Inspection(TypedDict):
     """A first look at a snapshot: ``kai-cp inspect -o json``."""
 
-    schema: Literal["inspection/1"]
-    version: str
-    snapshotSha256: str
-    now: Time
-    cluster: dict[str, float]
-    nodes: list[InspectedNode]
-    queues: list[InspectedQueue]
-    waiting: list[InspectedWaiter]
+    schema: Annotated[Literal["inspection/1"], FORMAT]
+    version: Annotated[str, Field(description="Version of kai-cp.")]
+    snapshotSha256: Annotated[
+        str, Field(description="SHA-256 of the snapshot's JSON text, however it was packed.")
+    ]
+    now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
+    cluster: Annotated[
+        dict[str, float], Field(description="Counts and amounts of the whole cluster, by name.")
+    ]
+    nodes: Annotated[list[InspectedNode], Field(description="All nodes.")]
+    queues: Annotated[
+        list[InspectedQueue], Field(description="All queues; parents stand before their children.")
+    ]
+    waiting: Annotated[list[InspectedWaiter], Field(description="Pod groups that wait, in fair order.")]
     setAside: Annotated[list[Skipped], Field(description="Objects that were skipped.")]
     reservations: NotRequired[
         Annotated[list[StoredReservation], Field(description="Absent where reservations are off.")]
@@ -266,7 +298,18 @@ class Inspection(TypedDict):
     rollouts: NotRequired[
         Annotated[list[RolledOut], Field(description="Absent where nothing is in rollout.")]
     ]
-    usage: NotRequired[UsageRead]
-    migPartition: NotRequired[dict[str, Any]]
-    ignoredFields: NotRequired[dict[str, int]]
-    selected: NotRequired[dict[str, list[str]]]
+    usage: NotRequired[
+        Annotated[UsageRead, Field(description="How old the historic usage is; absent: there is none.")]
+    ]
+    migPartition: NotRequired[
+        Annotated[dict[str, Any], Field(description="Advice on MIG partitions; absent: no node has any.")]
+    ]
+    ignoredFields: NotRequired[
+        Annotated[dict[str, int], Field(description="How often the reader met each unknown field.")]
+    ]
+    selected: NotRequired[
+        Annotated[
+            dict[str, list[str]],
+            Field(description="This is a part: the queues, namespaces and podGroups asked for."),
+        ]
+    ]

@@ -17,8 +17,10 @@ Operation = Annotated[
 ]
 Name = Field(description="Name and number of the document.")
 Engine = Annotated[str, Field(description="The program that wrote it.")]
-Version = Annotated[str, Field(description="Of the program.")]
-Sha256 = Annotated[str, Field(description="Of the snapshot as it was read; empty: of the last cycle.")]
+Version = Annotated[str, Field(description="Version of kai-cp.")]
+Sha256 = Annotated[
+    str, Field(description="SHA-256 of the snapshot as it was read; empty: the snapshot of the last cycle.")
+]
 Family = Annotated[str, Field(description="A family of rules, such as room:gpu or limit:QUEUE.")]
 
 EvictionRule = Literal[
@@ -123,7 +125,7 @@ class Alternative(TypedDict):
     """A goal by which the victims were chosen: a cost, and its bound."""
 
     name: Annotated[str, Field(description="Action and what was counted, with its unit.")]
-    value: Annotated[float, Field(description="Of the plan that is carried out.")]
+    value: Annotated[float, Field(description="Cost of the plan that is carried out.")]
     bound: Annotated[float, Field(description="No permitted plan has less.")]
     proved: Annotated[bool, Field(description="Value and bound are equal.")]
 

@@ -16,6 +16,7 @@ Proof = Annotated[
     Field(description="proved: no plan places it while everything ahead of it is served."),
 ]
 Amount = Annotated[float | None, Field(description="-1: unlimited; null: no number.")]
+FORMAT: Final = Field(description="Name and number of this format.")
 OPEN: Final = ConfigDict(extra="allow")
 CLOSED: Final = ConfigDict(extra="forbid")
 
@@ -24,7 +25,7 @@ CLOSED: Final = ConfigDict(extra="forbid")
 class Shares(TypedDict):
     """Amounts of a queue."""
 
-    gpu: Amount
+    gpu: Annotated[Amount, Field(description="GPUs; -1: unlimited.")]
     cpu: Annotated[Amount, Field(description="Millicores; -1: unlimited.")]
     memory: Annotated[Amount, Field(description="Bytes; -1: unlimited.")]
 
@@ -49,7 +50,12 @@ ForWhom = TypedDict(
 class KindAmounts(TypedDict):
     """GPUs of one kind in a queue; -1 is unlimited."""
 
-    quota: float
-    limit: float
-    allocated: float
-    nonPreemptible: Annotated[float, Field(description="Of allocated; what the quota bounds.")]
+    quota: Annotated[float, Field(description="Deserved GPUs.")]
+    limit: Annotated[float, Field(description="Most GPUs that it may hold.")]
+    allocated: Annotated[float, Field(description="GPUs that it holds.")]
+    nonPreemptible: Annotated[
+        float,
+        Field(
+            description="The part of allocated that the quota bounds: GPUs of pods that are not preemptible."
+        ),
+    ]

@@ -7,47 +7,47 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from kai_cp.documents.parts import CLOSED, ForWhom, Gpus, Group, KindAmounts, Proof, Time
+from kai_cp.documents.parts import CLOSED, FORMAT, ForWhom, Gpus, Group, KindAmounts, Proof, Time
 
 
 @with_config(CLOSED)
 class PendingEntry(TypedDict):
     """A pod group that stays pending."""
 
-    position: int
+    position: Annotated[int, Field(description="Place in the fair order, from 1.")]
     podGroup: Group
-    queue: str
-    priority: int | None
-    gpus: Gpus
-    ageSeconds: int | None
-    reason: str
+    queue: Annotated[str, Field(description="Its queue.")]
+    priority: Annotated[int | None, Field(description="Its priority; null: unknown.")]
+    gpus: Annotated[Gpus, Field(description="GPUs that its waiting pods ask for.")]
+    ageSeconds: Annotated[int | None, Field(description="Seconds since its creation; null: unknown.")]
+    reason: Annotated[str, Field(description="One token of docs/reasons.md.")]
     proof: Proof
-    message: str
+    message: Annotated[str, Field(description="The reason as a sentence with its numbers.")]
 
 
 @with_config(CLOSED)
 class Pending(TypedDict):
     """What waits, in fair order: ``kai-cp pending -o json``."""
 
-    schema: Literal["pending/1"]
-    now: Time
-    pending: list[PendingEntry]
+    schema: Annotated[Literal["pending/1"], FORMAT]
+    now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
+    pending: Annotated[list[PendingEntry], Field(description="In fair order.")]
 
 
 @with_config(CLOSED)
 class QueueLine(TypedDict):
     """A queue, in GPUs; -1 is unlimited."""
 
-    queue: str
-    parent: str | None
-    depth: int
-    quota: float
-    fairShare: float
-    limit: float
-    used: float
-    borrowed: float
-    waitingPodGroups: int
-    owedPodGroups: int
+    queue: Annotated[str, Field(description="Name of the queue.")]
+    parent: Annotated[str | None, Field(description="Its parent queue; null: top level.")]
+    depth: Annotated[int, Field(description="Levels above it; 0: top level.")]
+    quota: Annotated[float, Field(description="Deserved GPUs; -1: unlimited.")]
+    fairShare: Annotated[float, Field(description="GPUs that it is due now.")]
+    limit: Annotated[float, Field(description="Most GPUs that it may hold; -1: unlimited.")]
+    used: Annotated[float, Field(description="GPUs that it holds.")]
+    borrowed: Annotated[float, Field(description="GPUs that it holds above its quota.")]
+    waitingPodGroups: Annotated[int, Field(description="Pod groups that wait in it.")]
+    owedPodGroups: Annotated[int, Field(description="Those of them that its fair share would cover.")]
     gpuKinds: NotRequired[
         Annotated[dict[str, KindAmounts], Field(description="With rules.gpu_kinds, by kind of GPU.")]
     ]
@@ -57,9 +57,9 @@ class QueueLine(TypedDict):
 class Queues(TypedDict):
     """What each queue has, borrows and is owed: ``kai-cp queues -o json``."""
 
-    schema: Literal["queues/1"]
-    now: Time
-    queues: list[QueueLine]
+    schema: Annotated[Literal["queues/1"], FORMAT]
+    now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
+    queues: Annotated[list[QueueLine], Field(description="Parents stand before their children.")]
 
 
 @with_config(CLOSED)
@@ -67,13 +67,13 @@ class Eviction(TypedDict):
     """A pod that is deleted."""
 
     pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
-    podGroup: str
-    queue: str
-    gpus: Gpus
+    podGroup: Annotated[str, Field(description="Its pod group: NAMESPACE/NAME; empty: none.")]
+    queue: Annotated[str, Field(description="Its queue; empty: unknown.")]
+    gpus: Annotated[Gpus, Field(description="GPUs that it frees.")]
     node: Annotated[str, Field(description="Where it runs.")]
     movesTo: Annotated[str | None, Field(description="Node of its replacement; null: back to pending.")]
-    action: str
-    message: str
+    action: Annotated[str, Field(description="The action that evicts it.")]
+    message: Annotated[str, Field(description="Why, in a sentence.")]
 
 
 @with_config(CLOSED)
@@ -85,9 +85,9 @@ class EvictionFor(Eviction, ForWhom):
 class Evictions(TypedDict):
     """Which pods are evicted, and for which group: ``kai-cp evictions -o json``."""
 
-    schema: Literal["evictions/1"]
-    now: Time
-    evictions: list[EvictionFor]
+    schema: Annotated[Literal["evictions/1"], FORMAT]
+    now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
+    evictions: Annotated[list[EvictionFor], Field(description="In the order in which they are carried out.")]
 
 
 @with_config(CLOSED)
@@ -98,7 +98,9 @@ class Owed(TypedDict):
     podGroup: Annotated[str, Field(description="Its smallest pod group that waits: NAMESPACE/NAME.")]
     gpus: Annotated[float, Field(description="What that pod group needs.")]
     borrows: Annotated[str, Field(description="The queue above its fair share.")]
-    aboveFairShare: float
+    aboveFairShare: Annotated[
+        float, Field(description="GPUs that the other queue holds above its fair share.")
+    ]
     enough: Annotated[bool, Field(description="What it borrows is enough for the pod group.")]
     reason: Annotated[str, Field(description="Why the pod group waits: one token of docs/reasons.md.")]
 
@@ -107,20 +109,20 @@ class Owed(TypedDict):
 class IdleQuota(TypedDict):
     """Quota that its queue neither uses nor waits to use, in GPUs."""
 
-    queue: str
-    quota: float
-    used: float
-    idle: float
+    queue: Annotated[str, Field(description="Name of the queue.")]
+    quota: Annotated[float, Field(description="Deserved GPUs.")]
+    used: Annotated[float, Field(description="GPUs that it holds.")]
+    idle: Annotated[float, Field(description="GPUs of the quota that stay free.")]
 
 
 @with_config(CLOSED)
 class Audit(TypedDict):
     """Queues that are owed while others borrow: ``kai-cp audit -o json``."""
 
-    schema: Literal["audit/1"]
-    now: Time
-    pairs: list[Owed]
-    idleQuota: list[IdleQuota]
+    schema: Annotated[Literal["audit/1"], FORMAT]
+    now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
+    pairs: Annotated[list[Owed], Field(description="Each queue that is owed, with one that borrows.")]
+    idleQuota: Annotated[list[IdleQuota], Field(description="Queues whose quota is not used up.")]
 
 
 @with_config(CLOSED)
@@ -128,8 +130,8 @@ class GroupDifference(TypedDict):
     """What the two answers give a pod group, in words."""
 
     podGroup: Group
-    a: str
-    b: str
+    a: Annotated[str, Field(description="In the first answer.")]
+    b: Annotated[str, Field(description="In the second answer.")]
 
 
 @with_config(CLOSED)
@@ -137,30 +139,34 @@ class EvictionDifference(TypedDict):
     """What becomes of a pod in each answer."""
 
     pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
-    a: Literal["stays", "moved", "evicted"]
-    b: Literal["stays", "moved", "evicted"]
+    a: Annotated[Literal["stays", "moved", "evicted"], Field(description="In the first answer.")]
+    b: Annotated[Literal["stays", "moved", "evicted"], Field(description="In the second answer.")]
 
 
 @with_config(CLOSED)
 class Totals(TypedDict):
     """An answer in figures."""
 
-    bound: Annotated[int, Field(description="Pods.")]
-    nominated: Annotated[int, Field(description="Pods, without those that move.")]
-    evicted: Annotated[int, Field(description="Pods, without those that move.")]
-    moved: Annotated[int, Field(description="Pods.")]
-    pendingPodGroups: int
+    bound: Annotated[int, Field(description="Pods that start now.")]
+    nominated: Annotated[int, Field(description="Pods with a promised place, without those that move.")]
+    evicted: Annotated[int, Field(description="Pods that go back to pending.")]
+    moved: Annotated[int, Field(description="Pods that restart elsewhere.")]
+    pendingPodGroups: Annotated[int, Field(description="Pod groups that stay pending.")]
 
 
 @with_config(CLOSED)
 class DecisionDiff(TypedDict):
     """How two answers differ: ``kai-cp diff a.json b.json -o json``."""
 
-    schema: Literal["decision-diff/1"]
-    podGroups: list[GroupDifference]
-    evictions: list[EvictionDifference]
-    a: Totals
-    b: Totals
+    schema: Annotated[Literal["decision-diff/1"], FORMAT]
+    podGroups: Annotated[
+        list[GroupDifference], Field(description="Pod groups that the answers treat differently.")
+    ]
+    evictions: Annotated[
+        list[EvictionDifference], Field(description="Pods that the answers treat differently.")
+    ]
+    a: Annotated[Totals, Field(description="The first answer in figures.")]
+    b: Annotated[Totals, Field(description="The second answer in figures.")]
 
 
 @with_config(CLOSED)
@@ -169,7 +175,9 @@ class ObjectDifference(TypedDict):
 
     kind: Annotated[str, Field(description="List of the snapshot, such as pods.")]
     object: Annotated[str, Field(description="NAMESPACE/NAME, or NAME.")]
-    change: Literal["added", "removed", "changed"]
+    change: Annotated[
+        Literal["added", "removed", "changed"], Field(description="What the second snapshot did with it.")
+    ]
     fields: NotRequired[Annotated[list[str], Field(description="Paths that differ.")]]
 
 
@@ -177,5 +185,5 @@ class ObjectDifference(TypedDict):
 class SnapshotDiff(TypedDict):
     """How two snapshots differ: ``kai-cp diff a.zip b.zip -o json``."""
 
-    schema: Literal["snapshot-diff/1"]
-    objects: list[ObjectDifference]
+    schema: Annotated[Literal["snapshot-diff/1"], FORMAT]
+    objects: Annotated[list[ObjectDifference], Field(description="Objects that differ.")]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from kai_cp.documents.parts import CLOSED, Gpus, Group, Time
+from kai_cp.documents.parts import CLOSED, FORMAT, Gpus, Group, Time
 
 
 @with_config(CLOSED)
@@ -21,7 +21,7 @@ class Estimate(TypedDict):
             "none: not even when all known ends have passed."
         ),
     ]
-    start: Time | None
+    start: Annotated[Time | None, Field(description="When; null: unknown.")]
     unknownEnds: Annotated[int, Field(description="Running pod groups without a known end.")]
 
 
@@ -29,18 +29,18 @@ class Estimate(TypedDict):
 class Domain(TypedDict):
     """A place of a topology."""
 
-    level: str
-    name: str
+    level: Annotated[str, Field(description="Node label of the level.")]
+    name: Annotated[str, Field(description="Value of that label.")]
 
 
 @with_config(CLOSED)
 class Offer(TypedDict):
     """Another start that could be had, and its price."""
 
-    start: Time
-    lostGpuHours: float
-    idleGpuHours: float
-    victims: list[Group]
+    start: Annotated[Time, Field(description="When it could start.")]
+    lostGpuHours: Annotated[float, Field(description="GPU-hours of running work that would be stopped.")]
+    idleGpuHours: Annotated[float, Field(description="GPU-hours that would be held and unused until then.")]
+    victims: Annotated[list[Group], Field(description="Pod groups that would be stopped.")]
 
 
 @with_config(CLOSED)
@@ -57,10 +57,10 @@ class StoredReservation(TypedDict):
     """A reservation as the annotation of its pod group has it."""
 
     podGroup: Group
-    queue: str
-    start: Time
-    promised: Time
-    made: Time
+    queue: Annotated[str, Field(description="Its queue.")]
+    start: Annotated[Time, Field(description="When it starts, as of now.")]
+    promised: Annotated[Time, Field(description="When it was first promised to start.")]
+    made: Annotated[Time, Field(description="When the promise was given.")]
     nodes: Annotated[dict[str, Gpus], Field(description="GPUs by node.")]
 
 
@@ -68,14 +68,14 @@ class StoredReservation(TypedDict):
 class Goal(TypedDict):
     """How far `defrag.goal` is met."""
 
-    goal: str
+    goal: Annotated[str, Field(description="The setting `defrag.goal`.")]
     value: Annotated[int, Field(description="How much of it there is.")]
     wanted: Annotated[int, Field(description="How much there shall be.")]
     state: Annotated[
         Literal["met", "report", "closed", "waits", "rate", "moved", "stuck", "unknown"],
         Field(description="What was done for it in this cycle; see docs/defragmentation.md."),
     ]
-    message: str
+    message: Annotated[str, Field(description="What was done and why, in a sentence.")]
 
 
 @with_config(CLOSED)
@@ -83,7 +83,7 @@ class Reservation(TypedDict):
     """Nodes that are held for a pod group from a time on."""
 
     podGroup: Group
-    queue: str
+    queue: Annotated[str, Field(description="Its queue.")]
     state: Annotated[
         Literal["made", "kept", "earlier", "later", "started", "dropped", "offered", "draining"],
         Field(description="What became of the promise in this cycle; see docs/reservations.md."),
@@ -92,17 +92,26 @@ class Reservation(TypedDict):
     promised: Annotated[Time | None, Field(description="As it was first promised.")]
     made: Annotated[Time | None, Field(description="When the promise was given.")]
     nodes: Annotated[dict[str, Gpus], Field(description="GPUs by node.")]
-    domain: Domain | None
+    domain: Annotated[
+        Domain | None, Field(description="Place of a topology that holds all its nodes; null: none.")
+    ]
     waitsFor: Annotated[list[Group], Field(description="Pod groups that end first.")]
     drained: Annotated[list[str], Field(description="Nodes kept free of what would be in the way.")]
     idleGpuHours: Annotated[float, Field(description="Held and unused until the start.")]
     lostGpuHours: Annotated[float, Field(description="Running work that is stopped for it.")]
     victims: Annotated[list[Group], Field(description="Stopped at the start.")]
     cause: Annotated[str | None, Field(description="Why the start is not the promised one; null: it is.")]
-    message: str
+    message: Annotated[str, Field(description="The promise in a sentence.")]
     expired: NotRequired[Annotated[Time | None, Field(description="When it lapsed.")]]
-    offers: NotRequired[list[Offer]]
-    idle: NotRequired[Annotated[IdleSoFar, Field(description="Of state draining, which has no start.")]]
+    offers: NotRequired[
+        Annotated[list[Offer], Field(description="Other starts that it could have, and their prices.")]
+    ]
+    idle: NotRequired[
+        Annotated[
+            IdleSoFar,
+            Field(description="GPUs that stand idle so far, in state draining, which has no start."),
+        ]
+    ]
 
 
 @with_config(CLOSED)
@@ -111,16 +120,16 @@ class Waits(TypedDict):
 
     podGroup: Group
     reason: Annotated[str, Field(description="One token of docs/reasons.md.")]
-    message: str
-    estimate: Estimate | None
+    message: Annotated[str, Field(description="The reason as a sentence with its numbers.")]
+    estimate: Annotated[Estimate | None, Field(description="When it might start; null: not estimated.")]
 
 
 @with_config(CLOSED)
 class Reservations(TypedDict):
     """What is held from when: ``kai-cp reserve -o json``."""
 
-    schema: Literal["reservations/1"]
-    now: Time
-    reservations: list[Reservation]
-    waiting: list[Waits]
+    schema: Annotated[Literal["reservations/1"], FORMAT]
+    now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
+    reservations: Annotated[list[Reservation], Field(description="Pod groups with a start in the future.")]
+    waiting: Annotated[list[Waits], Field(description="Pod groups that wait without one.")]
     starts: Annotated[list[Group], Field(description="Pod groups that start in this cycle.")]

@@ -172,19 +172,24 @@ CUT: Final = "cut by the deadline"
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one stage of a cycle solved.
-
-    ``gap`` = (objective - bound) / max(1, |objective|), 0 when proved.
-    """
+    """What one stage of a cycle solved."""
 
     name: str
+    """Action and what it optimises, with the unit."""
     status: Literal["OPTIMAL", "FEASIBLE", "GREEDY"]
+    """OPTIMAL: proved; FEASIBLE: best found; GREEDY: the solver was not asked, or not in time."""
     objective: float = 0.0
+    """A cost: smaller is better."""
     bound: float = 0.0
+    """No answer is below this."""
     gap: float = 0.0
+    """(objective - bound) / max(1, |objective|); 0 is proof."""
     variables: int = 0
+    """Variables of the model; 0: no model."""
     constraints: int = 0
+    """Constraints of the model; 0: no model."""
     seconds: float = 0.0
+    """Seconds spent on it."""
 
 
 @dataclass(frozen=True, slots=True)

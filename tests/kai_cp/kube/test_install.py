@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
+from kai_cp.json_types import Object
 from kai_cp.kube import install
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.cli import app
@@ -48,3 +51,25 @@ def test_definitions_can_be_printed() -> None:
     printed = CliRunner().invoke(app, ["crds"])
     assert printed.exit_code == 0
     assert len(list(yaml.safe_load_all(printed.stdout))) == 6
+
+
+def fields(schema: Object, path: str = "") -> Iterator[tuple[str, Object]]:
+    """All fields below a schema with their paths."""
+    for name, part in schema.get("properties", {}).items():
+        yield f"{path}.{name}", part
+        yield from fields(part, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from fields(schema[key], path)
+
+
+@pytest.mark.parametrize(
+    "definition", [found for _, found in install.definitions()], ids=lambda d: d["metadata"]["name"]
+)
+def test_kubectl_explains_every_field(definition: Object) -> None:
+    """The API server itself describes the three fields that all objects have."""
+    common = {".apiVersion", ".kind", ".metadata"}
+    for version in definition["spec"]["versions"]:
+        found = dict(fields(version["schema"]["openAPIV3Schema"]))
+        assert len(found) > len(common)
+        assert {path for path, part in found.items() if len(part.get("description", "")) < 5} == common
