@@ -54,11 +54,8 @@ def simulate(
     allow (``within_ceiling``), the model's own places are used (formulation 1.4).
     """
     gone = _leaving(units, answer)
-    emptied = base.copy()
-    for pod in gone:
-        leave(emptied, pod)
     placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
-    replayed = _replay(emptied, placed, gone, waiting, lost_to or {})
+    replayed = _carried_out(base, placed, gone, waiting, lost_to or {})
     simulated = replayed.ledger
     # Where a pod that should move would be lost, the model's own places keep it.
     if (
@@ -68,7 +65,8 @@ def simulate(
     ):
         return replayed
     if replayed.early and any(answer.lost):
-        return replayed
+        torn = [] if simulated is None else _torn(base, simulated, units, gone)
+        return _carried_out(base, placed, [*gone, *torn], waiting, lost_to or {}) if torn else replayed
     made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
         made = draw_together(base, placed, made, pipeline_only=True)
@@ -96,6 +94,40 @@ def simulate_all(
             for pod in unit.pods:
                 leave(emptied, pod)
     return _replay(emptied, asks, gone, waiting, {}, some=True, late=late)
+
+
+def _carried_out(
+    base: Ledger,
+    asks: Sequence[Ask],
+    gone: Sequence[Pod],
+    waiting: Mapping[GroupKey, Batch],
+    lost_to: Mapping[GroupKey, frozenset[GroupKey]],
+) -> Simulated:
+    """``base`` without ``gone``, with asks and victims placed again in the fair order."""
+    emptied = base.copy()
+    for pod in gone:
+        leave(emptied, pod)
+    return _replay(emptied, asks, gone, waiting, lost_to)
+
+
+def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequence[Pod]) -> list[Pod]:
+    """The pods that stay although the unit is lost that they belong to, or leave before (5.4).
+
+    The answer moves some pods of a unit. Where the fair order gives their new places to others, the unit
+    leaves whole.
+    """
+    leaving = {pod.key for pod in gone}
+    depth: dict[GroupKey, int] = {}
+    for unit in units:
+        if any(pod.key in leaving and _without_place(base, after, pod.key) for pod in unit.pods):
+            depth[unit.group.key] = max(unit.chain, depth.get(unit.group.key, -1))
+    return [
+        pod
+        for unit in units
+        if unit.chain <= depth.get(unit.group.key, -1)
+        for pod in unit.pods
+        if pod.key not in leaving
+    ]
 
 
 def _without_place(before: Ledger, after: Ledger, key: PodKey) -> bool:

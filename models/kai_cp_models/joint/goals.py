@@ -354,14 +354,14 @@ class GoalList:
 
     def values(self, plan: Disruption) -> Values:
         """The plan's values: less is better, and the first difference decides."""
-        found: list[int] = []
-        for goals in self.entries:
-            if len(goals) == 1:
-                found += goals[0].value(plan)
-            else:
-                parts = self._parts(goals)
-                found.append(sum(part * goal.value(plan)[0] for part, goal in zip(parts, goals, strict=True)))
-        return tuple(found)
+        return tuple(value for entry in self.entries for value in self.value(entry, plan))
+
+    def value(self, entry: Sequence[Goal], plan: Disruption) -> Values:
+        """The plan's value of one entry of the list."""
+        if len(entry) == 1:
+            return entry[0].value(plan)
+        parts = self._parts(entry)
+        return (sum(part * goal.value(plan)[0] for part, goal in zip(parts, entry, strict=True)),)
 
     def _summed(self, goals: Sequence[Goal], model: EvictingModel) -> list[Objective]:
         """Neighbours as one weighted sum of integers, all in the same unit."""

@@ -1,0 +1,75 @@
+"""What a finished plan is worth by the goals of the settings, whichever scheduler made it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.joint.goals import Disruption, GoalList, Values
+from kai_cp_models.joint.policy import CONSOLIDATION
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.victim_candidates import VictimCandidate, victim_candidates
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import MILLI, GroupKey, Pod, PodKey
+from kai_cp_models.queries.cluster import begun
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.units import Batch
+
+
+@dataclass(frozen=True, slots=True)
+class GoalValue:
+    """A plan's value of one entry of ``objective.goals``: compared from the left, less is better."""
+
+    goal: str
+    value: Values
+
+
+def goal_values(snapshot: Snapshot, settings: Settings, plan: Plan) -> list[GoalValue]:
+    """The values of ``objective.goals`` in their order, for all actions of the plan together.
+
+    The units that could be lost are ranked as the snapshot has them. Of a pod group that loses some of its
+    pods, as many count as lost as policy takes first (5.4), whichever of them they are. Two plans are to be
+    compared so where they admit the same pods; who is admitted comes before all goals.
+    """
+    evicted = {decision.pod for decision in plan.decisions if decision.kind == "Evict"}
+    placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
+    cycle = begun(snapshot, settings)
+    ranked = victim_candidates(cycle, (), CONSOLIDATION)
+    disruption = Disruption(
+        ranked,
+        _lost(ranked, Counter(snapshot.pod_by_key[key].group for key in evicted - placed)),
+        frozenset(evicted & placed),
+        list(_asks(cycle, placed - evicted)),
+        settings.objective.lost_beyond_step_gpus * MILLI,
+    )
+    goals = GoalList(settings.objective, moves_only=False)
+    return [
+        GoalValue(" + ".join(goal.name for goal in entry), goals.value(entry, disruption))
+        for entry in goals.entries
+    ]
+
+
+def _lost(ranked: Collection[VictimCandidate], pods: Counter[GroupKey | None]) -> list[bool]:
+    """Whether each unit is lost, when each group loses so many ``pods``."""
+    left = Counter(pods)
+    found: list[bool] = []
+    for item in ranked:
+        key = item.unit.group.key
+        found.append(left[key] > 0)
+        left[key] -= len(item.unit.pods)
+    return found
+
+
+def _asks(cycle: Cycle, placed: Collection[PodKey]) -> Iterator[Ask]:
+    """The waiting pods of each group that get a place, as one batch."""
+    members: dict[GroupKey, list[Pod]] = defaultdict(list)
+    for key in placed:
+        pod = cycle.snapshot.pod_by_key[key]
+        if pod.group in cycle.snapshot.group_by_key and pod.group is not None:
+            members[pod.group].append(pod)
+    for group, pods in members.items():
+        gang = cycle.ledger.fixed.gangs[group]
+        yield Ask(gang.group, gang, Batch(gang.group.root, tuple(pods)))
