@@ -86,7 +86,7 @@ command = typer.main.get_command(app)
 
 
 def run() -> int:
-    """Run the command line of this process; the exit status. Whatever happens is said in a sentence."""
+    """Run the command line of this process and return its exit status. Every failure is one sentence."""
     from kai_cp.cli.streams import guarded
 
     return guarded(lambda: command.main(prog_name="kai-cp"))

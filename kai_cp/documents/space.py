@@ -14,8 +14,8 @@ from kai_cp.documents.parts import CLOSED, FORMAT, Group, Proof, Time
 class Speed(TypedDict):
     """GB/s between two GPUs, by what connects them."""
 
-    nvlink: Annotated[int, Field(description="GB/s over NVLink.")]
-    pcie: Annotated[int, Field(description="GB/s inside a node without NVLink.")]
+    nvlink: Annotated[int, Field(description="GB/s inside an island or NVLink domain.")]
+    pcie: Annotated[int, Field(description="GB/s between two islands of a node.")]
     network: Annotated[int, Field(description="GB/s between nodes.")]
 
 

@@ -1,4 +1,4 @@
-"""Lists each queue's quota, fair share, use, what it borrows and what it is owed."""
+"""Lists for each queue: quota, fair share, GPUs in use, GPUs borrowed, and pod groups that are owed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares the stored pod group with the wanted one: what is kept, and what is written (10.5)."""
+"""Compares the stored pod group with the wanted one: which fields stay and which are written (10.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label and node selectors applied to labels; the checker has a statement of its own."""
+"""Label and node selectors as the rules apply them; the checker states them independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared GPUs: what is on a device, and what that leaves of it (2.6)."""
+"""Shared GPUs: the pods on a device, and the memory that they leave free (2.6)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from kai_cp_models.pods import MILLI, GpuKind, Pod
 
 @dataclass(frozen=True, slots=True)
 class SharedDevice:
-    """One shared GPU: MiB and number of its members by what becomes of them."""
+    """One shared GPU: memory in MiB and number of its members, by role.
+
+    A member is one pod that holds a part of the device. ``active`` members run, ``releasing`` ones are
+    leaving, ``pipelined`` ones have a promise and wait for capacity.
+    """
 
     active_mib: int = 0
     releasing_mib: int = 0
@@ -19,7 +23,7 @@ class SharedDevice:
     pipelined: int = 0
 
     def plus(self, role: str, mib: int, sign: int) -> SharedDevice:
-        """The device with one member more (``sign`` 1) or less (-1) in ``role``."""
+        """The device after a member that holds ``mib`` MiB came (``sign`` 1) or went (-1) in ``role``."""
         active, releasing, pipelined = self.active_mib, self.releasing_mib, self.pipelined_mib
         members = self.active, self.releasing, self.pipelined
         if role == "active":
@@ -31,35 +35,35 @@ class SharedDevice:
 
     @property
     def empty(self) -> bool:
-        """No members left."""
+        """Whether the device has no members."""
         return not (self.active or self.releasing or self.pipelined)
 
     @property
     def whole_gpu(self) -> tuple[int, int]:
-        """(idle, releasing) change of the node's whole-GPU account, in devices (2.6)."""
+        """The devices (idle, releasing) by which a shared GPU changes the whole GPUs of its node (2.6)."""
         if self.active or self.releasing:
             releasing = (1 - (self.pipelined > 0)) if not self.active else 0
             return -1, releasing
         return 0, -1 if self.pipelined else 0
 
     def future_free_mib(self, total_mib: int) -> int:
-        """Memory left when everything releasing is gone; -1 when the device goes away whole."""
+        """MiB that are free once all releasing members have left; -1: the whole device becomes free."""
         if not (self.active or self.pipelined):
             return -1
         return total_mib - self.active_mib - self.pipelined_mib
 
     def free_now_mib(self, total_mib: int) -> int:
-        """Memory free at this moment; -1 when no pod really holds the device yet."""
+        """MiB that are free now; -1: all members are promises, so no pod holds the device yet."""
         if not (self.active or self.releasing):
             return -1
         return total_mib - self.active_mib - self.releasing_mib
 
     def used_mib(self) -> int:
-        """Memory used by all members."""
+        """MiB that all members hold together."""
         return self.active_mib + self.releasing_mib + self.pipelined_mib
 
 
 def share_mib(pod: Pod, gpu_memory_mib: int) -> int:
-    """Memory that one device of a share takes of GPUs of that size (2.3)."""
+    """MiB that the pod takes of each of its devices, on GPUs of ``gpu_memory_mib`` MiB (2.3)."""
     gpu = pod.spec.gpu
     return gpu.memory_mib if gpu.kind is GpuKind.MEMORY else gpu.milli_portion * gpu_memory_mib // MILLI

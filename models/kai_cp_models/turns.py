@@ -1,14 +1,14 @@
-"""Which waiting pod groups a cycle looks at if all together cost more than it has: the costly ones wait.
+"""Which waiting pod groups a cycle looks at when all of them would take too long: expensive ones wait.
 
-What it takes to prepare and decide a pod group is estimated from what it asks for, in steps of about ten
-microseconds: a count, so that a busy machine changes nothing. While all fit into the cycle, all are looked
-at. Otherwise the cycle is divided by namespace, as evenly as they need it; those that need more
-than their part go on with what they saved in earlier cycles (deficit round robin), and a pod group that needs
-more than a whole part has its turn when nothing new waits elsewhere.
+The work for a pod group is estimated from its requests, in steps of about ten microseconds. It is a count, so
+a busy machine changes nothing. While all groups fit into the cycle, all are looked at. Otherwise the
+namespaces divide the cycle, as evenly as they need it (deficit round robin): a namespace that needs more than
+its part saves the rest of earlier cycles. A group that needs more than a whole part has its turn when no new
+group waits in another namespace.
 
-Also when all fit, what is new and asks for little is looked at first where other namespaces cost much: it is
-decided and sent before those are looked at, soon after. That takes nothing from a pod group that was refused:
-room that became free since the last look, or that is promised, is offered to all at once.
+Even if all fit, new and cheap groups come first where other namespaces are expensive: they are decided and
+sent, and the others are looked at soon after. Groups that were refused lose nothing by that: capacity that
+became free since the last look, or that is promised, is offered to all at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Objects that an account can send that may only create pods, pod groups and claims in one namespace."""
+"""Attacks by an account that may only create pods, pod groups and claims in one namespace."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Attacker:
         self.api.create(r.RESOURCE_CLAIMS, self.namespace, {"metadata": meta, "spec": {"devices": spec}})
 
     def told(self, kind: str, name: str, words: str) -> bool:
-        """Whether an event says so about an object."""
+        """Whether an event about the object has these words; name "": any object of the kind."""
         return any(
             words in event["message"]
             for event in self.world.api.raw(r.EVENTS.path(self.namespace))["items"]
@@ -209,7 +209,7 @@ def many_names(attacker: Attacker) -> Told:
 
 
 def many_reports(attacker: Attacker) -> Told:
-    """Each of these pods costs an event."""
+    """Pods that each get an event."""
     attacker.group("reports")
     label = {"kai.scheduler/subgroup-name": "none"}
     attacker.pods((f"reports-{i}" for i in range(2000)), "reports", labels=label)

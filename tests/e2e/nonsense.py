@@ -165,7 +165,7 @@ class Nonsense:
         return {"metadata": meta, **copy.deepcopy(_BODIES[key])}
 
     def spoiled(self, key: str, name: str) -> Object:
-        """Such an object with random bad values; the fields that identify it stay."""
+        """A sound object in which random fields have bad values; the fields that identify it stay."""
         item = self.sound(key, name)
         for note in self._chance.sample(_NOTES, 2):
             texts = [value for value in BAD_VALUES if isinstance(value, str)]
@@ -179,7 +179,7 @@ class Nonsense:
         return item
 
     def send(self, key: str, item: Object) -> bool:
-        """Whether the server accepts it."""
+        """Send an object; returns whether the server accepts it."""
         try:
             self._world.api.create(READ[key], item["metadata"].get("namespace", ""), item)
         except (KubeError, ValueError, RecursionError):

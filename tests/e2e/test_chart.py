@@ -1,7 +1,7 @@
 """The Helm chart on a real API server: installed, changed, rolled back and removed by real Helm.
 
-Our processes run with the flags that the chart's Deployments give them and with tokens of the accounts that
-it makes, so that missing rights show.
+Our processes run with the flags of the chart's Deployments and with tokens of its accounts, so a missing
+right shows.
 """
 
 from __future__ import annotations

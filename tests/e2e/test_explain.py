@@ -21,7 +21,7 @@ MOST_BYTES = 9 * 1024**3
 
 @pytest.fixture
 def scheduler(world: World) -> Program:
-    """A scheduler that sees a gang of four GPUs in a queue that may have three."""
+    """A scheduler, a queue limited to three GPUs, and a gang in it that asks for four."""
     world.add_nodes(1, gpus=8)
     world.add_queue("q", limit=3)
     world.add_gang("x", world.queues[-1], 4)

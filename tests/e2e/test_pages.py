@@ -123,7 +123,7 @@ class Machine:
             forwarding.kill()
 
     def watch(self, command: str) -> None:
-        """It prints something, and continues until Ctrl-C."""
+        """Run a command that prints something and continues until Ctrl-C."""
         with subprocess.Popen(
             command.split(), stdout=subprocess.PIPE, text=True, env=self.environment, cwd=self.folder
         ) as watching:
@@ -134,7 +134,7 @@ class Machine:
         assert watching.returncode == 130, command
 
     def ask(self, command: str) -> None:
-        """A question to the port that the page forwards, which is another one here."""
+        """Ask the port that stands for the one that the page forwards."""
         (scheduler,) = self.processes
         done = self.run(command.replace("localhost:8081", f"127.0.0.1:{scheduler.data}"))
         assert "team-a/llm-7b" in done.stdout, f"{command}\n{done.stdout}{done.stderr}"
@@ -171,7 +171,7 @@ class Machine:
         self.processes.clear()
 
     def clean(self) -> None:
-        """Nothing of kai_cp is left."""
+        """Check that nothing of kai_cp is left."""
         self.stop()
         self.run(f"helm uninstall {NAME} -n {NAME}")
         self.run(f"kubectl delete namespace {NAME} --ignore-not-found")
@@ -246,7 +246,7 @@ def test_every_command_of_the_page_does_what_it_says(machine: Machine, page: str
 
 @pytest.fixture(scope="module")
 def observed(machine: Machine) -> Iterator[Machine]:
-    """A scheduler observes."""
+    """The machine while a scheduler observes the cluster."""
     try:
         machine.follow(INSTALL, "")
         yield machine

@@ -16,8 +16,10 @@ NODES = 10
 
 
 def contended(waiting: int, rule: str) -> raw.Object:
-    """Nodes full of another queue's pods, and pods that wait for a neighbour that does not exist, or
-    until one has left that never leaves.
+    """Nodes full of another queue's pods, and pods that wait in vain.
+
+    With ``podAffinity`` they wait for a neighbour that does not exist, with ``podAntiAffinity`` until a
+    neighbour leaves that never leaves.
     """
     term = {
         "topologyKey": "kubernetes.io/hostname",

@@ -19,7 +19,10 @@ def pods_that_fit(domain: Domain, nodes: Mapping[str, NodeFacts], pod_gpus: int)
 def largest_gangs(
     tree: Tree, nodes: Mapping[str, NodeFacts], sizes: Iterable[int] = POD_SIZES
 ) -> tuple[Capacity, ...]:
-    """For every level, widest first, and pod size: the most pods that one domain takes now."""
+    """The most pods that one domain takes now, for each level and pod size.
+
+    The whole tree comes first, then its levels, widest first. ``sizes``: GPUs per pod.
+    """
     found: list[Capacity] = []
     sizes = tuple(sizes)
     graph = cluster_graph(tree)

@@ -1,4 +1,4 @@
-"""The picture of a tree: every lowest domain a column of nodes, every node a row of GPUs.
+"""The picture of a tree: each lowest domain is a column of nodes, and each node is a row of GPUs.
 
 Domains stand side by side under the names of the domains around them, like racks in a hall. matplotlib is
 imported when a picture is asked for, not before.
@@ -27,9 +27,9 @@ _FAINT: Final = "#777777"
 _CELL: Final = 0.12
 """Inches per GPU; all lengths below are in such cells."""
 _GAP: Final = 1.5
-"""Between two columns."""
+"""Gap between two columns."""
 _WIDTH: Final = 120.0
-"""Of a line of columns; then the next line starts."""
+"""Width of a line of columns; the columns that follow start a new line."""
 _MIN_WIDTH: Final = 58.0
 _TITLE: Final = 4.5
 """Height of a tree's title and legend."""
@@ -38,20 +38,19 @@ _HEAD: Final = 4.2
 _LETTER: Final = 0.48
 """Width of a letter of a column's name."""
 _BOLD_LETTER: Final = 0.68
-"""Width of a letter of the names of the domains around."""
-
-
+"""Width of a letter in the bold names of the outer domains."""
 _ROWS: Final = 36
-"""Nodes below each other before a column folds; a larger domain is folded into a square."""
+"""Rows of a column; a larger domain folds until it is about as high as wide."""
 _FOLD: Final = 0.5
-"""Between the folds of a column."""
+"""Gap between the folds of a column."""
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A domain that is shown as one column, the names of the domains around it, and its place.
+    """A domain that is drawn as one column, and its place.
 
-    ``gpus``: most GPUs of any of its nodes. ``rows``: nodes below each other.
+    ``around``: names of the outer domains. ``gpus``: most GPUs of any of its nodes. ``rows``: nodes of one
+    fold. ``x`` and ``width`` are in cells; ``line`` counts from 0.
     """
 
     domain: Domain
@@ -64,7 +63,7 @@ class _Column:
 
 
 def picture(report: Report, fmt: Literal["png", "svg"]) -> bytes:
-    """All trees of the report, one below the other."""
+    """Draw all trees of the report, one below the other; returns the bytes of the file."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -96,7 +95,7 @@ def _layout(report: Report, tree: Tree) -> list[_Column]:
     x, line = 0.0, 0
     for lowest in _lowest(tree):
         domain = lowest
-        # A domain that is all there is of the one around it is shown as that one.
+        # Where a domain has the same nodes as its parent, the parent is shown.
         while domain.path and by_path[domain.parent].nodes == domain.nodes and domain.parent:
             domain = by_path[domain.parent]
         gpus = max((report.nodes[name].gpus for name in domain.nodes), default=0)

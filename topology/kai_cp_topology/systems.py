@@ -17,7 +17,12 @@ from kai_cp_topology.records import NodeFacts
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One entry of ``systems.yaml``; its head explains the fields."""
+    """One kind of machine: an entry of ``systems.yaml``.
+
+    ``products``: patterns of GPU product names. ``gpus``: GPUs of a usual node. ``island``: GPUs of a node
+    that reach each other by NVLink. ``domain``: GPUs of one NVLink domain. ``nvlink``, ``pcie``, ``network``:
+    GB/s between two GPUs of one island or domain, of two islands, of two nodes.
+    """
 
     name: str
     products: tuple[str, ...]
@@ -45,7 +50,7 @@ def systems() -> tuple[System, ...]:
 
 @cache
 def system_of_product(product: str) -> System:
-    """The system that a product name stands for."""
+    """The first known system whose patterns match a GPU product name, in any case of letters."""
     name = product.lower()
     return next(s for s in systems() if any(fnmatchcase(name, pattern.lower()) for pattern in s.products))
 

@@ -29,11 +29,11 @@ class _Waiting(NamedTuple):
 class BackgroundWriter:
     """Carries writes out. Namespaces take turns, and the writes of each come in the order of their first
     submission, so thousands of events in one namespace do not delay those of another. A write submitted under
-    a key that still waits replaces the older one. Beyond ``limit`` waiting writes the oldest of the namespace
-    that has most is dropped, and who submitted it is told, so that it is said again while it is still true.
-    While ``busy`` says that pods are being decided or bound, only one thread writes: a few reports still
-    arrive soon, and thousands take only a small part of the server's time; while ``hurried`` says that
-    something new waits to be decided, it pauses after each write. Urgent writes do not wait for that.
+    a key that still waits replaces the older one. If more than ``limit`` writes wait, the oldest of the
+    namespace that has most is dropped. Its callback learns that, and the caller submits it again while it is
+    still true. While ``busy`` says that pods are being decided or bound, only one thread writes: a few
+    reports still arrive soon, and thousands take only a small part of the server's time. While ``hurried``
+    says that new pods wait to be decided, that thread pauses after each write. Urgent writes never pause.
     """
 
     def __init__(

@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the plugin; the exit status."""
+    """Run the plugin; returns the exit status."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print(HELP, end="")
         return 0

@@ -22,8 +22,9 @@ LOG = logging.getLogger(__name__)
 class GroupAnnotations:
     """The annotations of all pod groups as they will soon be.
 
-    They are written in the background, namespaces in turn, and the latest wins. Nothing waits for a write:
-    snapshots show what is decided (12.7), and what a process has not written, it has not shown to users.
+    They are written in the background, namespaces in turn, and the latest value wins. Nothing waits for a
+    write, because snapshots show decided values at once (12.7). Values that a process has not written when it
+    ends were never shown to users.
     """
 
     def __init__(self, transport: Transport, groups: Store, writer: BackgroundWriter) -> None:

@@ -1,4 +1,4 @@
-"""The loop: look, decide, act; at once after a change, and not at all while nothing changes (0.2)."""
+"""The loop: read the cluster, decide, act. It runs at once after a change, and rests without one (0.2)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ next cycles."""
 
 
 class Scheduler:
-    """One shard's loop. Ends when told to, or with the exception that ended it."""
+    """One shard's loop. It ends at :meth:`stop`, or with the exception of a cycle that failed."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class Scheduler:
             self._others.set()
 
     def _wait(self, due: float | None) -> bool:
-        """Wait for a change or until ``due``; whether something changed."""
+        """Wait for a change or until ``due``; returns whether something changed."""
         seconds = LONGEST_SLEEP_SECONDS if due is None else max(0.0, due - self._clock())
         changed = self._cache.wake.wait(min(seconds, LONGEST_SLEEP_SECONDS))
         if changed:
@@ -169,7 +169,7 @@ class Scheduler:
         return changed
 
     def cycle(self) -> float | None:
-        """One cycle; when to look again if nothing changes, or None."""
+        """Run one cycle; returns when to look again if nothing changes, or None."""
         self._number += 1
         started = self._clock()
         marks = [("begin", time.monotonic())]
@@ -218,7 +218,10 @@ class Scheduler:
         return self._next(decided, again, settled=settled and tidy)
 
     def _settle(self) -> bool:
-        """Record cycles of which all is sent, in their order; whether none is left and all was done."""
+        """Record, in their order, the cycles whose orders are all sent.
+
+        Returns whether no cycle is left and all orders were carried out.
+        """
         done = True
         while self._sending and self._sending[0][1].done:
             cycle, sending = self._sending.popleft()
@@ -229,7 +232,7 @@ class Scheduler:
         return done and not self._sending
 
     def _report(self, decided: Decided) -> float | None:
-        """Say why pods wait; a defect there does not cost the cycle, which has been carried out."""
+        """Report why pods wait. A defect of a report does not stop the cycle, which has been carried out."""
         try:
             return self._reporter.report(decided.snapshot, decided.plan)
         except KubeError:

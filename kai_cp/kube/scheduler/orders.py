@@ -1,9 +1,9 @@
-"""Orders on their way: what a cycle decided is sent beside the next cycles, and shows in them as sent.
+"""Orders on their way: the decisions of a cycle are sent beside the next cycles, and show in them as sent.
 
-Thousands of orders take seconds to send. Pods that come meanwhile do not wait for them, and no place is given
-twice, because a snapshot shows an order from the moment it was made until it was refused. Namespaces take
-turns, and the orders of each are sent as the plan has them, so that the pods of a gang follow each other.
-Orders of earlier cycles are sent slowly while pods of others are new, because all share one server.
+Thousands of orders take seconds to send. Pods that come meanwhile do not wait for them. No place is given
+twice, because snapshots show an order from the moment it was made until it was refused. Namespaces take
+turns. The orders of one namespace are sent in the order of the plan, so the pods of a gang follow each other.
+While other namespaces have new pods, orders of earlier cycles are sent slowly, because all share one server.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Sending:
         self._condition = threading.Condition()
 
     def add(self, place: int, result: WriteResult) -> None:
-        """The result of the decision at this place in the plan."""
+        """Note the result of the decision at this place in the plan."""
         group = result.decision.group
         with self._condition:
             found = self._results[group]
@@ -74,7 +74,7 @@ class Sending:
         return not self._left
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait for the results, at most so long; whether all are there."""
+        """Wait for the results, at most ``seconds``; returns whether all are there."""
         with self._condition:
             return self._condition.wait_for(lambda: self.done, seconds)
 
@@ -96,7 +96,7 @@ class Order:
     sending: Sending
 
     def meant_for(self, pod: Object) -> bool:
-        """Whether it is about this pod, and not about an earlier one of its name."""
+        """Whether the order is about this pod, and not about an earlier pod of the same name."""
         if self.decision.kind == "Bind":
             return belongs_to(self.shown, pod)
         return bool(self.shown["metadata"].get("uid") == pod["metadata"].get("uid"))
@@ -122,7 +122,7 @@ class Orders:
         self._writers = ThreadPoolExecutor(WRITERS, thread_name_prefix="write")
 
     def put(self, orders: Sequence[Order]) -> None:
-        """Have orders sent; they show from now on."""
+        """Queue orders for sending. From now on they show in every snapshot."""
         replaced = []
         with self._condition:
             for order in orders:
@@ -202,7 +202,7 @@ class Orders:
         return {**raw, "rawObjects": {**objects, "pods": pods, "bindRequests": ordered}}
 
     def drain(self, seconds: float) -> bool:
-        """Wait until all orders are sent, at most so long; returns whether they are."""
+        """Wait until all orders are sent, at most ``seconds``; returns whether they are."""
         with self._condition:
             return self._condition.wait_for(lambda: not self._unsent, seconds)
 

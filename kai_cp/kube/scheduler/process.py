@@ -81,7 +81,10 @@ def settings_hash(setup: SchedulerSetup, config: Mapping[str, Any]) -> str:
 
 
 def run(setup: SchedulerSetup, life: Lifecycle, decider: Decider | None = None) -> int:
-    """Run until ended; the exit status. ``decider``: instead of an engine in a process of its own."""
+    """Run until the process is told to end; returns the exit status.
+
+    ``decider`` replaces the engine in a process of its own.
+    """
     with serving(life) as parts:
         _run(setup, life, parts, decider)
     return life.status
@@ -146,7 +149,7 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
 def _lease(
     setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, transport: Transport
 ) -> LeaderLease | None:
-    """The lease to lead by; None for a process that writes nothing, or is the only one."""
+    """The lease of the leader; None for a process that writes nothing, or is the only one."""
     options, service = setup.options, setup.service
     if not service.leader_elect or options.mode is Mode.OBSERVE:
         return None
@@ -156,7 +159,7 @@ def _lease(
 
 
 def _synced(cache: ClusterCache, life: Lifecycle) -> bool:
-    """Starts the watches; False, and the end of the process, where not every kind could be listed in time."""
+    """Start the watches. If a kind could not be listed in time, end the process and return False."""
     cache.start()
     synced = cache.wait_synced(SYNC_SECONDS, life.event)
     if not synced:
@@ -172,7 +175,7 @@ def _data_routes(
     usage: UsageClient | None,
     explaining: Explaining,
 ) -> dict[str, Route]:
-    """What names objects: snapshots, cycles, the page and what is explained."""
+    """Paths whose answers name objects: snapshots, cycles, the page and explanations."""
     served = data_routes(
         cache,
         scheduler,

@@ -1,4 +1,4 @@
-"""Why pods wait, said where KAI's users look: conditions and events (9.7), only when it changes."""
+"""Reports why pods wait where KAI's users look: in conditions and events (9.7), and only on changes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Reporter:
         return min(again, default=None)
 
     def _tell_left_out(self) -> None:
-        """One event for all objects of a namespace that got none in this window."""
+        """Write one event for all objects of a namespace that got none in this window."""
         for objects, about, resource in self._quota.left_out():
             text = (
                 f"events about {objects} objects of this namespace, of which this is the first, come later: "
@@ -117,7 +117,7 @@ class Reporter:
             self._recorder.say(about, resource, "Normal", "EventsLeftOut", text)
 
     def _tell_starts(self, plan: Plan) -> None:
-        """One event for every start that is made, moved or given up, with its cause."""
+        """Write one event for each start that is made, moved or given up, with its cause."""
         for entry in plan.reservations or ():
             group, state = self._groups.get(entry.group), entry.state
             if group is not None and state in _TOLD:
@@ -175,7 +175,10 @@ class Reporter:
     def _tell(
         self, about: Object, resource: resources.Resource, kind: str, reason: str, message: str
     ) -> list[float]:
-        """An event; one that says little new, or only "later", waits until the last one is old enough."""
+        """Write an event.
+
+        One that says little new, or only "later", waits until the last one is old enough.
+        """
         uid = str(about["metadata"].get("uid"))
         last, words, at = self._told.get(uid, ("", "", 0.0))
         if (last, words) == (reason, message) and self._recorder.has_said(about, "scheduling"):
@@ -265,7 +268,10 @@ class Reporter:
                 self._cluster.annotations.set(group.key, {names.STALE_SINCE: None})
 
     def _report_set_aside(self, snapshot: Snapshot, plan: Plan) -> list[float]:
-        """An event on each object that was left out of the cycle, and why; when to tell of the others."""
+        """Write an event on each object that was left out of the cycle, with the reason.
+
+        Returns the times at which the others are due.
+        """
         reasons = {entry.item: entry.reason for entry in (*snapshot.set_aside, *plan.set_aside)}
         again: list[float] = []
         for item, reason in reasons.items():

@@ -160,13 +160,13 @@ class UsageClient:
         self.query_milliseconds = 0.0
 
     def start(self) -> None:
-        """Begin, and wait at most ``wait`` seconds for the first answer."""
+        """Begin to query, and wait at most ``wait`` seconds for the first answer."""
         self._thread.start()
         if not self._first.wait(self._options.wait):
             LOG.warning("no usage data yet: fair shares count present use alone")
 
     def stop(self) -> None:
-        """End."""
+        """Stop querying."""
         self._stopping.set()
 
     def __call__(self) -> Mapping[str, Any] | None:
@@ -186,7 +186,7 @@ class UsageClient:
         return {"fetchedAt": rfc3339(self._fetched), "queues": self._usage}
 
     def fetch(self) -> UsageByQueue:
-        """Query now."""
+        """Query Prometheus now, and return the usage by queue and resource."""
         now = self._clock()
         began = time.monotonic()
         usage: UsageByQueue = {}

@@ -1,4 +1,6 @@
-"""The problem of defragmentation: what may move, where to, and what a state is worth (section 8)."""
+"""The problem of defragmentation: the pods that may move, their targets, and the value of a state (section
+8).
+"""
 
 from __future__ import annotations
 

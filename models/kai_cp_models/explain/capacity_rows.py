@@ -49,7 +49,7 @@ class CapacityRows:
                 self._shares(n, nodes[0])
 
     def _add_patterns(self) -> set[int]:
-        """Rows of shared devices of a kind; the cells that have them."""
+        """Add the rows of shared devices of a kind; returns the cells that have them."""
         kinds = kinds_of(self.m)
         found = set()
         for n in range(len(self.m.cells.nodes)):
@@ -61,8 +61,9 @@ class CapacityRows:
         return found
 
     def _sum_row(self, n: int, nodes: Sequence[int], d: int) -> None:
-        """What enters unlike nodes, whole or in pieces, fits into what is free on them in total plus what
-        leaves."""
+        """Over nodes that differ, the sum that enters is at most the sum that is free plus the sum that
+        leaves.
+        """
         shares = self._shares_moving(n, nodes) if d == GPU else []
         entering = [y[d][n] for y in self.m.y if d in y] + self._entering_whole(n, d)
         if entering or shares:

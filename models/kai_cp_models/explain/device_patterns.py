@@ -1,7 +1,8 @@
-"""Rows of ``feasibility`` about shared devices in large clusters: how many change in which way (2.6).
+"""Rows of ``feasibility`` about shared devices in large clusters (2.6).
 
-Free room in all says little of shares: what is free on many devices is of no use to a whole pod. So devices
-that nothing tells apart are one kind, and a pattern says which shares leave one and what may enter it then.
+The sum of free memory says little about shares: a pod cannot use memory that is free in small parts on many
+devices. So equal devices form one kind. A pattern of a kind says which shares leave a device and how many of
+each size may enter it afterwards, and the model counts how many devices follow each pattern.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from kai_cp_models.joint.search import Linear
 from kai_cp_models.pods import GPU, MILLI, Pod
 
 _MOST_PATTERNS: Final = 2_000
-"""Patterns of the devices of one cell, and multisets of sizes, up to which they are told apart."""
+"""Most patterns of one cell, and most fillings of one device, that are listed."""
 
 Sizes = tuple[int, ...]
-"""MiB of every size of share that may enter, on devices with one memory."""
+"""MiB of each size of share that may enter, on devices of one memory size."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """Shared devices that nothing tells apart.
+    """Equal shared devices.
 
-    ``members``: leaver and MiB of every share that may go; ``emptied``: nothing is left when all are gone.
+    ``total_mib`` and ``free_mib``: memory of each device. ``members``: (leaver, MiB) of each share on it that
+    may leave. ``emptied``: whether the device is empty once all of them have left.
     """
 
     total_mib: int
@@ -41,9 +43,10 @@ class DeviceKind:
 
 @dataclass(frozen=True, slots=True)
 class DeviceChange:
-    """What leaves a device, by leaver, and how many of every size may enter it then.
+    """A pattern: how one device may change.
 
-    ``whole``: 1 where it becomes a free GPU, -1 where it was one, else 0.
+    ``gone``: shares that leave, counted by leaver. ``entering``: shares that may enter afterwards, counted by
+    size. ``whole``: 1 if the device becomes a free whole GPU, -1 if it was one, else 0.
     """
 
     gone: Counter[int]
@@ -52,7 +55,7 @@ class DeviceChange:
 
 
 def kinds_of(model: Variables) -> dict[int, Counter[DeviceKind]]:
-    """How many shared devices of every kind each cell has."""
+    """The shared devices of each cell, counted by kind."""
     ledger, cells = model.ledger, model.cells
     members: dict[tuple[int, str], list[tuple[int, int]]] = {}
     for i, leaver in enumerate(cells.leavers):
@@ -76,7 +79,7 @@ def kinds_of(model: Variables) -> dict[int, Counter[DeviceKind]]:
 
 
 class DevicePatterns:
-    """The shared devices of one cell. ``known``: whether its patterns are few enough to be told apart."""
+    """The shared devices of one cell. ``known``: whether its patterns are few enough to be listed."""
 
     def __init__(self, model: Variables, cell: int, kinds: Counter[DeviceKind]) -> None:
         self.m = model
@@ -85,17 +88,17 @@ class DevicePatterns:
         memory = ledger.fixed.gpu_memory_mib
         node_of = {int(memory[n]): n for n in model.cells.nodes[cell]}
         self._entering: dict[Sizes, list[Linear]] = {}
-        """Parts that enter, by their size on devices of every memory."""
+        """Number of parts that enter, by their MiB on devices of each memory size."""
         for pod, count in self._shares():
             sizes = tuple(max(1, ledger.share_mib_on(pod, n)) for n in node_of.values())
             self._entering.setdefault(sizes, []).append(pod.spec.gpu.devices * count)
         by_memory = dict(zip(node_of, zip(*self._entering, strict=True), strict=False))
         self._groups: list[tuple[int, list[DeviceChange]]] = []
-        """How many devices there are of a kind, and what may become of each."""
+        """Number of devices of each kind, and the patterns that each may follow."""
         self.known = self._tell_apart(kinds, {total: by_memory.get(total, ()) for total in node_of})
 
     def _shares(self) -> Iterator[tuple[Pod, Linear]]:
-        """Shares that enter the cell: an example, and how many pods."""
+        """Shares that enter the cell: an example pod, and the number of such pods."""
         for item, x in zip(self.m.classes, self.m.x, strict=True):
             if item.example.spec.gpu.shares:
                 yield item.example, x[self._cell]
@@ -121,7 +124,7 @@ class DevicePatterns:
         return True
 
     def add(self) -> None:
-        """The rows of the cell."""
+        """Add the rows of the cell to the model."""
         cp = self.m.cp
         gone: dict[int, list[Linear]] = {}
         room: list[list[Linear]] = [[] for _ in self._entering]
@@ -145,7 +148,7 @@ class DevicePatterns:
         self.m.under(cp.add(self._whole_pods() - sum(whole) <= free), *families)
 
     def _whole_pods(self) -> Linear:
-        """Whole GPUs of what enters less those of what leaves."""
+        """Milli-GPUs of whole devices that entering pods take, less those that leaving pods give back."""
         m, cell = self.m, self._cell
         entering = [
             y[GPU][cell]
@@ -164,7 +167,7 @@ class DevicePatterns:
 
 
 def _patterns(kind: DeviceKind, sizes: Sizes) -> Iterator[DeviceChange]:
-    """All that may become of a device of a kind."""
+    """All patterns that a device of a kind may follow."""
     members = Counter(kind.members)
     for chosen in product(*(range(count + 1) for count in members.values())):
         gone: Counter[int] = Counter()
@@ -181,7 +184,10 @@ def _patterns(kind: DeviceKind, sizes: Sizes) -> Iterator[DeviceChange]:
 
 @lru_cache(maxsize=1024)
 def fillings(free_mib: int, sizes: Sizes) -> tuple[tuple[int, ...], ...]:
-    """How many of every size fit together where no more of any does, but nothing at all."""
+    """All ways to fill ``free_mib``, as numbers of shares by size, to which no share can be added.
+
+    The empty filling is left out.
+    """
     found: list[tuple[tuple[int, ...], int]] = [((), free_mib)]
     for size in sizes:
         found = [

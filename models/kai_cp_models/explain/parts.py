@@ -98,9 +98,11 @@ def _with_share(ledger: Ledger, leaver: Leaver) -> tuple[int, ...]:
 
 
 def _promising(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: int) -> list[int]:
-    """Where the ask fits once all have gone that may, that may when one family is relaxed, or that are there
-    at all; the rest with most GPUs free in all, parts of shared ones too: there what moves finds its places.
-    Of a gang that needs one domain, in the domains where most fit.
+    """At most ``most`` cells that are likely to serve the ask, in the order of their numbers.
+
+    First come cells where the ask fits once pods have left: those that may leave, those that may leave when
+    one family is relaxed, then all. The others are the cells with most free GPUs, parts of shared ones
+    included, where moved pods find their places. A gang that needs one domain looks for its best domains.
     """
     item = classes[0]
     first = np.array([nodes[0] for nodes in cells.nodes])
@@ -144,8 +146,8 @@ def _promising(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: 
 
 
 def _rooms(cells: Cells, free: Ints, sizes: Ints) -> list[Ints]:
-    """[cells, D] free capacity of one node once all pods have left that no family keeps, that one family
-    keeps, or any.
+    """[cells, D] free capacity of one node once pods have left: first the pods that no family protects, then
+    those that one family protects, in turn, and last all pods.
 
     Where one family is relaxed, losses that a queue may suffer only in part do not count, unless that family
     limits them.

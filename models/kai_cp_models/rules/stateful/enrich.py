@@ -26,12 +26,12 @@ def with_catalog(snapshot: Snapshot) -> Snapshot:
 
 
 def enriched(snapshot: Snapshot, set_aside: tuple[SetAside, ...]) -> Snapshot:
-    """The snapshot with what its device objects mean for all others; itself where there are none.
+    """The snapshot after its device objects were read into nodes and pods; the same one if it has none.
 
     ``set_aside``: objects that the stateful rules skipped. Claims count as GPUs in queues
-    (``CLAIM_MILLI_GPUS``, 2.5). Where DRA serves an extended resource that the node does not
-    advertise, the node's vector gets the number of devices, so that vector checks are necessary and
-    the DRA rule alone decides. Pods that differ only in the names of their own claims get one spec. Where
+    (``CLAIM_MILLI_GPUS``, 2.5). Where DRA serves an extended resource that the node does not advertise, the
+    node's vector gets the number of devices. So a fit by vectors is necessary, and the DRA rule decides
+    whether it is sufficient. Pods that differ only in the names of their own claims get one spec. Where
     nothing is decided (``Judging.judged`` is False) no selector is evaluated for any of this.
     """
     extras = snapshot.extras

@@ -1,11 +1,11 @@
 """GPU kind: the node can serve the way in which the pod asks for GPUs (2.3, 2.4, 2.5).
 
-- a pod with a legacy MIG annotation runs nowhere;
-- on a MIG-enabled node, strategy ``single`` takes only whole GPUs, ``mixed`` only MIG instances;
-- MIG instances need a MIG-enabled node that holds no legacy MIG pod;
-- a request by GPU memory needs a node whose GPU memory is known, and takes at most one device there
-  or exactly a whole number of them;
-- shares of a GPU do not go to nodes whose GPUs are served by DRA.
+- A pod with a legacy MIG annotation runs nowhere.
+- On a MIG-enabled node, strategy ``single`` takes only whole GPUs, ``mixed`` only MIG instances.
+- MIG instances need a MIG-enabled node that holds no legacy MIG pod.
+- A request by GPU memory needs a node whose GPU memory is known, and takes at most one device there
+  or exactly a whole number of them.
+- Shares of a GPU do not go to nodes whose GPUs are served by DRA.
 
 CPU-only pods are exempt. This is the node model's own rule: it holds without the ``predicates`` plugin.
 """

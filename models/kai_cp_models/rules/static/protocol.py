@@ -1,4 +1,4 @@
-"""What every static node rule offers."""
+"""The functions that every static node rule offers: one statement for the engine, one for the checker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the table applies the rules, so it cannot be imported by th
 
 
 class StaticRule(Protocol):
-    """A module of this package. Both statements depend on the pod's ``spec`` alone, never on its name."""
+    """A module of this package. Its answers depend on the pod's ``spec`` alone, so equal pods share them."""
 
     NAME: str
 

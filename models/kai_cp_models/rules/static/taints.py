@@ -1,4 +1,4 @@
-"""Taints: every NoSchedule and NoExecute taint of the node is tolerated by the pod (7.1)."""
+"""Taints: the pod tolerates every NoSchedule and NoExecute taint of the node (7.1)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME: Final = "taints"
 FAMILY: Final = "taint"
 
 REFUSING: Final = ("NoSchedule", "NoExecute")
-"""Effects that refuse pods; PreferNoSchedule does nothing (6)."""
+"""Effects that keep pods off the node; PreferNoSchedule has no effect (6)."""
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
@@ -46,7 +46,10 @@ def broken(snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Kubernetes' rule: empty effect or key match all; ``Exists`` ignores the value."""
+    """Whether a toleration covers a taint, by Kubernetes' rule.
+
+    An empty effect or key matches every taint, and ``Exists`` ignores the value.
+    """
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator in ("", "Equal"):

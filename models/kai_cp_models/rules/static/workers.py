@@ -1,6 +1,6 @@
-"""Workers: under restricted node scheduling, pods with GPUs need a GPU worker, others a CPU worker (7.3).
+"""Workers: under restricted node scheduling, GPU pods go to GPU workers, other pods to CPU workers (7.3).
 
-The label's presence counts, not its value; a node may carry both.
+A node is a worker if it carries the label, whatever its value; it may carry both labels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many GPUs a pod's claims count for in queues (2.5)."""
+"""GPUs that the queues charge for the resource claims of a pod (2.5)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ def is_gpu(name: str) -> bool:
 
 
 def gpus_of(found: Claim) -> int:
-    """GPUs that a claim asks for: exact counts, and 1 for all; requests with alternatives are not
-    understood and count nothing."""
+    """GPUs that a claim asks for, as the queues count them.
+
+    A request for *all* devices counts as 1, and a request with alternatives as 0.
+    """
     return sum(
         1 if alternatives[0].mode == ALL else alternatives[0].count
         for alternatives in found.requests

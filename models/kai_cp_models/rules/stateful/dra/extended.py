@@ -1,10 +1,10 @@
 """Extended resources that device classes back (2.5), and GPUs that a device plugin still serves.
 
 A pod that asks for such a resource gets devices through a synthetic claim on nodes that do not
-advertise the resource themselves; where a device plugin advertises it, the plugin serves it. GPUs are
-one dimension whatever their resource is called, so a whole-GPU pod is served by DRA where all GPUs of
-the node are DRA devices and some class backs a resource that ends in ``gpu``. Elsewhere it may use
-only the GPUs that are not DRA devices.
+advertise the resource themselves; where a device plugin advertises it, the plugin serves it. GPUs are one
+dimension, whatever the name of their resource. So DRA serves a whole-GPU pod on a node if all its GPUs are
+DRA devices and a class backs a resource that ends in ``gpu``. On other nodes the pod may use only the GPUs
+that are not DRA devices.
 """
 
 from __future__ import annotations

@@ -275,8 +275,9 @@ class DraState(LeavingState):
     def _rearranged(
         self, claims: Sequence[Claim], node: int, now: bool
     ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
-        """Picks for these claims and for those that the cycle already gives on the node; None: there are
-        none.
+        """Choose devices for these claims, and anew for those that the cycle already gives on the node.
+
+        Returns None if no choice serves all.
 
         Devices of leaving pods do not count for claims that are bound now.
         """

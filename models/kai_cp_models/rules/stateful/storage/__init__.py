@@ -1,9 +1,9 @@
 """Volumes (2.7, 7.1 VolumeBinding): node affinity, late binding, CSI capacity, attach limits.
 
 A bound claim ties its pod to the nodes of its volume. A claim that waits for its first consumer needs a
-free volume that fits, or a provisioner that can make one on the node: allowed topologies and, for
-drivers that publish capacities, room. Capacities promised in the cycle count; with
-``--schedule-csi-storage`` so do, for nominations, the volumes that go away with leaving pods.
+free volume that fits, or a provisioner that can make one on the node: the node is in the allowed topologies
+and, where the driver publishes its capacities, enough is free. Capacity that the cycle has promised counts as
+used. With ``--schedule-csi-storage``, nominations may use the volumes that go away with leaving pods.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def active(snapshot: Snapshot, options: OptionalRules) -> bool:
 
 
 def open(snapshot: Snapshot) -> RuleState:
-    """Volumes, claims and capacities."""
+    """The state at the start of the cycle: volumes, claims and capacities."""
     return StorageState(snapshot)
 
 
 def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
-    """Nothing: what cannot be read is named by the reader."""
+    """Yield nothing: the reader names the objects that it cannot read."""
     yield from ()
