@@ -13,7 +13,8 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.decisions import BadDecisions, from_rfc3339, recorded
-from kai_cp.reader.container import Loaded, Source, UnreadableSnapshot, load, sources
+from kai_cp.reader.container import Loaded, Source, UnreadableSnapshot, load, load_items, sources
+from kai_cp.reader.document import Items
 from kai_cp_models.collection import no_collection
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
@@ -48,7 +49,7 @@ def read(
     from kai_cp.reader.snapshot import parse
 
     with no_collection(for_good=True):
-        given = loaded(source, settings)
+        given = load_items(source, **_limits(settings))
         if now is None:
             now = as_of(source, given.raw)
         snapshot = parse(
@@ -70,7 +71,11 @@ def read(
 
 def loaded(source: str | bytes | Path, settings: Settings) -> Loaded:
     """The raw snapshot of a path, of ``-`` or of bytes, to the limits of the settings."""
-    return load(source, max_bytes=settings.max_snapshot_bytes, memory_bytes=settings.limits.memory_bytes)
+    return load(source, **_limits(settings))
+
+
+def _limits(settings: Settings) -> dict[str, int]:
+    return {"max_bytes": settings.max_snapshot_bytes, "memory_bytes": settings.limits.memory_bytes}
 
 
 def as_of(source: str | bytes | Path, raw: Mapping[str, Any]) -> float:
@@ -100,7 +105,7 @@ def taken_at(raw: Mapping[str, Any]) -> float | None:
     """
     newest, clock = None, time.time()
     for objects in raw["rawObjects"].values():
-        for item in objects if isinstance(objects, list) else ():
+        for item in objects if isinstance(objects, list | Items) else ():
             for text in _times(item.get("metadata"), item.get("status")) if isinstance(item, dict) else ():
                 if newest is None or text > newest:
                     with suppress(ValueError):

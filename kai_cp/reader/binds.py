@@ -53,7 +53,8 @@ def read_promises(
 ) -> dict[PodKey, Promise]:
     """The live promises by pod; failed ones and those to unknown nodes are ignored (9.1)."""
     found: dict[PodKey, Promise] = {}
-    for identity, obj in sorted(objects.items()):
+    for identity in sorted(objects):
+        obj = objects[identity]
         try:
             spec = object_at(obj, "spec")
             notes.unknown(spec, _SPEC, "rawObjects.bindRequests[].spec")

@@ -7,16 +7,14 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
 
-import orjson
-
 from kai_cp import files
 from kai_cp.files import STDIN
-from kai_cp.reader import salvage
+from kai_cp.reader import document
 
 DEFAULT_MAX_BYTES: Final = 2 * 1024**3
 ENTRY: Final = "snapshot.json"
@@ -28,10 +26,9 @@ _CHUNK = 1 << 20
 _SMALL: Final = 1024**2
 """Bytes of a snapshot that fits into memory whatever it holds."""
 _VALUE_BYTES: Final = 150
-"""Memory for an object, a list or a value, at most (an object of one key has two); its text comes on top."""
+"""Memory for an object, a list or a value, at most (an object of one key has two); its text comes on top.
+Of records, each object in the text makes as much, most of the time."""
 DEFAULT_MEMORY_BYTES: Final = 4 * 1024**3
-_OBJECTS: Final = 3
-"""Brackets around an object: those of the snapshot, of ``rawObjects`` and of its list."""
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError, RuntimeError)
 
 
@@ -49,7 +46,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A raw snapshot and the SHA-256 of its JSON text."""
+    """A raw snapshot and the SHA-256 of its JSON text.
+
+    ``raw`` has ``Items`` for the lists of objects, unless it was read whole.
+    """
 
     raw: dict[str, Any]
     sha256: str
@@ -96,24 +96,43 @@ def load(
     max_bytes: int = DEFAULT_MAX_BYTES,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> Loaded:
-    """The raw snapshot of a path, of ``-`` or of bytes; raises ``UnreadableSnapshot``.
+    """The raw snapshot of a path, of ``-`` or of bytes, whole; raises ``UnreadableSnapshot``.
 
     ``max_bytes`` limits the decompressed size; a larger snapshot is refused while it is being read. One that
     would take more than ``memory_bytes`` as objects is refused before they are made.
     """
-    max_bytes = min(max_bytes, memory_bytes // 2)
+    text, label = _found(source, min(max_bytes, memory_bytes // 2))
+    found = _loaded(text, label, memory_bytes, whole=True)
+    return Loaded(document.whole(found.raw), found.sha256)
+
+
+def load_items(
+    source: str | Path | bytes,
+    *,
+    max_bytes: int = DEFAULT_MAX_BYTES,
+    memory_bytes: int = DEFAULT_MEMORY_BYTES,
+) -> Loaded:
+    """The same with ``Items`` as lists, so that hardly more than the text is in memory.
+
+    An item that would take more than ``memory_bytes`` is set aside.
+    """
+    text, label = _found(source, min(max_bytes, memory_bytes // 2))
+    return _loaded(text, label, memory_bytes, whole=False)
+
+
+def _found(source: str | Path | bytes, max_bytes: int) -> tuple[bytearray, str]:
+    """The JSON text of a source, and the name of the source."""
     if isinstance(source, bytes):
-        return _loaded(_text(io.BytesIO(source), "input", max_bytes), "input", memory_bytes)
+        return _text(io.BytesIO(source), "input", max_bytes), "input"
     label = "standard input" if str(source) == STDIN else str(source)
     try:
         if Path(source).is_file() and str(source) != STDIN:
             with Path(source).open("rb") as file:
-                text = _text(file, label, max_bytes)
-        else:  # A zip is read from its end, so a stream is taken whole first.
-            text = _text(io.BytesIO(files.read(source, max_bytes)), label, max_bytes)
+                return _text(file, label, max_bytes), label
+        # A zip is read from its end, so a stream is taken whole first.
+        return _text(io.BytesIO(files.read(source, max_bytes)), label, max_bytes), label
     except OSError as problem:
         raise UnreadableSnapshot(f"{label}: {problem.strerror or problem}.") from None
-    return _loaded(text, label, memory_bytes)
 
 
 def _text(file: IO[bytes], label: str, max_bytes: int) -> bytearray:
@@ -154,30 +173,44 @@ def _read(stream: Any, label: str, max_bytes: int) -> bytearray:
     return text
 
 
-def _loaded(text: bytearray, label: str, memory_bytes: int) -> Loaded:
-    if len(text) > _SMALL:
-        values = sum(map(text.count, (b",", b"{", b"[")))
-        needed = 2 * len(text) + _VALUE_BYTES * values
-        if needed > memory_bytes:
-            raise UnreadableSnapshot(
-                f"{label}: it holds {values} values, which take some {needed} bytes; the limit is "
-                f"{memory_bytes} (limits.memory_bytes)."
-            )
+def _too_much(text: bytes | bytearray | memoryview, memory_bytes: int, *, whole: bool) -> str:
+    """Why the text may not be read, as one value or item by item; "" if it may."""
+    if len(text) <= _SMALL:
+        return ""
+    word, marks, copies = ("values", b",{[", 2) if whole else ("objects", b"{", 1)
+    count = sum(map(bytes(text).count if isinstance(text, memoryview) else text.count, marks))
+    needed = copies * len(text) + _VALUE_BYTES * count
+    if needed <= memory_bytes:
+        return ""
+    return (
+        f"it holds {count} {word}, which take some {needed} bytes; the limit is {memory_bytes} "
+        "(limits.memory_bytes)"
+    )
+
+
+def _loaded(text: bytearray, label: str, memory_bytes: int, *, whole: bool) -> Loaded:
+    too_much = _too_much(text, memory_bytes, whole=whole)
+    if too_much:
+        raise UnreadableSnapshot(f"{label}: {too_much}.")
     try:
-        raw = salvage.loads(text, _OBJECTS)
-    except orjson.JSONDecodeError as problem:
+        raw = document.read(text, lambda item: _too_much(item, memory_bytes, whole=True))
+    except document.BadJson as problem:
         raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text)}.") from None
-    if not isinstance(raw, dict) or not isinstance(raw.get("rawObjects"), dict):
+    if raw is None or not isinstance(raw.get(document.OBJECTS), dict):
         raise UnreadableSnapshot(f"{label}: this is not a KAI snapshot: it has no rawObjects.")
     return Loaded(raw, hashlib.sha256(text).hexdigest())
 
 
-def _json_problem(problem: orjson.JSONDecodeError, text: Sequence[int]) -> str:
+def _json_problem(problem: document.BadJson, text: bytearray) -> str:
     if not text:
         return "it is empty"
-    if problem.pos >= len(bytes(text).rstrip().decode("utf-8", "replace")):
+    if problem.at is not None and not text[problem.at :].strip():
         return (
             f"the JSON ends in the middle, after {len(text)} bytes (KAI serves a truncated snapshot"
             " with status 200 when writing it fails; fetch it again)"
         )
-    return f"this is not JSON ({problem.msg} at line {problem.lineno}, column {problem.colno})"
+    if problem.at is None:
+        return f"this is not JSON ({problem})"
+    line = text.count(b"\n", 0, problem.at)
+    column = problem.at - text.rfind(b"\n", 0, problem.at)
+    return f"this is not JSON ({problem} at line {line + 1}, column {column})"

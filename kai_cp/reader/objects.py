@@ -22,7 +22,8 @@ from kai_cp.reader.devices import (
     read_taint_rule,
 )
 from kai_cp.reader.fields import Malformed
-from kai_cp.reader.notes import Identity, Notes, raw_list, title, unique
+from kai_cp.reader.listed import ListedObjects, raw_list, unique
+from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.storage import (
     is_deleted,
     read_capacity,
@@ -41,7 +42,7 @@ from kai_cp_models.records.storage import STORAGE, VOLUME_CLAIMS, StorageObjects
 from kai_cp_models.records.zones import TOPOLOGIES, NumaTopology
 
 T = TypeVar("T")
-Lists = Mapping[str, Mapping[Identity, Json]]
+Lists = Mapping[str, ListedObjects]
 """Objects by list and identity."""
 
 KINDS: Final = {
@@ -65,14 +66,14 @@ _NAMESPACED: Final = frozenset(
 )
 
 
-def lists_of(objects: Json, notes: Notes) -> dict[str, Mapping[Identity, Json]]:
+def lists_of(objects: Json, notes: Notes) -> dict[str, ListedObjects]:
     """The lists of ``KINDS`` with objects, sorted by identity."""
-    found: dict[str, Mapping[Identity, Json]] = {}
+    found: dict[str, ListedObjects] = {}
     for name, kind in KINDS.items():
         values = raw_list(objects, name, notes)
-        kept = unique(values, kind, name, notes, namespaced=kind in _NAMESPACED) if values else {}
+        kept = unique(values, kind, name, notes, namespaced=kind in _NAMESPACED)
         if kept:
-            found[name] = dict(sorted(kept.items()))
+            found[name] = kept.sorted()
     return found
 
 
@@ -107,7 +108,7 @@ class _Reading:
         self, name: str, read: Callable[[Json, Identity], T], which: Iterable[Identity] | None = None
     ) -> dict[Identity, T]:
         """The records of a list's objects, or of ``which`` of them, by identity."""
-        objects, found = self.lists.get(name, {}), {}
+        objects, found = self.lists.get(name, ListedObjects({})), {}
         for identity in objects if which is None else which:
             try:
                 found[identity] = read(objects[identity], identity)

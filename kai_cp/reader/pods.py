@@ -13,6 +13,7 @@ from kai_cp.reader.binds import Promise
 from kai_cp.reader.classes import terms_of
 from kai_cp.reader.facts import GROUP_ANNOTATION, SUBGROUP_LABEL, FactReader, PodFacts
 from kai_cp.reader.fields import Malformed, shown
+from kai_cp.reader.listed import ListedObjects
 from kai_cp.reader.nodes import NodeDraft
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.numa import ZoneRows
@@ -71,7 +72,7 @@ class PodResolver:
     """The result of the cluster's last reading."""
     hidden: Counter[tuple[GroupKey, str]] = field(default_factory=Counter)
 
-    def resolve(self, objects: dict[Identity, Json], reader: FactReader) -> list[PlacedFacts]:
+    def resolve(self, objects: ListedObjects, reader: FactReader) -> list[PlacedFacts]:
         """All pods that stay, sorted by key. ``objects`` is used up, so that a pod that was read is freed."""
         found: list[PlacedFacts] = []
         for identity in sorted(objects):

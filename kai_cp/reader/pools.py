@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kai_cp.json_types import Json
-from kai_cp.reader.notes import Identity
+from kai_cp.reader.listed import ListedObjects
 from kai_cp_models.policy import Policy
 
 UNLABELLED = "default"
@@ -17,14 +17,14 @@ def pool_of(labels: Mapping[str, str], policy: Policy) -> str:
     return labels.get(policy.node_pool_label) or UNLABELLED
 
 
-def in_pool(objects: Mapping[Identity, Json], policy: Policy) -> dict[Identity, Json]:
+def in_pool(objects: ListedObjects, policy: Policy) -> ListedObjects:
     """The objects of the shard's pool: the label has its value, or is absent when the value is "".
 
     KAI filters before it exports; a snapshot from another source may be unfiltered.
     """
     if not policy.node_pool_label:
-        return dict(objects)
-    return {key: obj for key, obj in objects.items() if _belongs(obj, policy)}
+        return objects
+    return objects.where(lambda _, obj: _belongs(obj, policy))
 
 
 def _belongs(obj: Json, policy: Policy) -> bool:

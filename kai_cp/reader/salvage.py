@@ -28,7 +28,7 @@ _METADATA: Final = re.compile(rb'"metadata"\s*:\s*$')
 _KEPT: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def loads(text: bytes | bytearray, level: int) -> Any:
+def loads(text: bytes | bytearray | memoryview, level: int) -> Any:
     """The JSON value of ``text``; stand-ins replace bad values that begin below ``level`` brackets.
 
     Level 0 is the value itself, level 2 an entry of ``{"items": [...]}``. Raises ``orjson.JSONDecodeError``
@@ -37,10 +37,18 @@ def loads(text: bytes | bytearray, level: int) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        mended = _mended(bytes(text), level)
-        if mended is None:
+        better = mended(bytes(text), level)
+        if better is None:
             raise
-        return orjson.loads(mended)
+        return orjson.loads(better)
+
+
+def loads_item(text: memoryview) -> Any:
+    """The JSON value of an item of a list; a stand-in if it is bad."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return stand_in(_metadata_of(bytes(text)), _why(error))
 
 
 def stand_in(item: Any, reason: str) -> dict[str, Any]:
@@ -71,8 +79,8 @@ def _brackets(text: bytes) -> Iterator[int]:
         at = found.end()
 
 
-def _mended(text: bytes, level: int) -> bytes | None:
-    """The text with every bad value at ``level`` replaced; None if there is none."""
+def mended(text: bytes, level: int) -> bytes | None:
+    """The text with a stand-in for every bad value at ``level``; None if there is none."""
     pieces: list[bytes] = []
     done, depth, begin = 0, 0, 0
     for at in _brackets(text):
@@ -95,8 +103,12 @@ def _problem(value: bytes) -> str:
     try:
         return reason_to_refuse(orjson.loads(value))
     except orjson.JSONDecodeError as error:
-        problem = str(error).partition(":")[0]
-        return TOO_DEEP if "depth" in problem or "ecursion" in problem else f"it is not JSON: {problem}"
+        return _why(error)
+
+
+def _why(error: orjson.JSONDecodeError) -> str:
+    problem = str(error).partition(":")[0]
+    return TOO_DEEP if "depth" in problem or "ecursion" in problem else f"it is not JSON: {problem}"
 
 
 def _metadata_of(value: bytes) -> dict[str, Any]:

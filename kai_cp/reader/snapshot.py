@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -13,24 +13,28 @@ from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.align import Aligned
 from kai_cp.reader.binds import read_promises
 from kai_cp.reader.container import UnreadableSnapshot
+from kai_cp.reader.document import OBJECTS
 from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp.reader.fields import Malformed, shown, strings_at
 from kai_cp.reader.groups import read_groups, read_priorities
+from kai_cp.reader.listed import ListedObjects, raw_list, unique
 from kai_cp.reader.memo import ReadingMemo
 from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes
-from kai_cp.reader.notes import IGNORED, Identity, Notes, raw_list, title, unique
+from kai_cp.reader.notes import IGNORED, Identity, Notes, title
 from kai_cp.reader.objects import KINDS, Lists, lists_of, read_objects
-from kai_cp.reader.pods import PodResolver, few_names, few_terms
+from kai_cp.reader.pods import PlacedFacts, PodResolver, few_names, few_terms
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
 from kai_cp.reader.pools import in_pool
 from kai_cp.reader.queues import read_queues
 from kai_cp.reader.recorded_usage import FETCHED_AT, recorded_usage
 from kai_cp.reader.subgroups import lowered
-from kai_cp.reader.topologies import read_topologies, report_outside
+from kai_cp.reader.topologies import TopologyDraft, read_topologies, report_outside
 from kai_cp.reader.users import divided
 from kai_cp_models.collection import no_collection
+from kai_cp_models.extras import Extras
 from kai_cp_models.pods import GroupKey
+from kai_cp_models.policy import Policy
 from kai_cp_models.queries.reading import completed
 from kai_cp_models.records.judging import Judging, Paid
 from kai_cp_models.settings import Limits
@@ -94,15 +98,29 @@ def parse(
     (3.4). ``memo``: see :class:`ParseMemo`. ``limits``: how much objects may cost. ``judged``: whether
     anything is to be decided on the snapshot; if not, no selector of a claim is evaluated.
     ``user_label``: label of pod groups that names their user (``users.label``); "": none does.
-    ``use_up``: empty the list of pods in ``raw``, so that each pod is freed once it was read; for callers
-    that need ``raw`` no more. Objects that cannot be used are set aside, never raised; only something that is
-    no snapshot at all raises :class:`UnreadableSnapshot`.
+    ``use_up``: empty ``rawObjects`` of ``raw`` once all objects were read; for callers that need it no more.
+    Objects that cannot be used are set aside, never raised; only something that is no snapshot at all raises
+    :class:`UnreadableSnapshot`.
     """
     with no_collection():
         memory = ParseMemo() if memo is None else memo
         limits = limits or Limits()
         found = _parse(raw, now, usage, memory, limits, user_label=user_label, use_up=use_up)
         return completed(found, Judging(limits, memory.selectors, judged))
+
+
+@dataclass(frozen=True, slots=True)
+class _Drafts:
+    """What the objects of a snapshot said, before its dimensions are known."""
+
+    policy: Policy
+    topologies: Mapping[str, TopologyDraft]
+    nodes: Mapping[str, NodeDraft]
+    queues: Mapping[str, Queue]
+    groups: Sequence[PodGroup]
+    pods: Sequence[PlacedFacts]
+    config_maps: frozenset[Identity]
+    extras: Extras
 
 
 def _parse(
@@ -116,6 +134,37 @@ def _parse(
     use_up: bool,
 ) -> Snapshot:
     notes = Notes()
+    drafts = _drafts(raw, now, usage, memo, limits, notes=notes, user_label=user_label)
+    if use_up:
+        raw[OBJECTS].clear()
+    records = memo.aligned = Aligned.of(drafts.nodes, drafts.pods, drafts.policy, memo.aligned)
+    nodes = tuple(node for _, node in records.nodes.values())
+    report_outside(drafts.topologies, nodes, notes)
+    return Snapshot(
+        now=now,
+        dimensions=records.dimensions,
+        nodes=nodes,
+        queues=tuple(drafts.queues[name] for name in sorted(drafts.queues)),
+        groups=tuple(drafts.groups),
+        pods=tuple(records.pods.values()),
+        topologies=tuple(drafts.topologies[name].topology for name in sorted(drafts.topologies)),
+        policy=drafts.policy,
+        set_aside=notes.set_aside(),
+        config_maps=drafts.config_maps,
+        extras=drafts.extras.having(IGNORED, dict(sorted(notes.ignored.items()))),
+    )
+
+
+def _drafts(
+    raw: Mapping[str, Any],
+    now: float,
+    usage: Mapping[str, Any] | None,
+    memo: ParseMemo,
+    limits: Limits,
+    *,
+    notes: Notes,
+    user_label: str,
+) -> _Drafts:
     objects = _objects(raw, notes)
     policy = read_policy(raw, notes)
     recorded, fetched_at = recorded_usage(raw) if usage is None else (usage, None)
@@ -124,7 +173,7 @@ def _parse(
     lists: Lists = lists_of(objects, notes)
     fabrics = read_topologies(cluster_scoped("Topology", "topologies"), notes)
     raw_nodes = cluster_scoped("Node", "nodes")
-    dra_gpus = count_dra_gpus(lists.get("resourceSlices", {}).values())
+    dra_gpus = count_dra_gpus(lists["resourceSlices"].values() if "resourceSlices" in lists else ())
     node_drafts = read_nodes(in_pool(raw_nodes, policy), policy, dra_gpus, notes, memo.nodes)
     lists = _of_our_nodes(lists, {name for _, name in raw_nodes} - node_drafts.keys())
     extras = read_objects(lists, node_drafts.keys(), policy, notes)
@@ -153,33 +202,24 @@ def _parse(
         notes=notes,
         before=memo.aligned.rows,
     )
-    listed = raw_list(objects, "pods", notes)
-    raw_pods = unique(listed, "Pod", "pods", notes, namespaced=True, prefer=_has_node)
-    if use_up:
-        listed.clear()
+    raw_pods = _listed(objects, notes, "Pod", "pods", namespaced=True, prefer=_has_node)
     placed = resolver.resolve(raw_pods, memo.reader(_namespaces(lists, notes), limits))
     placed = few_terms(few_names(placed, node_drafts, limits, notes), limits, notes)
-    records = memo.aligned = Aligned.of(node_drafts, placed, policy, memo.aligned)
-    nodes = tuple(node for _, node in records.nodes.values())
-    report_outside(fabrics, nodes, notes)
-    return Snapshot(
-        now=now,
-        dimensions=records.dimensions,
-        nodes=nodes,
-        queues=tuple(queues[name] for name in sorted(queues)),
-        groups=tuple(_with_hidden(groups, resolver.hidden)),
-        pods=tuple(records.pods.values()),
-        topologies=tuple(fabrics[name].topology for name in sorted(fabrics)),
-        policy=policy,
-        set_aside=notes.set_aside(),
-        config_maps=frozenset(namespaced("ConfigMap", "configMaps")),
-        extras=extras.having(FETCHED_AT, fetched_at).having(IGNORED, dict(sorted(notes.ignored.items()))),
+    return _Drafts(
+        policy,
+        fabrics,
+        node_drafts,
+        queues,
+        _with_hidden(groups, resolver.hidden),
+        placed,
+        frozenset(namespaced("ConfigMap", "configMaps")),
+        extras.having(FETCHED_AT, fetched_at),
     )
 
 
 def _objects(raw: Mapping[str, Any], notes: Notes) -> Mapping[str, Any]:
     """The lists of objects; raises ``UnreadableSnapshot`` where there are none."""
-    objects = raw.get("rawObjects") if isinstance(raw, Mapping) else None
+    objects = raw.get(OBJECTS) if isinstance(raw, Mapping) else None
     if not isinstance(objects, Mapping):
         raise UnreadableSnapshot("this is not a KAI snapshot: it has no rawObjects")
     notes.unknown(raw, PARTS, "")
@@ -188,10 +228,17 @@ def _objects(raw: Mapping[str, Any], notes: Notes) -> Mapping[str, Any]:
 
 
 def _listed(
-    objects: Mapping[str, Any], notes: Notes, kind: str, name: str, *, namespaced: bool
-) -> Mapping[Identity, Json]:
+    objects: Mapping[str, Any],
+    notes: Notes,
+    kind: str,
+    name: str,
+    *,
+    namespaced: bool,
+    prefer: Callable[[Json], bool] = lambda obj: True,
+) -> ListedObjects:
     """The objects of one list by what identifies them."""
-    return unique(raw_list(objects, name, notes), kind, name, notes, namespaced=namespaced)
+    listed = raw_list(objects, name, notes)
+    return unique(listed, kind, name, notes, namespaced=namespaced, prefer=prefer)
 
 
 def _of_our_nodes(lists: Lists, left_out: Set[str]) -> Lists:
@@ -199,17 +246,17 @@ def _of_our_nodes(lists: Lists, left_out: Set[str]) -> Lists:
     if not left_out:
         return lists
 
-    def slice_node(identity: Identity, obj: Json) -> Any:
+    def of_ours(identity: Identity, obj: Json) -> bool:
         spec = obj.get("spec")
-        return spec.get("nodeName") if isinstance(spec, dict) else None
+        return not (isinstance(spec, dict) and str(spec.get("nodeName")) in left_out)
 
     found = dict(lists)
-    for name, node_of in (
-        ("resourceSlices", slice_node),
-        ("nodeResourceTopologies", lambda identity, obj: identity[1]),
-    ):
-        if name in found:
-            found[name] = {k: obj for k, obj in found[name].items() if str(node_of(k, obj)) not in left_out}
+    if "resourceSlices" in found:
+        found["resourceSlices"] = found["resourceSlices"].where(of_ours)
+    if "nodeResourceTopologies" in found:
+        found["nodeResourceTopologies"] = found["nodeResourceTopologies"].where(
+            lambda identity, _: identity[1] not in left_out
+        )
     return found
 
 
@@ -221,7 +268,7 @@ def _has_node(pod: Json) -> bool:
 def _namespaces(lists: Lists, notes: Notes) -> Namespaces:
     """Labels by namespace; unreadable ones are left out (nothing can select them)."""
     found: dict[str, Mapping[str, str]] = {}
-    for (_, name), raw in lists.get("namespaces", {}).items():
+    for (_, name), raw in lists["namespaces"].items() if "namespaces" in lists else ():
         try:
             labels = strings_at(raw["metadata"], "labels", "metadata")
         except Malformed as problem:

@@ -133,7 +133,7 @@ def test_a_small_file_that_fills_the_memory_is_named(tmp_path: Path) -> None:
         # The worker continues with the tasks of others.
         assert solve(worker, task(30)).problem == ""
     assert result.document is None
-    assert "8000002 values" in result.problem
+    assert "4000002 objects" in result.problem
     assert "limits.memory_bytes" in result.problem
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import pytest
 
-from kai_cp.json_types import Json
 from kai_cp.reader import parse
-from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp_models.pods import GroupKey, Pod, PodStatus
 from tests.kai_cp.reader.raw import NOW, node, pod, snapshot
 
@@ -215,30 +212,3 @@ def test_pods_of_other_node_pools_are_left_out_quietly() -> None:
     )
     assert [row.name for row in found.nodes] == ["n1"]
     assert found.pods == found.set_aside == ()
-
-
-class WatchedPod(dict[str, Any]):
-    """A raw pod that can be seen to be freed."""
-
-
-def test_a_pod_that_is_used_up_is_freed_before_the_next_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def given() -> Raw:
-        return snapshot(nodes=[node("n1")], pods=[WatchedPod(pod(name)) for name in ("a", "b", "c")])
-
-    used = given()
-    watched = [weakref.ref(one) for one in used["rawObjects"]["pods"]]
-    alive: list[int] = []
-    read = FactReader.read
-
-    def counted(self: FactReader, raw_pod: Json, namespace: str, name: str) -> PodFacts:
-        alive.append(sum(one() is not None for one in watched))
-        return read(self, raw_pod, namespace, name)
-
-    expected, kept = parse(given(), now=NOW), given()
-    with monkeypatch.context() as patched:
-        patched.setattr(FactReader, "read", counted)
-        found = parse(used, now=NOW, use_up=True)
-    assert alive == [3, 2, 1]
-    assert used["rawObjects"]["pods"] == []
-    assert found == expected == parse(kept, now=NOW)
-    assert len(kept["rawObjects"]["pods"]) == 3
