@@ -12,9 +12,11 @@ from kai_cp.reader.pods import PlacedFacts
 from kai_cp.reader.resources import dimensions_of
 from kai_cp_models.pods import Pod, PodKey, PodSpec
 from kai_cp_models.policy import Policy
+from kai_cp_models.records.devices import ClaimAllocation
 from kai_cp_models.snapshot import Node
 
 _SCALING: Final = "scaling-pod"
+_NO_ALLOCATIONS: Final[Mapping[str, ClaimAllocation]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
         reservation=not facts.owned
         and (namespace, app) == (policy.reservation_namespace, policy.reservation_app),
         scaling=(namespace, app) == (policy.scaling_namespace, _SCALING),
-        claim_allocations={} if row.promise is None else row.promise.claim_allocations,
+        claim_allocations=_NO_ALLOCATIONS if row.promise is None else row.promise.claim_allocations,
         numa_zones=row.numa_zones,
         started=facts.started,
         deadline_seconds=facts.deadline,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -27,6 +28,8 @@ _PRIORITY_LABEL: Final = "kai.scheduler/task-priority"
 _KUBEFLOW_LABEL: Final = "training.kubeflow.org/job-role"
 _RAY_LABEL: Final = "ray.io/node-type"
 _WHOLE: Final = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+_MOST_LABELS: Final = 10_000
+"""Sets of labels that later pods may share; where each pod has its own, more would only take memory."""
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 
 
@@ -62,6 +65,16 @@ class PodFacts:
     revision: Revision | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class LabelFacts:
+    """What the labels of a pod tell; pods with equal labels share it."""
+
+    labels: Mapping[str, str]
+    subgroup: str
+    order: tuple[int, int, int, int]
+    gpu_groups: tuple[str, ...]
+
+
 class FactReader:
     """Reads pods with a memory of their specs, and of the pods read before."""
 
@@ -76,6 +89,7 @@ class FactReader:
         self._namespaces = namespaces
         self._specs = specs
         self._remembered = remembered
+        self._labels: dict[tuple[tuple[str, str], ...], LabelFacts] = {}
 
     def read(self, pod: Json, namespace: str, name: str) -> PodFacts:
         """The facts of a pod; Malformed names the field that cannot be read."""
@@ -90,7 +104,7 @@ class FactReader:
     def _facts(self, pod: Json, metadata: Json, namespace: str, name: str) -> PodFacts:
         spec = object_at(pod, "spec")
         status = object_at(pod, "status")
-        labels = strings_at(metadata, "labels", "metadata")
+        told = self._told(strings_at(metadata, "labels", "metadata"))
         annotations = strings_at(metadata, "annotations", "metadata")
         phase = text_at(status, "phase", "status")
         zones: ZoneRows = ()
@@ -103,25 +117,34 @@ class FactReader:
             key=PodKey(namespace, name),
             uid=text_at(metadata, "uid", "metadata"),
             draft=NO_SPEC if phase in _ENDED else self._draft(pod, spec, annotations, namespace, name),
-            phase=phase,
+            phase=sys.intern(phase),
             deleted=instant_at(metadata, "deletionTimestamp", "metadata"),
-            node=text_at(spec, "nodeName", "spec"),
+            node=sys.intern(text_at(spec, "nodeName", "spec")),
             gated=bool(list_at(spec, "schedulingGates", "spec")),
             created=instant_at(metadata, "creationTimestamp", "metadata") or 0.0,
             group=annotations.get(GROUP_ANNOTATION, ""),
-            subgroup=labels.get(SUBGROUP_LABEL, ""),
-            labels=labels,
-            order=_order(labels),
+            subgroup=told.subgroup,
+            labels=told.labels,
+            order=told.order,
             nominated=text_at(status, "nominatedNodeName", "status"),
-            scheduler=text_at(spec, "schedulerName", "spec"),
+            scheduler=sys.intern(text_at(spec, "schedulerName", "spec")),
             owned=bool(list_at(metadata, "ownerReferences", "metadata")),
-            gpu_groups=group_labels(labels),
+            gpu_groups=told.gpu_groups,
             numa_zones=zones,
             warnings=warnings,
             started=_started(status),
             deadline=_deadline(spec),
-            revision=revision_of(metadata, labels),
+            revision=revision_of(metadata, told.labels),
         )
+
+    def _told(self, labels: Mapping[str, str]) -> LabelFacts:
+        key = tuple(labels.items())
+        found = self._labels.get(key)
+        if found is None:
+            found = LabelFacts(labels, labels.get(SUBGROUP_LABEL, ""), _order(labels), group_labels(labels))
+            if len(self._labels) < _MOST_LABELS:
+                self._labels[key] = found
+        return found
 
     def _draft(
         self, pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str

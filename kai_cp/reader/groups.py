@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -137,7 +138,7 @@ def _group(
     return PodGroup(
         key=key,
         uid=text_at(metadata, "uid", "metadata"),
-        queue=text_at(spec, "queue", "spec"),
+        queue=sys.intern(text_at(spec, "queue", "spec")),
         priority=priority,
         preemptible=_preemptible(spec, priority),
         root=read_tree(spec, fabrics),

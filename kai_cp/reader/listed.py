@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -70,7 +71,7 @@ def identify(obj: Json, *, namespaced: bool) -> Identity:
         return "default", name
     if not isinstance(namespace, str) or not namespace.isprintable():
         raise Malformed("metadata.namespace", f"{shown(namespace)} is not a name")
-    return namespace, name
+    return sys.intern(namespace), name
 
 
 def unique(

@@ -16,10 +16,11 @@ class ReadingMemo(Generic[Value]):
     forgotten.
 
     ``context`` is what the values depend on besides the objects: a new context clears the memory. Objects
-    without uid or resourceVersion are never remembered.
+    without uid or resourceVersion are never remembered. ``kept``: whether there will be another reading.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, kept: bool = True) -> None:
+        self._kept = kept
         self._context: object = None
         self._known: dict[ObjectVersion, Value] = {}
         self._met: dict[ObjectVersion, Value] = {}
@@ -37,7 +38,7 @@ class ReadingMemo(Generic[Value]):
 
     def keep(self, version: ObjectVersion | None, value: Value) -> None:
         """Cache the value of the object in this version."""
-        if version is not None:
+        if version is not None and self._kept:
             self._met[version] = value
 
 

@@ -34,6 +34,7 @@ from kai_cp_models.pods import (
 )
 from kai_cp_models.policy import Policy
 from kai_cp_models.settings import Limits
+from kai_cp_models.snapshot import PodGroup
 
 _WAITING: Final = frozenset((PodStatus.PENDING, PodStatus.GATED))
 _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
@@ -66,7 +67,7 @@ class PodResolver:
     nodes: Container[str]
     left_out_nodes: Container[str]
     promises: Mapping[PodKey, Promise]
-    groups: Container[GroupKey]
+    groups: Mapping[GroupKey, PodGroup]
     notes: Notes
     before: Mapping[PodKey, PlacedFacts]
     """The result of the cluster's last reading."""
@@ -120,8 +121,8 @@ class PodResolver:
         )
 
     def _found(self, facts: PodFacts) -> PlacedFacts | None:
-        key = GroupKey(facts.key.namespace, facts.group)
-        group = key if facts.group and key in self.groups else None
+        known = self.groups.get(GroupKey(facts.key.namespace, facts.group)) if facts.group else None
+        group = None if known is None else known.key
         promise = self.promises.get(facts.key)
         if promise is not None and not promise.meant_for(facts.uid):
             promise = None

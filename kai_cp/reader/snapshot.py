@@ -74,6 +74,13 @@ class ParseMemo:
     aligned: Aligned = field(default_factory=Aligned)
     selectors: Paid = field(default_factory=Paid)
 
+    @classmethod
+    def of_one_reading(cls) -> ParseMemo:
+        """For a snapshot after which no other is read: specs are shared, objects are not remembered."""
+        return cls(
+            pods=ReadingMemo(kept=False), groups=ReadingMemo(kept=False), nodes=ReadingMemo(kept=False)
+        )
+
     def reader(self, namespaces: Namespaces, limits: Limits) -> FactReader:
         """The reader of a snapshot's pods. Namespace selectors are resolved inside the specs."""
         if not self.pods.start(namespaces) or len(self.specs) > _MOST_SPECS:
@@ -103,7 +110,7 @@ def parse(
     :class:`UnreadableSnapshot`.
     """
     with no_collection():
-        memory = ParseMemo() if memo is None else memo
+        memory = ParseMemo.of_one_reading() if memo is None else memo
         limits = limits or Limits()
         found = _parse(raw, now, usage, memory, limits, user_label=user_label, use_up=use_up)
         return completed(found, Judging(limits, memory.selectors, judged))

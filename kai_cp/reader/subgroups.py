@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 
 from kai_cp.json_types import Json
@@ -36,8 +37,7 @@ def read_tree(spec: Json, fabrics: Mapping[str, TopologyDraft]) -> Subgroup:
     min_member = int_at(spec, "minMember", "spec", minimum=0)
     min_sub_group = int_at(spec, "minSubGroup", "spec", minimum=0)
     if not members:
-        leaf = Subgroup(DEFAULT, 1 if min_member is None else min_member)
-        return Subgroup("", 1, (leaf,), leaf=False, constraint=constraint)
+        return _without_subgroups(1 if min_member is None else min_member, constraint)
     by_name: dict[str, _Member] = {}
     for member in members:
         if member.name in by_name:
@@ -53,6 +53,13 @@ def read_tree(spec: Json, fabrics: Mapping[str, TopologyDraft]) -> Subgroup:
     return Subgroup(
         "", len(roots) if min_sub_group is None else min_sub_group, roots, leaf=False, constraint=constraint
     )
+
+
+@lru_cache(maxsize=1024)
+def _without_subgroups(min_member: int, constraint: TopologyConstraint | None) -> Subgroup:
+    """Most pod groups are alike; they share one tree."""
+    leaf = Subgroup(DEFAULT, min_member)
+    return Subgroup("", 1, (leaf,), leaf=False, constraint=constraint)
 
 
 def _member(raw: Json, where: str, fabrics: Mapping[str, TopologyDraft]) -> _Member:

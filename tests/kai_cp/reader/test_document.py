@@ -148,7 +148,7 @@ def test_an_item_that_may_not_be_parsed_is_set_aside() -> None:
         (b'{"a":' * 3000, "it is nested too deep", None),
     ],
 )
-def test_what_is_bad_beside_items_is_named(text: bytes, problem: str, at: int | None) -> None:
+def test_a_problem_beside_items_is_named(text: bytes, problem: str, at: int | None) -> None:
     with pytest.raises(BadJson, match=problem) as caught:
         read(text, nothing)
     assert caught.value.at == at
