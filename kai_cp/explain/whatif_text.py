@@ -7,6 +7,7 @@ from typing import Final
 
 from kai_cp.explain.text import WIDTH, describe
 from kai_cp.json_types import Json
+from kai_cp.report.terminal import plural
 
 _LABEL: Final = 9
 
@@ -47,10 +48,15 @@ def _first(diff: Json) -> str:
     gain, lose, new = len(diff["gain"]), len(diff["lose"]), len(diff["addedPlaced"])
     if not gain and not lose and not new:
         return "No pod group gains or loses."
+    counts = (
+        (gain, "gains", "gain"),
+        (lose, "loses", "lose"),
+        (new, "that was added runs", "that were added run"),
+    )
     words = [
-        f"{count} {verb}" for count, verb in ((gain, "gain"), (lose, "lose"), (new, "added run")) if count
+        f"{plural(count, 'pod group')} {one if count == 1 else more}" for count, one, more in counts if count
     ]
-    return f"Pod groups: {', '.join(words)}."
+    return f"{', '.join(words)}."
 
 
 def _least(least: Json) -> str:

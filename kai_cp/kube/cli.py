@@ -199,7 +199,7 @@ def migrate(
     try:
         documents = from_files(files) if files else from_cluster(connection)
     except (KubeError, UnreadableFile) as problem:
-        typer.echo(str(problem), err=True)
+        typer.echo(f"kai-cp: {problem}", err=True)
         raise typer.Exit(1) from None
     found = migrated(documents)
     typer.echo(json.dumps(found.to_json(), indent=2) if as_json else told(found), nl=as_json)

@@ -27,7 +27,9 @@ def from_files(files: Sequence[Path]) -> Documents:
     for file in files:
         try:
             documents = yaml_text.load_all(read_text(file))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as problem:
+        except OSError as problem:
+            raise UnreadableFile(f"{file}: {problem.strerror or problem}") from None
+        except (UnicodeDecodeError, yaml.YAMLError) as problem:
             raise UnreadableFile(f"{file}: {str(problem).splitlines()[0]}") from None
         for document in documents:
             if document is None:

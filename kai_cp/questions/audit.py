@@ -107,7 +107,11 @@ def headline(document: Document) -> str:
     """The headline of the answer."""
     owed = {pair["owed"] for pair in document["pairs"]}
     idle = sum(entry["idle"] for entry in document["idleQuota"])
-    said = f"{plural(len(owed), 'queue')} owed while others borrow" if owed else "No borrower owes anything"
+    said = (
+        f"{plural(len(owed), 'queue')} owed while others borrow"
+        if owed
+        else "no queue is owed while others borrow"
+    )
     return f"{said}; {amount(idle)} GPUs of quota idle."
 
 

@@ -46,7 +46,7 @@ def headline(document: Document) -> str:
     queues = document["queues"]
     owed = sum(queue["owedPodGroups"] for queue in queues)
     lent = sum(queue["borrowed"] for queue in queues if queue["depth"] == 0)
-    said = f"{plural(len(queues), 'queue')}; {amount(lent)} GPUs borrowed between the top ones"
+    said = f"{plural(len(queues), 'queue')}; {amount(lent)} GPUs borrowed between top-level queues"
     return f"{said}; {plural(owed, 'pod group')} owed and not served." if owed else f"{said}."
 
 

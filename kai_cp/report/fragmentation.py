@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kai_cp.fragmentation import in_words
+from kai_cp.report.terminal import plural
 from kai_cp_models.queries.moves import Frontier
 
 _SHOWN = 12
@@ -52,5 +53,5 @@ def report(name: str, found: Frontier) -> RenderableType:
     if found.excluded:
         counts = Counter(one.reason for one in found.excluded)
         words = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
-        parts.append(Text(f"not moved: {len(found.excluded)} pod groups ({words})"))
+        parts.append(Text(f"not moved: {plural(len(found.excluded), 'pod group')} ({words})"))
     return Group(*parts)

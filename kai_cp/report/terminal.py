@@ -40,12 +40,12 @@ def amount(value: float | None) -> str:
 
 
 def age(seconds: float | None) -> str:
-    """A duration in its largest unit, as kubectl prints it: ``3d``, ``41m``."""
+    """A duration in whole units of its largest one, rounded down: ``3d``, ``41m``."""
     if seconds is None:
         return ""
     for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
         if seconds >= size:
-            return f"{seconds / size:.0f}{unit}"
+            return f"{seconds // size:.0f}{unit}"
     return f"{max(0.0, seconds):.0f}s"
 
 

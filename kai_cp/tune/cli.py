@@ -22,7 +22,7 @@ def tune(
     snapshots: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SNAPSHOT]...",
+            metavar="[SNAPSHOT...]",
             help="KAI snapshots: .zip, .json, .json.gz, a directory of them, or - for standard input.",
         ),
     ] = None,
