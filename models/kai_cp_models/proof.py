@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate
 from operator import attrgetter
 
 import numpy as np
@@ -28,27 +28,22 @@ from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
-from kai_cp_models.fairness.runtime import delayed, granted, protected
+from kai_cp_models.fairness.runtime import delayed, granted
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Leaving
+from kai_cp_models.joint.departures import Departures, Source
 from kai_cp_models.joint.disaggregate import leave
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit, signature
 from kai_cp_models.joint.search import solve
-from kai_cp_models.joint.victim_candidates import Charges
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GPU, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
-from kai_cp_models.policy import STATE_ACTIONS
+from kai_cp_models.pods import GPU, UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch
-
-_Source = tuple[str, str, float, int]
-"""Running pods that may leave: action, queue, minimum runtime in seconds, and the priority that they must be
-below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,26 +107,21 @@ class Refuter:
         self._base = base
         self._snapshot = cycle.snapshot
         self._actions = cycle.snapshot.policy.actions
-        self._pods: dict[_Source, tuple[Pod, ...]] = {}
-        self._rooms: dict[tuple[frozenset[_Source], bool], Ints] = {}
-        self._gives: dict[frozenset[_Source], list[Amounts]] = {}
+        self._departures = Departures(cycle, base)
+        self._rooms: dict[tuple[frozenset[Source], bool], Ints] = {}
         self._refuted: dict[tuple[object, ...], int] = {}
         """The number of served groups beside which such a batch was shown to have no places."""
         self._open: dict[tuple[object, ...], int] = {}
         """The number of served groups beside which nothing could be shown; beside fewer there is more free
         capacity."""
-        self._without: tuple[frozenset[_Source], Ledger] | None = None
-        self._moved: dict[frozenset[_Source], Sequence[Pod]] = {}
+        self._without: tuple[frozenset[Source], Ledger] | None = None
         self._alone: dict[tuple[object, ...], bool] = {}
-        self._victims: dict[tuple[str, Amounts], frozenset[_Source]] = {}
-        self._held: dict[tuple[frozenset[_Source], bool], Leaving] = {}
-        self._free: dict[tuple[frozenset[_Source], bool], NDArray[np.int64]] = {}
-        self._concerned: dict[tuple[int, tuple[frozenset[_Source], bool]], bool] = {}
-        self._absent: dict[tuple[frozenset[_Source], bool], Mapping[PodKey, Pod]] = {}
+        self._victims: dict[tuple[str, Amounts], frozenset[Source]] = {}
+        self._free: dict[tuple[frozenset[Source], bool], NDArray[np.int64]] = {}
+        self._concerned: dict[tuple[int, tuple[frozenset[Source], bool]], bool] = {}
         self._demands: dict[bool, list[Ints]] = {}
-        self._sources: dict[int, frozenset[_Source]] = {}
+        self._sources: dict[int, frozenset[Source]] = {}
         self._accepted: dict[int, bool] = {}
-        self._charges = Charges(base)
 
     def proofs(self) -> dict[GroupKey, Proof]:
         """The refused groups for which there is a proof."""
@@ -258,7 +248,7 @@ class Refuter:
 
     # --- what may leave --------------------------------------------------------------------------
 
-    def _reach(self, ask: Ask, before: int) -> frozenset[_Source]:
+    def _reach(self, ask: Ask, before: int) -> frozenset[Source]:
         """What the group itself might take in some action."""
         if delayed(self._snapshot, ask.group) is not None:
             return frozenset()
@@ -268,7 +258,7 @@ class Refuter:
             found |= self._reclaimable(ask.group.queue, asked)
         return found
 
-    def _preempted(self, group: PodGroup) -> frozenset[_Source]:
+    def _preempted(self, group: PodGroup) -> frozenset[Source]:
         if "preempt" not in self._actions or group.queue not in self._snapshot.preemptible_groups:
             return frozenset()
         seconds = granted(self._snapshot, group.queue, "preempt", group.queue)
@@ -278,17 +268,18 @@ class Refuter:
         """Whether its queue may stay within its fair share, having lost all that others could take."""
         book, queue = self._base.book, ask.group.queue
         with_earlier = amounts.add(self._sums.up_to(book.index(queue), before).asked, asked)
-        return reclaim_conceivable(book, queue, with_earlier, lost=self._lost(self._reclaimed))
+        return reclaim_conceivable(book, queue, with_earlier, lost=self._departures.given(self._reclaimed))
 
-    def _reclaimable(self, queue: str, asked: Amounts) -> frozenset[_Source]:
+    def _reclaimable(self, queue: str, asked: Amounts) -> frozenset[Source]:
         """The victims that the filter might permit for a batch of this size, whatever was given and lost
         before."""
         known = self._victims.get((queue, asked))
         if known is None:
+            lost = self._departures.given(self._reclaimed)
             seconds = {
                 victim: granted(self._snapshot, victim, "reclaim", queue)
                 for victim in self._victim_queues
-                if victim != queue and self._might_lose(queue, asked, victim, self._lost(self._reclaimed))
+                if victim != queue and self._might_lose(queue, asked, victim, lost)
             }
             known = frozenset(("reclaim", victim, most, 0) for victim, most in seconds.items())
             self._victims[queue, asked] = known
@@ -313,10 +304,10 @@ class Refuter:
         return found
 
     @property
-    def _reclaimed(self) -> frozenset[_Source]:
+    def _reclaimed(self) -> frozenset[Source]:
         return self._taken_by(len(self._served))
 
-    def _taken_by(self, beside: int) -> frozenset[_Source]:
+    def _taken_by(self, beside: int) -> frozenset[Source]:
         """What those of the first served that evict could take, in any plan that serves them."""
         kinds = self._kinds[beside]
         known = self._sources.get(kinds)
@@ -336,15 +327,12 @@ class Refuter:
             found.append(len(kinds))
         return found
 
-    def _looked_for(self, evicting: Sequence[_Served]) -> frozenset[_Source]:
-        found = frozenset[_Source]()
-        gone = [key for key, one in self._cycle.evicted_by.items() if one.action in STATE_ACTIONS]
-        if gone:
-            found |= {("stale", "", 0.0, 0)}
+    def _looked_for(self, evicting: Sequence[_Served]) -> frozenset[Source]:
+        found = self._departures.ended
         for one in evicting:
             found |= self._preempted(one.group)
         while "reclaim" in self._actions:
-            lost = self._lost(found)
+            lost = self._departures.given(found)
             more = found
             for queue, asked in sorted({(one.group.queue, one.asked) for one in evicting}):
                 for victim in self._victim_queues:
@@ -375,82 +363,11 @@ class Refuter:
     def _may_move(self, group: PodGroup) -> bool:
         return group.preemptible and delayed(self._snapshot, group) is None
 
-    def _leaving(self, sources: Iterable[_Source]) -> dict[PodKey, Pod]:
-        return {pod.key: pod for source in sources for pod in self._pods_of(source)}
-
-    def _gone(self, taken: frozenset[_Source], moves: bool) -> Mapping[PodKey, Pod]:
-        """All that may leave, and with ``moves`` all that may move."""
-        known = self._absent.get((taken, moves))
-        if known is None:
-            moving = self._movable if moves else ()
-            known = self._absent[taken, moves] = {**self._leaving(taken), **{pod.key: pod for pod in moving}}
-        return known
-
-    def _pods_of(self, source: _Source) -> tuple[Pod, ...]:
-        known = self._pods.get(source)
-        if known is None:
-            known = self._pods[source] = tuple(self._looked_up(*source))
-        return known
-
-    def _looked_up(self, action: str, queue: str, seconds: float, priority: int) -> Iterable[Pod]:
-        if action == "stale":
-            for key, one in self._cycle.evicted_by.items():
-                if one.action in STATE_ACTIONS:
-                    yield self._snapshot.pod_by_key[key]
-            return
-        for group in self._snapshot.preemptible_groups.get(queue, ()):
-            if action == "preempt" and group.priority >= priority:
-                continue
-            safe = protected(self._snapshot, group, seconds)
-            for unit in self._base.fixed.gangs[group.key].units_at_first:
-                if not (safe and unit.whole):
-                    yield from (pod for pod in unit.pods if pod.status in ACTIVE_USED)
-
-    def _columns(self, taken: frozenset[_Source], moves: bool) -> Leaving:
-        """What all that may leave or move holds; the same whichever pods ask."""
-        known = self._held.get((taken, moves))
-        if known is None:
-            gone = self._gone(taken, moves).values()
-            known = self._held[taken, moves] = self._counting.leaving(gone)
-        return known
-
-    def _lost(self, sources: frozenset[_Source]) -> list[Amounts]:
-        """For each queue, how much less it holds when all of these have left."""
-        known = self._gives.get(sources)
-        if known is None:
-            book = self._base.book
-            known = [(0, 0, 0)] * len(book.held)
-            by_queue: dict[str, list[Pod]] = {}
-            for pod in self._leaving(sources).values():
-                if pod.group is not None and pod.status in ACTIVE_ALLOCATED:
-                    by_queue.setdefault(self._snapshot.group_by_key[pod.group].queue, []).append(pod)
-            for queue, pods in by_queue.items():
-                gives = self._charges.of(pods)
-                for i in book.line(queue):
-                    known[i] = amounts.add(known[i], gives)
-            self._gives[sources] = known
-        return known
-
-    def _moving(self, taken: frozenset[_Source]) -> Sequence[Pod]:
-        """Every running pod that some action could move when ``taken`` have left."""
-        known = self._moved.get(taken)
-        if known is None:
-            leaving = self._leaving(taken)
-            known = self._moved[taken] = [pod for pod in self._movable if pod.key not in leaving]
-        return known
-
     @cached_property
     def _pods_of_served(self) -> Sequence[int]:
         """For each number of first served groups, how many of their pods got places."""
         sizes = (sum(len(ask.pods) for ask in one.asks) for one in self._served)
         return list(accumulate(sizes, initial=0))
-
-    @cached_property
-    def _movable(self) -> tuple[Pod, ...]:
-        """Every running pod that some action could move."""
-        gangs = self._base.fixed.gangs
-        groups = chain.from_iterable(self._snapshot.preemptible_groups.values())
-        return tuple(p for g in groups for p in gangs[g.key].pods if p.status in ACTIVE_ALLOCATED)
 
     # --- certificates ----------------------------------------------------------------------------
 
@@ -475,11 +392,11 @@ class Refuter:
         request = [0 if d == GPU and pod.spec.gpu.shares else x for d, x in enumerate(pod.spec.requests)]
         return bool((accepting(table, pod) & (table.allocatable >= request).all(axis=1)).any())
 
-    def _over_limit(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+    def _over_limit(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
         """Limits, and quotas of work that cannot be preempted, when everything that may leave has left."""
         book = self._base.book
         asked = amounts.optimistic_batch(self._snapshot, ask.pods)
-        lost = self._lost(taken)
+        lost = self._departures.given(taken)
         for i in book.line(ask.group.queue):
             earlier = self._sums.up_to(i, before)
             lent = self._base.lent(ask.pods, asked, beside=earlier.firm)
@@ -517,41 +434,32 @@ class Refuter:
             known.append(known[-1] + counting.demand(pod for ask in one.asks for pod in ask.pods))
         return known[before]
 
-    def _over_sums(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+    def _over_sums(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
         """Sums over the cluster: with moves, of whole resources only."""
         counting = self._counting_everywhere if moves else self._counting
         room = self._rooms.get((taken, moves))
         if room is None:
-            room = self._rooms[taken, moves] = counting.room(self._leaving(taken).values())
+            room = self._rooms[taken, moves] = counting.room_of(self._departures.columns(taken))
         own = counting.asked(ask)
         part = counting.totals if moves else slice(None)
         wanted = self._demand(before, moves) + own
         return bool((wanted > room)[part][own[part] > 0].any())
 
-    def _no_node(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+    def _no_node(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
         """A pod of the group that no node takes, even alone, when everything that may leave or move has
         left."""
-        leaving = self._gone(taken, moves)
-        if len(leaving) > LIMITS.proof_leaving:
+        if self._departures.count(taken, moves) > LIMITS.proof_leaving:
             return False
         company = before > 0 or len(ask.pods) > 1
         rules = self._base.rules
         examples = {
             pod.key if any(rule.concerns(pod) for rule in rules) else id(pod.spec): pod for pod in ask.pods
         }
-        return any(
-            not self._taking(pod, (taken, moves), leaving, company=company).any() for pod in examples.values()
-        )
+        return any(not self._taking(pod, (taken, moves), company=company).any() for pod in examples.values())
 
-    def _taking(
-        self,
-        pod: Pod,
-        key: tuple[frozenset[_Source], bool],
-        leaving: Mapping[PodKey, Pod],
-        *,
-        company: bool,
-    ) -> Mask:
-        """[N] nodes that may take the pod when ``leaving`` are gone; with ``company`` others come as well.
+    def _taking(self, pod: Pod, key: tuple[frozenset[Source], bool], *, company: bool) -> Mask:
+        """[N] nodes that may take the pod when what may leave (and move) is gone, which the key says; with
+        ``company`` others come as well.
 
         A stateful rule counts if no leaving pod matters to it; pods that come only take free capacity.
         """
@@ -559,39 +467,37 @@ class Refuter:
         for rule in self._base.rules:
             if not rule.concerns(pod) or (company and rule.unblocked_by_others(pod)):
                 continue
-            if self._matters(rule, key, leaving):
+            if self._matters(rule, key):
                 continue
             allowed = rule.mask(pod, now=False)
             if allowed is not None:
                 mask &= allowed
         free = self._free.get(key)
         if free is None:
-            free = self._free[key] = self._counting.free(leaving.values())
+            free = self._free[key] = self._counting.free(self._departures.columns(*key))
         request = np.array(pod.spec.requests)
         if pod.spec.gpu.shares:
             request[GPU] = 0
         fits: Mask = mask & (free >= request).all(axis=1)
         return fits
 
-    def _matters(
-        self, rule: RuleState, key: tuple[frozenset[_Source], bool], leaving: Mapping[PodKey, Pod]
-    ) -> bool:
-        """Whether one of those that leave matters to the rule; ``leaving`` follows from the key."""
+    def _matters(self, rule: RuleState, key: tuple[frozenset[Source], bool]) -> bool:
+        """Whether one of those that leave matters to the rule."""
         known = self._concerned.get((id(rule), key))
         if known is None:
-            known = any(rule.concerns(other) for other in leaving.values())
+            known = any(rule.concerns(other) for other in self._departures.gone(*key))
             self._concerned[id(rule), key] = known
         return known
 
-    def _alone_over(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+    def _alone_over(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
         """Sums over the nodes that accept the pods of the group, when everything that may leave or move has
         left."""
         specs = tuple(sorted({id(pod.spec) for pod in ask.pods}))
         key = (specs, len(ask.pods), taken, moves)
         known = self._alone.get(key)
         if known is None:
-            known = len(self._gone(taken, moves)) <= LIMITS.proof_leaving and any(
-                self._short(pods, self._columns(taken, moves)) for pods in _by_spec(ask.pods)
+            known = self._departures.count(taken, moves) <= LIMITS.proof_leaving and any(
+                self._short(pods, self._departures.columns(taken, moves)) for pods in _by_spec(ask.pods)
             )
             self._alone[key] = known
         return known
@@ -599,10 +505,10 @@ class Refuter:
     def _short(self, pods: Sequence[Pod], leaving: Leaving) -> bool:
         counting = Counting(self._base, pods)
         wanted = counting.demand(pods)
-        room = counting.room_without(leaving, len(leaving.nodes))
+        room = counting.room_of(leaving)
         return bool((wanted > room)[wanted > 0].any())
 
-    def _without_model(self, ask: Ask, before: int, taken: frozenset[_Source], moves: bool) -> bool:
+    def _without_model(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
         """CP-SAT: no places for this and all earlier ones, everything gone that may go, moves free."""
         # What cannot be placed beside fewer groups cannot be placed beside more.
         key = (signature(self._base, ask), taken, moves)
@@ -612,7 +518,7 @@ class Refuter:
             return False
         budget = self._cycle.budget
         size = len(ask.pods) + self._pods_of_served[before]
-        moving = self._moving(taken) if moves and size <= LIMITS.proof_pods else ()
+        moving = self._departures.moving(taken) if moves and size <= LIMITS.proof_pods else ()
         if size + len(moving) > LIMITS.proof_pods or budget.passed():
             return False
         asks = [*(part for one in self._served[:before] for part in one.asks), ask]
@@ -640,11 +546,11 @@ class Refuter:
         (self._refuted if shown else self._open)[key] = before
         return shown
 
-    def _emptied(self, taken: frozenset[_Source]) -> Ledger:
+    def _emptied(self, taken: frozenset[Source]) -> Ledger:
         """The ledger of the cycle's start without what may leave; only read."""
         if self._without is None or self._without[0] != taken:
             ledger = self._base.copy()
-            for pod in self._leaving(taken).values():
+            for pod in self._departures.pods(taken):
                 leave(ledger, pod)
             self._without = taken, ledger
         return self._without[1]

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,20 @@ class Leaving:
     nodes: NDArray[np.int64]
     requests: NDArray[np.int64]
     shares: Sequence[tuple[int, Pod, _Place]]
+
+    @staticmethod
+    def joined(parts: Sequence[Leaving]) -> Leaving:
+        """All of them, one part after the other; there must be one at least."""
+        starts = accumulate((len(part.nodes) for part in parts), initial=0)
+        return Leaving(
+            np.concatenate([part.nodes for part in parts]),
+            np.concatenate([part.requests for part in parts]),
+            [
+                (start + position, pod, place)
+                for start, part in zip(starts, parts, strict=False)
+                for position, pod, place in part.shares
+            ],
+        )
 
 
 class Counting:
@@ -143,8 +158,11 @@ class Counting:
 
         Pieces [size], then amounts [D].
         """
-        columns = self.leaving(leaving)
-        return self.room_without(columns, len(columns.nodes))
+        return self.room_of(self.leaving(leaving))
+
+    def room_of(self, leaving: Leaving) -> Ints:
+        """The same row as ``room`` [size, D] for pods as columns."""
+        return self.room_without(leaving, len(leaving.nodes))
 
     def room_without(self, leaving: Leaving, first: int) -> Ints:
         """The same row as ``room`` [size, D] when the ``first`` pods of ``leaving`` are gone."""
@@ -163,10 +181,9 @@ class Counting:
         """The same row as ``room`` [size, D] with the nodes as they are."""
         return self._row(self._free, self._shared)
 
-    def free(self, leaving: Iterable[Pod]) -> NDArray[np.int64]:
+    def free(self, leaving: Leaving) -> NDArray[np.int64]:
         """[N, D] what nodes offer at most when ``leaving`` are gone; parts of shared GPUs not counted."""
-        columns = self.leaving(leaving)
-        return self._without(columns, len(columns.nodes))[0]
+        return self._without(leaving, len(leaving.nodes))[0]
 
     def _without(self, leaving: Leaving, first: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """[N, D] what is free, and [N] the free parts of shared devices, when the first pods are gone."""

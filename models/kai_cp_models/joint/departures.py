@@ -1,0 +1,198 @@
+"""What may leave in any plan of a cycle: running pods by source, summed up queue by queue.
+
+Sets of sources differ in a few queues, so every sum is made of parts for one queue, and each part is computed
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.fairness.runtime import protected
+from kai_cp_models.joint.counting import Counting, Leaving
+from kai_cp_models.joint.victim_candidates import Charges
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, Pod, PodKey
+from kai_cp_models.policy import STATE_ACTIONS
+
+Source = tuple[str, str, float, int]
+"""Running pods that may leave: action, queue, minimum runtime in seconds, and the priority that they must be
+below."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What leaves one queue: ``pods``, and those among them that nothing could move."""
+
+    all: Departures
+    pods: tuple[Pod, ...]
+
+    @cached_property
+    def gives(self) -> Amounts:
+        """How much less the queue is charged without them."""
+        held = (pod for pod in self.pods if pod.group is not None and pod.status in ACTIVE_ALLOCATED)
+        return self.all.charges.of(held)
+
+    @cached_property
+    def columns(self) -> Leaving:
+        """What they hold at their places."""
+        return self.all.counting.leaving(self.pods)
+
+    @cached_property
+    def fixed(self) -> tuple[Pod, ...]:
+        """Those that nothing could move."""
+        return tuple(pod for pod in self.pods if pod.key not in self.all.movable_keys)
+
+    @cached_property
+    def keys(self) -> frozenset[PodKey]:
+        """Their names."""
+        return frozenset(pod.key for pod in self.pods)
+
+
+class Departures:
+    """The pods of every set of sources; ``base``: the ledger with which the cycle began."""
+
+    def __init__(self, cycle: Cycle, base: Ledger) -> None:
+        self._cycle = cycle
+        self._snapshot = cycle.snapshot
+        self._base = base
+        self.charges = Charges(base)
+        self.counting = Counting(base, ())
+        self._pods: dict[Source, tuple[Pod, ...]] = {}
+        self._known: dict[frozenset[Source], _Part] = {}
+        self._split: dict[frozenset[Source], Mapping[str, _Part]] = {}
+        self._gives: dict[frozenset[Source], Sequence[Amounts]] = {}
+        self._columns: dict[tuple[frozenset[Source], bool], Leaving] = {}
+
+    @cached_property
+    def ended(self) -> frozenset[Source]:
+        """The sources of the pods whose groups are evicted for their own state."""
+        return frozenset(("stale", queue, 0.0, 0) for queue in self._stale)
+
+    @cached_property
+    def _stale(self) -> Mapping[str, Sequence[Pod]]:
+        found: dict[str, list[Pod]] = {}
+        for key, one in self._cycle.evicted_by.items():
+            if one.action in STATE_ACTIONS:
+                pod = self._snapshot.pod_by_key[key]
+                queue = "" if pod.group is None else self._snapshot.group_by_key[pod.group].queue
+                found.setdefault(queue, []).append(pod)
+        return found
+
+    def pods(self, sources: frozenset[Source]) -> Iterator[Pod]:
+        """All that may leave, each once."""
+        return chain.from_iterable(part.pods for part in self._parts(sources).values())
+
+    def gone(self, sources: frozenset[Source], moves: bool) -> Iterator[Pod]:
+        """All that may leave, and with ``moves`` all that may move; each once."""
+        if not moves:
+            return self.pods(sources)
+        fixed = (part.fixed for part in self._parts(sources).values())
+        return chain(chain.from_iterable(fixed), self.movable)
+
+    def count(self, sources: frozenset[Source], moves: bool) -> int:
+        """How many pods ``gone`` gives."""
+        parts = self._parts(sources).values()
+        if not moves:
+            return sum(len(part.pods) for part in parts)
+        return len(self.movable) + sum(len(part.fixed) for part in parts)
+
+    def columns(self, sources: frozenset[Source], moves: bool = False) -> Leaving:
+        """What all of ``gone`` hold at their places."""
+        known = self._columns.get((sources, moves))
+        if known is None:
+            parts = self._parts(sources).values()
+            columns = [self.counting.leaving(part.fixed) if moves else part.columns for part in parts]
+            if moves:
+                columns.append(self._moving_columns)
+            known = self._columns[sources, moves] = Leaving.joined([self.counting.leaving(()), *columns])
+        return known
+
+    def given(self, sources: frozenset[Source]) -> Sequence[Amounts]:
+        """For each queue of the book, how much less it holds when all of these have left."""
+        known = self._gives.get(sources)
+        if known is None:
+            book = self._base.book
+            found: list[Amounts] = [NOTHING] * len(book.held)
+            for queue, part in self._parts(sources).items():
+                if part.gives != NOTHING:
+                    for i in book.line(queue):
+                        found[i] = amounts.add(found[i], part.gives)
+            known = self._gives[sources] = found
+        return known
+
+    @cached_property
+    def movable(self) -> tuple[Pod, ...]:
+        """Every running pod that some action could move."""
+        return tuple(chain.from_iterable(self._movable.values()))
+
+    @cached_property
+    def movable_keys(self) -> frozenset[PodKey]:
+        """The names of these pods."""
+        return frozenset(pod.key for pod in self.movable)
+
+    @cached_property
+    def _movable(self) -> Mapping[str, Sequence[Pod]]:
+        gangs = self._base.fixed.gangs
+        return {
+            queue: [p for g in groups for p in gangs[g.key].pods if p.status in ACTIVE_ALLOCATED]
+            for queue, groups in self._snapshot.preemptible_groups.items()
+        }
+
+    @cached_property
+    def _moving_columns(self) -> Leaving:
+        return self.counting.leaving(self.movable)
+
+    def moving(self, sources: frozenset[Source]) -> list[Pod]:
+        """Every running pod that some action could move when those of ``sources`` have left."""
+        parts, found = self._parts(sources), list[Pod]()
+        for queue, pods in self._movable.items():
+            keys = parts[queue].keys if queue in parts else frozenset[PodKey]()
+            found += (pod for pod in pods if pod.key not in keys) if keys else pods
+        return found
+
+    def _parts(self, sources: frozenset[Source]) -> Mapping[str, _Part]:
+        known = self._split.get(sources)
+        if known is None:
+            by_queue: dict[str, set[Source]] = {}
+            for source in sorted(sources):
+                by_queue.setdefault(source[1], set()).add(source)
+            known = {queue: self._part(frozenset(some)) for queue, some in by_queue.items()}
+            self._split[sources] = known
+        return known
+
+    def _part(self, sources: frozenset[Source]) -> _Part:
+        known = self._known.get(sources)
+        if known is None:
+            if len(sources) == 1:
+                pods = self._of(next(iter(sources)))
+            else:
+                pods = tuple(
+                    {pod.key: pod for source in sorted(sources) for pod in self._of(source)}.values()
+                )
+            known = self._known[sources] = _Part(self, pods)
+        return known
+
+    def _of(self, source: Source) -> tuple[Pod, ...]:
+        known = self._pods.get(source)
+        if known is None:
+            known = self._pods[source] = tuple(self._looked_up(*source))
+        return known
+
+    def _looked_up(self, action: str, queue: str, seconds: float, priority: int) -> Iterable[Pod]:
+        if action == "stale":
+            yield from self._stale[queue]
+            return
+        for group in self._snapshot.preemptible_groups.get(queue, ()):
+            if action == "preempt" and group.priority >= priority:
+                continue
+            safe = protected(self._snapshot, group, seconds)
+            for unit in self._base.fixed.gangs[group.key].units_at_first:
+                if not (safe and unit.whole):
+                    yield from (pod for pod in unit.pods if pod.status in ACTIVE_USED)
