@@ -16,6 +16,9 @@ import pytest
 
 from kai_cp_models.policy import DECISION_ORDER, POLICY_ACTIONS, ActionName
 
+pytestmark = pytest.mark.xdist_group("names")
+"""One worker, which parses the packages once."""
+
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("kai_cp", "models/kai_cp_models", "topology/kai_cp_topology")
 ACTIONS = "models/kai_cp_models/policy.py"

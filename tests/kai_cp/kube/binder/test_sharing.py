@@ -1,0 +1,162 @@
+"""Fractions of GPUs: devices, labels, ConfigMaps and limits of the pods that share them."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from kai_cp.kube.api import names
+from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.store import Store
+from kai_cp.kube.binder.options import BinderOptions
+from kai_cp.kube.binder.reservation import GpuReservations, reservation_name
+from kai_cp.kube.binder.steps import Awaits, BindError
+from tests.kai_cp.kube.binder.conftest import (
+    Object,
+    fraction,
+    order,
+    phase,
+    play_reservation,
+)
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
+from tests.kai_cp.kube.samples import node, pod
+from tests.kai_cp.kube.stub import StubServer
+
+
+def test_a_fraction_gets_its_device(server: StubServer, setup: Any) -> None:
+    order(server, fraction("p"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS, hami_core_enabled=True)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Succeeded")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert found["metadata"]["labels"][names.GPU_GROUP] == "g1"
+    config, variables = server.get(r.CONFIG_MAPS, "ns", "x-0"), server.get(r.CONFIG_MAPS, "ns", "x-0-evar")
+    assert config is not None
+    assert variables is not None
+    assert config["data"] == {"GPU_PORTION": "0.25", "RUNAI_NUM_OF_GPUS": "0.25"}
+    assert variables["data"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-g1", "CUDA_DEVICE_MEMORY_LIMIT": "20480m"}
+    reservation = server.get(r.PODS, "kai-resource-reservation", reservation_name("n", "g1"))
+    assert reservation is not None
+    assert reservation["spec"]["nodeName"] == "n"
+    assert reservation["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "groups", "limits"),
+    [
+        ({"mps": "true"}, ("g1",), {"threads": "25", "memory": "0=20480M"}),
+        (
+            {"mps": "true", "gpu-fraction-num-devices": "2"},
+            ("g1", "g2"),
+            {"threads": "25", "memory": "0=20480M,1=20480M"},
+        ),
+        ({"mps": "false"}, ("g1",), {}),
+        ({}, ("g1",), {}),
+    ],
+)
+def test_an_mps_client_is_held_to_its_share(
+    server: StubServer, setup: Any, annotations: dict[str, str], groups: tuple[str, ...], limits: Object
+) -> None:
+    order(server, fraction("p", **annotations), gpu_groups=groups)
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS, mps_limits=True)
+    for name in groups:
+        play_reservation(server, name)
+    until(lambda: phase(server) == "Succeeded")
+    variables = server.get(r.CONFIG_MAPS, "ns", "x-0-evar")
+    assert variables is not None
+    told = {key: value for key, value in variables["data"].items() if key.startswith("CUDA_MPS")}
+    named = {
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": limits.get("threads"),
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": limits.get("memory"),
+    }
+    assert told == {key: value for key, value in named.items() if value is not None}
+
+
+def test_without_the_flag_an_mps_client_has_no_limits_as_with_kai(server: StubServer, setup: Any) -> None:
+    order(server, fraction("p", mps="true"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Succeeded")
+    variables = server.get(r.CONFIG_MAPS, "ns", "x-0-evar")
+    assert variables is not None
+    assert variables["data"] == {"NVIDIA_VISIBLE_DEVICES": "GPU-g1"}
+
+
+def test_a_limit_needs_the_size_of_the_gpu(server: StubServer, setup: Any) -> None:
+    bare = node("n")
+    del bare["metadata"]["labels"]["nvidia.com/gpu.memory"]
+    server.put(r.NODES, bare)
+    order(server, fraction("p", mps="true"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS, mps_limits=True)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Failed")
+    request = server.get(r.BIND_REQUESTS, "ns", "p")
+    assert request is not None
+    assert "no label nvidia.com/gpu.memory" in request["status"]["reason"]
+
+
+def test_mps_on_whole_gpus_gets_an_event(server: StubServer, setup: Any) -> None:
+    order(server, pod("p", annotations={"mps": "true"}))
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    until(lambda: "MpsWithoutFraction" in [e["reason"] for e in server.requests("POST", "/events")])
+
+
+def test_a_reservation_that_names_no_device_is_rolled_back(server: StubServer, setup: Any) -> None:
+    order(server, fraction("p"), gpu_groups=("g1",))
+    setup()
+    until(lambda: phase(server) == "Failed")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert names.GPU_GROUP not in found["metadata"]["labels"]
+    request = server.get(r.BIND_REQUESTS, "ns", "p")
+    assert request is not None
+    assert "named no device" in request["status"]["reason"]
+
+
+def test_a_failing_bind_takes_labels_and_config_maps_back(server: StubServer, setup: Any) -> None:
+    server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
+    order(server, fraction("p"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Failed")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert names.GPU_GROUP not in found["metadata"]["labels"]
+    assert server.get(r.CONFIG_MAPS, "ns", "x-0") is None
+
+
+def test_sharers_without_a_reservation_are_deleted(server: StubServer, setup: Any) -> None:
+    server.put(r.PODS, pod("lost", node="n", phase="Running", labels={names.GPU_GROUP: "g9"}))
+    made = setup()
+    made.reservations.sync("n")
+    until(lambda: "deletionTimestamp" in (server.get(r.PODS, "ns", "lost") or {"metadata": {}})["metadata"])
+
+
+class WithoutList(Store):
+    """A store with too many objects to look at all of them."""
+
+    def all(self) -> list[Object]:
+        raise AssertionError("all objects are looked at")
+
+
+def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
+    """Otherwise each bind of a fraction would cost as much as there are pods of all tenants."""
+    pods, requests, api, options = WithoutList(), WithoutList(), Mock(), BinderOptions()
+    reservations = GpuReservations(api, pods, requests, options)
+    for name, where in (("here", "n"), ("there", "m")):
+        lost = pod(name, node=where, phase="Running", labels={names.GPU_GROUP: "g9"})
+        pods.put({**lost, "metadata": {**lost["metadata"], "uid": name}})
+    reservations.sync("n")
+    assert [call.args[2] for call in api.delete.call_args_list] == ["here"]
+    api.create.side_effect = ApiError(409, "AlreadyExists", "it is there")
+    with pytest.raises(Awaits):
+        reservations.acquire(pod("p"), "n", ["g1"])
+    scaling = pod("s", labels={"app": names.SCALING_APP})
+    pods.put({**scaling, "metadata": {**scaling["metadata"], "namespace": options.scale_adjust_namespace}})
+    with pytest.raises(BindError, match="scaling pod"):
+        reservations.acquire(pod("p"), "n", ["g1"])
