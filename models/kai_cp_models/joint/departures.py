@@ -21,7 +21,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, Pod, PodKey
 from kai_cp_models.policy import STATE_ACTIONS
 
-Source = tuple[str, str, float, int]
+VictimSource = tuple[str, str, float, int]
 """Running pods that may leave: action, queue, minimum runtime in seconds, and the priority that they must be
 below."""
 
@@ -64,14 +64,14 @@ class Departures:
         self._base = base
         self.charges = Charges(base)
         self.counting = Counting(base, ())
-        self._pods: dict[Source, tuple[Pod, ...]] = {}
-        self._known: dict[frozenset[Source], _Part] = {}
-        self._split: dict[frozenset[Source], Mapping[str, _Part]] = {}
-        self._gives: dict[frozenset[Source], Sequence[Amounts]] = {}
-        self._columns: dict[tuple[frozenset[Source], bool], Leaving] = {}
+        self._pods: dict[VictimSource, tuple[Pod, ...]] = {}
+        self._known: dict[frozenset[VictimSource], _Part] = {}
+        self._split: dict[frozenset[VictimSource], Mapping[str, _Part]] = {}
+        self._gives: dict[frozenset[VictimSource], Sequence[Amounts]] = {}
+        self._columns: dict[tuple[frozenset[VictimSource], bool], Leaving] = {}
 
     @cached_property
-    def ended(self) -> frozenset[Source]:
+    def ended(self) -> frozenset[VictimSource]:
         """The sources of the pods whose groups are evicted for their own state."""
         return frozenset(("stale", queue, 0.0, 0) for queue in self._stale)
 
@@ -85,25 +85,25 @@ class Departures:
                 found.setdefault(queue, []).append(pod)
         return found
 
-    def pods(self, sources: frozenset[Source]) -> Iterator[Pod]:
+    def pods(self, sources: frozenset[VictimSource]) -> Iterator[Pod]:
         """All that may leave, each once."""
         return chain.from_iterable(part.pods for part in self._parts(sources).values())
 
-    def gone(self, sources: frozenset[Source], moves: bool) -> Iterator[Pod]:
+    def gone(self, sources: frozenset[VictimSource], moves: bool) -> Iterator[Pod]:
         """All that may leave, and with ``moves`` all that may move; each once."""
         if not moves:
             return self.pods(sources)
         fixed = (part.fixed for part in self._parts(sources).values())
         return chain(chain.from_iterable(fixed), self.movable)
 
-    def count(self, sources: frozenset[Source], moves: bool) -> int:
+    def count(self, sources: frozenset[VictimSource], moves: bool) -> int:
         """How many pods ``gone`` gives."""
         parts = self._parts(sources).values()
         if not moves:
             return sum(len(part.pods) for part in parts)
         return len(self.movable) + sum(len(part.fixed) for part in parts)
 
-    def columns(self, sources: frozenset[Source], moves: bool = False) -> Leaving:
+    def columns(self, sources: frozenset[VictimSource], moves: bool = False) -> Leaving:
         """What all of ``gone`` hold at their places."""
         known = self._columns.get((sources, moves))
         if known is None:
@@ -114,7 +114,7 @@ class Departures:
             known = self._columns[sources, moves] = Leaving.joined([self.counting.leaving(()), *columns])
         return known
 
-    def given(self, sources: frozenset[Source]) -> Sequence[Amounts]:
+    def given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
         """For each queue of the book, how much less it holds when all of these have left."""
         known = self._gives.get(sources)
         if known is None:
@@ -149,7 +149,7 @@ class Departures:
     def _moving_columns(self) -> Leaving:
         return self.counting.leaving(self.movable)
 
-    def moving(self, sources: frozenset[Source]) -> list[Pod]:
+    def moving(self, sources: frozenset[VictimSource]) -> list[Pod]:
         """Every running pod that some action could move when those of ``sources`` have left."""
         parts, found = self._parts(sources), list[Pod]()
         for queue, pods in self._movable.items():
@@ -157,17 +157,17 @@ class Departures:
             found += (pod for pod in pods if pod.key not in keys) if keys else pods
         return found
 
-    def _parts(self, sources: frozenset[Source]) -> Mapping[str, _Part]:
+    def _parts(self, sources: frozenset[VictimSource]) -> Mapping[str, _Part]:
         known = self._split.get(sources)
         if known is None:
-            by_queue: dict[str, set[Source]] = {}
+            by_queue: dict[str, set[VictimSource]] = {}
             for source in sorted(sources):
                 by_queue.setdefault(source[1], set()).add(source)
             known = {queue: self._part(frozenset(some)) for queue, some in by_queue.items()}
             self._split[sources] = known
         return known
 
-    def _part(self, sources: frozenset[Source]) -> _Part:
+    def _part(self, sources: frozenset[VictimSource]) -> _Part:
         known = self._known.get(sources)
         if known is None:
             if len(sources) == 1:
@@ -179,7 +179,7 @@ class Departures:
             known = self._known[sources] = _Part(self, pods)
         return known
 
-    def _of(self, source: Source) -> tuple[Pod, ...]:
+    def _of(self, source: VictimSource) -> tuple[Pod, ...]:
         known = self._pods.get(source)
         if known is None:
             known = self._pods[source] = tuple(self._looked_up(*source))
