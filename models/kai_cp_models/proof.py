@@ -31,7 +31,7 @@ from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivab
 from kai_cp_models.fairness.runtime import delayed, granted
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Leaving
-from kai_cp_models.joint.departures import Departures, Source
+from kai_cp_models.joint.departures import Departures, VictimSource
 from kai_cp_models.joint.disaggregate import leave
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit, signature
@@ -108,19 +108,19 @@ class Refuter:
         self._snapshot = cycle.snapshot
         self._actions = cycle.snapshot.policy.actions
         self._departures = Departures(cycle, base)
-        self._rooms: dict[tuple[frozenset[Source], bool], Ints] = {}
+        self._rooms: dict[tuple[frozenset[VictimSource], bool], Ints] = {}
         self._refuted: dict[tuple[object, ...], int] = {}
         """The number of served groups beside which such a batch was shown to have no places."""
         self._open: dict[tuple[object, ...], int] = {}
         """The number of served groups beside which nothing could be shown; beside fewer there is more free
         capacity."""
-        self._without: tuple[frozenset[Source], Ledger] | None = None
+        self._without: tuple[frozenset[VictimSource], Ledger] | None = None
         self._alone: dict[tuple[object, ...], bool] = {}
-        self._victims: dict[tuple[str, Amounts], frozenset[Source]] = {}
-        self._free: dict[tuple[frozenset[Source], bool], NDArray[np.int64]] = {}
-        self._concerned: dict[tuple[int, tuple[frozenset[Source], bool]], bool] = {}
+        self._victims: dict[tuple[str, Amounts], frozenset[VictimSource]] = {}
+        self._free: dict[tuple[frozenset[VictimSource], bool], NDArray[np.int64]] = {}
+        self._concerned: dict[tuple[int, tuple[frozenset[VictimSource], bool]], bool] = {}
         self._demands: dict[bool, list[Ints]] = {}
-        self._sources: dict[int, frozenset[Source]] = {}
+        self._sources: dict[int, frozenset[VictimSource]] = {}
         self._accepted: dict[int, bool] = {}
 
     def proofs(self) -> dict[GroupKey, Proof]:
@@ -248,7 +248,7 @@ class Refuter:
 
     # --- what may leave --------------------------------------------------------------------------
 
-    def _reach(self, ask: Ask, before: int) -> frozenset[Source]:
+    def _reach(self, ask: Ask, before: int) -> frozenset[VictimSource]:
         """What the group itself might take in some action."""
         if delayed(self._snapshot, ask.group) is not None:
             return frozenset()
@@ -258,7 +258,7 @@ class Refuter:
             found |= self._reclaimable(ask.group.queue, asked)
         return found
 
-    def _preempted(self, group: PodGroup) -> frozenset[Source]:
+    def _preempted(self, group: PodGroup) -> frozenset[VictimSource]:
         if "preempt" not in self._actions or group.queue not in self._snapshot.preemptible_groups:
             return frozenset()
         seconds = granted(self._snapshot, group.queue, "preempt", group.queue)
@@ -270,7 +270,7 @@ class Refuter:
         with_earlier = amounts.add(self._sums.up_to(book.index(queue), before).asked, asked)
         return reclaim_conceivable(book, queue, with_earlier, lost=self._departures.given(self._reclaimed))
 
-    def _reclaimable(self, queue: str, asked: Amounts) -> frozenset[Source]:
+    def _reclaimable(self, queue: str, asked: Amounts) -> frozenset[VictimSource]:
         """The victims that the filter might permit for a batch of this size, whatever was given and lost
         before."""
         known = self._victims.get((queue, asked))
@@ -304,10 +304,10 @@ class Refuter:
         return found
 
     @property
-    def _reclaimed(self) -> frozenset[Source]:
+    def _reclaimed(self) -> frozenset[VictimSource]:
         return self._taken_by(len(self._served))
 
-    def _taken_by(self, beside: int) -> frozenset[Source]:
+    def _taken_by(self, beside: int) -> frozenset[VictimSource]:
         """What those of the first served that evict could take, in any plan that serves them."""
         kinds = self._kinds[beside]
         known = self._sources.get(kinds)
@@ -327,7 +327,7 @@ class Refuter:
             found.append(len(kinds))
         return found
 
-    def _looked_for(self, evicting: Sequence[_Served]) -> frozenset[Source]:
+    def _looked_for(self, evicting: Sequence[_Served]) -> frozenset[VictimSource]:
         found = self._departures.ended
         for one in evicting:
             found |= self._preempted(one.group)
@@ -392,7 +392,7 @@ class Refuter:
         request = [0 if d == GPU and pod.spec.gpu.shares else x for d, x in enumerate(pod.spec.requests)]
         return bool((accepting(table, pod) & (table.allocatable >= request).all(axis=1)).any())
 
-    def _over_limit(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
+    def _over_limit(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
         """Limits, and quotas of work that cannot be preempted, when everything that may leave has left."""
         book = self._base.book
         asked = amounts.optimistic_batch(self._snapshot, ask.pods)
@@ -434,7 +434,7 @@ class Refuter:
             known.append(known[-1] + counting.demand(pod for ask in one.asks for pod in ask.pods))
         return known[before]
 
-    def _over_sums(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
+    def _over_sums(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
         """Sums over the cluster: with moves, of whole resources only."""
         counting = self._counting_everywhere if moves else self._counting
         room = self._rooms.get((taken, moves))
@@ -445,7 +445,7 @@ class Refuter:
         wanted = self._demand(before, moves) + own
         return bool((wanted > room)[part][own[part] > 0].any())
 
-    def _no_node(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
+    def _no_node(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
         """A pod of the group that no node takes, even alone, when everything that may leave or move has
         left."""
         if self._departures.count(taken, moves) > LIMITS.proof_leaving:
@@ -457,7 +457,7 @@ class Refuter:
         }
         return any(not self._taking(pod, (taken, moves), company=company).any() for pod in examples.values())
 
-    def _taking(self, pod: Pod, key: tuple[frozenset[Source], bool], *, company: bool) -> Mask:
+    def _taking(self, pod: Pod, key: tuple[frozenset[VictimSource], bool], *, company: bool) -> Mask:
         """[N] nodes that may take the pod when what may leave (and move) is gone, which the key says; with
         ``company`` others come as well.
 
@@ -481,7 +481,7 @@ class Refuter:
         fits: Mask = mask & (free >= request).all(axis=1)
         return fits
 
-    def _matters(self, rule: RuleState, key: tuple[frozenset[Source], bool]) -> bool:
+    def _matters(self, rule: RuleState, key: tuple[frozenset[VictimSource], bool]) -> bool:
         """Whether one of those that leave matters to the rule."""
         known = self._concerned.get((id(rule), key))
         if known is None:
@@ -489,7 +489,7 @@ class Refuter:
             self._concerned[id(rule), key] = known
         return known
 
-    def _alone_over(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
+    def _alone_over(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
         """Sums over the nodes that accept the pods of the group, when everything that may leave or move has
         left."""
         specs = tuple(sorted({id(pod.spec) for pod in ask.pods}))
@@ -508,7 +508,7 @@ class Refuter:
         room = counting.room_of(leaving)
         return bool((wanted > room)[wanted > 0].any())
 
-    def _without_model(self, ask: Ask, before: int, taken: frozenset[Source], moves: bool) -> bool:
+    def _without_model(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
         """CP-SAT: no places for this and all earlier ones, everything gone that may go, moves free."""
         # What cannot be placed beside fewer groups cannot be placed beside more.
         key = (signature(self._base, ask), taken, moves)
@@ -546,7 +546,7 @@ class Refuter:
         (self._refuted if shown else self._open)[key] = before
         return shown
 
-    def _emptied(self, taken: frozenset[Source]) -> Ledger:
+    def _emptied(self, taken: frozenset[VictimSource]) -> Ledger:
         """The ledger of the cycle's start without what may leave; only read."""
         if self._without is None or self._without[0] != taken:
             ledger = self._base.copy()
