@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import resource
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import orjson
 
@@ -40,10 +41,33 @@ class BenchTask:
     digest: str
     peer: tuple[str, tuple[Deed, ...] | None, float | None] | None = None
     second_cycle: bool = False
+    file: Path | None = None
+    """Where the snapshot of a generated case is, if it was written to a file."""
+
+    @property
+    def source(self) -> Path | bytes:
+        """What is read: a file, or the text of a case that is generated here."""
+        return self.file or self.case.path or orjson.dumps(self.case.raw())
 
 
 def run(task: BenchTask) -> CaseResult | str:
     """The result of a case, or one line with the reason why there is none."""
+    if task.case.path is not None:
+        return _run(task)
+    with tempfile.TemporaryDirectory() as folder:
+        # Another process generates the cluster, so that its memory is not measured.
+        task = replace(task, file=Path(folder, "snapshot.json"))
+        with Worker(_generate) as worker:
+            reply = worker.run(task)
+        return _run(task) if reply.end == "done" else f"{task.case.name}: not generated: {reply.failure}"
+
+
+def _generate(task: BenchTask, channel: Channel) -> None:
+    assert task.file is not None
+    task.file.write_bytes(orjson.dumps(task.case.raw()))
+
+
+def _run(task: BenchTask) -> CaseResult | str:
     limit = 60.0 + KILL_AFTER * task.settings.solver.budget_seconds + 0.03 * task.case.nodes
     with Worker(_job) as worker:
         reply = worker.run(task, deadline=time.monotonic() + limit)
@@ -61,18 +85,16 @@ def _job(task: BenchTask, channel: Channel) -> None:
 def measure(task: BenchTask) -> CaseResult:
     """Read, decide and audit in this process."""
     from kai_cp.reader import parse
+    from kai_cp.reader.container import load_items
     from kai_cp_models.check import violations
     from kai_cp_models.engine import decide
 
     case, now = task.case, NOW.timestamp()
-    # A generated case is read from its text, like a file.
-    text = None if case.path is not None else orjson.dumps(case.raw())
+    source = task.source
     begin = time.monotonic()
     with no_collection(for_good=True):
-        raw = case.raw() if text is None else orjson.loads(text)
-        snapshot = parse(raw, now=now)
+        snapshot = parse(load_items(source).raw, now=now, use_up=True)
     read = time.monotonic() - begin
-    del text
     answers: list[tuple[float, Plan]] = []
     solving = solver_seconds()
     start, worked = time.monotonic(), time.process_time()
@@ -84,7 +106,7 @@ def measure(task: BenchTask) -> CaseResult:
     errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]
     deeds = _deeds(plan)
     ours = outcome(snapshot, deeds)
-    second = _second_cycle(raw, plan, task) if task.second_cycle else {}
+    second = _second_cycle(source, plan, task) if task.second_cycle else {}
     pending = [pod for pod in snapshot.pods if pod.status is PodStatus.PENDING]
     gap = max((s.gap for s in plan.stages), default=0.0)
     return CaseResult(
@@ -158,17 +180,18 @@ def _peer(snapshot: Snapshot, task: BenchTask, deeds: Sequence[Deed]) -> Peer | 
     )
 
 
-def _second_cycle(raw: Mapping[str, Any], plan: Plan, task: BenchTask) -> dict[str, float]:
+def _second_cycle(source: Path | bytes, plan: Plan, task: BenchTask) -> dict[str, float]:
     """Seconds of the next cycle, after the plan was carried out and one percent of the pods ended.
 
     ``read`` (from the changed list) and ``answer`` (to the first checked plan) are parts of ``all``.
     """
-    from kai_cp.reader import ParseMemo, parse
+    from kai_cp.reader import ParseMemo, load, parse
     from kai_cp_models.engine import decide
 
     now = NOW.timestamp()
     memo = ParseMemo()
     with no_collection(for_good=True):
+        raw = load(source).raw
         before = parse(raw, now=now, memo=memo)
     changed = following(raw, plan, {pod.key for pod in _every_hundredth(before.pods)})
     start = time.monotonic()

@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+import orjson
 import pytest
 from typer.testing import CliRunner
 
@@ -136,6 +137,22 @@ def test_a_wrong_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measure(BenchTask(Case("scale", "quiet-4-s1", None, "quiet", 4, 1), QUICK, ""))
     assert found.errors == ("checker: node n holds more than it has",)
     assert "node n holds more than it has" in page([found])
+
+
+def test_the_measuring_process_does_not_generate_what_is_in_a_file(tmp_path: Path) -> None:
+    """The shape is not known, so the case cannot be generated; its file is read in every cycle."""
+    file = tmp_path / "snapshot.json"
+    file.write_bytes(orjson.dumps(SHAPES["quiet"](4, 1)))
+    task = BenchTask(Case("scale", "x", None, "none", 4, 1), QUICK, "", second_cycle=True, file=file)
+    found = measure(task)
+    assert (found.nodes, found.errors) == (4, ())
+    assert found.second_cycle_seconds is not None
+
+
+def test_a_case_that_cannot_be_generated_is_named() -> None:
+    found = run(BenchTask(Case("scale", "x", None, "none", 4, 1), QUICK, ""))
+    assert isinstance(found, str)
+    assert found.startswith("x: not generated: KeyError: 'none'")
 
 
 def test_first_difference_is_looked_for_in_the_fair_order() -> None:
