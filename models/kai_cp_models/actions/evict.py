@@ -150,7 +150,9 @@ def _admit_all(run: _Run) -> None:
         plan = first_plan(run.victims, chunk) if first else None
         first = False
         clears_only = not run.policy.may_lose and len(run.victims.ranked_so_far) > LIMITS.cleared_units
-        if plan is not None and _stands(run, plan, chunk):
+        if isinstance(plan, NoPlan):
+            _turn_down(run, chunk, plan)
+        elif plan is not None and _stands(run, plan, chunk):
             _accept(run, plan, list(plan.asks))
         elif not clears_only:
             step = _step(run, chunk, plan)
@@ -213,7 +215,9 @@ def _step(run: _Run, chunk: list[Ask], first: EvictionPlan | None) -> int:
     fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
     result = _beside(run, chunk, many)
     while isinstance(result, NoPlan) and len(chunk) > fewest and not result.unneeded:
-        chunk = chunk[: len(chunk) // 2]
+        # Half of them; only the first where none of them had its place in the plan that failed.
+        alone = result.served is not None and result.served.isdisjoint(ask.group.key for ask in chunk)
+        chunk = chunk[: 1 if alone else len(chunk) // 2]
         result = _beside(run, chunk, many)
     if isinstance(result, NoPlan) and len(chunk) > 1 and not result.unneeded:
         result = attempt(run.victims, run.found, chunk, optional=True)
@@ -222,13 +226,18 @@ def _step(run: _Run, chunk: list[Ask], first: EvictionPlan | None) -> int:
     if isinstance(result, EvictionPlan):
         _accept(run, result, chunk)
         return LIMITS.optional_chunk if len(chunk) <= LIMITS.optional_chunk else 2 * len(chunk)
+    _turn_down(run, chunk, result)
+    return LIMITS.optional_chunk
+
+
+def _turn_down(run: _Run, chunk: Sequence[Ask], result: NoPlan) -> None:
+    """Refuse the chunk, or those in it that fit without disturbing any unit."""
     for ask in chunk:
         if not result.unneeded:
             _refuse(run, ask, result.why)
             run.refusals.add(ask, result.why)
         elif ask.group.key in (result.served or ()):
             _refuse(run, ask, result.why)
-    return LIMITS.optional_chunk
 
 
 def _beside(run: _Run, chunk: list[Ask], many: bool) -> EvictionPlan | NoPlan:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
+from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS, OUT_OF_TIME, EvictionPlan, NoPlan
 from kai_cp_models.actions.node_drain import NodeDrain, fewest_moves
 from kai_cp_models.actions.reclaim_bounds import overreaching, reclaim_bounds, shared_out
 from kai_cp_models.actions.simulation import simulate_all
@@ -23,12 +23,15 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 
 
-def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
-    """A plan for the asks of the chunk that find a place in this way; None when no ask does."""
+def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
+    """A plan for the asks of the chunk that find a place in this way; None when no ask does.
+
+    ``NoPlan`` where all of them fit without disturbing any unit.
+    """
     return _cleared(victims, chunk) if not victims.policy.may_lose else _counted(victims, chunk)
 
 
-def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
+def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
     """Evict the units that counting selects, and then more while that serves more: capacity that is enough in
     sum may have no place for a pod.
     """
@@ -37,8 +40,8 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     again: list[Ask] = []
     for _ in range(LIMITS.opening_tries):
         found = _opened(victims, chunk, again)
-        if found is None:
-            break
+        if not isinstance(found, EvictionPlan):
+            return best or found
         now = {ask.group.key for ask in found.asks}
         here = [ask.group.key in now for ask in chunk]
         if here <= served:
@@ -51,7 +54,7 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     return best
 
 
-def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> EvictionPlan | None:
+def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
     """The plan for the asks of the chunk that find a place; asks in ``again`` are counted twice when units
     are selected.
     """
@@ -62,8 +65,10 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Evi
         ranked = [item for item in victims.ranked if item.rank in useful]
         bounds = reclaim_bounds(base, policy, asks, ranked, victims.takes)
         opened = victim_prefix(victims.counting, asks, ranked, bounds, base.book, again=again)
-        if not opened:
+        if opened is None:
             return None
+        if not opened:
+            return _as_it_is(victims, chunk)
         ranked = [ranked[o] for o in opened]
         units = [item.unit for item in ranked]
         simulated = simulate_all(base, asks, units, victims.waiting, victims.cycle.out_of_time)
@@ -82,6 +87,13 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Evi
             return found
         asks = [ask for ask in asks if ask is not beyond]
     return None
+
+
+def _as_it_is(victims: Victims, chunk: Sequence[Ask]) -> NoPlan | None:
+    """That the whole chunk fits without disturbing any unit, as counting allows; None where it does not."""
+    cycle = victims.cycle
+    served = simulate_all(victims.base, chunk, (), victims.waiting, cycle.out_of_time).served
+    return NoPlan(FITS_AS_IT_IS, served, unneeded=True) if len(served) == len(chunk) else None
 
 
 def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], ledger: Ledger) -> EvictionPlan:

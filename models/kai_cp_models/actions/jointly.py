@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from kai_cp_models.actions.eviction_plan import (
+    FITS_AS_IT_IS,
     NO_VICTIMS,
     NOTHING_SUFFICES,
     OUT_OF_TIME,
@@ -261,8 +262,8 @@ class _Search:
             self._sure = False
             self._model.disturb_some()
             return None
-        why = Refusal("FitsAsItIs", "it fits without evictions; allocate places it", True)
-        return NoPlan(why, frozenset(ask.group.key for ask in _admitted(asks, answer)), unneeded=True)
+        served = frozenset(ask.group.key for ask in _admitted(asks, answer))
+        return NoPlan(FITS_AS_IT_IS, served, unneeded=True)
 
     def _held(
         self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver

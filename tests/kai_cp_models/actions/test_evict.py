@@ -17,7 +17,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Snapshot
-from tests.support.plans import SETTINGS, evicted, placed, solved
+from tests.support.plans import SETTINGS, evicted, placed, reasons, solved
 from tests.support.worlds import cluster, gpu_bound, group, pod, pods, queue
 
 TRIGGERS = ("t0", "t1", "t2", "t3")
@@ -51,7 +51,7 @@ def test_a_chunk_ends_by_counted_pods(
     chunks: list[int] = []
     first_plan = evict.first_plan
 
-    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
+    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
         chunks.append(len(chunk))
         return first_plan(victims, chunk)
 
@@ -98,9 +98,9 @@ def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytes
     first: list[EvictionPlan] = []
     first_plan = evict.first_plan
 
-    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
+    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
         found = first_plan(victims, chunk)
-        first.extend([found] if found is not None else [])
+        first.extend([found] if isinstance(found, EvictionPlan) else [])
         return found
 
     monkeypatch.setattr(evict, "first_plan", recorded)
@@ -112,6 +112,19 @@ def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytes
     )
     assert [len(found.answer.moved) for found in first] == [5]
     assert len(evicted(plan)) == 5
+
+
+def test_triggers_that_fit_as_it_is_need_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queue v holds four of eight GPUs, so that all four triggers fit without it losing anything."""
+    snapshot = world()
+    free = replace(
+        snapshot, pods=tuple(one for one in snapshot.pods if one.key.name not in {"v-4", "v-5", "v-6", "v-7"})
+    )
+    actions = replace(free.policy, actions=("reclaim",))
+    monkeypatch.setattr(evict, "attempt", None)
+    plan = solved(replace(free, policy=actions))
+    assert not evicted(plan)
+    assert reasons(plan) == dict.fromkeys(TRIGGERS, "FitsAsItIs")
 
 
 # --- the last goals -------------------------------------------------------------------------------
