@@ -110,7 +110,14 @@ class SearchLimits:
         "variables",
         "below, one worker and full presolve; from there on several workers and light presolve",
     )
-    first_try_share: float = _limit(0.1, "share of the work", "of CP-SAT before SCIP takes a packing goal")
+    sum_of_goals: int = _limit(
+        10**12,
+        "values",
+        "of goals that are solved for together: below 2^53, up to which floats are exact integers",
+    )
+    first_try_share: float = _limit(
+        0.15, "share of the work", "of CP-SAT before SCIP takes a packing goal; with 0.1 it often just failed"
+    )
     packing_share: float = _limit(
         0.85, "share of the work", "of SCIP; with the rest CP-SAT takes its solution over"
     )

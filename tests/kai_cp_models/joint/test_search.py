@@ -1,0 +1,93 @@
+"""Goals in their order, solved for alone or together, against all solutions of tiny models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from math import inf
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kai_cp_models.budget import Allowance, Budget
+from kai_cp_models.joint import search
+from kai_cp_models.joint.search import Objective, lexicographic
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.settings import Settings
+from kai_cp_models.solver import cp_model
+
+SETTINGS = Settings().solver
+MOST = 3
+"""The largest value of a variable."""
+FACTORS = st.lists(st.integers(-4, 4), min_size=3, max_size=3)
+
+
+def allowance() -> Allowance:
+    return Allowance(Budget(inf, 1.0, 10.0), 10.0)
+
+
+def modelled(least: int, goals: Sequence[Sequence[int]]) -> tuple[cp_model.CpModel, list[Objective]]:
+    """Three variables whose sum is at least ``least``, and a goal for each row of factors."""
+    model = cp_model.CpModel()
+    x = [model.new_int_var(0, MOST, f"x{i}") for i in range(3)]
+    model.add(sum(x) >= least)
+    costs = [sum(c * one for c, one in zip(row, x, strict=True)) for row in goals]
+    return model, [Objective(f"goal {i}", cost, floor=-100) for i, cost in enumerate(costs)]
+
+
+@given(
+    least=st.integers(0, 9),
+    goals=st.lists(FACTORS, min_size=1, max_size=4),
+    together=st.booleans(),
+)
+def test_goals_are_best_in_their_order(least: int, goals: list[list[int]], together: bool) -> None:
+    model, objectives = modelled(least, goals)
+    with pytest.MonkeyPatch.context() as patch:
+        if not together:
+            patch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=1))
+        _, stages, first = lexicographic(model, objectives, SETTINGS, allowance())
+    best = min(
+        tuple(sum(c * value for c, value in zip(row, values, strict=True)) for row in goals)
+        for values in product(range(MOST + 1), repeat=3)
+        if sum(values) >= least
+    )
+    assert first.status == "solved"
+    assert tuple(stage.objective for stage in stages) == best
+    assert all(stage.proved and stage.bound == stage.objective for stage in stages)
+    assert [stage.name for stage in stages] == [goal.name for goal in objectives]
+
+
+@pytest.mark.parametrize(("most", "solves"), [(10**12, 2), (1, 4)])
+def test_goals_whose_sum_stays_small_take_one_solve(
+    monkeypatch: pytest.MonkeyPatch, most: int, solves: int
+) -> None:
+    """The first goal is alone, because nothing is known before it."""
+    asked: list[int] = []
+    solve = search.solve
+
+    def counted(*args: object, **kwargs: object) -> object:
+        asked.append(1)
+        return solve(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(search, "solve", counted)
+    monkeypatch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=most))
+    model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
+    _, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
+    assert [stage.objective for stage in stages] == [0, 1, 3, 4]
+    assert len(asked) == solves
+
+
+def test_goals_follow_one_by_one_where_their_sum_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    solve = search.solve
+
+    def unproved(model: cp_model.CpModel, *args: object, **kwargs: object) -> object:
+        outcome, solver = solve(model, *args, **kwargs)  # type: ignore[arg-type]
+        largest = max(map(abs, model.proto.objective.coeffs))
+        return replace(outcome, proved=outcome.proved and largest == 1), solver
+
+    monkeypatch.setattr(search, "solve", unproved)
+    model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    _, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
+    assert [(stage.objective, stage.proved) for stage in stages] == [(0, True), (1, True), (3, True)]
