@@ -14,7 +14,8 @@ the features of ``tests/support/clusters.py`` by chance, on up to 60 nodes.
 Compared are, in this order: who is admitted, in the fair order of the snapshot (the first pod group that one
 admits and the other does not); then pods beyond each minimum; then the goals of the settings. The first of
 them that differs decides. The independent checker audits both answers. Where KAI's plan is better and breaks
-a rule, it is counted apart.
+a rule, it is counted apart. A pod group that only KAI admits is asked again, with all others that we refused
+made impossible: if it is served then, beside all that we served, we missed it; if not, a rule explains why.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ from kai_cp_models.queries.shares import fair_line
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support.clusters import FEATURES, random_cluster
+from tests.support.reasking import waiting, without
 
 DRAWN: Final = ("backlog", "contended", "fill", "fragmented", "mixed", "racks")
 _INSTANT: Final = re.compile(rb'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z"')
@@ -134,22 +136,24 @@ def admitted(snapshot: Snapshot, plan: Plan) -> Counter[GroupKey]:
     return Counter(group for group in groups if group is not None)
 
 
-def first_difference(snapshot: Snapshot, settings: Settings, ours: Plan, theirs: Plan) -> tuple[str, str]:
-    """Which plan is better (``ours``, ``KAI`` or ``equal``), and by what."""
+def first_difference(
+    snapshot: Snapshot, settings: Settings, ours: Plan, theirs: Plan
+) -> tuple[str, str, GroupKey | None]:
+    """Which plan is better (``ours``, ``KAI`` or ``equal``), by what, and a pod group that only it admits."""
     here, there = admitted(snapshot, ours), admitted(snapshot, theirs)
     line = [*fair_line(snapshot, settings, here.keys() & there.keys())]
     line += sorted((here.keys() | there.keys()) - set(line))
     for key in line:
         if (key in here) != (key in there):
-            return "ours" if key in here else "KAI", f"fair order: {key}"
+            return "ours" if key in here else "KAI", f"fair order: {key}", key
     for key in line:
         if here[key] != there[key]:
-            return "ours" if here[key] > there[key] else "KAI", f"pods of {key}"
-    values = [goal_values(snapshot, settings, plan) for plan in (ours, theirs)]
+            return "ours" if here[key] > there[key] else "KAI", f"pods of {key}", None
+    values = [goal_values(snapshot, settings, plan, after=ours) for plan in (ours, theirs)]
     for mine, other in zip(*values, strict=True):
         if mine.value != other.value:
-            return "ours" if mine.value < other.value else "KAI", mine.goal
-    return _EQUAL, ""
+            return "ours" if mine.value < other.value else "KAI", mine.goal, None
+    return _EQUAL, "", None
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,8 @@ class Row:
     by: str
     superset: str
     """Who admits all that the other does and more, and stops no more GPUs."""
+    missed: bool
+    """Whether we serve the pod group that only KAI admits when it is asked again."""
     ours: tuple[float, float, int]
     kai: tuple[float, float, int]
     seconds: tuple[float, float]
@@ -185,20 +191,22 @@ class Row:
         audit = f"; KAI: {len(self.kai_faults)} faults, {len(self.kai_waste)} in vain"
         broken = f"; BROKEN: {self.faults[0]}" if self.faults else ""
         sole = f" (only {self.superset} more)" if self.superset else ""
+        sole += " (MISSED)" if self.missed else ""
         return f"{self.name}, {self.nodes} nodes: {verdict}{sole}  {sizes}{audit}{broken}"
 
 
 def compared(name: str, seed: int, raw: dict[str, Any], answer: dict[str, Any], settings: Settings) -> Row:
     """Decide a cluster and compare with KAI's answer."""
     now = answer["now"]
-    snapshot = parse(orjson.loads(moved_to(now, raw)), now=now)
+    raw = orjson.loads(moved_to(now, raw))
+    snapshot = parse(raw, now=now)
     begin = time.monotonic()
     ours = decide(snapshot, settings)
     took = time.monotonic() - begin
     theirs = plan_of(snapshot, answer["decisions"])
     faults = violations(snapshot, ours, settings.rules)
     faults += [stage.name for stage in ours.stages if stage.name.endswith((REJECTED, FAILED))]
-    better, by = first_difference(snapshot, settings, ours, theirs)
+    better, by, key = first_difference(snapshot, settings, ours, theirs)
     effects = [outcome(snapshot, [(d.kind, d.pod) for d in plan.decisions]) for plan in (ours, theirs)]
     return Row(
         name=name,
@@ -206,6 +214,7 @@ def compared(name: str, seed: int, raw: dict[str, Any], answer: dict[str, Any], 
         nodes=len(snapshot.nodes),
         better=better,
         by=by,
+        missed=better == "KAI" and key is not None and _missed(raw, snapshot, settings, ours, key),
         superset=_superset(snapshot, ours, theirs, [effect.lost_gpus for effect in effects]),
         ours=(effects[0].admitted_gpus, effects[0].lost_gpus, effects[0].moved_pods),
         kai=(effects[1].admitted_gpus, effects[1].lost_gpus, effects[1].moved_pods),
@@ -215,6 +224,15 @@ def compared(name: str, seed: int, raw: dict[str, Any], answer: dict[str, Any], 
         kai_waste=waste(snapshot, theirs),
         kai_failed=answer.get("failed", ""),
     )
+
+
+def _missed(raw: dict[str, Any], snapshot: Snapshot, settings: Settings, ours: Plan, key: GroupKey) -> bool:
+    served = admitted(snapshot, ours)
+    others = (group.key for group in snapshot.waiting_groups if group.key not in served and group.key != key)
+    refused = {pod for other in others for pod in waiting(snapshot, other)}
+    asked_again = parse(without(raw, refused), now=snapshot.now)
+    found = admitted(asked_again, decide(asked_again, settings))
+    return key in found and served.keys() <= found.keys()
 
 
 def _superset(snapshot: Snapshot, ours: Plan, theirs: Plan, lost: Sequence[float]) -> str:
@@ -251,9 +269,10 @@ def summary(found: Sequence[Row]) -> Iterator[str]:
     count = Counter(row.better for row in found)
     yield (
         f"ours better {count['ours']}, equal {count[_EQUAL]}, KAI better {len(lawful)}, "
-        f"and {len(worse) - len(lawful)} more with a plan that breaks rules"
+        f"and {len(worse) - len(lawful)} more with a plan that breaks rules; "
+        f"missed by us {sum(row.missed for row in worse)}"
     )
-    for row in lawful:
+    for row in [*lawful, *(row for row in worse if row.missed and row.kai_faults)]:
         yield f"  KAI better: {row.text()}"
     yield (
         f"KAI's answers: {sum(bool(row.kai_faults) for row in found)} break rules, "

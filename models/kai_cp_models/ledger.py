@@ -48,7 +48,7 @@ from kai_cp_models.units import Batch, Gang, Gangs, GangState, GangTally
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
-
+_NEW_DEVICE: Final = SharedDevice(new=True)
 _ROLE: Final = {PodStatus.RELEASING: "releasing", PodStatus.PIPELINED: "pipelined"}
 
 
@@ -113,9 +113,13 @@ class Fixed:
             known = self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
         return known
 
-    def gpus(self, devices: int) -> NodeAmounts:
-        """Whole GPUs as a row."""
-        return tuple(devices * MILLI if d == GPU else 0 for d in range(len(self.snapshot.dimensions)))
+    def gpus(self, devices: int, *, new: bool) -> NodeAmounts:
+        """Whole GPUs as a row; ``new`` shared ones with the pod slots of their reservation pods (2.6)."""
+        row = [0] * len(self.snapshot.dimensions)
+        row[GPU] = devices * MILLI
+        if new:
+            row[PODS] = devices
+        return tuple(row)
 
 
 class Ledger:
@@ -470,10 +474,6 @@ class Ledger:
         self._note(Ledger.place, pod)
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
         amounts = self._amounts_on(pod, node)
-        # A new group brings a reservation pod, which needs a slot of its own (2.6).
-        fresh = sum((node, name) not in self.devices for name in gpu_groups)
-        if fresh:
-            amounts = (*amounts[:PODS], amounts[PODS] + fresh, *amounts[PODS + 1 :])
         details: dict[str, Any] = {}
         for rule in self.rules:
             if rule.concerns(pod):
@@ -519,8 +519,9 @@ class Ledger:
         self._fitting.touch(node)
         self.room.give(node, self._amounts_on(pod, node), releasing=True)
         if pod.gpu_groups and pod.spec.gpu.shares:
-            self._share(pod, node, pod.gpu_groups, "active", -1)
+            # In this order the device is never empty.
             self._share(pod, node, pod.gpu_groups, "releasing", 1)
+            self._share(pod, node, pod.gpu_groups, "active", -1)
         for rule in self.rules:
             if rule.concerns(pod):
                 rule.evict(pod)
@@ -535,8 +536,8 @@ class Ledger:
         self._fitting.touch(node)
         self.room.give(node, [-amount for amount in self._amounts_on(pod, node)], releasing=True)
         if pod.gpu_groups and pod.spec.gpu.shares:
-            self._share(pod, node, pod.gpu_groups, "releasing", -1)
             self._share(pod, node, pod.gpu_groups, "active", 1)
+            self._share(pod, node, pod.gpu_groups, "releasing", -1)
         for rule in self.rules:
             if rule.concerns(pod):
                 rule.unevict(pod)
@@ -554,13 +555,13 @@ class Ledger:
     def _share(self, pod: Pod, node: int, names: tuple[str, ...], role: str, sign: int) -> None:
         need = self.share_mib_on(pod, node)
         for name in names:
-            before = self.devices.get((node, name), SharedDevice())
+            before = self.devices.get((node, name), _NEW_DEVICE)
             after = before.plus(role, need, sign)
             idle = after.whole_gpu[0] - before.whole_gpu[0]
             releasing = after.whole_gpu[1] - before.whole_gpu[1]
             for devices, promised in ((idle, False), (releasing, True)):
                 if devices:
-                    self.room.give(node, self.fixed.gpus(devices), releasing=promised)
+                    self.room.give(node, self.fixed.gpus(devices, new=before.new), releasing=promised)
             known = self.groups_on.get(node, ())
             if after.empty:
                 del self.devices[node, name]

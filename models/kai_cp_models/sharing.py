@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kai_cp_models.pods import MILLI, GpuKind, Pod
 
@@ -21,17 +21,23 @@ class SharedDevice:
     active: int = 0
     releasing: int = 0
     pipelined: int = 0
+    new: bool = field(default=False, kw_only=True)
+    """Whether no pod of the snapshot is on it: it brings a reservation pod."""
 
     def plus(self, role: str, mib: int, sign: int) -> SharedDevice:
         """The device after a member that holds ``mib`` MiB came (``sign`` 1) or went (-1) in ``role``."""
         active, releasing, pipelined = self.active_mib, self.releasing_mib, self.pipelined_mib
         members = self.active, self.releasing, self.pipelined
         if role == "active":
-            return SharedDevice(active + sign * mib, releasing, pipelined, members[0] + sign, *members[1:])
+            count = members[0] + sign
+            return SharedDevice(active + sign * mib, releasing, pipelined, count, *members[1:], new=self.new)
         if role == "releasing":
             count = members[1] + sign
-            return SharedDevice(active, releasing + sign * mib, pipelined, members[0], count, members[2])
-        return SharedDevice(active, releasing, pipelined + sign * mib, *members[:2], members[2] + sign)
+            return SharedDevice(
+                active, releasing + sign * mib, pipelined, members[0], count, members[2], new=self.new
+            )
+        count = members[2] + sign
+        return SharedDevice(active, releasing, pipelined + sign * mib, *members[:2], count, new=self.new)
 
     @property
     def empty(self) -> bool:

@@ -236,6 +236,22 @@ def test_a_new_group_takes_a_gpu_and_two_slots() -> None:
     assert (gpus(ledger), slots(ledger)) == ((7, 0), (107, 0))
 
 
+def test_new_group_keeps_its_slot_whichever_pod_made_it() -> None:
+    """The pod that made the group leaves, and comes back as a promise: the reservation pod stays."""
+    first, second = pod("a-0", spec=fraction(500)), pod("b-0", spec=fraction(500))
+    ledger, _ = of(first, second)
+    names, _ = ledger.choose_groups(first, 0)
+    ledger.place(first, 0, names, pipelined=False)
+    ledger.place(second, 0, names, pipelined=True)
+    ledger.unplace(first)
+    assert sum(slots(ledger)) == 108
+    ledger.place(first, 0, names, pipelined=True)
+    assert sum(slots(ledger)) == 107
+    ledger.unplace(second)
+    ledger.unplace(first)
+    assert slots(ledger) == (110, 0)
+
+
 def test_a_share_needs_the_slot_of_its_reservation_pod() -> None:
     waits = pod("z-0", spec=fraction(500))
     assert not fits(of(waits, nodes=[node(pods=1)])[0], waits, now=True)

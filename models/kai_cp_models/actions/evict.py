@@ -223,6 +223,10 @@ def _step(run: _Run, chunk: list[Ask], first: EvictionPlan | None) -> int:
         result = attempt(run.victims, run.found, chunk, optional=True)
     if first is not None and _beats(run, first, result):
         chunk, result = list(first.asks), first
+    if isinstance(result, NoPlan) and not (result.why.proved or result.unneeded) and _few(run):
+        # A search that ended without a proof says nothing about each trigger alone.
+        chunk = chunk[:1]
+        result = _alone(run, chunk[0])
     if isinstance(result, EvictionPlan):
         _accept(run, result, chunk)
         return LIMITS.optional_chunk if len(chunk) <= LIMITS.optional_chunk else 2 * len(chunk)
@@ -255,6 +259,22 @@ def _beside(run: _Run, chunk: list[Ask], many: bool) -> EvictionPlan | NoPlan:
     if isinstance(result, NoPlan) and result.why is not OUT_OF_TIME:
         run.failed[together] = result
     return result
+
+
+def _few(run: _Run) -> bool:
+    """Whether triggers and units are few enough to try the triggers one by one."""
+    admitted = len(run.found.asks) if run.found is not None else 0
+    return admitted < LIMITS.beside and len(run.victims.ranked) <= LIMITS.first_plan_units
+
+
+def _alone(run: _Run, ask: Ask) -> EvictionPlan | NoPlan:
+    """A plan for the trigger and all admitted ones; without a solver where a search proves nothing."""
+    result = _beside(run, [ask], many=False)
+    if isinstance(result, EvictionPlan) or result.why.proved or result.unneeded:
+        return result
+    asks = [*(run.found.asks if run.found else ()), ask]
+    plan = first_plan(run.victims, asks)
+    return plan if plan is not None and len(plan.asks) == len(asks) else result
 
 
 def _beats(run: _Run, fallback: EvictionPlan, result: EvictionPlan | NoPlan) -> bool:

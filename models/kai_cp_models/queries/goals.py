@@ -27,16 +27,23 @@ class GoalValue:
     value: Values
 
 
-def goal_values(snapshot: Snapshot, settings: Settings, plan: Plan) -> list[GoalValue]:
+def goal_values(
+    snapshot: Snapshot, settings: Settings, plan: Plan, *, after: Plan | None = None
+) -> list[GoalValue]:
     """The values of ``objective.goals`` in their order, for all actions of the plan together.
 
-    The units that could be lost are ranked as the snapshot has them. Of a pod group that loses some of its
-    pods, as many count as lost as policy takes first (5.4), whichever of them they are. Two plans are to be
-    compared so where they admit the same pods; who is admitted comes before all goals.
+    The units that could be lost are ranked as they stand when allocate has ended as in ``after``, which is
+    the plan itself if None. Of a pod group that loses some of its pods, as many count as lost as policy takes
+    first (5.4), whichever of them they are. Two plans are to be compared so, with the same ``after``, where
+    they admit the same pods; who is admitted comes before all goals.
     """
     evicted = {decision.pod for decision in plan.decisions if decision.kind == "Evict"}
     placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
     cycle = begun(snapshot, settings)
+    for one in (after or plan).decisions:
+        if one.action == "allocate":
+            pod, node = snapshot.pod_by_key[one.pod], snapshot.node_index[one.node]
+            cycle.ledger.place(pod, node, one.gpu_groups, pipelined=one.kind == "Nominate")
     ranked = victim_candidates(cycle, (), CONSOLIDATION)
     disruption = Disruption(
         ranked,

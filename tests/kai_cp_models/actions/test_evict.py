@@ -150,3 +150,23 @@ def test_the_last_goals_are_pursued_for_so_many(
     monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
     assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
     assert again == [pursued]
+
+
+@pytest.mark.parametrize("why", [NOTHING_SUFFICES, OUT_OF_TIME])
+def test_search_that_proves_nothing_leaves_each_trigger_its_own_plan(
+    monkeypatch: pytest.MonkeyPatch, why: Refusal
+) -> None:
+    """The first search of all triggers ends without a proof and takes all the patience. Each trigger alone
+    still gets the plan that counting finds.
+    """
+    first_plan, asked = evict.first_plan, list[int]()
+    answers = iter([NoPlan(replace(why, proved=False))])
+
+    def not_at_first(victims: Victims, asks: Sequence[Ask]) -> EvictionPlan | None:
+        asked.append(len(asks))
+        return first_plan(victims, asks) if len(asked) > 1 else None
+
+    monkeypatch.setattr(evict, "attempt", lambda *_args, **_more: next(answers, NoPlan(OUT_OF_TIME)))
+    monkeypatch.setattr(evict, "first_plan", not_at_first)
+    assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
+    assert asked == [4, 1, 2, 3, 4]
