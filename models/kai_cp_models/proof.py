@@ -164,7 +164,8 @@ class Refuter:
     def _certificate(self, ask: Ask, beside: int) -> str:
         """What refuses the ask beside the first ``beside`` served groups; "" if nothing does."""
         taken = self._taken_by(beside) | self._reach(ask, beside)
-        moves = self._moves(ask.group, beside)
+        # Where all that could move may leave as well, moves free nothing more.
+        moves = self._moves(ask.group, beside) and self._departures.some_stay(taken)
         for certificate in (
             self._over_limit,
             self._over_sums,

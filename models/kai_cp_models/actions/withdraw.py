@@ -102,7 +102,7 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
 
     Other rules would count a place that the pod has elsewhere, so they are asked only where it has none.
     """
-    if _beyond_limit(ledger, pod) or _taken(ledger, pod):
+    if _taken(ledger, pod) or _beyond_limit(ledger, pod):
         return False
     if pod.key in ledger.held or not any(rule.concerns(pod) for rule in ledger.rules):
         return True

@@ -103,6 +103,10 @@ class Departures:
             return sum(len(part.pods) for part in parts)
         return len(self.movable) + sum(len(part.fixed) for part in parts)
 
+    def some_stay(self, sources: frozenset[VictimSource]) -> bool:
+        """Whether some action could move a running pod that these do not contain."""
+        return self.count(sources, moves=True) > self.count(sources, moves=False)
+
     def columns(self, sources: frozenset[VictimSource], moves: bool = False) -> Leaving:
         """What all of ``gone`` hold at their places."""
         known = self._columns.get((sources, moves))

@@ -16,6 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.joint.model import JointModel, ModelTooLarge, PodClass
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.limits import LIMITS
@@ -58,18 +59,22 @@ class LevelModel(JointModel):
             size: np.array([int((free[nodes] // size).sum()) for nodes in self._cells])
             for size in self._sizes
         }
-        variables = 0
+        # Counted before any variable is made, which takes longer.
+        variables, counted = 0, list[tuple[int, PodClass, list[int], Ints]]()
         for number, item in enumerate(classes):
             if item.example.spec.gpu.shares:
                 # Shares are placed by pattern over the whole cluster, see ``_shares``.
                 continue
             most_here = np.minimum(room[self._size(item.example)], item.most)
-            cells = [cell for cell in np.flatnonzero(most_here > 0) if item.mask[self._cells[cell][0]]]
+            open_ = np.flatnonzero(most_here > 0).tolist()
+            cells = [cell for cell in open_ if item.mask[self._cells[cell][0]]]
+            counted.append((number, item, cells, most_here[cells]))
             variables += len(cells)
             if variables > max_variables:
                 raise ModelTooLarge("too many classes and kinds of nodes")
-            for cell in map(int, cells):
-                item.x[cell] = self.cp.new_int_var(0, int(most_here[cell]), f"x[{number},{cell}]")
+        for number, item, cells, most_here in counted:
+            for cell, most in zip(cells, most_here.tolist(), strict=True):
+                item.x[cell] = self.cp.new_int_var(0, most, f"x[{number},{cell}]")
             self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
 
     def _size(self, pod: Pod) -> int:

@@ -16,6 +16,7 @@ from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.solver import cp_model
 from tests.kai_cp_models.joint.build import problem
 from tests.support.worlds import cluster, node, pod, spec
 
@@ -34,6 +35,28 @@ def test_a_model_beyond_the_limit_is_refused(encoding: type[JointModel], counts:
     assert sum(one.name.startswith("x[") for one in made) == counts
     with pytest.raises(ModelTooLarge):
         encoding(ledger, asks, max_variables=counts - 1)
+
+
+@pytest.mark.parametrize("encoding", [ExactModel, LevelModel])
+def test_a_model_that_is_too_large_has_no_counts_yet(
+    encoding: type[JointModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making them takes longer than counting them."""
+    made: list[str] = []
+    plain = cp_model.CpModel.new_int_var
+
+    def noted(model: cp_model.CpModel, least: int, most: int, name: str) -> cp_model.IntVar:
+        made.append(name)
+        return plain(model, least, most, name)
+
+    monkeypatch.setattr(cp_model.CpModel, "new_int_var", noted)
+    ledger, asks, _ = problem(two_kinds())
+    encoding(ledger, asks)
+    assert any(name.startswith("x[") for name in made)
+    made.clear()
+    with pytest.raises(ModelTooLarge):
+        encoding(ledger, asks, max_variables=1)
+    assert made == []
 
 
 def test_allocate_tries_no_further_model_after_one_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:

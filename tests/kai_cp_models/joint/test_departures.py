@@ -1,0 +1,111 @@
+"""What may leave, by sources: queue by queue it is the same as pod by pod."""
+
+from __future__ import annotations
+
+import pytest
+
+from kai_cp_models.cycle import Cycle, Eviction
+from kai_cp_models.fairness.amounts import total
+from kai_cp_models.joint.counting import Counting
+from kai_cp_models.joint.departures import Departures, VictimSource
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Snapshot
+from tests.support.worlds import cluster, fraction, gpu_bound, group, node, pod, pods, queue, spec
+
+LOW: VictimSource = ("preempt", "v", 0.0, 100)
+HIGH: VictimSource = ("preempt", "v", 0.0, 200)
+RECLAIM: VictimSource = ("reclaim", "v", 0.0, 0)
+OTHER: VictimSource = ("reclaim", "w", 0.0, 0)
+STALE: VictimSource = ("stale", "w", 0.0, 0)
+SETS = [
+    frozenset[VictimSource](),
+    frozenset({LOW}),
+    frozenset({LOW, HIGH}),
+    frozenset({HIGH, RECLAIM, OTHER}),
+    frozenset({OTHER, STALE}),
+    frozenset({RECLAIM, OTHER, STALE}),
+]
+
+
+def running() -> Snapshot:
+    """Queue v runs two groups of different priority, w a group, one that cannot be preempted, and a share."""
+    members = [
+        *pods("a", 2, "n1", spec=spec(2)),
+        *pods("b", 1, "n1", spec=spec(1)),
+        *pods("c", 2, "n2", spec=spec(1)),
+        *pods("fixed", 1, "n2", spec=spec(2)),
+        pod("s-0", "n2", spec=fraction(500), gpu_groups=("x",)),
+    ]
+    groups = [
+        group("a", queue="v", priority=50),
+        group("b", queue="v", priority=150),
+        group("c", queue="w"),
+        group("fixed", queue="w", preemptible=False),
+        group("s", queue="w"),
+    ]
+    queues = [queue("root"), *(queue(name, "root", quota=gpu_bound(8)) for name in "vw")]
+    return cluster(members, groups, nodes=[node("n1", 8), node("n2", 8)], queues=queues)
+
+
+def departures() -> tuple[Departures, Ledger]:
+    """The pod of the group that cannot be preempted is evicted for its group's state."""
+    snapshot = running()
+    ledger = Ledger.of(snapshot)
+    cycle = Cycle(snapshot, Settings(), ledger, float("inf"))
+    stale = next(one for one in snapshot.pods if one.key.name == "fixed-0")
+    cycle.evicted_by[stale.key] = Eviction("stalegangeviction", (), "")
+    return Departures(cycle, ledger), ledger
+
+
+def one_by_one(snapshot: Snapshot, sources: frozenset[VictimSource]) -> dict[str, Pod]:
+    """The pods of the sources, said by hand."""
+    names = {LOW: "a", HIGH: "ab", RECLAIM: "ab", OTHER: "cs", STALE: "f"}
+    return {
+        one.key.name: one
+        for one in snapshot.pods
+        if one.node is not None and any(one.key.name[0] in names[source] for source in sources)
+    }
+
+
+@pytest.mark.parametrize("sources", SETS)
+def test_each_pod_leaves_once(sources: frozenset[VictimSource]) -> None:
+    made, ledger = departures()
+    wanted = one_by_one(ledger.snapshot, sources)
+    assert sorted(one.key.name for one in made.pods(sources)) == sorted(wanted)
+    movable = {one.key.name for one in ledger.snapshot.pods if one.key.name[0] != "f"}
+    gone = [one.key.name for one in made.gone(sources, moves=True)]
+    assert sorted(gone) == sorted(wanted.keys() | movable)
+    assert made.count(sources, moves=False) == len(wanted)
+    assert made.count(sources, moves=True) == len(gone)
+    staying = movable - wanted.keys()
+    assert {one.key.name for one in made.moving(sources)} == staying
+    assert made.some_stay(sources) == bool(staying)
+
+
+@pytest.mark.parametrize("sources", SETS)
+@pytest.mark.parametrize("moves", [False, True])
+def test_the_free_capacity_is_that_of_all_pods_together(
+    sources: frozenset[VictimSource], moves: bool
+) -> None:
+    made, ledger = departures()
+    counting = Counting(ledger, ledger.snapshot.pods, everywhere=True)
+    gone = list(made.gone(sources, moves))
+    assert counting.room_of(made.columns(sources, moves)).tolist() == counting.room(gone).tolist()
+
+
+@pytest.mark.parametrize("sources", SETS)
+def test_queues_are_charged_less_by_what_leaves_below_them(sources: frozenset[VictimSource]) -> None:
+    made, ledger = departures()
+    snapshot, given = ledger.snapshot, made.given(sources)
+    for name in ("root", "v", "w"):
+        below = [
+            one
+            for one in one_by_one(snapshot, sources).values()
+            if one.status in ACTIVE_ALLOCATED
+            and one.group is not None
+            and name in snapshot.queue_path[snapshot.group_by_key[one.group].queue]
+        ]
+        charged = total(ledger.fixed.charge(one, snapshot.node_index[one.node or ""]) for one in below)
+        assert given[ledger.book.index(name)] == charged
