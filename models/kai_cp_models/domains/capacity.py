@@ -92,8 +92,8 @@ class DomainCapacity:
         # Rounded up: the bound may be too large, never too small.
         self.shared = np.ceil(shared_free[tree.order] * MILLI - 1e-6).astype(np.int64)
         self.homogeneous = demand.homogeneous
-        self._node_pods = self._pods_per_node(demand.largest) if self.homogeneous else None
         self._most = [self._most_of(i) for i in range(len(demand.specs))]
+        self._node_pods = self._pods_per_node(demand.largest) if self.homogeneous else None
 
     def common_level(self, deepest: int) -> int:
         """The deepest level, at most ``deepest``, at which all valid nodes share one domain."""
@@ -224,6 +224,8 @@ class DomainCapacity:
         if 0 < request[GPU] < MILLI:
             free = free.copy()
             free[:, GPU] += self.shared
+        elif len(self._most) == 1 and not self.demand.specs[0].gpu.shares:
+            return self._most[0]
         return _quotient(free, request)
 
     def _most_of(self, i: int) -> Ints:
