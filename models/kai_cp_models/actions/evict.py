@@ -274,7 +274,7 @@ def _alone(run: _Run, ask: Ask) -> EvictionPlan | NoPlan:
         return result
     asks = [*(run.found.asks if run.found else ()), ask]
     plan = first_plan(run.victims, asks)
-    return plan if plan is not None and len(plan.asks) == len(asks) else result
+    return plan if isinstance(plan, EvictionPlan) and len(plan.asks) == len(asks) else result
 
 
 def _beats(run: _Run, fallback: EvictionPlan, result: EvictionPlan | NoPlan) -> bool:
