@@ -86,7 +86,7 @@ def test_each_pod_leaves_once(sources: frozenset[VictimSource]) -> None:
 
 @pytest.mark.parametrize("sources", SETS)
 @pytest.mark.parametrize("moves", [False, True])
-def test_columns_of_parts_give_the_room_of_all_pods(sources: frozenset[VictimSource], moves: bool) -> None:
+def test_free_capacity_by_parts_is_that_of_all_pods(sources: frozenset[VictimSource], moves: bool) -> None:
     made, ledger = departures()
     counting = Counting(ledger, ledger.snapshot.pods, everywhere=True)
     gone = list(made.gone(sources, moves))
