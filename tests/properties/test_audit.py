@@ -20,6 +20,7 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support import objects as raw
 from tests.support.clusters import random_cluster
+from tests.support.extras import TOGETHER, everything
 from tests.support.rounds import advance
 
 COUNT = int(os.environ.get("KAI_CP_AUDIT_CLUSTERS", "20"))
@@ -43,13 +44,17 @@ def outcome(snapshot: Snapshot, plan: Plan) -> tuple[set[GroupKey | None], set[P
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_plan_breaks_a_rule(seed: int, caplog: pytest.LogCaptureFixture) -> None:
-    """The engine drops its own illegal plans, or leaves out a group: a refused plan is a failure as well."""
+@pytest.mark.parametrize("together", [False, True], ids=["plain", "together"])
+def test_no_plan_breaks_a_rule(seed: int, together: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """The engine drops its own illegal plans, or leaves out a group: a refused plan is a failure as well.
+
+    ``together``: with stateful rules, kinds of GPUs, rollouts and reservations in one cluster.
+    """
     emitted: list[Plan] = []
-    snapshot = read(random_cluster(seed))
-    plan = decide(snapshot, SETTINGS, emit=emitted.append)
+    snapshot = read(everything(seed) if together else random_cluster(seed))
+    plan = decide(snapshot, TOGETHER if together else SETTINGS, emit=emitted.append)
     for one in (*emitted, plan):
-        assert violations(snapshot, one) == []
+        assert violations(snapshot, one, (TOGETHER if together else SETTINGS).rules) == []
         assert not [stage.name for stage in one.stages if stage.name.endswith(REJECTED)]
     assert caplog.messages == []
 

@@ -1,19 +1,47 @@
-"""Objects of the stateful rules, added to a random cluster: budgets, spread, claims, zones, volumes.
+"""What stateful rules, kinds of GPUs, rollouts and the time axis read, added to a random cluster.
 
-Running pods stay legal: they get devices that no other pod has, and no zones or volumes.
+Running pods stay legal: they get devices that no other pod has, and no zones or volumes. Queues may hold more
+of a kind of GPU than their limit, as they do after an operator has lowered it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from kai_cp_models.settings import Settings
 from tests.support import objects as raw
+from tests.support.clusters import random_cluster
 
 DRIVER: Final = "nic.example.com"
 CSI: Final = "csi.example.com"
 HOST: Final = "kubernetes.io/hostname"
+PRODUCTS: Final = ("A", "B")
+
+
+TOGETHER: Final = Settings.model_validate(
+    {
+        "solver": {"budget_seconds": 20, "patience": 50},
+        "rules": {
+            "topology_spread": True,
+            "pod_disruption_budgets": True,
+            "gpu_kinds": True,
+            "rollouts": True,
+        },
+        "reservations": {"enabled": True, "min_gpus": 1},
+    }
+)
+"""Every optional rule, and the time axis."""
+
+
+def everything(seed: int) -> raw.Object:
+    """A random cluster with objects of a random part of ``KINDS``; to be decided with ``TOGETHER``."""
+    rng = Random(seed)
+    share = rng.choice((0.2, 0.5, 0.9))
+    kinds = frozenset(name for name in sorted(KINDS) if rng.random() < share)
+    return with_extras(random_cluster(seed), seed, kinds)
 
 
 def with_extras(cluster: raw.Object, seed: int, kinds: frozenset[str]) -> raw.Object:
@@ -222,11 +250,72 @@ def _volumes(lists: raw.Object, config: raw.Object, rng: Random) -> None:
             pod["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
 
 
+def _gpu_kinds(lists: raw.Object, config: raw.Object, rng: Random) -> None:
+    for node in lists["nodes"]:
+        if "nvidia.com/gpu" in node["status"]["allocatable"] and rng.random() < 0.9:
+            node["metadata"]["labels"]["nvidia.com/gpu.product"] = rng.choice(PRODUCTS)
+    for queue in lists["queues"]:
+        if rng.random() < 0.6:
+            bounds = {
+                product: {"limit": rng.choice((-1, 1, 4, 12)), "quota": rng.choice((-1, 0, 2, 8))}
+                for product in PRODUCTS
+                if rng.random() < 0.7
+            }
+            queue["metadata"].setdefault("annotations", {})["kai-cp/gpu-kinds"] = json.dumps(bounds)
+
+
+def _rollouts(lists: raw.Object, config: raw.Object, rng: Random) -> None:
+    """Apps become Deployments: most running pods are of the old revision, waiting ones of the new one."""
+    for queue in lists["queues"]:
+        if rng.random() < 0.9:
+            queue["metadata"].setdefault("annotations", {})["kai-cp/rollout"] = rng.choice(("10m", "2h"))
+    apps = sorted({p["metadata"]["labels"].get("app", "") for p in lists["pods"]})
+    served = {app: rng.choice(("web", "api", "chat", "")) for app in apps}
+    for pod in lists["pods"]:
+        metadata = pod["metadata"]
+        workload = served[metadata["labels"].get("app", "")]
+        if not workload or "pod-group-name" not in metadata.get("annotations", {}):
+            continue
+        new = "nodeName" not in pod["spec"]
+        revision = "r2" if new or rng.random() < 0.2 else "r1"
+        metadata["labels"]["pod-template-hash"] = revision
+        metadata["ownerReferences"] = [
+            {"kind": "ReplicaSet", "name": f"{workload}-{revision}", "controller": True}
+        ]
+        metadata["creationTimestamp"] = raw.ago(60 if revision == "r2" else 90_000)
+
+
+def _starts(lists: raw.Object, config: raw.Object, rng: Random) -> None:
+    """Declared run times, and waiting groups that hold capacity, some with a start that was promised."""
+    nodes = [node["metadata"]["name"] for node in lists["nodes"]]
+    waiting = {
+        (pod["metadata"]["namespace"], pod["metadata"]["annotations"]["pod-group-name"])
+        for pod in _waiting(lists)
+    }
+    for group in lists["podGroups"]:
+        metadata = group["metadata"]
+        notes = metadata.setdefault("annotations", {})
+        if rng.random() < 0.7:
+            notes["kai-cp/expected-runtime"] = rng.choice(("5m", "20m", "1h"))
+        if (metadata["namespace"], metadata["name"]) not in waiting or rng.random() < 0.6:
+            continue
+        notes["kai-cp/reserve"] = "true"
+        if rng.random() < 0.6:
+            start = raw.ago(-60 * rng.choice((-5, 0, 5, 20)))
+            places = rng.sample(nodes, min(len(nodes), rng.randint(1, 2)))
+            held = {"start": start, "promised": start, "made": raw.ago(720)}
+            held |= {"schema": "reservation/1", "nodes": dict.fromkeys(places, rng.choice((1, 2, 4)))}
+            notes["kai-cp/reservation"] = json.dumps(held)
+
+
 KINDS: Final[dict[str, Callable[[raw.Object, raw.Object, Random], None]]] = {
     "apart": _apart,
     "budgets": _budgets,
     "claims": _claims,
+    "gpu_kinds": _gpu_kinds,
+    "rollouts": _rollouts,
     "skew": _skew,
+    "starts": _starts,
     "volumes": _volumes,
     "zones": _zones,
 }

@@ -7,15 +7,19 @@ waiting group, every set of evictions, every move and every place goes to the in
 may pass.
 
 ``python -m tests.support.reasking --first 0 --count 500`` does this for many fresh clusters and prints what
-it found; exit status 1 when a proof is refuted. A finding is reproduced with ``random_cluster(seed)``.
+it found; exit status 1 when a proof is refuted or a plan was refused. A finding is reproduced with
+``random_cluster(seed)``. ``--together`` asks again in clusters in which the stateful rules, kinds of GPUs,
+rollouts and reservations are drawn as well (``everything(seed)``).
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import logging
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations, product
 
 from kai_cp.reader import parse
@@ -28,6 +32,7 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support import objects as raw
 from tests.support.clusters import FEATURES, random_cluster
+from tests.support.extras import TOGETHER, everything
 
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 50}})
 NOWHERE = {"example.org/nowhere": "x"}
@@ -64,13 +69,30 @@ def without(cluster: raw.Object, pods: set[PodKey]) -> raw.Object:
     return changed
 
 
+@contextmanager
+def logged(told: list[str]) -> Iterator[None]:
+    """Add to ``told`` what the engine logs as an error."""
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("kai_cp_models.engine")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
 class Audit:
     """One cluster, decided, with its refusals."""
 
-    def __init__(self, cluster: raw.Object) -> None:
+    def __init__(self, cluster: raw.Object, settings: Settings = SETTINGS) -> None:
         self.cluster = cluster
+        self.settings = settings
         self.snapshot = read(cluster)
-        self.plan = decide(self.snapshot, SETTINGS)
+        self.told: list[str] = []
+        """What the engine logged as an error: plans that the checker refused, actions that raised."""
+        with logged(self.told):
+            self.plan = decide(self.snapshot, settings)
         got = gained(self.plan)
         refused = [u for u in self.plan.unscheduled if not waiting(self.snapshot, u.group) & got]
         self.refused = {u.group: u for u in refused if waiting(self.snapshot, u.group)}
@@ -85,7 +107,7 @@ class Audit:
             }
             if not others:
                 continue
-            again = gained(decide(read(without(self.cluster, others)), SETTINGS))
+            again = gained(decide(read(without(self.cluster, others)), self.settings))
             if waiting(self.snapshot, group) <= again and got <= again:
                 yield group
 
@@ -171,16 +193,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--count", type=int, default=500, help="clusters of each kind")
+    parser.add_argument("--together", action="store_true", help="draw every feature together")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
     refused = proved = 0
     refuted: list[str] = []
     for seed in seeds:
-        audit = Audit(random_cluster(seed))
+        audit = Audit(everything(seed), TOGETHER) if options.together else Audit(random_cluster(seed))
         refused, proved = refused + len(audit.refused), proved + len(audit.proved)
+        refuted += [f"seed {seed}: {name}" for name in audit.told]
         refuted += [f"seed {seed}: {group} when asked again" for group in audit.refuted()]
     tiny = shown = 0
-    for seed in seeds:
+    for seed in () if options.together else seeds:
         cluster = tiny_cluster(seed)
         if cluster is None:
             continue

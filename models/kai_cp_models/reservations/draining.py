@@ -91,8 +91,7 @@ def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
         return False
     walk.turns.append(ask.group.key)
     hold = keep(walk, holder, walk.now, found)
-    begin(walk, hold, walk.state.leaving)
-    return True
+    return begin(walk, hold, walk.state.leaving)
 
 
 def close(walk: Walk, ask: Ask, shape: GangNeeds) -> None:

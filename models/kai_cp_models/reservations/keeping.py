@@ -5,20 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Eviction, Refusal
+from kai_cp_models.joint.disaggregate import may_leave
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
 from kai_cp_models.pods import GroupKey, PodStatus
 from kai_cp_models.reservations.hero import PricedPlaces, priced
-from kai_cp_models.reservations.holders import Holder, stored_holders
+from kai_cp_models.reservations.holders import Holder, drop, stored_holders
 from kai_cp_models.reservations.leaving import Departure
 from kai_cp_models.reservations.mending import at, keep, later, mend
 from kai_cp_models.reservations.search import FoundPlaces, NoPlaces
 from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.walk import TOLERANCE, WAITING, Walk
 from kai_cp_models.shown import clock
+
+NOT_TAKEN: Final = (
+    "its places cannot be used now: what runs there keeps its pods out (ports, affinity, limits of kinds or "
+    "the like), or may not be evicted (budgets)"
+)
 
 
 def serve_holders(walk: Walk) -> None:
@@ -61,7 +68,8 @@ def _begin_due(walk: Walk) -> None:
             return
         departures = walk.state.leaving
         for hold in [hold for hold in due if _has_room(walk, hold)][:1] or due:
-            begin(walk, hold, departures)
+            if not begin(walk, hold, departures) and hold.stored is not None:
+                walk.report(drop(hold.ask.group, hold.stored, "NotTaken", NOT_TAKEN))
 
 
 def _has_room(walk: Walk, hold: Hold) -> bool:
@@ -113,24 +121,30 @@ def _earlier(walk: Walk, holder: Holder) -> None:
             return
 
 
-def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> None:
+def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> bool:
     """The holder starts: backfill and accepted victims in its way are evicted, then it is placed.
 
-    ``departures``: what leaves for it, and for the holders that start with it.
+    ``departures``: what leaves for it, and for the holders that start with it. False: its nodes do not take
+    its pods; the hold is gone, and nothing else has changed. Starts are planned by capacity and static rules
+    alone, because ports, affinity and the like depend on what runs there by then.
     """
     walk.holds = [other for other in walk.holds if other.key != hold.key]
+    before = walk.state, walk.ledger, walk.batches, walk.cycle.waiting, walk.cycle.evicted_by
     walk.state = replace(walk.state, started={**walk.state.started, hold.key: hold})
+    walk.batches, walk.cycle.waiting = dict(walk.batches), dict(walk.cycle.waiting)
+    walk.cycle.evicted_by = dict(walk.cycle.evicted_by)
+    walk.ledger = walk.ledger.copy()
     walk.changed()
     ledger = walk.ledger
-    for node, usage in sorted(hold.usage.items()):
-        _clear(walk, node, usage, departures)
-    for victim in hold.victims:
-        _evict(walk, hold.key, victim)
+    free = all(_clear(walk, node, usage, departures) for node, usage in sorted(hold.usage.items()))
+    free = free and all(_evict(walk, hold.key, victim) for victim in hold.victims)
     placed = Placer(hold.ask.gang).place(ledger, hold.ask.batch) if not hold.stored else None
-    if isinstance(placed, Ledger) and not hold.victims:
+    if free and isinstance(placed, Ledger) and not hold.victims:
         ledger = placed
-    else:
-        ledger = walk.put(ledger, hold.ask, hold.nodes)
+    elif not free or not walk.put(ledger, hold.ask, hold.nodes, checked=True):
+        walk.state, walk.ledger, walk.batches, walk.cycle.waiting, walk.cycle.evicted_by = before
+        walk.changed()
+        return False
     walk.ledger = walk.root = ledger
     for pod in hold.ask.pods:
         walk.cycle.placed_by[pod.key] = "reservation"
@@ -141,13 +155,14 @@ def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> N
     if batch is not None:
         walk.batches[hold.key] = batch
     walk.changed()
+    return True
 
 
-def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[GroupKey, Departure]) -> None:
+def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[GroupKey, Departure]) -> bool:
     """Evict backfill on the node that is due to leave, the newest first, until ``usage`` fits.
 
     Each eviction is for the holder whose places it frees; that holder also starts now, though maybe
-    elsewhere.
+    elsewhere. False: a rule forbids one of them.
     """
     snapshot = walk.ledger.snapshot
     name = snapshot.nodes[node].name
@@ -163,19 +178,24 @@ def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[GroupKey, Dep
     for key in leaving:
         room = walk.ledger.idle[node] + walk.ledger.releasing[node]
         if (room >= usage).all():
-            return
-        _evict(walk, departures[key].holder, key)
+            return True
+        if not _evict(walk, departures[key].holder, key):
+            return False
+    return True
 
 
-def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> None:
+def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> bool:
     ledger = walk.ledger
     for pod in ledger.fixed.gangs[key].pods:
         if pod.key not in ledger.changed and walk.times.runs(ledger.snapshot.group_by_key[key]):
             if pod.node is None or pod.status in (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING):
                 continue
+            if not may_leave(ledger, [pod]):
+                return False
             ledger.evict(pod)
             words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
             walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)
             if walk.batches.pop(key, None) is not None:
                 # A gang that leaves now loses all its pods; otherwise only part of it would run.
                 walk.cycle.waiting[key] = Refusal(WAITING, words, True)
+    return True

@@ -120,8 +120,8 @@ def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
     walk.changed()
     outcome = Placer(ask.gang).place(walk.ledger, ask.batch)
     if not isinstance(outcome, Ledger):
-        fits = all(walk.ledger.fits(pod, now=False)[found.nodes[pod.key]] for pod in ask.pods)
-        outcome = walk.put(walk.ledger.copy(), ask, found.nodes) if fits else outcome
+        trial = walk.ledger.copy()
+        outcome = trial if walk.put(trial, ask, found.nodes, checked=True) else outcome
     if isinstance(outcome, NoPlace):
         walk.holds, walk.ledger, walk.state = before
         walk.look_again()

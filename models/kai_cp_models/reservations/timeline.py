@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +20,27 @@ _KEPT = 64
 """Number of instants whose free capacity is cached; others are computed again."""
 
 
+class Device(NamedTuple):
+    """A GPU that pods share: the position of its node, and its GPU group."""
+
+    node: int
+    name: str
+
+
+def _whole(dimensions: int) -> Ints:
+    """[D] one whole GPU."""
+    need: Ints = np.zeros(dimensions, dtype=np.int64)
+    need[GPU] = MILLI
+    return need
+
+
 @dataclass(frozen=True, eq=False)
 class Occupancy:
     """Running pods whose end is known, the earliest end first.
 
-    ``needs``: [R, D]; ``rows``: row of each such pod. A shared device is a row of its own: it is free again
-    when the last pod on it has ended. ``bounds``: groups that leave before their own end (backfill and
-    victims of accepted prices, which are evicted at a start).
+    ``needs``: [R, D]; ``rows``: row of each such pod. A shared device is a row of its own (``devices``): it
+    is free again when the last of its ``members`` has ended. ``bounds``: groups that leave before their own
+    end (backfill and victims of accepted prices, which are evicted at a start).
     """
 
     times: Times
@@ -34,13 +49,15 @@ class Occupancy:
     nodes: Ints
     needs: Ints
     rows: Mapping[PodKey, int]
+    devices: Mapping[Device, int]
+    members: Mapping[Device, Mapping[PodKey, float]]
 
     @staticmethod
     def of(times: Times, bounds: Mapping[GroupKey, float] | None = None) -> Occupancy:
         """The occupancy of the snapshot of ``times``."""
         snapshot, earlier = times.snapshot, bounds or {}
-        found: list[tuple[float, int, Ints, PodKey | None]] = []
-        devices: dict[tuple[int, str], float] = {}
+        found: list[tuple[float, int, Ints, PodKey | Device]] = []
+        members: dict[Device, dict[PodKey, float]] = {}
         advertised = [np.array(node.allocatable, dtype=np.int64) > 0 for node in snapshot.nodes]
         for pod in snapshot.pods:
             node = snapshot.node_index.get(pod.node or "")
@@ -51,23 +68,23 @@ class Occupancy:
             if pod.gpu_groups and pod.spec.gpu.shares:
                 need[GPU] = 0
                 for name in pod.gpu_groups:
-                    devices[node, name] = max(devices.get((node, name), 0.0), end)
+                    members.setdefault(Device(node, name), {})[pod.key] = end
             if end < NEVER:
                 found.append((end, node, need, pod.key))
-        for (node, _), end in devices.items():
-            if end < NEVER:
-                whole = np.zeros(len(snapshot.dimensions), dtype=np.int64)
-                whole[GPU] = MILLI
-                found.append((end, node, whole, None))
-        found.sort(key=lambda row: (row[0], row[1]))
         width = len(snapshot.dimensions)
+        for device, ends in members.items():
+            if max(ends.values()) < NEVER:
+                found.append((max(ends.values()), device.node, _whole(width), device))
+        found.sort(key=lambda row: (row[0], row[1]))
         return Occupancy(
             times,
             earlier,
             np.array([row[0] for row in found], dtype=np.float64),
             np.array([row[1] for row in found], dtype=np.int64),
             np.array([row[2] for row in found], dtype=np.int64).reshape(-1, width),
-            {row[3]: i for i, row in enumerate(found) if row[3] is not None},
+            {row[3]: i for i, row in enumerate(found) if isinstance(row[3], PodKey)},
+            {row[3]: i for i, row in enumerate(found) if isinstance(row[3], Device)},
+            members,
         )
 
     @cached_property
@@ -92,7 +109,8 @@ def occupancy_of(times: Times, bounds: Mapping[GroupKey, float]) -> Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A pod placed in this cycle: where, until when, and what it takes."""
+    """A pod placed in this cycle, or a shared device that this cycle has changed: where, until when, and what
+    it takes."""
 
     node: int
     until: float
@@ -122,11 +140,45 @@ class Timeline:
                 self._base[node] -= taken
         self._gone = [row for key in ledger.changed if (row := occupancy.rows.get(key)) is not None]
         self.placed: dict[PodKey, Ending] = {}
+        self._endings: list[Ending] = []
         by_key = ledger.snapshot.pod_by_key
+        joined: dict[Device, float] = {}
         for key, held in ledger.held.items():
             pod = by_key[key]
             end = NEVER if pod.group is None else self.until.get(pod.group, NEVER)
-            self.placed[key] = Ending(held.node, end, demand(pod))
+            need = demand(pod)
+            if pod.spec.gpu.shares:
+                need[GPU] = 0
+                for name in held.gpu_groups:
+                    device = Device(held.node, name)
+                    joined[device] = max(end, joined.get(device, 0.0))
+            self.placed[key] = Ending(held.node, end, need)
+        self._change_devices(joined)
+        self._endings += self.placed.values()
+
+    def _change_devices(self, joined: Mapping[Device, float]) -> None:
+        """Shared devices with pods that this cycle has placed or evicted: each is free again when the last
+        pod that stays on it has ended.
+
+        ``joined``: when the last of the pods placed on it ends. A device that all pods leave counts as
+        releasing already.
+        """
+        occupancy, changed = self.occupancy, self.ledger.changed
+        left = {
+            Device(node, name)
+            for key in changed
+            if (pod := self.ledger.snapshot.pod_by_key[key]).spec.gpu.shares
+            and (node := self.ledger.snapshot.node_index.get(pod.node or "")) is not None
+            for name in pod.gpu_groups
+        }
+        for device in sorted(left | joined.keys()):
+            row = occupancy.devices.get(device)
+            if row is not None:
+                self._gone.append(row)
+            stay = [end for key, end in occupancy.members.get(device, {}).items() if key not in changed]
+            ends = [*stay, *([joined[device]] if device in joined else [])]
+            if ends:
+                self._endings.append(Ending(device.node, max(ends), _whole(self._base.shape[1])))
 
     def free(self, instant: float) -> Ints:
         """[N, D] free at an instant from now on; read-only."""
@@ -141,7 +193,7 @@ class Timeline:
             # A pod evicted in this cycle already counts as releasing.
             if row < ended:
                 free[occupancy.nodes[row]] -= occupancy.needs[row]
-        for ending in self.placed.values():
+        for ending in self._endings:
             if ending.until <= instant:
                 free[ending.node] += ending.need
         if len(self._free) >= _KEPT:
@@ -160,6 +212,6 @@ class Timeline:
     def points(self, more: Iterable[float] = ()) -> list[float]:
         """Instants from now on at which a group ends: a new group can start only then."""
         ends = {float(end) for end in np.unique(self.occupancy.ends)}
-        ends.update(ending.until for ending in self.placed.values())
+        ends.update(ending.until for ending in self._endings)
         ends.update(more)
         return sorted({self.now, *(end for end in ends if self.now <= end < NEVER)})

@@ -114,16 +114,23 @@ class Walk:
             self.state = replace(self.state, holds=tuple(self.holds))
             base = self.base()
             for key, nodes in found.admitted.items():
-                base = self.put(base, self.movable[key][0], nodes)
+                # No rule but reservations concerns asks that may be placed anew, so none refuses them.
+                self.put(base, self.movable[key][0], nodes)
             self.ledger = base
 
-    def put(self, ledger: Ledger, ask: Ask, nodes: Mapping[PodKey, int]) -> Ledger:
-        """Place the ask on these nodes; this changes the ledger."""
+    def put(self, ledger: Ledger, ask: Ask, nodes: Mapping[PodKey, int], *, checked: bool = False) -> bool:
+        """Place the ask on these nodes, pod by pod; this changes the ledger.
+
+        ``checked``: stop and return False at the first pod that its node does not take beside those before
+        it.
+        """
         for pod in ask.pods:
             node = nodes[pod.key]
+            if checked and not ledger.fits(pod, now=False)[node]:
+                return False
             put(ledger, pod, node, pipelined=not ledger.fits(pod, now=True)[node])
         Placer(ask.gang).start_together(ledger, ask.batch)
-        return ledger
+        return True
 
     def owes(self, holders: Iterable[Holder]) -> None:
         """These hold nothing until their turn comes; what is in their way leaves when it was due."""
