@@ -20,7 +20,7 @@ _KEPT = 64
 """Number of instants whose free capacity is cached; others are computed again."""
 
 
-class Device(NamedTuple):
+class SharedGpu(NamedTuple):
     """A GPU that pods share: the position of its node, and its GPU group."""
 
     node: int
@@ -49,15 +49,15 @@ class Occupancy:
     nodes: Ints
     needs: Ints
     rows: Mapping[PodKey, int]
-    devices: Mapping[Device, int]
-    members: Mapping[Device, Mapping[PodKey, float]]
+    devices: Mapping[SharedGpu, int]
+    members: Mapping[SharedGpu, Mapping[PodKey, float]]
 
     @staticmethod
     def of(times: Times, bounds: Mapping[GroupKey, float] | None = None) -> Occupancy:
         """The occupancy of the snapshot of ``times``."""
         snapshot, earlier = times.snapshot, bounds or {}
-        found: list[tuple[float, int, Ints, PodKey | Device]] = []
-        members: dict[Device, dict[PodKey, float]] = {}
+        found: list[tuple[float, int, Ints, PodKey | SharedGpu]] = []
+        members: dict[SharedGpu, dict[PodKey, float]] = {}
         advertised = [np.array(node.allocatable, dtype=np.int64) > 0 for node in snapshot.nodes]
         for pod in snapshot.pods:
             node = snapshot.node_index.get(pod.node or "")
@@ -68,7 +68,7 @@ class Occupancy:
             if pod.gpu_groups and pod.spec.gpu.shares:
                 need[GPU] = 0
                 for name in pod.gpu_groups:
-                    members.setdefault(Device(node, name), {})[pod.key] = end
+                    members.setdefault(SharedGpu(node, name), {})[pod.key] = end
             if end < NEVER:
                 found.append((end, node, need, pod.key))
         width = len(snapshot.dimensions)
@@ -83,7 +83,7 @@ class Occupancy:
             np.array([row[1] for row in found], dtype=np.int64),
             np.array([row[2] for row in found], dtype=np.int64).reshape(-1, width),
             {row[3]: i for i, row in enumerate(found) if isinstance(row[3], PodKey)},
-            {row[3]: i for i, row in enumerate(found) if isinstance(row[3], Device)},
+            {row[3]: i for i, row in enumerate(found) if isinstance(row[3], SharedGpu)},
             members,
         )
 
@@ -142,7 +142,7 @@ class Timeline:
         self.placed: dict[PodKey, Ending] = {}
         self._endings: list[Ending] = []
         by_key = ledger.snapshot.pod_by_key
-        joined: dict[Device, float] = {}
+        joined: dict[SharedGpu, float] = {}
         for key, held in ledger.held.items():
             pod = by_key[key]
             end = NEVER if pod.group is None else self.until.get(pod.group, NEVER)
@@ -150,13 +150,13 @@ class Timeline:
             if pod.spec.gpu.shares:
                 need[GPU] = 0
                 for name in held.gpu_groups:
-                    device = Device(held.node, name)
+                    device = SharedGpu(held.node, name)
                     joined[device] = max(end, joined.get(device, 0.0))
             self.placed[key] = Ending(held.node, end, need)
         self._change_devices(joined)
         self._endings += self.placed.values()
 
-    def _change_devices(self, joined: Mapping[Device, float]) -> None:
+    def _change_devices(self, joined: Mapping[SharedGpu, float]) -> None:
         """Shared devices with pods that this cycle has placed or evicted: each is free again when the last
         pod that stays on it has ended.
 
@@ -165,7 +165,7 @@ class Timeline:
         """
         occupancy, changed = self.occupancy, self.ledger.changed
         left = {
-            Device(node, name)
+            SharedGpu(node, name)
             for key in changed
             if (pod := self.ledger.snapshot.pod_by_key[key]).spec.gpu.shares
             and (node := self.ledger.snapshot.node_index.get(pod.node or "")) is not None
