@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+import kai_cp_models
+
 ROOT = Path(__file__).parents[1]
+
+# Tests of one checkout say nothing about the code of another, which a copied environment would import.
+if ROOT not in Path(kai_cp_models.__file__).parents:
+    raise pytest.UsageError(
+        f"the code is imported from {Path(kai_cp_models.__file__).parent}, not from {ROOT}: "
+        f"mend the first lines of the scripts in {ROOT / '.venv/bin'}, or run python -m pytest"
+    )
 
 # cel-python raises the limit when first used; Hypothesis objects when that happens inside a test.
 sys.setrecursionlimit(2500)
