@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Mapping, Set
+from typing import Final, NamedTuple
 
 from kai_cp.reader.classes import SchedulingKeys
+from kai_cp.reader.memo import Memo
 from kai_cp.reader.nodes import NodeDraft
-from kai_cp.reader.pods import PlacedFacts
+from kai_cp.reader.notes import Identity
+from kai_cp.reader.pods import PlacedFacts, PlacedPods
+from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.resources import dimensions_of
-from kai_cp_models.pods import Pod, PodKey, PodSpec
+from kai_cp_models.pods import Pod, PodSpec
 from kai_cp_models.policy import Policy
 from kai_cp_models.records.devices import ClaimAllocation
 from kai_cp_models.snapshot import Node
@@ -19,60 +21,66 @@ _SCALING: Final = "scaling-pod"
 _NO_ALLOCATIONS: Final[Mapping[str, ClaimAllocation]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Aligned:
-    """The result for drafts: the records, and the drafts they were made from, for the next reading."""
+class Aligned(NamedTuple):
+    """The records of a snapshot, sorted by key."""
 
-    policy: Policy = field(default_factory=Policy)
-    dimensions: tuple[str, ...] = ()
-    nodes: Mapping[str, tuple[NodeDraft, Node]] = field(default_factory=dict)
-    rows: Mapping[PodKey, PlacedFacts] = field(default_factory=dict)
-    pods: Mapping[PodKey, Pod] = field(default_factory=dict)
-    specs: Mapping[PodSpec, PodSpec] = field(default_factory=dict)
+    dimensions: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    pods: tuple[Pod, ...]
 
-    @classmethod
-    def of(
-        cls,
-        node_drafts: Mapping[str, NodeDraft],
-        placed: Sequence[PlacedFacts],
+
+class Aligner:
+    """Makes the records of one reading after the other; those of equal drafts are the same."""
+
+    def __init__(self, *, kept: bool = True) -> None:
+        self._nodes: Memo[str, NodeDraft, Node] = Memo(kept=kept)
+        self._pods: Memo[Identity, PlacedFacts, Pod] = Memo(kept=kept)
+        self._context: object = None
+        self._finished: dict[tuple[int, str], tuple[SpecDraft, PodSpec]] = {}
+        """Spec by ``id`` of a draft, which is held, and scheduling key."""
+        self._specs: dict[PodSpec, PodSpec] = {}
+
+    def align(
+        self,
+        node_drafts: dict[str, NodeDraft],
+        placed: PlacedPods,
         policy: Policy,
-        before: Aligned,
+        *,
+        changed_nodes: Set[str],
     ) -> Aligned:
-        """Nodes and pods by name; the record of an equal draft in ``before`` is reused."""
-        drafts = {id(row.draft): row.draft for row in placed}
+        """The records of nodes and pods. ``changed_nodes``: which are not as in the last reading."""
+        drafts = placed.drafts
         dimensions = dimensions_of(
             {name for draft in drafts.values() for name in draft.amounts},
             {name for draft in node_drafts.values() for name in draft.amounts},
         )
         keys = SchedulingKeys(drafts.values())
         numa = policy.plugin("numa")
-        finished: dict[tuple[int, str], PodSpec] = {}
-        interned: dict[PodSpec, PodSpec] = {}
-        pods: dict[PodKey, Pod] = {}
-        rows: dict[PodKey, PlacedFacts] = {}
-        settled = before.pods if policy == before.policy else {}
-        for row in placed:
-            facts = row.facts
-            key = keys.key(row.draft, facts.key.namespace, facts.labels)
-            spec = finished.get((id(row.draft), key))
-            if spec is None:
-                fresh = row.draft.finished(dimensions, key, numa=numa)
-                spec = interned.setdefault(fresh, before.specs.get(fresh, fresh))
-                finished[id(row.draft), key] = spec
-            pod = settled.get(facts.key)
-            if pod is None or pod.spec is not spec or before.rows[facts.key] != row:
-                pod = _pod(row, spec, policy)
-            pods[facts.key] = pod
-            rows[facts.key] = row
-        known = before.nodes if dimensions == before.dimensions else {}
-        nodes = {}
-        for name in sorted(node_drafts):
-            draft = node_drafts[name]
-            last = known.get(name)
-            nodes[name] = (
-                last if last is not None and last[0] is draft else (draft, draft.finished(dimensions))
-            )
-        return cls(policy, dimensions, nodes, rows, pods, interned)
+        context = (policy, dimensions, keys.terms)
+        before, same = len(self._finished), context == self._context
+        self._context = context
+        # Only specs of drafts that are still there; none of another context.
+        self._finished = {at: made for at, made in self._finished.items() if same and at[0] in drafts}
+        forgotten = len(self._finished) < before
+
+        def pod(_: Identity, row: PlacedFacts) -> tuple[Pod, bool]:
+            draft, facts = row.draft, row.facts
+            key = keys.key(draft, facts.key.namespace, facts.labels)
+            found = self._finished.get((id(draft), key))
+            if found is None:
+                fresh = draft.finished(dimensions, key, numa=numa)
+                found = self._finished[id(draft), key] = draft, self._specs.setdefault(fresh, fresh)
+            return _pod(row, found[1], policy), True
+
+        def node(_: str, draft: NodeDraft) -> tuple[Node, bool]:
+            return draft.finished(dimensions), True
+
+        nodes = self._nodes.read(node_drafts, dimensions, node, changed=changed_nodes)
+        pods = self._pods.read(placed.rows, context, pod, changed=placed.changed)
+        if forgotten:
+            # Not earlier: a pod that is equal to the one before keeps its spec, which others must share.
+            self._specs = {spec: spec for _, spec in self._finished.values()}
+        return Aligned(dimensions, tuple(nodes.values()), tuple(pods.values()))
 
 
 def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:

@@ -27,15 +27,15 @@ class SchedulingKeys:
     """Keys over the terms of all pods of a snapshot."""
 
     def __init__(self, drafts: Iterable[SpecDraft]) -> None:
-        self._terms = sorted(set().union(*map(terms_of, drafts)), key=repr)
-        self._read = {need.key for selector, _ in self._terms for need in selector.requirements}
+        self.terms = sorted(set().union(*map(terms_of, drafts)), key=repr)
+        self._read = {need.key for selector, _ in self.terms for need in selector.requirements}
         """Keys of labels that some term uses: pods that differ only in other labels are equal."""
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
 
     def key(self, draft: SpecDraft, namespace: str, labels: Mapping[str, str]) -> str:
         """The key of a pod; "" when nothing distinguishes it."""
         home = namespace if draft.namespaced else ""
-        return f"{home}{self._matched(namespace, labels)}" if self._terms else home
+        return f"{home}{self._matched(namespace, labels)}" if self.terms else home
 
     def _matched(self, namespace: str, labels: Mapping[str, str]) -> str:
         identity = (namespace, tuple(sorted(item for item in labels.items() if item[0] in self._read)))
@@ -43,7 +43,7 @@ class SchedulingKeys:
         if known is None:
             numbers = (
                 str(i)
-                for i, (selector, namespaces) in enumerate(self._terms)
+                for i, (selector, namespaces) in enumerate(self.terms)
                 if (namespaces is None or namespace in namespaces) and selects(selector, labels)
             )
             text = ",".join(numbers)

@@ -12,7 +12,6 @@ from kai_cp.json_types import Json
 from kai_cp.reader.affinity import Namespaces
 from kai_cp.reader.fields import Malformed, list_at, object_at, strings_at, text_at
 from kai_cp.reader.limits import refuse_costly
-from kai_cp.reader.memo import ReadingMemo, version_of
 from kai_cp.reader.numa import ZoneRows, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec
 from kai_cp.reader.revisions import revision_of
@@ -76,32 +75,17 @@ class LabelFacts:
 
 
 class FactReader:
-    """Reads pods with a memory of their specs, and of the pods read before."""
+    """Reads pods with a memory of their specs."""
 
-    def __init__(
-        self,
-        namespaces: Namespaces,
-        specs: dict[bytes, SpecDraft],
-        remembered: ReadingMemo[PodFacts],
-        limits: Limits,
-    ) -> None:
+    def __init__(self, namespaces: Namespaces, specs: dict[bytes, SpecDraft], limits: Limits) -> None:
         self._limits = limits
         self._namespaces = namespaces
         self._specs = specs
-        self._remembered = remembered
         self._labels: dict[tuple[tuple[str, str], ...], LabelFacts] = {}
 
     def read(self, pod: Json, namespace: str, name: str) -> PodFacts:
         """The facts of a pod; Malformed names the field that cannot be read."""
         metadata = pod["metadata"]
-        version = version_of(metadata)
-        known = self._remembered.find(version)
-        if known is None or known.key != (namespace, name):
-            known = self._facts(pod, metadata, namespace, name)
-        self._remembered.keep(version, known)
-        return known
-
-    def _facts(self, pod: Json, metadata: Json, namespace: str, name: str) -> PodFacts:
         spec = object_at(pod, "spec")
         status = object_at(pod, "status")
         told = self._told(strings_at(metadata, "labels", "metadata"))

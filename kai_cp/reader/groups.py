@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from kai_cp.json_types import Json
 from kai_cp.reader.annotations import read_group_notes
+from kai_cp.reader.document import parsed
 from kai_cp.reader.fields import (
     Malformed,
     bool_at,
@@ -21,7 +22,8 @@ from kai_cp.reader.fields import (
     text_at,
 )
 from kai_cp.reader.limits import refuse_many_subgroups
-from kai_cp.reader.memo import ReadingMemo, version_of
+from kai_cp.reader.listed import ListedObjects
+from kai_cp.reader.memo import Memo, versioned
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.pools import pool_of
 from kai_cp.reader.subgroups import read_tree
@@ -83,41 +85,35 @@ def read_priorities(objects: Mapping[Identity, Json], notes: Notes) -> Prioritie
     return Priorities(values, min(defaults, default=_DEFAULT_PRIORITY))
 
 
+GroupsMemo = Memo[Identity, Any, PodGroup]
+
+
 def read_groups(
-    objects: Mapping[Identity, Json],
+    objects: ListedObjects,
     policy: Policy,
     priorities: Priorities,
     fabrics: Mapping[str, TopologyDraft],
     notes: Notes,
     *,
-    remembered: ReadingMemo[PodGroup],
+    memo: GroupsMemo,
     limits: Limits,
     user_label: str = "",
-) -> dict[GroupKey, PodGroup]:
-    """Pod groups by key. ``user_label`` is the label that names their user, "" for none."""
-    remembered.start((policy, priorities, fabrics, user_label))
-    found: dict[GroupKey, PodGroup] = {}
-    for identity, obj in objects.items():
-        key = GroupKey(*identity)
-        version = version_of(obj["metadata"])
-        group = remembered.find(version)
-        if group is not None and group.key == key:
-            found[key] = group
-            remembered.keep(version, group)
-            continue
-        before = len(notes)
+) -> Mapping[Identity, PodGroup]:
+    """Pod groups by key, sorted. ``user_label`` is the label that names their user, "" for none."""
+
+    def read(identity: Identity, item: Any) -> tuple[PodGroup | None, bool]:
+        key, obj, before = GroupKey(*identity), parsed(item), len(notes)
         try:
             refuse_many_subgroups(obj, limits)
-            group = found[key] = _group(
-                key, obj, policy, priorities, fabrics, notes=notes, user_label=user_label
-            )
+            group = _group(key, obj, policy, priorities, fabrics, notes=notes, user_label=user_label)
         except Malformed as problem:
             notes.aside(title("PodGroup", identity), problem)
-            continue
-        if len(notes) == before:
-            # A group with notes is read again, so that its notes are repeated.
-            remembered.keep(version, group)
-    return found
+            return None, False
+        # A group with notes is read again, so that its notes are made again.
+        return group, versioned(obj) and len(notes) == before
+
+    context = (policy, priorities, fabrics, limits, user_label)
+    return memo.read(objects.unparsed, context, read, changed=objects.changed)
 
 
 def _group(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -11,6 +12,7 @@ import orjson
 from kai_cp.json_types import Json
 from kai_cp.reader.document import Items, parsed
 from kai_cp.reader.fields import Malformed, shown
+from kai_cp.reader.memo import versioned
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.salvage import SET_ASIDE
 
@@ -20,6 +22,8 @@ class ListedObjects(Mapping[Identity, Json]):
 
     def __init__(self, items: dict[Identity, Any]) -> None:
         self._items = items
+        self.changed: Set[Identity] | None = None
+        """Identities that came, went or changed since the last reading; None: that is not known."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -31,10 +35,10 @@ class ListedObjects(Mapping[Identity, Json]):
         found: Json = parsed(self._items[identity])
         return found
 
-    def pop(self, identity: Identity) -> Json:
-        """The object, which is forgotten."""
-        found: Json = parsed(self._items.pop(identity))
-        return found
+    @property
+    def unparsed(self) -> dict[Identity, Any]:
+        """The objects as the document has them, for :func:`kai_cp.reader.document.parsed`."""
+        return self._items
 
     def sorted(self) -> ListedObjects:
         """The same objects in the order of their identities."""
@@ -43,6 +47,49 @@ class ListedObjects(Mapping[Identity, Json]):
     def where(self, wanted: Callable[[Identity, Json], bool]) -> ListedObjects:
         """The objects that are wanted."""
         return ListedObjects({key: item for key, item in self._items.items() if wanted(key, parsed(item))})
+
+
+class ListMemo:
+    """The objects of one list in the last reading."""
+
+    def __init__(self) -> None:
+        self.found: ListedObjects | None = None
+        self._known: dict[int, tuple[Any, Identity]] = {}
+        """Item and identity by ``id`` of the item, which is held."""
+        self._order: list[int] | None = None
+
+    def follow(self, items: Sequence[Any], name: Callable[[Any], Identity | None]) -> bool:
+        """Bring ``found`` up to date; False if it must be made anew.
+
+        ``name``: the identity of an item that has one, never changes in place and is not set aside.
+        """
+        if self.found is None:
+            return False
+        order = list(map(id, items))
+        if order == self._order:
+            self.found.changed = frozenset()
+            return True
+        self._order, ids, known = order, set(order), self._known
+        fresh = [(item, name(item)) for item in items if id(item) not in known]
+        changed = {known.pop(place)[1] for place in known.keys() - ids}
+        objects = self.found.unparsed
+        for gone in changed:
+            del objects[gone]
+        for item, identity in fresh:
+            if identity is None or identity in objects:
+                return False
+            objects[identity] = item
+            known[id(item)] = item, identity
+            changed.add(identity)
+        self.found.changed = changed
+        return True
+
+    def keep(self, found: ListedObjects, *, final: bool) -> None:
+        """Remember a list. ``final``: nothing in it is wrong, and no object changes in place."""
+        self.found = found if final else None
+        items = found.unparsed.items() if final else ()
+        self._known = {id(item): (item, identity) for identity, item in items}
+        self._order = None
 
 
 def raw_list(raw_objects: Json, name: str, notes: Notes) -> Sequence[Any]:
@@ -82,11 +129,26 @@ def unique(
     *,
     namespaced: bool,
     prefer: Callable[[Json], bool] = lambda obj: True,
+    memo: ListMemo | None = None,
 ) -> ListedObjects:
     """Objects by identity. Of several with one name, the first by ``prefer`` and then by text is kept."""
+    items = objects.texts if isinstance(objects, Items) else objects
+
+    def name(item: Any) -> Identity | None:
+        obj = parsed(item)
+        if not isinstance(obj, dict) or SET_ASIDE in obj or not versioned(obj):
+            return None
+        with suppress(Malformed):
+            return identify(obj, namespaced=namespaced)
+        return None
+
+    if memo is not None and memo.follow(items, name) and memo.found is not None:
+        return memo.found
+    before = len(notes)
     found: dict[Identity, Any] = {}
     twice: dict[Identity, list[Any]] = {}
-    for i, item in enumerate(objects.texts if isinstance(objects, Items) else objects):
+    final = True
+    for i, item in enumerate(items):
         obj = parsed(item)
         if not isinstance(obj, dict):
             notes.aside(f"{kind} {list_name}[{i}]", f"{shown(obj)} is not an object")
@@ -100,6 +162,7 @@ def unique(
         if refused:
             notes.aside(title(kind, identity), refused)
             continue
+        final = final and versioned(obj)
         other = found.setdefault(identity, item)
         if other is not item:
             twice.setdefault(identity, [other]).append(item)
@@ -108,7 +171,10 @@ def unique(
         notes.aside(
             title(kind, identity), f"metadata.name: {len(copies)} objects have this name; one of them is read"
         )
-    return ListedObjects(found)
+    listed = ListedObjects(found)
+    if memo is not None:
+        memo.keep(listed, final=final and len(notes) == before)
+    return listed
 
 
 def _rank(obj: Json, prefer: Callable[[Json], bool]) -> tuple[bool, bytes]:

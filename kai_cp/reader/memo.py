@@ -1,48 +1,118 @@
-"""Memory between readings of one cluster: an unchanged object is not read again."""
+"""Memory between readings of one cluster: only what changed is read again.
+
+An object is known by its identity, which says all: one with a resourceVersion never changes in place, because
+a watch replaces it. The memory holds every object that it knows, so that no other object can have its ``id``.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Set
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from kai_cp.json_types import Json
 
+Key = TypeVar("Key", bound="str | tuple[str, str]")
+Source = TypeVar("Source")
 Value = TypeVar("Value")
-ObjectVersion = tuple[str, str]
-"""uid and resourceVersion."""
 
 
-class ReadingMemo(Generic[Value]):
-    """What objects of one kind said, by uid and resourceVersion; objects not found in a reading are
-    forgotten.
+def versioned(obj: Json) -> bool:
+    """Whether an object has a resourceVersion; one that has none may be a draft, which changes in place."""
+    metadata = obj.get("metadata")
+    return isinstance(metadata, dict) and bool(metadata.get("resourceVersion"))
 
-    ``context`` is what the values depend on besides the objects: a new context clears the memory. Objects
-    without uid or resourceVersion are never remembered. ``kept``: whether there will be another reading.
+
+class Memo(Generic[Key, Source, Value]):
+    """One step of reading: the value that it made of each source.
+
+    A value is made again where its source is another object than in the reading before, where the step could
+    not call it final, and where the caller asks for it. ``kept``: whether there will be another reading.
     """
 
     def __init__(self, *, kept: bool = True) -> None:
         self._kept = kept
         self._context: object = None
-        self._known: dict[ObjectVersion, Value] = {}
-        self._met: dict[ObjectVersion, Value] = {}
+        self._sources: dict[Key, Source] = {}
+        self._open: set[Key] = set()
+        self._values: dict[Key, Value] = {}
+        self.changed: set[Key] = set()
+        """Keys whose values differ from the reading before; among them those that had one or have none."""
 
-    def start(self, context: object) -> bool:
-        """Begin a reading; objects that the last one did not find are forgotten. False: all are."""
-        same = bool(context == self._context)
-        self._known, self._met = (self._met if same else {}), {}
-        self._context = context
-        return same
+    @property
+    def values(self) -> Mapping[Key, Value]:
+        """The values of the last reading, sorted by key."""
+        return self._values
 
-    def find(self, version: ObjectVersion | None) -> Value | None:
-        """The cached value of the object in this version, or None."""
-        return None if version is None else self._known.get(version)
+    @property
+    def left(self) -> set[Key]:
+        """Keys that had a value in the reading before and have none in this one."""
+        return self.changed - self._values.keys()
 
-    def keep(self, version: ObjectVersion | None, value: Value) -> None:
-        """Cache the value of the object in this version."""
-        if version is not None and self._kept:
-            self._met[version] = value
+    def read(
+        self,
+        sources: MutableMapping[Key, Source],
+        context: object,
+        step: Callable[[Key, Source], tuple[Value | None, bool]],
+        *,
+        changed: Set[Key] | None,
+        again: Iterable[Key] = (),
+    ) -> dict[Key, Value]:
+        """The values by key, sorted; the next reading changes them.
 
+        ``context``: what values depend on besides their sources. ``step``: the value of a source, None for
+        none, and whether it is final, that is, the same in every reading with this source and context.
+        ``changed``: keys that came, went or have another source since the last reading; None: not known.
+        ``again``: keys of final values that must be made again all the same. Without memory, ``sources`` is
+        used up, so that a source that was read is freed. After an error it must not be used again.
+        """
+        if not self._kept:
+            for key in sorted(sources):
+                value, _ = step(key, sources.pop(key))
+                if value is not None:
+                    self._values[key] = value
+            return self._values
+        same = context == self._context
+        gone, made = self._differing(sources, changed if same else None)
+        asked = [key for key in self._open.union(again) if key in sources]
+        stale: Iterable[Key] = {*made, *asked} if asked else made
+        self._context, self.changed = context, set()
+        for key in gone:
+            del self._sources[key]
+            self._open.discard(key)
+            if self._values.pop(key, None) is not None:
+                self.changed.add(key)
+        unsorted = False
+        for key in sorted(stale if same else sources):
+            value, final = step(key, sources[key])
+            self._sources[key] = sources[key]
+            (self._open.discard if final else self._open.add)(key)
+            last = self._values.get(key)
+            if value is None:
+                self._values.pop(key, None)
+            elif last is None or last != value:
+                # A value that is equal stays the same object, and so does what later steps make of it.
+                unsorted = unsorted or last is None
+                self._values[key] = value
+            if self._values.get(key) is not last:
+                self.changed.add(key)
+        if unsorted:
+            self._values = dict(sorted(self._values.items(), key=itemgetter(0)))
+        return self._values
 
-def version_of(metadata: Json) -> ObjectVersion | None:
-    """The key under which an object is remembered; None when it lacks uid or resourceVersion."""
-    uid, version = metadata.get("uid"), metadata.get("resourceVersion")
-    return (uid, version) if uid and version and isinstance(uid, str) and isinstance(version, str) else None
+    def _differing(
+        self, sources: Mapping[Key, Source], changed: Set[Key] | None
+    ) -> tuple[list[Key], list[Key]]:
+        """Keys that went, and keys that came or have another source."""
+        last = self._sources
+        if changed is not None:
+            came = sum(key in sources for key in changed)
+            went = sum(key in last for key in changed)
+            if len(sources) - came != len(last) - went:
+                # The last reading left some out that are back, unchanged.
+                changed = None
+        if changed is None:
+            gone = [key for key in last if key not in sources]
+            return gone, [key for key, source in sources.items() if last.get(key) is not source]
+        gone = [key for key in changed if key in last and key not in sources]
+        return gone, [key for key in changed if key in sources and last.get(key) is not sources[key]]

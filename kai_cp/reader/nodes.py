@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp.reader.document import parsed
 from kai_cp.reader.fields import Malformed, bool_at, entry, object_at, objects_at, shown, strings_at, text_at
-from kai_cp.reader.memo import ReadingMemo, version_of
+from kai_cp.reader.listed import ListedObjects
+from kai_cp.reader.memo import Memo, versioned
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.policy import go_bool
 from kai_cp.reader.resources import ResourceAmounts, amounts, vector
@@ -40,35 +42,33 @@ class NodeDraft:
         return replace(self.node, allocatable=vector(self.amounts, dimensions))
 
 
+NodesMemo = Memo[Identity, Any, NodeDraft]
+
+
 def read_nodes(
-    objects: Mapping[Identity, Json],
+    objects: ListedObjects,
     policy: Policy,
     dra_gpus: Mapping[str, int],
     notes: Notes,
-    remembered: ReadingMemo[NodeDraft],
+    memo: NodesMemo,
 ) -> dict[str, NodeDraft]:
     """Nodes by name. With restricted scheduling nodes without a worker label are left out (7.3)."""
-    remembered.start(dra_gpus)
-    found: dict[str, NodeDraft] = {}
-    for identity, obj in objects.items():
-        version = version_of(object_at(obj, "metadata"))
-        draft = remembered.find(version)
-        if draft is None or draft.node.name != identity[1]:
-            before = len(notes)
-            try:
-                draft = _draft(obj, identity[1], dra_gpus.get(identity[1], 0), notes)
-            except Malformed as problem:
-                notes.aside(title("Node", identity), problem)
-                continue
-            if len(notes) > before:
-                # A node with notes is read again, so that its notes are made again.
-                version = None
-        remembered.keep(version, draft)
+
+    def read(identity: Identity, item: Any) -> tuple[NodeDraft | None, bool]:
+        obj, before = parsed(item), len(notes)
+        try:
+            draft = _draft(obj, identity[1], dra_gpus.get(identity[1], 0), notes)
+        except Malformed as problem:
+            notes.aside(title("Node", identity), problem)
+            return None, False
+        # A node with notes is read again, so that its notes are made again.
+        final = versioned(obj) and len(notes) == before
         labels = draft.node.labels
         works = policy.gpu_worker_label in labels or policy.cpu_worker_label in labels
-        if works or not policy.restrict_node_scheduling:
-            found[identity[1]] = draft
-    return found
+        return (draft if works or not policy.restrict_node_scheduling else None), final
+
+    drafts = memo.read(objects.unparsed, (policy, dra_gpus), read, changed=objects.changed)
+    return {name: draft for (_, name), draft in drafts.items()}
 
 
 def count_dra_gpus(slices: Iterable[Any]) -> dict[str, int]:

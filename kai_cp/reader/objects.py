@@ -22,7 +22,7 @@ from kai_cp.reader.devices import (
     read_taint_rule,
 )
 from kai_cp.reader.fields import Malformed
-from kai_cp.reader.listed import ListedObjects, raw_list, unique
+from kai_cp.reader.listed import ListedObjects, ListMemo, raw_list, unique
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.storage import (
     is_deleted,
@@ -66,12 +66,15 @@ _NAMESPACED: Final = frozenset(
 )
 
 
-def lists_of(objects: Json, notes: Notes) -> dict[str, ListedObjects]:
-    """The lists of ``KINDS`` with objects, sorted by identity."""
+def lists_of(
+    objects: Json, notes: Notes, memos: dict[str, ListMemo] | None = None
+) -> dict[str, ListedObjects]:
+    """The lists of ``KINDS`` with objects, sorted by identity. ``memos``: of the last reading, by list."""
     found: dict[str, ListedObjects] = {}
     for name, kind in KINDS.items():
         values = raw_list(objects, name, notes)
-        kept = unique(values, kind, name, notes, namespaced=kind in _NAMESPACED)
+        memo = None if memos is None else memos.setdefault(name, ListMemo())
+        kept = unique(values, kind, name, notes, namespaced=kind in _NAMESPACED, memo=memo)
         if kept:
             found[name] = kept.sorted()
     return found

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, MutableMapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kai_cp.json_types import Json
 from kai_cp.reader.binds import Promise
 from kai_cp.reader.classes import terms_of
+from kai_cp.reader.document import parsed
 from kai_cp.reader.facts import GROUP_ANNOTATION, SUBGROUP_LABEL, FactReader, PodFacts
 from kai_cp.reader.fields import Malformed, shown
 from kai_cp.reader.listed import ListedObjects
+from kai_cp.reader.memo import Memo, versioned
 from kai_cp.reader.nodes import NodeDraft
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.numa import ZoneRows
@@ -53,6 +55,47 @@ class PlacedFacts(NamedTuple):
     numa_zones: ZoneRows = ()
 
 
+class PlacedPods(NamedTuple):
+    """The pods that stay, sorted by key."""
+
+    rows: dict[Identity, PlacedFacts]
+    drafts: Mapping[int, SpecDraft]
+    """Their drafts by ``id``: there are many pods and few drafts."""
+    changed: AbstractSet[Identity] | None
+    """Which are not as in the last reading; None: that is not known."""
+
+    @classmethod
+    def of(cls, rows: dict[Identity, PlacedFacts], changed: AbstractSet[Identity] | None) -> PlacedPods:
+        """The pods of ``rows``."""
+        return cls(rows, {id(row.draft): row.draft for row in rows.values()}, changed)
+
+
+class UnreadablePod(NamedTuple):
+    """A pod whose object cannot be read, and why."""
+
+    obj: Json
+    problem: str
+
+
+PodFactsMemo = Memo[Identity, Any, PodFacts | UnreadablePod]
+PlacedMemo = Memo[Identity, PodFacts | UnreadablePod, PlacedFacts]
+
+
+def read_facts(
+    objects: ListedObjects, reader: FactReader, context: object, memo: PodFactsMemo
+) -> dict[Identity, PodFacts | UnreadablePod]:
+    """What every pod says of itself. ``context``: what that depends on besides the pods."""
+
+    def read(identity: Identity, item: Any) -> tuple[PodFacts | UnreadablePod, bool]:
+        obj = parsed(item)
+        try:
+            return reader.read(obj, *identity), versioned(obj)
+        except Malformed as problem:
+            return UnreadablePod(obj, str(problem)), versioned(obj)
+
+    return memo.read(objects.unparsed, context, read, changed=objects.changed)
+
+
 @dataclass
 class PodResolver:
     """Decides for every pod whether it stays, and with which status and place.
@@ -67,25 +110,32 @@ class PodResolver:
     nodes: Container[str]
     left_out_nodes: Container[str]
     promises: Mapping[PodKey, Promise]
-    groups: Mapping[GroupKey, PodGroup]
+    groups: Mapping[Identity, PodGroup]
     notes: Notes
-    before: Mapping[PodKey, PlacedFacts]
-    """The result of the cluster's last reading."""
     hidden: Counter[tuple[GroupKey, str]] = field(default_factory=Counter)
 
-    def resolve(self, objects: ListedObjects, reader: FactReader) -> list[PlacedFacts]:
-        """All pods that stay, sorted by key. ``objects`` is used up, so that a pod that was read is freed."""
-        found: list[PlacedFacts] = []
-        for identity in sorted(objects):
-            obj = objects.pop(identity)
-            try:
-                placed = self._placed(reader.read(obj, *identity))
-            except Malformed as problem:
-                self.notes.aside(title("Pod", identity), problem)
-                placed = self._remnant(identity, obj)
-            if placed is not None:
-                found.append(placed)
-        return found
+    def resolve(
+        self,
+        facts: MutableMapping[Identity, PodFacts | UnreadablePod],
+        memo: PlacedMemo,
+        *,
+        changed: AbstractSet[Identity],
+        left_groups: Collection[Identity],
+        left_nodes: Collection[Identity],
+    ) -> PlacedPods:
+        """All pods that stay.
+
+        ``changed``: whose facts are not those of the last reading, which had the ``left_groups`` and
+        ``left_nodes`` besides those of this one.
+
+        A pod that stays depends on nothing but itself, its promise, its group and its node. One that does not
+        stay is looked at in every reading.
+        """
+        last = memo.values.items() if left_groups or left_nodes else ()
+        lost = [key for key, row in last if row.group in left_groups or ("", row.node) in left_nodes]
+        again = (*self.promises, *lost)
+        rows = memo.read(facts, self.policy, self._placed, changed=changed, again=again)
+        return PlacedPods.of(rows, memo.changed)
 
     def status(self, facts: PodFacts, promise: Promise | None) -> PodStatus:
         """The status at snapshot time, in the order of the table of section 0.1."""
@@ -104,21 +154,19 @@ class PodResolver:
             return PodStatus.GATED if facts.gated else PodStatus.PENDING
         return _PHASES.get(facts.phase, PodStatus.UNKNOWN)
 
-    def _placed(self, facts: PodFacts) -> PlacedFacts | None:
-        last = self.before.get(facts.key)
-        return last if last is not None and self._settled(facts, last) else self._found(facts)
-
-    def _settled(self, facts: PodFacts, last: PlacedFacts) -> bool:
-        """Whether nothing that ``last`` depends on can have changed: object, promise, group, node or time."""
-        return (
-            last.facts is facts
-            and last.promise is None
+    def _placed(self, identity: Identity, facts: PodFacts | UnreadablePod) -> tuple[PlacedFacts | None, bool]:
+        if isinstance(facts, UnreadablePod):
+            self.notes.aside(title("Pod", identity), facts.problem)
+            return self._remnant(identity, facts.obj), False
+        row = self._found(facts)
+        final = (
+            row is not None
             and facts.key not in self.promises
             and facts.deleted is None
             and not facts.warnings
-            and (last.group in self.groups if last.group is not None else not facts.group)
-            and (last.node is None or last.node in self.nodes)
+            and (row.group is not None or not facts.group)
         )
+        return row, final
 
     def _found(self, facts: PodFacts) -> PlacedFacts | None:
         known = self.groups.get(GroupKey(facts.key.namespace, facts.group)) if facts.group else None
@@ -205,9 +253,7 @@ class PodResolver:
         return PlacedFacts(facts, draft, PodStatus.RUNNING, None, node, gpu_groups=shared)
 
 
-def few_names(
-    placed: Sequence[PlacedFacts], nodes: Mapping[str, NodeDraft], limits: Limits, notes: Notes
-) -> list[PlacedFacts]:
+def few_names(pods: PlacedPods, nodes: Mapping[str, NodeDraft], limits: Limits, notes: Notes) -> PlacedPods:
     """The pods without those that name too many resources that no node has.
 
     Every name is a dimension of every vector, so each namespace has a limited number of them.
@@ -218,10 +264,10 @@ def few_names(
         f"spec.containers: the waiting pods of its namespace name more than {most} resources "
         "that no node has (limits.unknown_resources_per_namespace)"
     )
-    return _few(placed, lambda draft: draft.amounts.keys() - offered, most, why, notes)
+    return _few(pods, lambda draft: draft.amounts.keys() - offered, most, why, notes)
 
 
-def few_terms(placed: Sequence[PlacedFacts], limits: Limits, notes: Notes) -> list[PlacedFacts]:
+def few_terms(pods: PlacedPods, limits: Limits, notes: Notes) -> PlacedPods:
     """The pods without those that have too many terms about other pods.
 
     Every term is compared with the labels of every pod, so each namespace has a limited number of them.
@@ -231,21 +277,23 @@ def few_terms(placed: Sequence[PlacedFacts], limits: Limits, notes: Notes) -> li
         f"spec.affinity: the waiting pods of its namespace have more than {most} different terms about other "
         "pods (limits.terms_per_namespace)"
     )
-    return _few(placed, terms_of, most, why, notes)
+    return _few(pods, terms_of, most, why, notes)
 
 
 def _few(
-    placed: Sequence[PlacedFacts],
+    pods: PlacedPods,
     things_of: Callable[[SpecDraft], AbstractSet[object]],
     most: int,
     why: str,
     notes: Notes,
-) -> list[PlacedFacts]:
+) -> PlacedPods:
     """The pods without the waiting ones that bring their namespace above ``most``."""
+    if len(set[object]().union(*map(things_of, pods.drafts.values()))) <= most:
+        return pods
     taken: dict[str, set[object]] = defaultdict(set)
     fine: dict[tuple[str, int], bool] = {}
-    kept = []
-    for row in placed:
+    kept = {}
+    for key, row in pods.rows.items():
         if row.status is PodStatus.PENDING:
             namespace = row.facts.key.namespace
             place = (namespace, id(row.draft))
@@ -257,8 +305,8 @@ def _few(
             if not fine[place]:
                 notes.aside(title("Pod", row.facts.key), why)
                 continue
-        kept.append(row)
-    return kept
+        kept[key] = row
+    return PlacedPods.of(kept, None)
 
 
 def _object(value: object) -> Json:

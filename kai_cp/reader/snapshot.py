@@ -4,25 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from kai_cp.json_types import Json
 from kai_cp.reader.affinity import Namespaces
-from kai_cp.reader.align import Aligned
+from kai_cp.reader.align import Aligner
 from kai_cp.reader.binds import read_promises
 from kai_cp.reader.container import UnreadableSnapshot
 from kai_cp.reader.document import OBJECTS
-from kai_cp.reader.facts import FactReader, PodFacts
+from kai_cp.reader.facts import FactReader
 from kai_cp.reader.fields import Malformed, shown, strings_at
-from kai_cp.reader.groups import read_groups, read_priorities
-from kai_cp.reader.listed import ListedObjects, raw_list, unique
-from kai_cp.reader.memo import ReadingMemo
-from kai_cp.reader.nodes import NodeDraft, count_dra_gpus, read_nodes
+from kai_cp.reader.groups import GroupsMemo, read_groups, read_priorities
+from kai_cp.reader.listed import ListedObjects, ListMemo, raw_list, unique
+from kai_cp.reader.memo import Memo
+from kai_cp.reader.nodes import NodeDraft, NodesMemo, count_dra_gpus, read_nodes
 from kai_cp.reader.notes import IGNORED, Identity, Notes, title
 from kai_cp.reader.objects import KINDS, Lists, lists_of, read_objects
-from kai_cp.reader.pods import PlacedFacts, PodResolver, few_names, few_terms
+from kai_cp.reader.pods import (
+    PlacedMemo,
+    PlacedPods,
+    PodFactsMemo,
+    PodResolver,
+    few_names,
+    few_terms,
+    read_facts,
+)
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
 from kai_cp.reader.pools import in_pool
@@ -60,32 +68,28 @@ PARTS: Final = frozenset(("config", "schedulerParams", "rawObjects", "discovery"
 """Parts of a snapshot that are known."""
 
 
-@dataclass
 class ParseMemo:
     """Remembers what objects said, so that an unchanged object is not read again.
 
-    Give the same memo to every :func:`parse` of one cluster, in one thread.
+    Give the same memo to every :func:`parse` of one cluster, in one thread. ``kept``: whether there will be
+    another reading; if not, specs are shared and nothing else is remembered.
     """
 
-    specs: dict[bytes, SpecDraft] = field(default_factory=dict)
-    pods: ReadingMemo[PodFacts] = field(default_factory=ReadingMemo)
-    groups: ReadingMemo[PodGroup] = field(default_factory=ReadingMemo)
-    nodes: ReadingMemo[NodeDraft] = field(default_factory=ReadingMemo)
-    aligned: Aligned = field(default_factory=Aligned)
-    selectors: Paid = field(default_factory=Paid)
+    def __init__(self, *, kept: bool = True) -> None:
+        self._kept = kept
+        self.forget()
 
-    @classmethod
-    def of_one_reading(cls) -> ParseMemo:
-        """For a snapshot after which no other is read: specs are shared, objects are not remembered."""
-        return cls(
-            pods=ReadingMemo(kept=False), groups=ReadingMemo(kept=False), nodes=ReadingMemo(kept=False)
-        )
-
-    def reader(self, namespaces: Namespaces, limits: Limits) -> FactReader:
-        """The reader of a snapshot's pods. Namespace selectors are resolved inside the specs."""
-        if not self.pods.start(namespaces) or len(self.specs) > _MOST_SPECS:
-            self.specs.clear()
-        return FactReader(namespaces, self.specs, self.pods, limits)
+    def forget(self) -> None:
+        """Forget everything."""
+        self.specs: dict[bytes, SpecDraft] = {}
+        self.namespaces: Namespaces = {}
+        self.lists: dict[str, ListMemo] | None = {} if self._kept else None
+        self.nodes: NodesMemo = Memo(kept=self._kept)
+        self.groups: GroupsMemo = Memo(kept=self._kept)
+        self.facts: PodFactsMemo = Memo(kept=self._kept)
+        self.placed: PlacedMemo = Memo(kept=self._kept)
+        self.records = Aligner(kept=self._kept)
+        self.selectors = Paid()
 
 
 def parse(
@@ -110,9 +114,14 @@ def parse(
     :class:`UnreadableSnapshot`.
     """
     with no_collection():
-        memory = ParseMemo.of_one_reading() if memo is None else memo
+        memory = ParseMemo(kept=False) if memo is None else memo
         limits = limits or Limits()
-        found = _parse(raw, now, usage, memory, limits, user_label=user_label, use_up=use_up)
+        try:
+            found = _parse(raw, now, usage, memory, limits, user_label=user_label, use_up=use_up)
+        except BaseException:
+            # Its parts may be of different readings.
+            memory.forget()
+            raise
         return completed(found, Judging(limits, memory.selectors, judged))
 
 
@@ -122,10 +131,10 @@ class _Drafts:
 
     policy: Policy
     topologies: Mapping[str, TopologyDraft]
-    nodes: Mapping[str, NodeDraft]
+    nodes: dict[str, NodeDraft]
     queues: Mapping[str, Queue]
     groups: Sequence[PodGroup]
-    pods: Sequence[PlacedFacts]
+    pods: PlacedPods
     config_maps: frozenset[Identity]
     extras: Extras
 
@@ -144,16 +153,20 @@ def _parse(
     drafts = _drafts(raw, now, usage, memo, limits, notes=notes, user_label=user_label)
     if use_up:
         raw[OBJECTS].clear()
-    records = memo.aligned = Aligned.of(drafts.nodes, drafts.pods, drafts.policy, memo.aligned)
-    nodes = tuple(node for _, node in records.nodes.values())
-    report_outside(drafts.topologies, nodes, notes)
+    records = memo.records.align(
+        drafts.nodes,
+        drafts.pods,
+        drafts.policy,
+        changed_nodes={name for _, name in memo.nodes.changed},
+    )
+    report_outside(drafts.topologies, records.nodes, notes)
     return Snapshot(
         now=now,
         dimensions=records.dimensions,
-        nodes=nodes,
+        nodes=records.nodes,
         queues=tuple(drafts.queues[name] for name in sorted(drafts.queues)),
         groups=tuple(drafts.groups),
-        pods=tuple(records.pods.values()),
+        pods=records.pods,
         topologies=tuple(drafts.topologies[name].topology for name in sorted(drafts.topologies)),
         policy=drafts.policy,
         set_aside=notes.set_aside(),
@@ -175,14 +188,15 @@ def _drafts(
     objects = _objects(raw, notes)
     policy = read_policy(raw, notes)
     recorded, fetched_at = recorded_usage(raw) if usage is None else (usage, None)
-    cluster_scoped = partial(_listed, objects, notes, namespaced=False)
-    namespaced = partial(_listed, objects, notes, namespaced=True)
-    lists: Lists = lists_of(objects, notes)
+    cluster_scoped = partial(_listed, objects, notes, memo.lists, namespaced=False)
+    namespaced = partial(_listed, objects, notes, memo.lists, namespaced=True)
+    lists: Lists = lists_of(objects, notes, memo.lists)
     fabrics = read_topologies(cluster_scoped("Topology", "topologies"), notes)
     raw_nodes = cluster_scoped("Node", "nodes")
     dra_gpus = count_dra_gpus(lists["resourceSlices"].values() if "resourceSlices" in lists else ())
+    all_nodes = {name for _, name in raw_nodes}
     node_drafts = read_nodes(in_pool(raw_nodes, policy), policy, dra_gpus, notes, memo.nodes)
-    lists = _of_our_nodes(lists, {name for _, name in raw_nodes} - node_drafts.keys())
+    lists = _of_our_nodes(lists, all_nodes - node_drafts.keys())
     extras = read_objects(lists, node_drafts.keys(), policy, notes)
     queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, recorded, notes)
     groups = read_groups(
@@ -191,7 +205,7 @@ def _drafts(
         read_priorities(cluster_scoped("PriorityClass", "priorityClasses"), notes),
         fabrics,
         notes,
-        remembered=memo.groups,
+        memo=memo.groups,
         limits=limits,
         user_label=user_label,
     )
@@ -203,24 +217,40 @@ def _drafts(
         now=now,
         stuck_seconds=stuck_threshold_seconds(raw),
         nodes=node_drafts,
-        left_out_nodes={name for _, name in raw_nodes},
+        left_out_nodes=all_nodes,
         promises=read_promises(namespaced("BindRequest", "bindRequests"), node_drafts, notes),
         groups=groups,
         notes=notes,
-        before=memo.aligned.rows,
     )
-    raw_pods = _listed(objects, notes, "Pod", "pods", namespaced=True, prefer=_has_node)
-    placed = resolver.resolve(raw_pods, memo.reader(_namespaces(lists, notes), limits))
-    placed = few_terms(few_names(placed, node_drafts, limits, notes), limits, notes)
+    raw_pods = namespaced("Pod", "pods", prefer=_has_node)
+    pods = _pods(raw_pods, resolver, _namespaces(lists, notes), limits, memo=memo)
     return _Drafts(
         policy,
         fabrics,
         node_drafts,
         queues,
         _with_hidden(groups, resolver.hidden),
-        placed,
+        few_terms(few_names(pods, node_drafts, limits, notes), limits, notes),
         frozenset(namespaced("ConfigMap", "configMaps")),
         extras.having(FETCHED_AT, fetched_at),
+    )
+
+
+def _pods(
+    objects: ListedObjects, resolver: PodResolver, namespaces: Namespaces, limits: Limits, *, memo: ParseMemo
+) -> PlacedPods:
+    """The pods that stay."""
+    if len(memo.specs) > _MOST_SPECS or namespaces != memo.namespaces:
+        # Namespace selectors are resolved inside the specs.
+        memo.specs, memo.namespaces = {}, namespaces
+    reader = FactReader(namespaces, memo.specs, limits)
+    facts = read_facts(objects, reader, (namespaces, limits), memo.facts)
+    return resolver.resolve(
+        facts,
+        memo.placed,
+        changed=memo.facts.changed,
+        left_groups=memo.groups.left,
+        left_nodes=memo.nodes.left,
     )
 
 
@@ -237,6 +267,7 @@ def _objects(raw: Mapping[str, Any], notes: Notes) -> Mapping[str, Any]:
 def _listed(
     objects: Mapping[str, Any],
     notes: Notes,
+    lists: dict[str, ListMemo] | None,
     kind: str,
     name: str,
     *,
@@ -245,7 +276,8 @@ def _listed(
 ) -> ListedObjects:
     """The objects of one list by what identifies them."""
     listed = raw_list(objects, name, notes)
-    return unique(listed, kind, name, notes, namespaced=namespaced, prefer=prefer)
+    memo = None if lists is None else lists.setdefault(name, ListMemo())
+    return unique(listed, kind, name, notes, namespaced=namespaced, prefer=prefer, memo=memo)
 
 
 def _of_our_nodes(lists: Lists, left_out: Set[str]) -> Lists:
@@ -285,9 +317,11 @@ def _namespaces(lists: Lists, notes: Notes) -> Namespaces:
     return found
 
 
-def _report_queues(groups: Mapping[GroupKey, PodGroup], queues: Mapping[str, Queue], notes: Notes) -> None:
+def _report_queues(groups: Mapping[Identity, PodGroup], queues: Mapping[str, Queue], notes: Notes) -> None:
     """Name the pod groups whose queue cannot run them; they stay, so that the plan says it too."""
     parents = {queue.parent for queue in queues.values()}
+    if {group.queue for group in groups.values()} <= queues.keys() - parents:
+        return
     for key, group in groups.items():
         if group.queue not in queues:
             notes.aside(title("PodGroup", key), f"spec.queue: queue {shown(group.queue)} does not exist")
@@ -296,13 +330,15 @@ def _report_queues(groups: Mapping[GroupKey, PodGroup], queues: Mapping[str, Que
 
 
 def _with_hidden(
-    groups: Mapping[GroupKey, PodGroup], hidden: Counter[tuple[GroupKey, str]]
+    groups: Mapping[Identity, PodGroup], hidden: Counter[tuple[GroupKey, str]]
 ) -> Sequence[PodGroup]:
     """Groups by key; a minimum is met in part by pods that run where the snapshot does not show them."""
-    counts: dict[GroupKey, dict[str, int]] = {}
+    counts: dict[Identity, dict[str, int]] = {}
     for (key, subgroup), count in hidden.items():
         counts.setdefault(key, {})[subgroup] = count
+    if not counts:
+        return list(groups.values())
     return [
-        replace(groups[key], root=lowered(groups[key].root, counts[key])) if key in counts else groups[key]
-        for key in sorted(groups)
+        replace(group, root=lowered(group.root, counts[key])) if key in counts else group
+        for key, group in groups.items()
     ]

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from kai_cp.reader.notes import Notes
-from kai_cp_models.pods import UNLIMITED, GroupKey
+from kai_cp.reader.notes import Identity, Notes
+from kai_cp_models.pods import UNLIMITED
 from kai_cp_models.records.notes import USERS, UserTerms, unread_of
 from kai_cp_models.snapshot import PodGroup, Queue, Shares
 
@@ -24,8 +24,8 @@ _PLAIN: Final = UserTerms()
 
 
 def divided(
-    groups: Mapping[GroupKey, PodGroup], queues: Mapping[str, Queue], notes: Notes
-) -> tuple[dict[GroupKey, PodGroup], dict[str, Queue]]:
+    groups: Mapping[Identity, PodGroup], queues: Mapping[str, Queue], notes: Notes
+) -> tuple[dict[Identity, PodGroup], dict[str, Queue]]:
     """Pod groups and queues with a queue for each user of a leaf queue, called ``QUEUE/USER``."""
     parents = {queue.parent for queue in queues.values()}
     for name, queue in sorted(queues.items()):

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from kai_cp.reader import ParseMemo, UnreadableSnapshot, load, parse
 from kai_cp.reader.facts import FactReader
 from kai_cp.reader.fields import Malformed
-from kai_cp.reader.memo import ReadingMemo
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp_models.pods import ACTIVE_USED
 from kai_cp_models.rules.stateful.dra.catalog import CATALOG
@@ -24,7 +23,7 @@ from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.reader.raw import NOW
 from tests.kai_cp.reader.rich import rich
-from tests.support.clusters import random_cluster
+from tests.support.changing import Changing
 
 Raw = dict[str, Any]
 
@@ -126,13 +125,13 @@ def test_remembered_specs_are_those_that_would_be_read(data: st.DataObject) -> N
     holder, key = spots[data.draw(st.integers(0, len(spots) - 1))]
     holder[key] = copy.deepcopy(data.draw(ODD))
     specs: dict[bytes, SpecDraft] = {}
-    reader = FactReader({}, specs, ReadingMemo(), Limits())
+    reader = FactReader({}, specs, Limits())
     reader.read(original, "default", "p")
     try:
         facts = reader.read(changed, "default", "p")
     except Malformed:
         return
-    fresh = FactReader({}, {}, ReadingMemo(), Limits()).read(changed, "default", "p").draft
+    fresh = FactReader({}, {}, Limits()).read(changed, "default", "p").draft
     kept = facts.draft
     assert (kept.spec, kept.amounts, kept.containers) == (fresh.spec, fresh.amounts, fresh.containers)
 
@@ -195,89 +194,6 @@ def test_a_memo_changes_nothing_and_notices_changes() -> None:
     assert third.groups[0].priority == 75
     assert [row.item for row in third.set_aside] == ["Pod default/whole"]
     assert plain(parse(raw, now=NOW, memo=memo)) == plain(first)
-
-
-class Changing:
-    """A cluster whose objects come, go and change, each change with a new resourceVersion."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.raw = random_cluster(seed)
-        self.gone: list[tuple[str, Raw]] = []
-        self.versions = 0
-        for objects in self.raw["rawObjects"].values():
-            for obj in objects or ():
-                obj["metadata"].setdefault("uid", obj["metadata"]["name"])
-                self.stamp(obj)
-
-    def stamp(self, obj: Raw) -> None:
-        self.versions += 1
-        obj["metadata"]["resourceVersion"] = str(self.versions)
-
-    def step(self) -> None:
-        """One change. The objects themselves never change, because a watch replaces them."""
-        name = self.random.choice(("pods", "pods", "pods", "nodes", "podGroups", "queues", "bindRequests"))
-        objects = self.raw["rawObjects"].get(name) or []
-        how = self.random.choice(("leave", "return", "change", "change", "settings"))
-        if how == "settings":
-            params = dict(self.raw.get("schedulerParams") or {})
-            params["schedulerName"] = self.random.choice(("kai-scheduler", "other"))
-            self.raw = {**self.raw, "schedulerParams": params}
-        elif how == "return" and self.gone:
-            name, obj = self.gone.pop(self.random.randrange(len(self.gone)))
-            self.put(name, [*(self.raw["rawObjects"].get(name) or []), obj])
-        elif objects:
-            at = self.random.randrange(len(objects))
-            rest = [*objects[:at], *objects[at + 1 :]]
-            if how == "leave":
-                self.gone.append((name, objects[at]))
-            else:
-                obj = copy.deepcopy(objects[at])
-                self.change(name, obj)
-                self.stamp(obj)
-                rest.append(obj)
-            self.put(name, rest)
-
-    def put(self, name: str, objects: list[Raw]) -> None:
-        self.raw = {**self.raw, "rawObjects": {**self.raw["rawObjects"], name: objects}}
-
-    def change(self, name: str, obj: Raw) -> None:
-        nodes = [node["metadata"]["name"] for node in self.raw["rawObjects"]["nodes"]]
-        metadata = obj["metadata"]
-        if name == "pods":
-            what = self.random.randrange(6)
-            if what == 0 and nodes:
-                obj["spec"]["nodeName"] = self.random.choice(nodes)
-                obj["status"]["phase"] = "Running"
-            elif what == 1:
-                metadata["deletionTimestamp"] = "2026-11-20T11:59:00Z"
-            elif what == 2:
-                metadata.setdefault("annotations", {})["gpu-fraction"] = self.random.choice(("0.5", "odd"))
-            elif what == 3:
-                metadata.setdefault("annotations", {})["pod-group-name"] = "run1"
-            elif what == 4:
-                metadata.setdefault("annotations", {})["kai.scheduler/numa-placement-observed"] = "odd"
-            else:
-                obj["spec"]["containers"][0]["resources"] = {"requests": {"example.com/part": "1"}}
-        elif name == "nodes":
-            metadata.setdefault("labels", {})["nvidia.com/gpu.memory"] = self.random.choice(("40000", "odd"))
-            if self.random.random() < 0.5:
-                obj["status"]["allocatable"]["example.com/part"] = "2"
-        elif name == "podGroups":
-            obj["spec"]["minMember"] = self.random.choice((1, 2, "odd"))
-        elif name == "queues":
-            obj["spec"]["priority"] = self.random.choice((1, "odd"))
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_a_memo_of_many_readings_changes_nothing(seed: int) -> None:
-    cluster = Changing(seed)
-    memo = ParseMemo()
-    for turn in range(12):
-        found = parse(cluster.raw, now=NOW + 100 * turn, memo=memo)
-        assert plain(found) == plain(parse(cluster.raw, now=NOW + 100 * turn))
-        for _ in range(cluster.random.choice((1, 1, 3))):
-            cluster.step()
 
 
 def test_a_memo_hands_out_the_same_pods_and_nodes() -> None:

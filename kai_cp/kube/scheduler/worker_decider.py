@@ -73,7 +73,9 @@ class Noted:
 class SnapshotMirror:
     """The worker's copy of the snapshot, and its cache of parsed objects."""
 
-    lists: dict[str, dict[ObjectKey, Object] | None] = field(default_factory=dict)
+    lists: dict[str, dict[ObjectKey, Object]] = field(default_factory=dict)
+    served: dict[str, list[Object] | None] = field(default_factory=dict)
+    """Lists of the last snapshot, sorted by key; None: the list is not served."""
     memo: ParseMemo = field(default_factory=ParseMemo)
     turns: Turns = field(default_factory=Turns)
 
@@ -81,20 +83,18 @@ class SnapshotMirror:
         """Apply a task's changes; returns the whole snapshot."""
         if task.fresh:
             self.lists.clear()
+            self.served.clear()
         for name, changes in task.lists.items():
             if changes is None:
-                self.lists[name] = None
+                self.lists.pop(name, None)
+                self.served[name] = None
                 continue
-            items = self.lists.get(name) or {}
+            items = self.lists.setdefault(name, {})
             for key in changes.removed:
                 items.pop(key, None)
             items.update((key_of(item), item) for item in orjson.loads(changes.upserts))
-            self.lists[name] = items
-        objects = {
-            name: None if items is None else [items[key] for key in sorted(items)]
-            for name, items in self.lists.items()
-        }
-        return {**task.rest, "rawObjects": objects}
+            self.served[name] = [items[key] for key in sorted(items)]
+        return {**task.rest, "rawObjects": dict(self.served)}
 
 
 _MIRROR: Final = SnapshotMirror()
