@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from kai_cp_models.actions.common import line_of, waiting_groups
+from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS
 from kai_cp_models.actions.simulation import as_pending, missing, put_back
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
 from kai_cp_models.cycle import Cycle, Refusal
@@ -36,8 +37,7 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
     saved = cycle.save()
     while True:
         _come_home(cycle, gone)
-        if "allocate" in cycle.snapshot.policy.actions:
-            _offer(cycle, action, gone)
+        _offer(cycle, action, gone)
         beyond = cycle.overreaching(cycle.ledger)
         more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.queue])
         if more <= gone:
@@ -132,6 +132,9 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> None:
     victims = _lost(cycle, gone)
     # A group beyond the depth limit of its queue is not looked at here either.
     refused = cycle.waiting.keys() - _ended(cycle)
+    if "allocate" not in snapshot.policy.actions:
+        # The other actions serve only groups for which they may evict.
+        refused = {key for key in refused if cycle.waiting[key] is FITS_AS_IT_IS}
     batches: dict[GroupKey, Batch] = {
         key: batch
         for key, batch in waiting_groups(cycle, "allocate").items()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import lt
 
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.certificates import Beside, refusal
@@ -81,6 +82,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
             _note(cycle, key, OUT_OF_TIME)
         _record(cycle, policy.name, frozenset(waiting), (), time.monotonic() - started)
         return
+    start = cycle.ledger
     parts = _parts(cycle, policy, waiting)
     for position, part in enumerate(parts):
         cycle.budget.begin_part(len(parts) - position)
@@ -91,10 +93,14 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         if run.found is not None:
             _finish(run, run.found)
         runs.append(run)
+        if policy.by_share and run.found is not None and (again := _newly_entitled(run, run.found)):
+            parts.append(again)
+    found = [run.found for run in runs if run.found is not None]
+    if policy.by_share and found:
+        cycle.overreaching = partial(_overreaching, start, found)
     if cycle.evicted_by:
         backfill(cycle, policy.name)
     refused = frozenset(key for run in runs for key in run.refused if key in cycle.waiting)
-    found = [run.found for run in runs if run.found is not None]
     _record(cycle, policy.name, refused, found, time.monotonic() - started)
 
 
@@ -123,7 +129,7 @@ def _finish(run: _Run, found: EvictionPlan) -> None:
 
 def _parts(
     cycle: Cycle, policy: EvictionPolicy, waiting: Mapping[GroupKey, Batch]
-) -> Sequence[Mapping[GroupKey, Batch]]:
+) -> list[Mapping[GroupKey, Batch]]:
     """The waiting groups that are decided together.
 
     Preempt works queue by queue: what a queue loses goes to its own triggers. They do not wait because
@@ -135,7 +141,7 @@ def _parts(
     for key, batch in waiting.items():
         parts.setdefault(cycle.snapshot.group_by_key[key].queue, {})[key] = batch
     order = line_of(cycle.ledger, waiting)
-    found: list[dict[GroupKey, Batch]] = []
+    found: list[Mapping[GroupKey, Batch]] = []
     while parts and (first := order.pop()) is not None:
         part = parts.pop(cycle.snapshot.group_by_key[first].queue, None)
         if part is not None:
@@ -143,12 +149,28 @@ def _parts(
     return found
 
 
+def _newly_entitled(run: _Run, found: EvictionPlan) -> Mapping[GroupKey, Batch]:
+    """Refused groups of queues that lost something to ``found``: these may be below their share now.
+
+    KAI tests every group on the totals that the groups before it left.
+    """
+    before, after, snapshot = run.victims.base.book, found.ledger.book, run.cycle.snapshot
+    asking = {key: snapshot.group_by_key[key].queue for key in run.refused - found.ledger.touched.keys()}
+    fell = {
+        queue
+        for queue in {*asking.values()}
+        if any(map(lt, after.allocated_of(queue), before.allocated_of(queue)))
+    }
+    return {key: batch for key, batch in run.victims.waiting.items() if asking.get(key) in fell}
+
+
 def _admit_all(run: _Run) -> None:
     """Propose, simulate, compare, accept, until every trigger is decided or time has ended."""
     step, first = LIMITS.chunk, True
     while run.open and not run.cycle.out_of_time() and (chunk := _next(run, step)):
         plan = first_plan(run.victims, chunk) if first else None
-        first = False
+        # What fits as it is leaves no plan, so the next chunk is a first one, too.
+        first = isinstance(plan, NoPlan)
         clears_only = not run.policy.may_lose and len(run.victims.ranked_so_far) > LIMITS.cleared_units
         if isinstance(plan, NoPlan):
             _turn_down(run, chunk, plan)
@@ -176,7 +198,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
     A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
     others of the chunk is passed over, and looked at again once those have their places.
     """
-    # A queue that loses pods to others does not become entitled to reclaim by that.
+    # What a queue loses to others here entitles it only afterwards (``_newly_entitled``).
     book = run.victims.base.book.copy()
     for ask in run.found.asks if run.found else ():
         book.charge(ask.group.queue, run.ledger.asked(ask.batch), ask.group.preemptible)
@@ -313,8 +335,6 @@ def _note(cycle: Cycle, key: GroupKey, why: Refusal) -> None:
 def _commit(run: _Run, found: EvictionPlan) -> None:
     cycle, base, action = run.cycle, run.victims.base, run.policy.name
     cycle.ledger = found.ledger
-    if run.policy.by_share:
-        cycle.overreaching = partial(_overreaching, base, found)
     triggers = tuple(ask.group.key for ask in found.asks)
     withdrawn: set[GroupKey] = set()
     users = _users(found)
@@ -356,9 +376,14 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
                 cycle.placed_by[pod_key] = action
 
 
-def _overreaching(base: Ledger, found: EvictionPlan, ledger: Ledger) -> PodGroup | None:
-    """The trigger that takes more than it may if the plan ends with ``ledger``."""
-    ask = overreaching(base, found.asks, found.ranked, ledger, found.owners)
+def _overreaching(base: Ledger, found: Sequence[EvictionPlan], ledger: Ledger) -> PodGroup | None:
+    """The trigger that takes more than it may if the plans, made one after the other, end with ``ledger``."""
+    asks = [ask for one in found for ask in one.asks]
+    ranked = [item for one in found for item in one.ranked]
+    owners: dict[int, tuple[GroupKey, ...]] = {}
+    for one in reversed(found):
+        owners = dict(one.owners) | {o + len(one.ranked): takers for o, takers in owners.items()}
+    ask = overreaching(base, asks, ranked, ledger, owners)
     return None if ask is None else ask.group
 
 

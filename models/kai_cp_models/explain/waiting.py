@@ -153,8 +153,6 @@ def _as_it_is(cycle: Cycle, pending: Sequence[Pod]) -> tuple[str, str]:
     eviction."""
     if not all(cycle.ledger.fits(pod, now=False).any() for pod in {id(p.spec): p for p in pending}.values()):
         return "Withdrawn", "it needed no eviction, but other pod groups got that free capacity in this cycle"
-    if "allocate" not in cycle.snapshot.policy.actions:
-        return "FitsAsItIs", "it fits without evictions, and action allocate, which would place it, is off"
     return "FitsAsItIs", _FITS_NOW
 
 

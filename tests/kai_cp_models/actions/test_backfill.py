@@ -66,19 +66,20 @@ def test_the_fair_order_decides_between_waiting_pods(snapshot: Snapshot, served:
     ]
 
 
-def test_capacity_that_no_eviction_freed_is_left_to_allocate() -> None:
-    """Without the action allocate a pod that fits without evictions waits, because no other action
-    serves it.
-    """
+@pytest.mark.parametrize(("priority", "served"), [(60, {"u-0"}), (10, set())])
+def test_an_action_without_allocate_serves_only_groups_for_which_it_may_evict(
+    priority: int, served: set[str]
+) -> None:
+    """u fits without evictions. Allocate is off, and preempt evicts low only for a higher priority."""
     snapshot = cluster(
         [pod("low-0", "n1"), pod("u-0")],
-        [group("low", priority=10), group("u", priority=60)],
+        [group("low", priority=10), group("u", priority=priority)],
         [node("n1")],
         actions=("preempt",),
     )
     plan = solved(snapshot)
-    assert not plan.decisions
-    assert reasons(plan) == {"u": "FitsAsItIs"}
+    assert set(nominated(plan)) == served
+    assert not evicted(plan)
 
 
 # --- reclaimed pods stay evicted if their return would put the trigger's department above its share

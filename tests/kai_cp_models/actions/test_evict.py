@@ -17,8 +17,8 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Snapshot
-from tests.support.plans import SETTINGS, evicted, placed, reasons, solved
-from tests.support.worlds import cluster, gpu_bound, group, pod, pods, queue
+from tests.support.plans import SETTINGS, evicted, placed, solved
+from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 TRIGGERS = ("t0", "t1", "t2", "t3")
 
@@ -124,7 +124,23 @@ def test_triggers_that_fit_as_it_is_need_no_model(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(evict, "attempt", None)
     plan = solved(replace(free, policy=actions))
     assert not evicted(plan)
-    assert reasons(plan) == dict.fromkeys(TRIGGERS, "FitsAsItIs")
+    assert placed(plan) == {f"{name}-0" for name in TRIGGERS}
+
+
+def test_a_queue_that_loses_pods_is_entitled_in_the_same_action() -> None:
+    """All queues deserve four GPUs. c takes the gang of six of queue a, which was above its share until then.
+    Group u of a then takes two pods of b.
+    """
+    snapshot = cluster(
+        [pod("a-0", "n1", spec=spec(6)), *pods("b", 6, "n2"), pod("c-0", spec=spec(4)), *pods("u", 4)],
+        [group("a", queue="a"), group("b", queue="b"), group("c", queue="c"), group("u", 4, queue="a")],
+        [node("n1", gpus=6), node("n2", gpus=6)],
+        [queue(name, quota=gpu_bound(4)) for name in "abc"],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert evicted(plan) == {"a-0", "b-4", "b-5"}
+    assert placed(plan) == {"c-0", "u-0", "u-1", "u-2", "u-3"}
 
 
 # --- the last goals -------------------------------------------------------------------------------
