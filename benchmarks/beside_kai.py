@@ -11,11 +11,12 @@ snapshot are moved to the present before it is written.
 Every second cluster is one of the shapes of ``kai-cp bench --suite scale`` with 5 to 60 nodes; the others mix
 the features of ``tests/support/clusters.py`` by chance, on up to 60 nodes.
 
-Compared are, in this order: who is admitted, in the fair order of the snapshot (the first pod group that one
-admits and the other does not); then pods beyond each minimum; then the goals of the settings. The first of
-them that differs decides. The independent checker audits both answers. Where KAI's plan is better and breaks
-a rule, it is counted apart. A pod group that only KAI admits is asked again, with all others that we refused
-made impossible: if it is served then, beside all that we served, we missed it; if not, a rule explains why.
+The first difference decides which plan is better, in the stated order: action by action, who is admitted in
+the fair order (the first pod group that one admits and the other does not), then the goals of the settings.
+Where two plans are equal so far and go on differently, the same is asked of the whole cycle, then pods beyond
+each minimum. The independent checker audits both answers. Where KAI's plan is better and breaks a rule, it is
+counted apart. The first pod group that only KAI admits is asked again, with all others that we refused made
+impossible: if it is served then, beside all that we served, we missed it; if not, a rule explains why.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from typing import Any, Final
 
 import orjson
 
+from kai_cp.bench import fair
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.bench.outcome import outcome
 from kai_cp.raw_objects import stamp
@@ -49,6 +51,7 @@ from kai_cp_models.queries.goals import goal_values
 from kai_cp_models.queries.shares import fair_line
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
+from tests.properties import comparing
 from tests.support.clusters import FEATURES, random_cluster
 from tests.support.reasking import waiting, without
 
@@ -136,24 +139,30 @@ def admitted(snapshot: Snapshot, plan: Plan) -> Counter[GroupKey]:
     return Counter(group for group in groups if group is not None)
 
 
-def first_difference(
-    snapshot: Snapshot, settings: Settings, ours: Plan, theirs: Plan
-) -> tuple[str, str, GroupKey | None]:
-    """Which plan is better (``ours``, ``KAI`` or ``equal``), by what, and a pod group that only it admits."""
+def first_difference(snapshot: Snapshot, settings: Settings, ours: Plan, theirs: Plan) -> tuple[str, str]:
+    """Which plan is better (``ours``, ``KAI`` or ``equal``), and by what."""
+    by, sign = comparing.first_difference(snapshot, ours, theirs, settings)
+    if sign:
+        return ("ours" if sign < 0 else "KAI"), by
     here, there = admitted(snapshot, ours), admitted(snapshot, theirs)
-    line = [*fair_line(snapshot, settings, here.keys() & there.keys())]
-    line += sorted((here.keys() | there.keys()) - set(line))
-    for key in line:
-        if (key in here) != (key in there):
-            return "ours" if key in here else "KAI", f"fair order: {key}", key
-    for key in line:
+    found = fair.first_difference(snapshot, settings, here.keys(), there.keys())
+    if found is not None:
+        return ("ours" if found.here else "KAI"), f"fair order: {found.group}"
+    for key in sorted(here.keys() | there.keys()):
         if here[key] != there[key]:
-            return "ours" if here[key] > there[key] else "KAI", f"pods of {key}", None
+            return ("ours" if here[key] > there[key] else "KAI"), f"pods of {key}"
     values = [goal_values(snapshot, settings, plan, after=ours) for plan in (ours, theirs)]
     for mine, other in zip(*values, strict=True):
         if mine.value != other.value:
-            return "ours" if mine.value < other.value else "KAI", mine.goal, None
-    return _EQUAL, "", None
+            return ("ours" if mine.value < other.value else "KAI"), mine.goal
+    return _EQUAL, ""
+
+
+def _first_refused(snapshot: Snapshot, settings: Settings, ours: Plan, theirs: Plan) -> GroupKey | None:
+    """The first pod group of the fair order that only KAI admits."""
+    here, there = admitted(snapshot, ours), admitted(snapshot, theirs)
+    line = fair_line(snapshot, settings, here.keys() & there.keys())
+    return next((key for key in line if key in there and key not in here), None)
 
 
 @dataclass(frozen=True)
@@ -206,7 +215,8 @@ def compared(name: str, seed: int, raw: dict[str, Any], answer: dict[str, Any], 
     theirs = plan_of(snapshot, answer["decisions"])
     faults = violations(snapshot, ours, settings.rules)
     faults += [stage.name for stage in ours.stages if stage.name.endswith((REJECTED, FAILED))]
-    better, by, key = first_difference(snapshot, settings, ours, theirs)
+    better, by = first_difference(snapshot, settings, ours, theirs)
+    key = _first_refused(snapshot, settings, ours, theirs)
     effects = [outcome(snapshot, [(d.kind, d.pod) for d in plan.decisions]) for plan in (ours, theirs)]
     return Row(
         name=name,

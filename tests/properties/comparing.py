@@ -23,11 +23,12 @@ from kai_cp_models.snapshot import Snapshot
 def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Settings) -> tuple[str, int]:
     """(what the plans differ in first, -1: ``one`` is better, 1: ``other`` is); ("", 0) where they do not."""
     cycle = Cycle(snapshot, settings, Ledger.of(snapshot, settings.rules), float("inf"))
-    book = cycle.ledger.book
     given: set[GroupKey] = set()
     for action in snapshot.policy.actions:
         batches = {k: b for k, b in waiting_groups(cycle, action).items() if k not in given}
         entries = {k: entry_of(cycle.ledger, snapshot.group_by_key[k], b) for k, b in batches.items()}
+        # Victims are ranked as the action finds the queues, so what it admits is charged to a copy.
+        book = cycle.ledger.book.copy()
         order = FairOrder(snapshot, book, entries)
         mine, theirs = served(snapshot, one, action), served(snapshot, other, action)
         # A place that a later action took back was given, too.
@@ -47,6 +48,7 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
             if _disturbed(one, action) != _disturbed(other, action):
                 # Equal by every goal and yet different: from here on the two plans continue differently.
                 return "", 0
+        cycle.ledger.book = book
     return "", 0
 
 
