@@ -18,19 +18,22 @@ def localities(ledger: Ledger, decisions: Iterable[Decision]) -> dict[GroupKey, 
     All its pods count, including those that ran before. Empty where the snapshot does not tell which nodes
     are close to each other.
     """
-    fabric = ledger.fixed.fabric
-    if fabric is None:
-        return {}
     snapshot = ledger.snapshot
     served = {
         decision.group
         for decision in decisions
         if decision.group is not None and snapshot.pod_by_key[decision.pod].status is PodStatus.PENDING
     }
+    spread = {
+        key: held
+        for key in sorted(served)
+        if len(pods := ledger.fixed.gangs[key].pods) > 1 and len(held := _gpus_by_node(ledger, pods)) > 1
+    }
     found = {}
-    for key in sorted(served):
-        pods = ledger.fixed.gangs[key].pods
-        if len(pods) > 1 and len(held := _gpus_by_node(ledger, pods)) > 1:
+    # The fabric of a large cluster takes a while to find; without a gang on several nodes nobody needs it.
+    fabric = ledger.fixed.fabric if spread else None
+    if fabric is not None:
+        for key, held in spread.items():
             nodes = {i: NodeFacts(snapshot.nodes[i].name, fabric.labels[i], fabric.gpus[i]) for i in held}
             found[key] = locality(nodes, fabric.scales, held)
     return found

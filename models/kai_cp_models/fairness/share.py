@@ -8,6 +8,7 @@ by rounding down.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,11 +24,12 @@ def cluster_total(snapshot: Snapshot) -> Shares:
     """The resources to divide: those of healthy nodes, less what other schedulers' pods use there (3.1)."""
     cpu = memory = gpu = 0
     counted = {node.name: _offers_gpus(snapshot, node) for node in snapshot.nodes if node.healthy}
-    for node in snapshot.nodes:
-        if node.name in counted:
-            cpu += node.allocatable[CPU]
-            memory += node.allocatable[MEMORY]
-            gpu += _gpus(snapshot, node.allocatable) if counted[node.name] else 0
+    # There are many nodes and few sizes of them.
+    sizes = Counter((node.allocatable, counted[node.name]) for node in snapshot.nodes if node.name in counted)
+    for (vector, offers_gpus), nodes in sizes.items():
+        cpu += nodes * vector[CPU]
+        memory += nodes * vector[MEMORY]
+        gpu += nodes * _gpus(snapshot, vector) if offers_gpus else 0
     for pod in snapshot.pods:
         if pod.ours or pod.reservation or pod.scaling or pod.status not in ACTIVE_USED:
             continue
