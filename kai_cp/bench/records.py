@@ -141,10 +141,12 @@ class CaseResult(Record):
     """read, prepare, model (orders, greedy places, building models), solve (inside CP-SAT), check, decide
     (prepare to check, as a caller waits for it).
 
-    decide_cpu: processor time of all threads during decide; less than decide where the machine was busy.
+    read_cpu, decide_cpu: processor time of all threads meanwhile; less where the machine was busy.
     """
     second_cycle_seconds: float | None = None
     """Reading and deciding again in the same process after a change of one percent of the pods."""
+    second_cycle_cpu: float | None = None
+    """Processor time of all threads in it."""
     second_cycle_parts: dict[str, float] = Field(default_factory=dict)
     """read, answer: seconds of the second reading, and from its end to the first checked answer."""
     most_gpus: float | None = None
@@ -174,6 +176,13 @@ class CaseResult(Record):
         if self.second_cycle_seconds is None:
             return None
         return self.second_cycle_seconds / (self.seconds["read"] + self.seconds["decide"])
+
+    @property
+    def second_cpu_share(self) -> float | None:
+        """The second cycle's share of the processor time, reading included."""
+        if self.second_cycle_cpu is None:
+            return None
+        return self.second_cycle_cpu / (self.seconds["read_cpu"] + self.seconds["decide_cpu"])
 
     @property
     def second_answer_share(self) -> float | None:

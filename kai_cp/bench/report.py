@@ -159,7 +159,7 @@ def _times(cases: Sequence[CaseResult], beside: str) -> str:
         *(f"{phase} s" for phase in phases),
         f"decide s{beside}",
         "processor s",
-        "second cycle s (of the first; to the first answer)",
+        "second cycle s (of the first; processor; to the first answer)",
         "memory MiB",
     )
     rows = [

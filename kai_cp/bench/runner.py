@@ -91,10 +91,10 @@ def measure(task: BenchTask) -> CaseResult:
 
     case, now = task.case, NOW.timestamp()
     source = task.source
-    begin = time.monotonic()
+    begin, worked = time.monotonic(), time.process_time()
     with no_collection(for_good=True):
         snapshot = parse(load_items(source).raw, now=now, use_up=True)
-    read = time.monotonic() - begin
+    read, read_cpu = time.monotonic() - begin, time.process_time() - worked
     answers: list[tuple[float, Plan]] = []
     solving = solver_seconds()
     start, worked = time.monotonic(), time.process_time()
@@ -120,6 +120,7 @@ def measure(task: BenchTask) -> CaseResult:
         pending_groups=len({pod.group for pod in pending}),
         seconds={
             "read": round(read, 4),
+            "read_cpu": round(read_cpu, 4),
             **{k: round(v, 4) for k, v in plan.timings.items()},
             "model": round(max(0.0, plan.timings["solve"] - solving), 4),
             "solve": round(solving, 4),
@@ -127,6 +128,7 @@ def measure(task: BenchTask) -> CaseResult:
             "decide_cpu": round(worked, 4),
         },
         second_cycle_seconds=second.pop("all", None),
+        second_cycle_cpu=second.pop("cpu", None),
         second_cycle_parts=second,
         most_gpus=most_gpus(snapshot),
         peak_memory_mib=round(peak, 1),
@@ -183,7 +185,8 @@ def _peer(snapshot: Snapshot, task: BenchTask, deeds: Sequence[Deed]) -> Peer | 
 def _second_cycle(source: Path | bytes, plan: Plan, task: BenchTask) -> dict[str, float]:
     """Seconds of the next cycle, after the plan was carried out and one percent of the pods ended.
 
-    ``read`` (from the changed list) and ``answer`` (to the first checked plan) are parts of ``all``.
+    ``read`` (from the changed list) and ``answer`` (to the first checked plan) are parts of ``all``; ``cpu``
+    is the processor time of all threads in it.
     """
     from kai_cp.reader import ParseMemo, load, parse
     from kai_cp_models.engine import decide
@@ -194,16 +197,14 @@ def _second_cycle(source: Path | bytes, plan: Plan, task: BenchTask) -> dict[str
         raw = load(source).raw
         before = parse(raw, now=now, memo=memo)
     changed = following(raw, plan, {pod.key for pod in _every_hundredth(before.pods)})
-    start = time.monotonic()
+    start, worked = time.monotonic(), time.process_time()
     snapshot = parse(changed, now=now + 1, memo=memo)
     read = time.monotonic()
     answers: list[float] = []
     decide(snapshot, task.settings, emit=lambda _: answers.append(time.monotonic() - read))
-    done = time.monotonic()
-    return {
-        name: round(value, 4)
-        for name, value in (("read", read - start), ("answer", answers[0]), ("all", done - start))
-    }
+    done, worked = time.monotonic(), time.process_time() - worked
+    parts = (("read", read - start), ("answer", answers[0]), ("all", done - start), ("cpu", worked))
+    return {name: round(value, 4) for name, value in parts}
 
 
 def _every_hundredth(pods: Sequence[Pod]) -> Sequence[Pod]:

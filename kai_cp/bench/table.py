@@ -219,13 +219,13 @@ def share(value: float | None) -> str:
 
 
 def second_cycle(case: CaseResult) -> str:
-    """Seconds of the second cycle, with its shares of the first cycle: all of it, and up to the first
-    answer.
+    """Seconds of the second cycle, with its shares of the first: by the clock, by processor time, and up to
+    the first answer.
     """
     if case.second_cycle_seconds is None:
         return ""
-    shares = f"{share(case.second_cycle_share)}, {share(case.second_answer_share)}"
-    return f"{case.second_cycle_seconds:.2f} ({shares})"
+    shares = (case.second_cycle_share, case.second_cpu_share, case.second_answer_share)
+    return f"{case.second_cycle_seconds:.2f} ({', '.join(map(share, shares))})"
 
 
 def difference(peer: Peer) -> str:

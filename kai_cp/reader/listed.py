@@ -12,7 +12,7 @@ import orjson
 from kai_cp.json_types import Json
 from kai_cp.reader.document import Items, parsed
 from kai_cp.reader.fields import Malformed, shown
-from kai_cp.reader.memo import versioned
+from kai_cp.reader.memo import came_and_went, versioned
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.salvage import SET_ASIDE
 
@@ -69,17 +69,17 @@ class ListMemo:
         if order == self._order:
             self.found.changed = frozenset()
             return True
-        self._order, ids, known = order, set(order), self._known
-        fresh = [(item, name(item)) for item in items if id(item) not in known]
-        changed = {known.pop(place)[1] for place in known.keys() - ids}
-        objects = self.found.unparsed
-        for gone in changed:
+        self._order = order
+        came, went = came_and_went(self._known, items)
+        changed, objects = set(went), self.found.unparsed
+        for gone in went:
             del objects[gone]
-        for item, identity in fresh:
+        for item in came:
+            identity = name(item)
             if identity is None or identity in objects:
                 return False
             objects[identity] = item
-            known[id(item)] = item, identity
+            self._known[id(item)] = item, identity
             changed.add(identity)
         self.found.changed = changed
         return True

@@ -19,6 +19,7 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.scheduler.decider import Decided
 from kai_cp.reader import ParseMemo, parse
+from kai_cp.reader.memo import came_and_went
 from kai_cp.worker import Channel, Reply, Worker
 from kai_cp_models.collection import no_collection
 from kai_cp_models.plan import Plan, Unscheduled
@@ -128,13 +129,14 @@ class Differ:
 
     def __init__(self) -> None:
         self._lists: dict[str, Any] = {}
-        self._items: dict[str, dict[ObjectKey, Object]] = {}
+        self._sent: dict[str, dict[int, tuple[Object, ObjectKey]]] = {}
+        """By list and ``id`` of the object."""
         self._fresh = True
 
     def forget(self) -> None:
         """Forget what was sent: the next process knows nothing."""
         self._lists.clear()
-        self._items.clear()
+        self._sent.clear()
         self._fresh = True
 
     def task(
@@ -151,17 +153,20 @@ class Differ:
             if not self._fresh and items is self._lists.get(name):
                 continue
             self._lists[name] = items
+            if items is None:
+                # The worker forgets a list that is not served.
+                self._sent.pop(name, None)
             lists[name] = None if items is None else self._changes(name, items)
         rest = {key: value for key, value in raw.items() if key != "rawObjects"}
         fresh, self._fresh = self._fresh, False
         return CycleTask(fresh, rest, lists, now, usage, settings, budget)
 
     def _changes(self, name: str, items: list[Object]) -> Changes:
-        before = self._items.get(name, {})
-        after = {key_of(item): item for item in items}
-        self._items[name] = after
-        upserts = [item for key, item in after.items() if before.get(key) is not item]
-        return Changes(orjson.dumps(upserts), [key for key in before if key not in after])
+        known = self._sent.setdefault(name, {})
+        came, went = came_and_went(known, items)
+        new = {key_of(item): item for item in came}
+        known.update((id(item), (item, key)) for key, item in new.items())
+        return Changes(orjson.dumps(came), sorted(key for key in went if key not in new))
 
 
 def stretched(stretch: float, plan: Plan, problem: str) -> float:

@@ -30,7 +30,7 @@ def localities(ledger: Ledger, decisions: Iterable[Decision]) -> dict[GroupKey, 
         if len(pods := ledger.fixed.gangs[key].pods) > 1 and len(held := _gpus_by_node(ledger, pods)) > 1
     }
     found = {}
-    # The fabric of a large cluster takes a while to find; without a gang on several nodes nobody needs it.
+    # The fabric of a large cluster takes a while to find, and only gangs on several nodes need it.
     fabric = ledger.fixed.fabric if spread else None
     if fabric is not None:
         for key, held in spread.items():

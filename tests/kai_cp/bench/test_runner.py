@@ -99,6 +99,9 @@ def test_the_second_cycle_is_measured_beside_the_first() -> None:
     first = found.seconds["read"] + found.seconds["decide"]
     assert found.second_cycle_share == pytest.approx(found.second_cycle_seconds / first)
     assert found.second_answer_share is not None
+    assert found.second_cycle_cpu is not None
+    worked = found.seconds["read_cpu"] + found.seconds["decide_cpu"]
+    assert found.second_cpu_share == pytest.approx(found.second_cycle_cpu / worked)
     assert found.most_gpus is not None
     assert found.outcome.gained_gpus <= found.most_gpus
     assert f"{found.outcome.gained_gpus:g} of {found.most_gpus:g}" in page([found])

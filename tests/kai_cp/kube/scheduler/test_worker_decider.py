@@ -48,6 +48,7 @@ def test_the_worker_gets_changes_and_knows_the_whole() -> None:
     assert mirror.apply(task) == second
     off = {**second, "rawObjects": {**objects, "pods": None}}
     assert mirror.apply(differ.task(off, NOW, None, UNHURRIED)) == off
+    assert mirror.apply(differ.task(second, NOW, None, UNHURRIED)) == second
 
 
 @pytest.fixture
