@@ -68,7 +68,7 @@ class Draft:
         items = self.list_of(kind)
         if id(items[position]) not in self._own:
             items[position] = clone(items[position])
-            # Caches by uid and version must not find the changed object under the old ones.
+            # An object without a version is read every time, as it may change once more.
             items[position].get("metadata", {}).pop("resourceVersion", None)
             self._own.add(id(items[position]))
         return items[position]

@@ -11,7 +11,7 @@ from kai_cp.reader.nodes import NodeDraft
 from kai_cp.reader.notes import Identity
 from kai_cp.reader.pods import PlacedFacts, PlacedPods
 from kai_cp.reader.podspec import SpecDraft
-from kai_cp.reader.resources import dimensions_of
+from kai_cp.reader.resources import dimensions_of, names_in
 from kai_cp_models.pods import Pod, PodSpec
 from kai_cp_models.policy import Policy
 from kai_cp_models.records.devices import ClaimAllocation
@@ -51,8 +51,8 @@ class Aligner:
         """The records of nodes and pods. ``changed_nodes``: which are not as in the last reading."""
         drafts = placed.drafts
         dimensions = dimensions_of(
-            {name for draft in drafts.values() for name in draft.amounts},
-            {name for draft in node_drafts.values() for name in draft.amounts},
+            names_in(draft.amounts for draft in drafts.values()),
+            names_in(draft.amounts for draft in node_drafts.values()),
         )
         keys = SchedulingKeys(drafts.values())
         numa = policy.plugin("numa")

@@ -56,7 +56,7 @@ class Memo(Generic[Key, Source, Value]):
     @property
     def left(self) -> set[Key]:
         """Keys that had a value in the reading before and have none in this one."""
-        return self.changed - self._values.keys()
+        return {key for key in self.changed if key not in self._values}
 
     def read(
         self,

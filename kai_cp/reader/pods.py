@@ -21,6 +21,7 @@ from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.numa import ZoneRows
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.requests import readable_requests
+from kai_cp.reader.resources import names_in
 from kai_cp.reader.shares import group_labels
 from kai_cp.reader.subgroups import DEFAULT
 from kai_cp_models.pods import (
@@ -258,7 +259,7 @@ def few_names(pods: PlacedPods, nodes: Mapping[str, NodeDraft], limits: Limits, 
 
     Every name is a dimension of every vector, so each namespace has a limited number of them.
     """
-    offered = {name for draft in nodes.values() for name in draft.amounts}
+    offered = names_in(draft.amounts for draft in nodes.values())
     most = limits.unknown_resources_per_namespace
     why = (
         f"spec.containers: the waiting pods of its namespace name more than {most} resources "

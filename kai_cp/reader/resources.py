@@ -73,6 +73,11 @@ def raise_to(into: ResourceAmounts, other: Mapping[str, int]) -> None:
             into[name] = amount
 
 
+def names_in(amounts: Iterable[ResourceAmounts]) -> set[str]:
+    """The dimensions that some of the amounts have."""
+    return set[str]().union(*amounts)
+
+
 def dimensions_of(asked: Iterable[str], offered: Iterable[str]) -> tuple[str, ...]:
     """Dimensions of a snapshot: the base ones, all resources that pods request, and MIG instances on nodes.
 

@@ -64,10 +64,12 @@ def report_outside(fabrics: Mapping[str, TopologyDraft], nodes: Sequence[Node], 
     """
     for name, fabric in fabrics.items():
         levels = [label for label in fabric.topology.levels if label != HOSTNAME]
+        every = frozenset(levels)
         missing = {
             node.name: lacked
             for node in nodes
-            if (lacked := [label for label in levels if label not in node.labels])
+            if not every <= node.labels.keys()
+            and (lacked := [label for label in levels if label not in node.labels])
             and (len(lacked) < len(levels) or node.gpu_count or node.allocatable[GPU] > 0)
         }
         if missing:

@@ -177,7 +177,7 @@ class Ledger:
             Gangs(snapshot),
             table.gpu_memory_mib,
             table.gpu_memory_mib.tolist(),
-            [tuple(amount > 0 for amount in node.allocatable) for node in snapshot.nodes],
+            list(map(tuple, (table.allocatable > 0).tolist())),
             close_gangs,
         )
         room, devices, groups_on = loaded(snapshot, table.allocatable)

@@ -38,7 +38,7 @@ def test_a_pod_is_binding_then_bound_then_running() -> None:
 
 
 def test_a_reader_that_remembers_sees_every_change() -> None:
-    """Readers know objects by uid and resourceVersion, as the API server gives them."""
+    """Readers know an object with a resourceVersion by its identity."""
     raw = snapshot(pods=[pod("a")], nodes=[node("n")], queues=[queue()], podGroups=[group("g", 1)])
     for item in (item for items in raw["rawObjects"].values() for item in items):
         item["metadata"] |= {"uid": item["metadata"]["name"], "resourceVersion": "1"}
