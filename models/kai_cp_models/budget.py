@@ -19,8 +19,10 @@ from kai_cp_models.snapshot import Snapshot
 SEARCH_SHARE: Final = 0.5
 """Work of all searches of a cycle per second of its budget; the rest is for everything else."""
 
-LEAST_VAIN_WORK: Final = 0.2
-"""Work that an action may always spend without success."""
+LEAST_VAIN_WORK: Final = 0.3
+"""Work that an action may always spend without success: one failed model of a small cluster takes up to 0.2,
+and the smaller attempts after it need some as well.
+"""
 
 LEAST_PART_WORK: Final = 0.05
 """The same for each part of an action, such as a queue under preempt: enough for a small model."""

@@ -158,8 +158,7 @@ class _Engine:
         """Once more, when all actions have run: needless evictions are taken back, idle capacity is
         offered."""
         acting = [name for name in self._snapshot.policy.actions if name not in STATE_ACTIONS]
-        left = self._decisions or "allocate" not in acting
-        if left and acting and not self._cycle.out_of_time():
+        if self._decisions and acting and not self._cycle.out_of_time():
             last = acting[-1]
             self._act(last, partial(backfill, action=last))
 

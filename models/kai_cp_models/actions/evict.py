@@ -98,7 +98,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
         cycle.overreaching = partial(_overreaching, start, found)
-    if cycle.evicted_by:
+    if cycle.evicted_by or "allocate" not in cycle.snapshot.policy.actions:
         backfill(cycle, policy.name)
     refused = frozenset(key for run in runs for key in run.refused if key in cycle.waiting)
     _record(cycle, policy.name, refused, found, time.monotonic() - started)
