@@ -138,8 +138,9 @@ def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> b
     ledger = walk.ledger
     free = all(_clear(walk, node, usage, departures) for node, usage in sorted(hold.usage.items()))
     free = free and all(_evict(walk, hold.key, victim) for victim in hold.victims)
-    placed = Placer(hold.ask.gang).place(ledger, hold.ask.batch) if not hold.stored else None
-    if free and isinstance(placed, Ledger) and not hold.victims:
+    anywhere = free and not (hold.stored or hold.victims)
+    placed = Placer(hold.ask.gang).place(ledger, hold.ask.batch) if anywhere else None
+    if isinstance(placed, Ledger):
         ledger = placed
     elif not free or not walk.put(ledger, hold.ask, hold.nodes, checked=True):
         walk.state, walk.ledger, walk.batches, walk.cycle.waiting, walk.cycle.evicted_by = before
