@@ -7,7 +7,7 @@ was given and taken back leaves no trace, and neither does an eviction that noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kai_cp_models.budget import Budget
@@ -99,25 +99,9 @@ class Cycle:
 
     def save(self) -> Cycle:
         """An independent copy to fall back to."""
-        return Cycle(
-            self.snapshot,
-            self.settings,
-            self.ledger.copy(),
-            self.deadline,
-            dict(self.placed_by),
-            dict(self.evicted_by),
-            dict(self.waiting),
-            list(self.stages),
-            dict(self.sequence),
-            self.turns,
-            self.kept,
-            dict(self.left_out),
-            dict(self.refused),
-            set(self.dropped),
-            self.overreaching,
-            self.budget,
-            self.time,
-        )
+        own = ("placed_by", "evicted_by", "waiting", "stages", "sequence", "left_out", "refused", "dropped")
+        copies = {name: getattr(self, name).copy() for name in own}
+        return replace(self, ledger=self.ledger.copy(), _budget=self.budget, **copies)
 
     def restore(self, saved: Cycle) -> None:
         """Fall back to a saved cycle, which stays as it is."""
@@ -162,15 +146,14 @@ class Cycle:
                     triggers=eviction.triggers,
                 )
             if held is not None:
-                kind = "Nominate" if status is PodStatus.PIPELINED else "Bind"
-                action = self.placed_by.get(key, "allocate")
+                bound = status is not PodStatus.PIPELINED
                 yield Decision(
-                    "Bind" if kind == "Bind" else "Nominate",
+                    "Bind" if bound else "Nominate",
                     key,
                     pod.group,
                     nodes[held.node].name,
-                    action,
-                    "starts now, on free capacity" if kind == "Bind" else "starts when the capacity is free",
+                    self.placed_by.get(key, "allocate"),
+                    "starts now, on free capacity" if bound else "starts when the capacity is free",
                     held.gpu_groups,
                     details=ledger.details_of(pod),
                 )

@@ -8,9 +8,10 @@ where two states are needed at once. Amounts are integers in the units of ``Snap
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -49,7 +50,6 @@ from kai_cp_models.units import Batch, Gang, Gangs, GangState, GangTally
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
 _NEW_DEVICE: Final = SharedDevice(new=True)
-_ROLE: Final = {PodStatus.RELEASING: "releasing", PodStatus.PIPELINED: "pipelined"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Held:
     details: Mapping[str, Any]
 
 
-_Done = tuple[Callable[..., None], Pod, Held | None]
-"""An operation, its pod, and the place that the pod lost in it."""
+_Done = tuple[Pod, Held | None, int]
+"""A pod that got (1) or lost (-1) a place; None: that of the snapshot."""
 
 
 @dataclass(frozen=True)
@@ -122,45 +122,31 @@ class Fixed:
         return tuple(row)
 
 
+@dataclass(eq=False)
 class Ledger:
     """Mutable accounting of one virtual state; see the module's docstring."""
 
-    def __init__(
-        self,
-        fixed: Fixed,
-        room: FreeCapacity,
-        devices: dict[tuple[int, str], SharedDevice],
-        groups_on: dict[int, tuple[str, ...]],
-        book: QueueBook,
-        *,
-        rules: tuple[RuleState, ...],
-        changed: dict[PodKey, PodStatus],
-        held: dict[PodKey, Held],
-        fitting: FeasibilityCache,
-        tallies: dict[GroupKey, GangTally],
-        touched: dict[GroupKey, int],
-    ) -> None:
-        self.fixed = fixed
-        self.room = room
-        self.devices = devices
-        self.groups_on = groups_on
-        self.book = book
-        self.rules = rules
-        self.changed = changed
-        """Pods whose status differs from the snapshot."""
-        self.held = held
-        """Places given in this cycle (pending pods placed, evicted pods placed again)."""
-        self._fitting = fitting
-        self._tallies = tallies
-        """Of changed pod groups with one pod set, from when they were first asked for."""
-        self.touched = touched
-        """Pod groups with changed pods, and how many those are."""
-        self._log: list[_Done] = []
-        """Operations since the oldest mark."""
-        self._marks: list[int] = []
-        """Lengths of the log at the marks that are open."""
-        self._saved: list[tuple[int, tuple[RuleState, ...]]] = []
-        """Rules as they were when the log had that length."""
+    fixed: Fixed
+    room: FreeCapacity
+    devices: dict[tuple[int, str], SharedDevice]
+    groups_on: dict[int, tuple[str, ...]]
+    book: QueueBook
+    rules: tuple[RuleState, ...]
+    changed: dict[PodKey, PodStatus] = field(default_factory=dict)
+    """Pods whose status differs from the snapshot."""
+    held: dict[PodKey, Held] = field(default_factory=dict)
+    """Places given in this cycle (pending pods placed, evicted pods placed again)."""
+    touched: dict[GroupKey, int] = field(default_factory=dict)
+    """Pod groups with changed pods, and how many those are."""
+    _fitting: FeasibilityCache = field(default_factory=FeasibilityCache)
+    _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
+    """Of changed pod groups with one pod set, from when they were first asked for."""
+    _log: list[_Done] = field(default_factory=list, init=False)
+    """Operations since the oldest mark."""
+    _marks: list[int] = field(default_factory=list, init=False)
+    """Lengths of the log at the marks that are open."""
+    _saved: list[tuple[int, tuple[RuleState, ...]]] = field(default_factory=list, init=False)
+    """Rules as they were when the log had that length."""
 
     @classmethod
     def of(
@@ -181,20 +167,7 @@ class Ledger:
             close_gangs,
         )
         room, devices, groups_on = loaded(snapshot, table.allocatable)
-        book, rules = QueueBook.of(snapshot), open_rules(snapshot, options)
-        return cls(
-            fixed,
-            room,
-            devices,
-            groups_on,
-            book,
-            rules=rules,
-            changed={},
-            held={},
-            fitting=FeasibilityCache(),
-            tallies={},
-            touched={},
-        )
+        return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), open_rules(snapshot, options))
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""
@@ -204,12 +177,12 @@ class Ledger:
             dict(self.devices),
             dict(self.groups_on),
             self.book.copy(),
-            rules=tuple(rule.copy() for rule in self.rules),
-            changed=dict(self.changed),
-            held=dict(self.held),
-            fitting=self._fitting.copy(),
-            tallies=dict(self._tallies),
-            touched=dict(self.touched),
+            tuple(rule.copy() for rule in self.rules),
+            dict(self.changed),
+            dict(self.held),
+            dict(self.touched),
+            self._fitting.copy(),
+            dict(self._tallies),
         )
 
     # --- taking back -----------------------------------------------------------------------------
@@ -228,33 +201,19 @@ class Ledger:
     def back(self) -> None:
         """Close the last mark and take back, in reverse order, every operation since."""
         length = self._marks.pop()
-        rules = self.rules
-        while self._saved and self._saved[-1][0] >= length:
-            rules = self._saved.pop()[1]
         # Rules may have answered differently since, so their old state is restored instead of reversed.
-        self.rules = ()
-        marks, self._marks = self._marks, []
-        for operation, pod, held in reversed(self._log[length:]):
-            if operation is Ledger.place:
-                self.unplace(pod)
-            elif operation is Ledger.unplace:
-                assert held is not None
-                self._put(pod, held)
-            elif operation is Ledger.evict:
-                self.unevict(pod)
-            else:
-                self.evict(pod)
+        while self._saved and self._saved[-1][0] >= length:
+            self.rules = self._saved.pop()[1]
+        for pod, held, sign in reversed(self._log[length:]):
+            self._apply(pod, held, -sign)
         del self._log[length:]
-        self._marks, self.rules = marks, rules
 
-    def _note(self, operation: Callable[..., None], pod: Pod, held: Held | None = None) -> None:
-        """Remember what is about to be done, and the rules before the first of them that it concerns."""
-        if not self._marks:
-            return
-        concerned = any(rule.concerns(pod) for rule in self.rules)
-        if concerned and (not self._saved or self._saved[-1][0] < self._marks[-1]):
+    def _concerned(self, pod: Pod) -> list[RuleState]:
+        """The rules that an operation on the pod concerns; they are remembered as they were before it."""
+        concerned = [rule for rule in self.rules if rule.concerns(pod)]
+        if concerned and self._marks and (not self._saved or self._saved[-1][0] < self._marks[-1]):
             self._saved.append((len(self._log), tuple(rule.copy() for rule in self.rules)))
-        self._log.append((operation, pod, held))
+        return concerned
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -389,50 +348,34 @@ class Ledger:
 
     def choose_groups(self, pod: Pod, node: int) -> tuple[tuple[str, ...], bool]:
         """GPU groups for a share on ``node``, one per device, and whether all have room now (2.6)."""
-        need = self.share_mib_on(pod, node)
-        total = self.fixed.mib_on[node]
-        policy = self.snapshot.policy
-        spread = policy.plugin("gpuspread")
-        options: list[tuple[float, str]] = []
-        for name in self.groups_on.get(node, ()):
-            if self.device_free_mib(node, name, now=False) >= need:
-                used = self.devices[node, name].used_mib() / total
-                options.append((1 - used if spread else used, name))
-        options.sort(key=lambda option: (-option[0], option[1]))
+        need, total, devices = self.share_mib_on(pod, node), self.fixed.mib_on[node], pod.spec.gpu.devices
+        spread = self.snapshot.policy.plugin("gpuspread")
+        options = [
+            (self.devices[node, name].used_mib() / total * (1 if spread else -1), name)
+            for name in self.groups_on.get(node, ())
+            if self.device_free_mib(node, name, now=False) >= need
+        ]
         free = self.room.free_on(node)
-        whole = max(free[GPU], 0) // MILLI
-        chosen: list[str] = []
-        fresh = 0
-        devices = pod.spec.gpu.devices
-        shared = [name for _, name in options]
-        if spread:
-            fresh = min(whole, devices, max(free[PODS] - 1, 0))
-        chosen += shared[: devices - fresh]
-        fresh = devices - len(chosen)
-        for _ in range(fresh):
+        fresh = min(max(free[GPU], 0) // MILLI, devices, max(free[PODS] - 1, 0)) if spread else 0
+        chosen = [name for _, name in sorted(options)][: devices - fresh]
+        while len(chosen) < devices:
             chosen.append(self.fresh_group(pod, node, taken=chosen))
         names = tuple(chosen)
         return names, self.groups_free_now(pod, node, names)
 
     def fresh_group(self, pod: Pod, node: int, taken: Sequence[str] = ()) -> str:
         """Name of a new GPU group: a function of pod and node, so equal inputs give equal answers."""
-        salt = 0
-        while True:
-            name = str(uuid.uuid5(_NAMESPACE, f"{self.snapshot.nodes[node].name}/{pod.uid}/{salt}"))
-            salt += 1
-            if (node, name) not in self.devices and name not in taken:
-                return name
+        seed = f"{self.snapshot.nodes[node].name}/{pod.uid}"
+        names = (str(uuid.uuid5(_NAMESPACE, f"{seed}/{salt}")) for salt in count())
+        return next(name for name in names if (node, name) not in self.devices and name not in taken)
 
     def groups_free_now(self, pod: Pod, node: int, names: tuple[str, ...]) -> bool:
         """Whether the named devices (known or new) have room for a share at this moment."""
-        need = self.share_mib_on(pod, node)
-        fresh = 0
-        for name in names:
-            if (node, name) not in self.devices:
-                fresh += 1
-            elif self.device_free_mib(node, name, now=True) < need:
-                return False
-        idle = self.room.idle_on(node)
+        need, idle = self.share_mib_on(pod, node), self.room.idle_on(node)
+        known = [name for name in names if (node, name) in self.devices]
+        if any(self.device_free_mib(node, name, now=True) < need for name in known):
+            return False
+        fresh = len(names) - len(known)
         return fresh * MILLI <= max(idle[GPU], 0) and idle[PODS] >= 1 + fresh
 
     def shared_free(self) -> NDArray[np.float64]:
@@ -471,39 +414,18 @@ class Ledger:
 
     def place(self, pod: Pod, node: int, gpu_groups: tuple[str, ...] = (), *, pipelined: bool) -> None:
         """Give the pod a place: bound this cycle, or pipelined (bound when something frees up)."""
-        self._note(Ledger.place, pod)
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
-        amounts = self._amounts_on(pod, node)
         details: dict[str, Any] = {}
-        for rule in self.rules:
-            if rule.concerns(pod):
-                details |= rule.place(pod, node, pipelined=pipelined)
-        self._put(pod, Held(node, gpu_groups, status, amounts, details))
-
-    def _put(self, pod: Pod, held: Held) -> None:
-        self._fitting.touch(held.node)
-        given = [-amount for amount in held.charged]
-        self.room.give(held.node, given, releasing=held.status is PodStatus.PIPELINED)
-        if held.gpu_groups:
-            self._share(pod, held.node, held.gpu_groups, _ROLE.get(held.status, "active"), 1)
-        self._charge_queue(pod, held.node, 1)
-        self.held[pod.key] = held
-        self._change(pod, held.status)
+        for rule in self._concerned(pod):
+            details |= rule.place(pod, node, pipelined=pipelined)
+        self._do(pod, Held(node, gpu_groups, status, self._amounts_on(pod, node), details), 1)
 
     def unplace(self, pod: Pod) -> None:
         """Take back a place given in this cycle; an evicted pod stays evicted."""
         held = self.held[pod.key]
-        self._note(Ledger.unplace, pod, held)
-        del self.held[pod.key]
-        self._fitting.touch(held.node)
-        for rule in self.rules:
-            if rule.concerns(pod):
-                rule.remove(pod, held.node)
-        if held.gpu_groups:
-            self._share(pod, held.node, held.gpu_groups, _ROLE.get(held.status, "active"), -1)
-        self.room.give(held.node, held.charged, releasing=held.status is PodStatus.PIPELINED)
-        self._charge_queue(pod, held.node, -1)
-        self._change(pod, None if pod.status is PodStatus.PENDING else PodStatus.RELEASING)
+        for rule in self._concerned(pod):
+            rule.remove(pod, held.node)
+        self._do(pod, held, -1)
 
     def pipeline(self, pod: Pod) -> None:
         """Turn a place given now into a pipelined one (an incomplete gang starts together, 4.2)."""
@@ -514,38 +436,53 @@ class Ledger:
 
     def evict(self, pod: Pod) -> None:
         """A pod that runs in the snapshot starts releasing."""
-        self._note(Ledger.evict, pod)
-        node = self.snapshot.node_index[pod.node or ""]
-        self._fitting.touch(node)
-        self.room.give(node, self._amounts_on(pod, node), releasing=True)
-        if pod.gpu_groups and pod.spec.gpu.shares:
-            # In this order the device is never empty.
-            self._share(pod, node, pod.gpu_groups, "releasing", 1)
-            self._share(pod, node, pod.gpu_groups, "active", -1)
-        for rule in self.rules:
-            if rule.concerns(pod):
-                rule.evict(pod)
-        if pod.status in ALLOCATED:
-            self._charge_queue(pod, node, -1)
-        self._change(pod, PodStatus.RELEASING)
+        for rule in self._concerned(pod):
+            rule.evict(pod)
+        self._do(pod, None, -1)
 
     def unevict(self, pod: Pod) -> None:
         """Take back an eviction of this cycle; the pod must hold no other place."""
-        self._note(Ledger.unevict, pod)
-        node = self.snapshot.node_index[pod.node or ""]
-        self._fitting.touch(node)
-        self.room.give(node, [-amount for amount in self._amounts_on(pod, node)], releasing=True)
-        if pod.gpu_groups and pod.spec.gpu.shares:
-            self._share(pod, node, pod.gpu_groups, "active", 1)
-            self._share(pod, node, pod.gpu_groups, "releasing", -1)
-        for rule in self.rules:
-            if rule.concerns(pod):
-                rule.unevict(pod)
-        if pod.status in ALLOCATED:
-            self._charge_queue(pod, node, 1)
-        self._change(pod, None)
+        for rule in self._concerned(pod):
+            rule.unevict(pod)
+        self._do(pod, None, 1)
 
     # --- bookkeeping -----------------------------------------------------------------------------
+
+    def _do(self, pod: Pod, held: Held | None, sign: int) -> None:
+        if self._marks:
+            self._log.append((pod, held, sign))
+        self._apply(pod, held, sign)
+
+    def _apply(self, pod: Pod, held: Held | None, sign: int) -> None:
+        """The pod gets (1) or loses (-1) the place ``held``; None: that of the snapshot, which it leaves
+        releasing.
+        """
+        status: PodStatus | None
+        if held is None:
+            node, names = self.snapshot.node_index[pod.node or ""], pod.gpu_groups
+            amounts, promised, charged = self._amounts_on(pod, node), True, pod.status in ALLOCATED
+            # In this order a device is never empty.
+            members = (("active", sign), ("releasing", -sign))[::sign]
+            status = None if sign > 0 else PodStatus.RELEASING
+        else:
+            node, names, amounts, charged = held.node, held.gpu_groups, held.charged, True
+            promised = held.status is PodStatus.PIPELINED
+            members = (("pipelined" if promised else "active", sign),)
+            if sign > 0:
+                self.held[pod.key], status = held, held.status
+            else:
+                del self.held[pod.key]
+                status = None if pod.status is PodStatus.PENDING else PodStatus.RELEASING
+        self._fitting.touch(node)
+        # What leaves a place of the snapshot is promised from then on.
+        given = amounts if sign < 0 else [-amount for amount in amounts]
+        self.room.give(node, given, releasing=promised)
+        if names and pod.spec.gpu.shares:
+            for role, step in members:
+                self._share(pod, node, names, role, step)
+        if charged:
+            self._charge_queue(pod, node, sign)
+        self._change(pod, status)
 
     def _amounts_on(self, pod: Pod, node: int) -> NodeAmounts:
         """What the pod takes of the node, shared devices apart; never of what the node does not have."""
@@ -562,18 +499,14 @@ class Ledger:
             for devices, promised in ((idle, False), (releasing, True)):
                 if devices:
                     self.room.give(node, self.fixed.gpus(devices, new=before.new), releasing=promised)
-            known = self.groups_on.get(node, ())
+            names_now = {*self.groups_on.pop(node, ()), name}
             if after.empty:
                 del self.devices[node, name]
-                left = tuple(other for other in known if other != name)
-                if left:
-                    self.groups_on[node] = left
-                else:
-                    self.groups_on.pop(node, None)
+                names_now.remove(name)
             else:
                 self.devices[node, name] = after
-                if name not in known:
-                    self.groups_on[node] = tuple(sorted((*known, name)))
+            if names_now:
+                self.groups_on[node] = tuple(sorted(names_now))
 
     def _charge_queue(self, pod: Pod, node: int, sign: int) -> None:
         group = self.snapshot.group_by_key.get(pod.group) if pod.group else None
