@@ -32,7 +32,7 @@ from kai_cp_models.fairness.runtime import delayed, granted
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.departures import Departures, VictimSource
-from kai_cp_models.joint.disaggregate import leave
+from kai_cp_models.joint.disaggregate import without
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit, signature
 from kai_cp_models.joint.search import solve
@@ -550,10 +550,7 @@ class Refuter:
     def _emptied(self, taken: frozenset[VictimSource]) -> Ledger:
         """The ledger of the cycle's start without what may leave; only read."""
         if self._without is None or self._without[0] != taken:
-            ledger = self._base.copy()
-            for pod in self._departures.pods(taken):
-                leave(ledger, pod)
-            self._without = taken, ledger
+            self._without = taken, without(self._base, self._departures.pods(taken))
         return self._without[1]
 
 

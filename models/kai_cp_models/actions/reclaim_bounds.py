@@ -8,6 +8,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import (
     ResourceBounds,
+    TakenUnit,
     can_reclaim,
     due_bounds,
     over,
@@ -108,24 +109,21 @@ def shared_out(
     for o, gone in enumerate(lost):
         if gone:
             left.setdefault(ranked[o].unit.group.queue, []).append(o)
+
+    def over_due(ask: Ask, o: int) -> bool:
+        asked, queue = base.asked(ask.batch), ranked[o].unit.group.queue
+        return not policy.by_share or _over_bound(book, *due_bounds(book, ask.group.queue, asked, queue))
+
     found: dict[int, tuple[GroupKey, ...]] = {}
     for ask in asks:
         group, mine = ask.group, takes[ask.group.key]
-        asked = base.asked(ask.batch)
         need = sum(gpu_weight(pod) for pod in ask.pods)
         while need > 0:
             # The candidates are the first unit of each queue that the ask may take; of these, the first whose
             # queue is over its due.
             heads = (next((o for o in units if ranked[o].rank in mine), None) for units in left.values())
-            first = next(
-                (
-                    o
-                    for o in sorted(o for o in heads if o is not None)
-                    if not policy.by_share
-                    or _over_bound(book, *due_bounds(book, group.queue, asked, ranked[o].unit.group.queue))
-                ),
-                None,
-            )
+            heads_in_order = sorted(o for o in heads if o is not None)
+            first = next((o for o in heads_in_order if over_due(ask, o)), None)
             if first is None:
                 break
             victim = ranked[first].unit.group
@@ -133,21 +131,13 @@ def shared_out(
             need -= ranked[first].weight
             left[victim.queue].remove(first)
             book.charge(victim.queue, ranked[first].holds, victim.preemptible, -1)
-        book.charge(group.queue, asked, group.preemptible)
+        book.charge(group.queue, base.asked(ask.batch), group.preemptible)
     for o, item in enumerate(ranked):
         if o in found or not (lost[o] or any(pod.key in moved for pod in item.unit.pods)):
             continue
         able = [ask for ask in asks if item.rank in takes[ask.group.key]] or list(asks)
-        if lost[o] and policy.by_share:
-            queue = item.unit.group.queue
-            able.sort(
-                key=lambda ask: (
-                    not _over_bound(
-                        book,
-                        *due_bounds(book, ask.group.queue, base.asked(ask.batch), queue),
-                    )
-                )
-            )
+        if lost[o]:
+            able = sorted(able, key=lambda ask: not over_due(ask, o))
         found[o] = tuple(ask.group.key for ask in able)
     return found
 
@@ -169,20 +159,23 @@ def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:
         return False
     if not policy.by_share:
         return True
-    asked = amounts.pessimistic_batch(snapshot, ask.pods)
     unit = (group.queue, Charges(base).of((pod,)), amounts.involved(snapshot, (pod,)))
-    return (
-        validate(
-            base.book,
-            ask.group.queue,
-            asked,
-            ask.group.preemptible,
-            [unit],
-            multiplier=snapshot.policy.saturation_multiplier,
-            trigger_involved=amounts.involved(snapshot, ask.pods),
-        )
-        is None
+    return _stands(base, base.book, ask, [unit])
+
+
+def _stands(base: Ledger, book: QueueBook, ask: Ask, units: Sequence[TakenUnit]) -> bool:
+    """Whether KAI's scenario validation lets the ask take the units."""
+    snapshot = base.snapshot
+    broken = validate(
+        book,
+        ask.group.queue,
+        base.asked(ask.batch),
+        ask.group.preemptible,
+        units,
+        multiplier=snapshot.policy.saturation_multiplier,
+        trigger_involved=amounts.involved(snapshot, ask.pods),
     )
+    return broken is None
 
 
 def overreaching(
@@ -219,18 +212,8 @@ def overreaching(
         units = [
             (item.unit.group.queue, item.holds, amounts.involved(snapshot, item.unit.pods)) for item in taken
         ]
-        if units or not ask.group.preemptible:
-            broken = validate(
-                book,
-                ask.group.queue,
-                asked,
-                ask.group.preemptible,
-                units,
-                multiplier=snapshot.policy.saturation_multiplier,
-                trigger_involved=amounts.involved(snapshot, ask.pods),
-            )
-            if broken is not None:
-                return ask
+        if (units or not ask.group.preemptible) and not _stands(base, book, ask, units):
+            return ask
         for item in taken:
             book.charge(item.unit.group.queue, item.holds, item.unit.group.preemptible, -1)
         book.charge(ask.group.queue, asked, ask.group.preemptible)

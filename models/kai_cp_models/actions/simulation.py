@@ -13,7 +13,7 @@ from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave
+from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave, without
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
@@ -104,10 +104,7 @@ def _carried_out(
     lost_to: Mapping[GroupKey, frozenset[GroupKey]],
 ) -> Simulated:
     """``base`` without ``gone``, with asks and victims placed again in the fair order."""
-    emptied = base.copy()
-    for pod in gone:
-        leave(emptied, pod)
-    return _replay(emptied, asks, gone, waiting, lost_to)
+    return _replay(without(base, gone), asks, gone, waiting, lost_to)
 
 
 def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequence[Pod]) -> list[Pod]:

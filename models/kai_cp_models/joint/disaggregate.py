@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
@@ -16,6 +16,14 @@ def leave(ledger: Ledger, pod: Pod) -> None:
         ledger.unplace(pod)
     elif pod.status in ACTIVE_USED:
         ledger.evict(pod)
+
+
+def without(ledger: Ledger, pods: Iterable[Pod]) -> Ledger:
+    """A copy of the ledger from which the pods have left."""
+    emptied = ledger.copy()
+    for pod in pods:
+        leave(emptied, pod)
+    return emptied
 
 
 def may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
