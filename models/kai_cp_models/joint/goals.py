@@ -8,10 +8,10 @@ Rules are not goals: which asks are admitted, and what each may take, comes befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from itertools import compress
 from math import lcm
 from typing import Final
 
@@ -22,8 +22,9 @@ from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import MILLI, GroupKey, Pod, PodKey
+from kai_cp_models.pods import MILLI, Pod, PodKey
 from kai_cp_models.settings import GoalName, ObjectiveSettings, goals_of
+from kai_cp_models.solver import cp_model
 
 _MOST_BEYOND: Final = 10_000_000
 """Steps that ``lost_beyond`` counts at most."""
@@ -65,16 +66,6 @@ class Disruption:
             moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
         return Disruption(ranked, lost, frozenset(moved), admitted, step_milli_gpus)
 
-    @cached_property
-    def gone(self) -> list[VictimCandidate]:
-        """The lost units."""
-        return [item for item, lost in zip(self.ranked, self.lost, strict=True) if lost]
-
-    @cached_property
-    def running(self) -> list[VictimCandidate]:
-        """The lost units that ran before the cycle."""
-        return [item for item in self.gone if not item.unit.placed_now]
-
 
 Values = tuple[int, ...]
 """A plan's values of one goal, or of a list of goals: compared from the left, less is better."""
@@ -96,100 +87,70 @@ class Goal:
     moves: bool = False
 
 
-# --- how deep losses reach ---------------------------------------------------------------------------
+# --- sums over what is lost or moved -----------------------------------------------------------------
 
 
-def _bucket(item: VictimCandidate) -> object:
-    return item.bucket
+def _sum(weights: Iterable[int], literals: Iterable[cp_model.IntVar]) -> Linear:
+    """What ``sum(compress(weights, chosen))`` is for a plan."""
+    return sum(weight * literal for weight, literal in zip(weights, literals, strict=True) if weight)
 
 
-def _bucket_and_age(item: VictimCandidate) -> object:
-    return item.bucket, item.age
+_Ranked = Sequence[VictimCandidate]
 
 
-def _reach(model: EvictingModel, bucket_of: Callable[[VictimCandidate], object]) -> Linear:
-    """How deep into the reverse fair order the losses reach; inside a bucket only amounts count."""
-    reached = [model.cp.new_bool_var(f"reached[{item.rank}]") for item in model.ranked]
-    for deeper, here in zip(reached[1:], reached, strict=False):
-        model.cp.add_implication(deeper, here)
-    buckets: dict[object, list[int]] = {}
-    for o, item in enumerate(model.ranked):
-        buckets.setdefault(bucket_of(item), []).append(o)
-    for members in buckets.values():
-        given = sum(model.ranked[o].weight * model.lost[o] for o in members)
-        open_ = sum(model.ranked[o].weight * reached[o] for o in members)
-        model.cp.add(given <= open_)
-    return sum(reached)
+def _of_lost(
+    name: GoalName, unit: str, words: str, weights: Callable[[_Ranked], Sequence[int]], *, per_unit: int = 1
+) -> Goal:
+    """A goal that is a sum over the lost units, with the weights of all units in reverse fair order."""
+    return Goal(
+        name,
+        unit,
+        lambda model: [Objective(words, _sum(weights(model.ranked), model.lost))],
+        lambda plan: (sum(compress(weights(plan.ranked), plan.lost)),),
+        per_unit,
+    )
 
 
-def _reached(plan: Disruption, bucket_of: Callable[[VictimCandidate], object]) -> Values:
-    missing: dict[object, int] = {}
-    for item in plan.gone:
-        missing[bucket_of(item)] = missing.get(bucket_of(item), 0) + item.weight
-    depth = 0
-    for depth, item in enumerate(plan.ranked):
-        if all(left <= 0 for left in missing.values()):
-            return (depth,)
-        if bucket_of(item) in missing:
-            missing[bucket_of(item)] -= item.weight
-    return (depth + 1 if missing else 0,)
+def _of_moved(
+    name: GoalName, unit: str, words: str, weights: Callable[[_Ranked], Mapping[PodKey, int]]
+) -> Goal:
+    """A goal that is a sum over the moved pods, with the weights of all pods."""
+
+    def expression(model: EvictingModel) -> Linear:
+        of = weights(model.ranked)
+        return _sum(of.values(), [model.moved[key] for key in of])
+
+    def value(plan: Disruption) -> Values:
+        of = weights(plan.ranked)
+        return (sum(of[key] for key in plan.moved),)
+
+    return Goal(name, unit, _moving(words, expression, packing=name == "moved_pods"), value, moves=True)
 
 
-# --- amounts lost ------------------------------------------------------------------------------------
+def _moving(
+    words: str, cost: Callable[[EvictingModel], Linear], *, packing: bool = False
+) -> Callable[[EvictingModel], list[Objective]]:
+    """Where nothing may be lost, pods have to move; minimising their number is a packing problem."""
 
+    def objectives(model: EvictingModel) -> list[Objective]:
+        alone = not model.policy.may_lose
+        return [Objective(words, cost(model), int(alone), packing and alone)]
 
-def _losses(model: EvictingModel) -> Iterator[tuple[VictimCandidate, Linear]]:
-    return zip(model.ranked, model.lost, strict=True)
+    return objectives
 
 
 def _gpus(pods: Sequence[Pod]) -> int:
     return sum(map(milli_gpus, pods))
 
 
-def _beyond(model: EvictingModel) -> Linear:
-    """GPUs lost beyond those admitted, in whole steps, so that a large gang is not stopped for one GPU only
-    because it is younger.
-    """
-    lost = [_gpus(item.unit.pods) * lost for item, lost in _losses(model) if not item.unit.placed_now]
-    given = [_gpus(ask.pods) * admitted for ask, admitted in zip(model.asks, model.admitted, strict=True)]
-    beyond = model.cp.new_int_var(0, _MOST_BEYOND, "beyond")
-    step = model.step_milli_gpus
-    model.cp.add(step * beyond + step - 1 >= sum(lost) - sum(given))
-    return beyond
+def _running_gpus(ranked: _Ranked) -> list[int]:
+    return [0 if item.unit.placed_now else _gpus(item.unit.pods) for item in ranked]
 
 
-def _is_beyond(plan: Disruption) -> Values:
-    lost = sum(_gpus(item.unit.pods) for item in plan.running)
-    given = sum(_gpus(ask.pods) for ask in plan.admitted)
-    return (max(0, (lost - given) // plan.step_milli_gpus),)
-
-
-def _work_by_priority(model: EvictingModel) -> list[Objective]:
-    found: list[Objective] = []
-    for priority in sorted({item.unit.group.priority for item in model.ranked}, reverse=True):
-        work = [item.work * lost for item, lost in _losses(model) if item.unit.group.priority == priority]
-        found.append(Objective(f"lost work at priority {priority} [GPU-milliseconds]", sum(work)))
-    return found
-
-
-def _worked_by_priority(plan: Disruption) -> Values:
-    work = {item.unit.group.priority: 0 for item in plan.ranked}
-    for item in plan.gone:
-        work[item.unit.group.priority] += item.work
-    return tuple(work[priority] for priority in sorted(work, reverse=True))
-
-
-def _stopped(plan: Disruption) -> Values:
-    return (sum(item.unit.whole for item in plan.running),)
-
-
-# --- moves and the reverse fair order ----------------------------------------------------------------
-
-
-def _moved_groups(plan: Disruption) -> set[GroupKey]:
-    return {
-        item.unit.group.key for item in plan.ranked if any(pod.key in plan.moved for pod in item.unit.pods)
-    }
+def _works(ranked: _Ranked) -> dict[int, list[int]]:
+    """Lost work of the units of each priority, the highest first; 0 for the units of the others."""
+    priorities = sorted({item.unit.group.priority for item in ranked}, reverse=True)
+    return {p: [item.work * (item.unit.group.priority == p) for item in ranked] for p in priorities}
 
 
 def _weight(position: int, count: int) -> int:
@@ -199,110 +160,125 @@ def _weight(position: int, count: int) -> int:
     return 1 << position if count <= LIMITS.exact_order else position + 1
 
 
-def _newest(model: EvictingModel) -> Linear:
-    count = len(model.lost)
-    return sum(_weight(position, count) * lost for position, lost in enumerate(model.lost))
+def _latest(ranked: _Ranked) -> dict[PodKey, int]:
+    """Weights of all pods, in the order in which they would move."""
+    pods = [pod.key for item in ranked for pod in leaving_first(item.unit)]
+    return {key: _weight(position, len(pods)) for position, key in enumerate(pods)}
 
 
-def _is_newest(plan: Disruption) -> Values:
-    return (sum(_weight(o, len(plan.lost)) for o, lost in enumerate(plan.lost) if lost),)
+def _by_rank(ranked: _Ranked) -> list[int]:
+    """Lost GPUs; those of units that policy takes last count up to half as much again."""
+    last = max(len(ranked) - 1, 1)
+    return [item.weight * (100 + 50 * position // last) for position, item in enumerate(ranked)]
 
 
-def _in_order(ranked: Sequence[VictimCandidate]) -> list[PodKey]:
-    """All pods of the units in the order in which they would move."""
-    return [pod.key for item in ranked for pod in leaving_first(item.unit)]
+# --- how deep losses reach ---------------------------------------------------------------------------
 
 
-def _latest(model: EvictingModel) -> Linear:
-    pods = _in_order(model.ranked)
-    return sum(_weight(position, len(pods)) * model.moved[key] for position, key in enumerate(pods))
+def _depth(name: GoalName, words: str, bucket_of: Callable[[VictimCandidate], object]) -> Goal:
+    """How deep into the reverse fair order the losses reach; inside a bucket only amounts count."""
+
+    def expression(model: EvictingModel) -> list[Objective]:
+        reached = [model.cp.new_bool_var(f"reached[{item.rank}]") for item in model.ranked]
+        for deeper, here in zip(reached[1:], reached, strict=False):
+            model.cp.add_implication(deeper, here)
+        buckets: dict[object, list[int]] = {}
+        for o, item in enumerate(model.ranked):
+            buckets.setdefault(bucket_of(item), []).append(o)
+        for members in buckets.values():
+            given = sum(model.ranked[o].weight * model.lost[o] for o in members)
+            open_ = sum(model.ranked[o].weight * reached[o] for o in members)
+            model.cp.add(given <= open_)
+        return [Objective(words, sum(reached))]
+
+    def value(plan: Disruption) -> Values:
+        missing: dict[object, int] = {}
+        for item, lost in zip(plan.ranked, plan.lost, strict=True):
+            if lost:
+                missing[bucket_of(item)] = missing.get(bucket_of(item), 0) + item.weight
+        depth = 0
+        for depth, item in enumerate(plan.ranked):
+            if all(left <= 0 for left in missing.values()):
+                return (depth,)
+            if bucket_of(item) in missing:
+                missing[bucket_of(item)] -= item.weight
+        return (depth + 1 if missing else 0,)
+
+    return Goal(name, "units", expression, value)
 
 
-def _is_latest(plan: Disruption) -> Values:
-    pods = _in_order(plan.ranked)
-    return (sum(_weight(i, len(pods)) for i, key in enumerate(pods) if key in plan.moved),)
+# --- what is no sum ----------------------------------------------------------------------------------
 
 
-def _one(name: str, cost: Callable[[EvictingModel], Linear]) -> Callable[[EvictingModel], list[Objective]]:
-    return lambda model: [Objective(name, cost(model))]
+def _beyond(model: EvictingModel) -> list[Objective]:
+    """GPUs lost beyond those admitted, in whole steps, so that a large gang is not stopped for one GPU only
+    because it is younger.
+    """
+    given = [_gpus(ask.pods) * admitted for ask, admitted in zip(model.asks, model.admitted, strict=True)]
+    beyond = model.cp.new_int_var(0, _MOST_BEYOND, "beyond")
+    step = model.step_milli_gpus
+    model.cp.add(step * beyond + step - 1 >= _sum(_running_gpus(model.ranked), model.lost) - sum(given))
+    return [Objective("lost beyond what is admitted [steps]", beyond)]
 
 
-def _moving(
-    name: str, cost: Callable[[EvictingModel], Linear], *, packing: bool = False
-) -> Callable[[EvictingModel], list[Objective]]:
-    """Where nothing may be lost, pods have to move; minimising their number is a packing problem."""
+def _is_beyond(plan: Disruption) -> Values:
+    given = sum(_gpus(ask.pods) for ask in plan.admitted)
+    lost = sum(compress(_running_gpus(plan.ranked), plan.lost))
+    return (max(0, (lost - given) // plan.step_milli_gpus),)
 
-    def objectives(model: EvictingModel) -> list[Objective]:
-        alone = not model.policy.may_lose
-        return [Objective(name, cost(model), int(alone), packing and alone)]
 
-    return objectives
+def _moved_groups(plan: Disruption) -> Values:
+    groups = {item.unit.group.key for item in plan.ranked if any(p.key in plan.moved for p in item.unit.pods)}
+    return (len(groups),)
 
 
 _ALL: Final = (
+    _depth("threshold", "threshold", lambda item: item.bucket),
+    Goal("lost_beyond", "steps", _beyond, _is_beyond),
+    _depth("threshold_by_age", "threshold by age", lambda item: (item.bucket, item.age)),
     Goal(
-        "threshold",
-        "units",
-        _one("threshold", lambda model: _reach(model, _bucket)),
-        lambda plan: _reached(plan, _bucket),
+        "lost_work_by_priority",
+        "GPU-milliseconds",
+        lambda model: [
+            Objective(f"lost work at priority {priority} [GPU-milliseconds]", _sum(work, model.lost))
+            for priority, work in _works(model.ranked).items()
+        ],
+        lambda plan: tuple(sum(compress(work, plan.lost)) for work in _works(plan.ranked).values()),
     ),
-    Goal("lost_beyond", "steps", _one("lost beyond what is admitted [steps]", _beyond), _is_beyond),
-    Goal(
-        "threshold_by_age",
-        "units",
-        _one("threshold by age", lambda model: _reach(model, _bucket_and_age)),
-        lambda plan: _reached(plan, _bucket_and_age),
-    ),
-    Goal("lost_work_by_priority", "GPU-milliseconds", _work_by_priority, _worked_by_priority),
-    Goal(
+    _of_lost(
         "lost_work",
         "GPU-hours",
-        _one(
-            "lost work [GPU-milliseconds]",
-            lambda model: sum(item.work * lost for item, lost in _losses(model)),
-        ),
-        lambda plan: (sum(item.work for item in plan.gone),),
+        "lost work [GPU-milliseconds]",
+        lambda ranked: [item.work for item in ranked],
         per_unit=MILLI * SECONDS_PER_HOUR,
     ),
-    Goal(
-        "lost_gpus",
-        "GPUs",
-        _one(
-            "lost GPUs [milli-GPUs]",
-            lambda model: sum(
-                _gpus(item.unit.pods) * lost for item, lost in _losses(model) if not item.unit.placed_now
-            ),
-        ),
-        lambda plan: (sum(_gpus(item.unit.pods) for item in plan.running),),
-        per_unit=MILLI,
-    ),
-    Goal(
+    _of_lost("lost_gpus", "GPUs", "lost GPUs [milli-GPUs]", _running_gpus, per_unit=MILLI),
+    _of_lost(
         "stopped_groups",
         "pod groups",
-        _one(
-            "pod groups stopped",
-            lambda model: sum(
-                lost for item, lost in _losses(model) if item.unit.whole and not item.unit.placed_now
-            ),
-        ),
-        _stopped,
+        "pod groups stopped",
+        lambda ranked: [int(item.unit.whole and not item.unit.placed_now) for item in ranked],
     ),
-    Goal(
+    _of_moved(
         "moved_pods",
         "pods",
-        _moving("moved pods", lambda model: sum(model.moved.values()), packing=True),
-        lambda plan: (len(plan.moved),),
-        moves=True,
+        "moved pods",
+        lambda ranked: {pod.key: 1 for item in ranked for pod in item.unit.pods},
     ),
     Goal(
         "moved_groups",
         "pod groups",
         _moving("moved pod groups", lambda model: sum(model.moved_groups)),
-        lambda plan: (len(_moved_groups(plan)),),
+        _moved_groups,
         moves=True,
     ),
-    Goal("newest_first", "order", _one("newest first", _newest), _is_newest),
-    Goal("moved_latest", "order", _one("moved in reverse fair order", _latest), _is_latest, moves=True),
+    _of_lost(
+        "newest_first",
+        "order",
+        "newest first",
+        lambda ranked: [_weight(position, len(ranked)) for position in range(len(ranked))],
+    ),
+    _of_moved("moved_latest", "order", "moved in reverse fair order", _latest),
 )
 GOALS: Final[Mapping[GoalName, Goal]] = {goal.name: goal for goal in _ALL}
 """All goals by their names in the settings. A new goal needs one more entry here and its name there."""
@@ -345,7 +321,7 @@ class GoalList:
     def rough(self, model: EvictingModel) -> list[Objective]:
         """A rough measure of disruption, for attempts that only ask whether there are places."""
         if model.policy.may_lose and self.by_policy:
-            return [Objective("lost GPUs by rank", _by_rank(model), packing=True)]
+            return [Objective("lost GPUs by rank", _sum(_by_rank(model.ranked), model.lost), packing=True)]
         if not self.entries:
             return [Objective("moved pods", sum(model.moved.values()), packing=True)]
         goals = self.entries[0]
@@ -385,12 +361,3 @@ class GoalList:
         ]
         common = lcm(*(share.denominator for share in shares))
         return [int(share * common) for share in shares]
-
-
-def _by_rank(model: EvictingModel) -> Linear:
-    """Lost GPUs; those of units that policy takes last count up to half as much again."""
-    last = max(len(model.ranked) - 1, 1)
-    return sum(
-        item.weight * (100 + 50 * position // last) * lost
-        for position, (item, lost) in enumerate(_losses(model))
-    )
