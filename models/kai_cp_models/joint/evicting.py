@@ -7,7 +7,7 @@ has what is minimised.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.fairness import amounts
@@ -98,16 +98,14 @@ class EvictingModel:
     # --- rows ------------------------------------------------------------------------------------
 
     def _chains(self) -> None:
-        previous: dict[GroupKey, tuple[int, cp_model.IntVar]] = {}
+        """Of a group, a unit is lost only after the one before it."""
+        before: dict[GroupKey, Linear] = {}
         for item, lost in sorted(
             zip(self.ranked, self.lost, strict=True), key=lambda pair: pair[0].unit.chain
         ):
-            key = item.unit.group.key
-            if key in previous:
-                self.cp.add(lost <= previous[key][1])
-            elif item.unit.chain > 0:
-                self.cp.add(lost == 0)
-            previous[key] = (item.unit.chain, lost)
+            if item.unit.chain > 0:
+                self.cp.add(lost <= before.get(item.unit.group.key, 0))
+            before[item.unit.group.key] = lost
 
     def _asks_stay(self) -> None:
         """A pod group that gets a place here gives up none of its pods."""
@@ -116,56 +114,52 @@ class EvictingModel:
             asking.setdefault(ask.group.key, []).append(admitted)
         for item, lost in zip(self.ranked, self.lost, strict=True):
             for admitted in asking.get(item.unit.group.key, ()):
-                self.cp.add(lost + admitted <= 1)
-                for pod in item.unit.pods:
-                    self.cp.add(self.moved[pod.key] + admitted <= 1)
+                for taken in (lost, *(self.moved[pod.key] for pod in item.unit.pods)):
+                    self.cp.add(taken + admitted <= 1)
 
     def _limits(self) -> None:
         """Limits hold when the victims are gone and the asks are placed (3.7)."""
-        ledger = self.ledger
-        book, snapshot = ledger.book, ledger.snapshot
-        asked: dict[int, list[tuple[Amounts, cp_model.IntVar]]] = {}
-        for ask, admitted in zip(self.asks, self.admitted, strict=True):
-            size = amounts.optimistic_batch(snapshot, ask.pods)
-            for i in book.line(ask.group.queue):
-                asked.setdefault(i, []).append((size, admitted))
-        for i, sizes in asked.items():
-            for r in range(3):
-                limit = book.limit[i][r]
-                wanted = [(size[r], admitted) for size, admitted in sizes if size[r]]
-                if limit == UNLIMITED or not wanted:
-                    continue
-                given = [
-                    item.holds[r] * lost
-                    for item, lost in zip(self.ranked, self.lost, strict=True)
-                    if item.holds[r] and i in book.line(item.unit.group.queue)
-                ]
-                total = sum(size * admitted for size, admitted in wanted)
-                row = self.cp.add(book.held[i][r] + total - sum(given) <= limit)
-                if book.held[i][r] > limit:
-                    # Inherited trouble stays as it is while nothing is added to it.
-                    some = self.cp.new_bool_var(f"adds[{i},{r}]")
-                    self.cp.add_max_equality(some, [admitted for _, admitted in wanted])
-                    row.only_enforce_if(some)
+        book = self.ledger.book
+        for i, r, asked in self._asked(firm=False):
+            held, limit = book.held[i][r], book.limit[i][r]
+            if limit == UNLIMITED:
+                continue
+            given = [
+                item.holds[r] * lost
+                for item, lost in zip(self.ranked, self.lost, strict=True)
+                if item.holds[r] and i in book.line(item.unit.group.queue)
+            ]
+            row = self.cp.add(held + sum(size * admitted for size, admitted in asked) - sum(given) <= limit)
+            if held > limit:
+                # Inherited trouble stays as it is while nothing is added to it.
+                some = self.cp.new_bool_var(f"adds[{i},{r}]")
+                self.cp.add_max_equality(some, [admitted for _, admitted in asked])
+                row.only_enforce_if(some)
 
     def _quotas(self) -> None:
         """Non-preemptible asks together stay within quota at every level (3.7). Victims are preemptible, so
         losses do not count here.
         """
-        ledger = self.ledger
-        book = ledger.book
-        asked: dict[int, list[tuple[Amounts, cp_model.IntVar]]] = {}
+        book = self.ledger.book
+        for i, r, asked in self._asked(firm=True):
+            if book.firm_quota[i][r] != UNLIMITED:
+                total = sum(size * admitted for size, admitted in asked)
+                self.cp.add(book.firm[i][r] + total <= book.firm_quota[i][r])
+
+    def _asked(self, *, firm: bool) -> Iterator[tuple[int, int, list[tuple[int, cp_model.IntVar]]]]:
+        """Per queue and resource the asks that want some of it there, with their sizes; ``firm``: only those
+        that cannot be preempted.
+        """
+        found: dict[int, list[tuple[Amounts, cp_model.IntVar]]] = {}
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
-            if not ask.group.preemptible:
-                size = amounts.optimistic_batch(ledger.snapshot, ask.pods)
-                for i in book.line(ask.group.queue):
-                    asked.setdefault(i, []).append((size, admitted))
-        for i, sizes in asked.items():
+            if not (firm and ask.group.preemptible):
+                size = amounts.optimistic_batch(self.ledger.snapshot, ask.pods)
+                for i in self.ledger.book.line(ask.group.queue):
+                    found.setdefault(i, []).append((size, admitted))
+        for i, sizes in found.items():
             for r in range(3):
-                quota = book.firm_quota[i][r]
-                wanted = [size[r] * admitted for size, admitted in sizes if size[r]]
-                if quota != UNLIMITED and wanted:
-                    self.cp.add(book.firm[i][r] + sum(wanted) <= quota)
+                if wanted := [(size[r], admitted) for size, admitted in sizes if size[r]]:
+                    yield i, r, wanted
 
     def _stay_before(self) -> None:
         """No unit is lost that would come back into an admitted trigger's place (formulation 1.3)."""

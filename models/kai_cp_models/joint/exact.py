@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.joint.model import JointModel, ModelTooLarge, PodClass
+from kai_cp_models.joint.model import JointModel, PodClass
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodKey
 from kai_cp_models.solver import cp_model
@@ -49,32 +49,21 @@ class ExactModel(JointModel):
     def _node_of(self, cell: int) -> int:
         return cell
 
-    def _counts(self, max_variables: int) -> None:
-        most_free = self._free.copy()
-        for pod in self._leaver.values():
-            place = self.ledger.place_of(pod)
-            if place is not None:
-                most_free[place[0]] += np.array(pod.spec.requests, dtype=np.int64)
+    def _cut_cells(self) -> None:
+        self._most_free = self._free.copy()
+        for node, pods in self._leaving.items():
+            for pod in pods:
+                self._most_free[node] += np.array(pod.spec.requests, dtype=np.int64)
                 if pod.spec.gpu.shares:
-                    most_free[place[0], GPU] += MILLI * pod.spec.gpu.devices
-        # Counted before any variable is made, which takes longer.
-        variables, places = 0, list[tuple[Ints, Ints]]()
-        for item in self._classes.values():
-            request = np.array(item.example.spec.requests, dtype=np.int64)
-            if item.example.spec.gpu.shares:
-                request[GPU] = 0
-            asked = request > 0
-            room = (most_free[:, asked] // request[asked]).min(axis=1)
-            room = np.where(item.mask & (most_free >= 0).all(axis=1), np.minimum(room, item.most), 0)
-            nodes = np.flatnonzero(room > 0)
-            places.append((nodes, room[nodes]))
-            variables += len(nodes)
-            if variables > max_variables:
-                raise ModelTooLarge
-        for number, (item, (nodes, room)) in enumerate(zip(self._classes.values(), places, strict=True)):
-            for node, most in zip(nodes.tolist(), room.tolist(), strict=True):
-                item.x[node] = self.cp.new_int_var(0, most, f"x[{number},{node}]")
-            self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
+                    self._most_free[node, GPU] += MILLI * pod.spec.gpu.devices
+
+    def _room_for(self, item: PodClass) -> tuple[Ints, Ints]:
+        request = np.array(self._request(item.example), dtype=np.int64)
+        asked = request > 0
+        room = (self._most_free[:, asked] // request[asked]).min(axis=1)
+        room = np.where(item.mask & (self._most_free >= 0).all(axis=1), np.minimum(room, item.most), 0)
+        nodes = np.flatnonzero(room > 0)
+        return nodes, room[nodes]
 
     def _capacity(self) -> None:
         self._devices: dict[int, list[_DeviceVar]] = {}
@@ -92,13 +81,10 @@ class ExactModel(JointModel):
         self._entering = entering
         self._gpu_extra: dict[int, list[Linear]] = {}
         self._slot_extra: dict[int, list[Linear]] = {}
-        share_nodes = {
-            node for node, items in entering.items() if any(item.example.spec.gpu.shares for item, _ in items)
+        sharing = {
+            node for node, items in entering.items() for item, _ in items if item.example.spec.gpu.shares
         }
-        share_nodes |= {
-            node for node, pods in self._leaving.items() if any(pod.spec.gpu.shares for pod in pods)
-        }
-        self._share_nodes = sorted(share_nodes)
+        self._share_nodes = sorted(sharing | {node for node, _ in self._members})
 
     def _node_rows(self) -> None:
         for node, items in self._entering.items():
@@ -153,19 +139,13 @@ class ExactModel(JointModel):
         leave.
         """
         cp, ledger, node = self.cp, self.ledger, here.node
-        members: dict[str, list[Pod]] = {}
-        for pod in self._leaving.get(node, ()):
-            place = ledger.place_of(pod)
-            if pod.spec.gpu.shares and place is not None:
-                for name in place[1]:
-                    members.setdefault(name, []).append(pod)
         for name in ledger.groups_on.get(node, ()):
             device = ledger.devices[node, name]
             if not (device.active or device.pipelined):
                 continue
-            candidates = members.get(name, [])
+            candidates = self._members.get((node, name), [])
             some: Linear = 1
-            if device.active + device.pipelined <= len(candidates):
+            if self._all_leave((node, name)):
                 stays: list[Linear] = [1 - self.gone[pod.key] for pod in candidates]
                 some = cp.new_bool_var(f"stays[{node},{name}]")
                 cp.add(sum(stays) >= some)

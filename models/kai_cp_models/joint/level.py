@@ -44,38 +44,27 @@ class LevelModel(JointModel):
 
     # --- cells and conditions --------------------------------------------------------------------
 
-    def _counts(self, max_variables: int) -> None:
+    def _cut_cells(self) -> None:
         classes = list(self._classes.values())
         self._sizes = _chain({self._size(item.example) for item in classes})
         self._require(classes)
-        self._cut_cells(classes)
+        self._agreeing(classes)
         free = np.maximum(self._free[:, GPU], 0) // MILLI
-        for pods in self._leaving.values():
-            for pod in pods:
-                place = self.ledger.place_of(pod)
-                if place is not None:
-                    free[place[0]] += _most_given(pod)
-        room = {
+        for node, pods in self._leaving.items():
+            free[node] += sum(map(_most_given, pods))
+        self._room = {
             size: np.array([int((free[nodes] // size).sum()) for nodes in self._cells])
             for size in self._sizes
         }
-        # Counted before any variable is made, which takes longer.
-        variables, counted = 0, list[tuple[int, PodClass, list[int], Ints]]()
-        for number, item in enumerate(classes):
-            if item.example.spec.gpu.shares:
-                # Shares are placed by pattern over the whole cluster, see ``_shares``.
-                continue
-            most_here = np.minimum(room[self._size(item.example)], item.most)
-            open_ = np.flatnonzero(most_here > 0).tolist()
-            cells = [cell for cell in open_ if item.mask[self._cells[cell][0]]]
-            counted.append((number, item, cells, most_here[cells]))
-            variables += len(cells)
-            if variables > max_variables:
-                raise ModelTooLarge("too many classes and kinds of nodes")
-        for number, item, cells, most_here in counted:
-            for cell, most in zip(cells, most_here.tolist(), strict=True):
-                item.x[cell] = self.cp.new_int_var(0, most, f"x[{number},{cell}]")
-            self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
+
+    def _room_for(self, item: PodClass) -> tuple[Ints, Ints] | None:
+        if item.example.spec.gpu.shares:
+            # Shares are placed by pattern over the whole cluster, see ``_shares``.
+            return None
+        most = np.minimum(self._room[self._size(item.example)], item.most)
+        takes = np.array([item.mask[nodes[0]] for nodes in self._cells], dtype=bool)
+        cells = np.flatnonzero((most > 0) & takes)
+        return cells, most[cells]
 
     def _size(self, pod: Pod) -> int:
         return 1 if pod.spec.gpu.shares else pod.spec.requests[GPU] // MILLI
@@ -117,7 +106,7 @@ class LevelModel(JointModel):
             if (slack + np.minimum(given - gain, 0).sum(axis=0) < 0).any():
                 raise ModelTooLarge("CPU, memory or slots may bind after an eviction")
 
-    def _cut_cells(self, classes: Sequence[PodClass]) -> None:
+    def _agreeing(self, classes: Sequence[PodClass]) -> None:
         """Blocks of nodes that agree on every class's mask and every scope's domain."""
         columns = [item.mask.astype(np.int64) for item in classes]
         shares = [item for item in classes if item.example.spec.gpu.shares]
@@ -155,8 +144,7 @@ class LevelModel(JointModel):
 
     def _capacity(self) -> None:
         self._vacated: dict[tuple[int, str], Linear] = {}
-        for node, pods in self._leaving.items():
-            self._vacating(node, pods)
+        self._vacating()
         self._new: dict[int, cp_model.IntVar] = {}
         self._bins: list[_Bin] = []
         share_keys = [key for key, item in self._classes.items() if item.example.spec.gpu.shares]
@@ -184,23 +172,13 @@ class LevelModel(JointModel):
             ]
             self.cp.add(sum(load) <= int((free // size).sum()))
 
-    def _vacating(self, node: int, pods: Sequence[Pod]) -> None:
+    def _vacating(self) -> None:
         """A shared device is free again once all its members are gone."""
-        ledger = self.ledger
-        members: dict[str, list[Pod]] = {}
-        for pod in pods:
-            place = ledger.place_of(pod)
-            if place is not None and pod.spec.gpu.shares:
-                for name in place[1]:
-                    members.setdefault(name, []).append(pod)
-        for name, candidates in members.items():
-            device = ledger.devices[node, name]
-            if device.active + device.pipelined > len(candidates):
-                continue
-            vacated = self.cp.new_bool_var(f"vacated[{node},{name}]")
-            for pod in candidates:
-                self.cp.add(vacated <= self.gone[pod.key])
-            self._vacated[node, name] = vacated
+        for device, members in self._members.items():
+            if self._all_leave(device):
+                vacated = self._vacated[device] = self.cp.new_bool_var(f"vacated[{device}]")
+                for pod in members:
+                    self.cp.add(vacated <= self.gone[pod.key])
 
     def _cell_rows(self, cell: int, nodes: NDArray[np.int64]) -> None:
         gaining = [int(node) for node in nodes if int(node) in self._leaving]
@@ -227,17 +205,11 @@ class LevelModel(JointModel):
             for pod in self._leaving[node]
             if not pod.spec.gpu.shares
         ]
-        gives += (
-            [vacated for (where, _), vacated in self._vacated.items() if where == node]
-            if self._vacated
-            else []
-        )
+        gives += [vacated for (where, _), vacated in self._vacated.items() if where == node]
         room: Linear = int(self._free[node, GPU]) // MILLI + sum(gives)
         if size == 1:
             return room
-        most = (
-            int(self._free[node, GPU]) // MILLI + sum(_most_given(pod) for pod in self._leaving[node])
-        ) // size
+        most = (int(self._free[node, GPU]) // MILLI + sum(map(_most_given, self._leaving[node]))) // size
         if most <= 0:
             return 0
         pieces = self.cp.new_int_var(0, most, f"g[{size},{node}]")
@@ -255,14 +227,13 @@ class LevelModel(JointModel):
         needs = [ledger.share_mib_on(item.example, node) for item in items]
         most = sum(item.most for item in items)
         by_free: dict[int, list[tuple[int, str]]] = {}
-        shrinking = self._shrinking()
         self._joins: dict[tuple[int, str], list[cp_model.IntVar]] = {}
         for (where, name), device in sorted(ledger.devices.items()):
             free = device.future_free_mib(total)
             if not self._share_mask[where] or free < 0:
                 continue
-            if (where, name) in shrinking:
-                self._join((where, name), shrinking[where, name], needs, free, total)
+            if (where, name) in self._members:
+                self._join((where, name), needs, free, total)
             elif free >= min(needs):
                 by_free.setdefault(free, []).append((where, name))
         bins: list[_Bin] = []
@@ -291,30 +262,17 @@ class LevelModel(JointModel):
                 self._new[cell] = self.cp.new_int_var(0, most, f"new[{cell}]")
         self.cp.add(sum(self._new.values()) == sum(bins[-1].used))
 
-    def _shrinking(self) -> dict[tuple[int, str], list[Pod]]:
-        """Shared devices with members that may leave, and those members."""
-        found: dict[tuple[int, str], list[Pod]] = {}
-        for node, pods in self._leaving.items():
-            for pod in pods:
-                place = self.ledger.place_of(pod)
-                if place is not None and pod.spec.gpu.shares:
-                    for name in place[1]:
-                        found.setdefault((node, name), []).append(pod)
-        return found
-
-    def _join(
-        self, device: tuple[int, str], members: Sequence[Pod], needs: Sequence[int], free: int, total: int
-    ) -> None:
+    def _join(self, device: tuple[int, str], needs: Sequence[int], free: int, total: int) -> None:
         """Counts per class on a device that members may leave; none joins a device that all members leave."""
+        members = self._members[device]
         counts = [self.cp.new_int_var(0, total // need, f"join[{device}]") for need in needs]
         gives = [self.ledger.share_mib_on(pod, device[0]) * self.gone[pod.key] for pod in members]
         self.cp.add(sum(need * count for need, count in zip(needs, counts, strict=True)) - sum(gives) <= free)
-        known = self.ledger.devices[device]
-        if known.active + known.pipelined <= len(members):
+        if self._all_leave(device):
+            # A device that is given up counts as a whole one, see ``_vacating``.
             stays = sum(1 - self.gone[pod.key] for pod in members)
             for need, count in zip(needs, counts, strict=True):
                 self.cp.add(count <= (total // need) * stays)
-            # A device that is given up counts as a whole one, see ``_vacating``.
         self._joins[device] = counts
 
     # --- answers ---------------------------------------------------------------------------------

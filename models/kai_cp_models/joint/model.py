@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.arrays import Mask
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
@@ -79,6 +79,8 @@ class JointModel(ABC):
         self._free = ledger.idle + ledger.releasing
         self._leaver: dict[PodKey, Pod] = {}
         self._leaving: dict[int, list[Pod]] = {}
+        self._members: dict[tuple[int, str], list[Pod]] = {}
+        """Shared devices with pods that may leave, and those pods."""
         self._classes: dict[Hashable, PodClass] = {}
         self._scope_domains: dict[tuple[GroupKey, str], dict[int, cp_model.IntVar]] = {}
         self._collect_leavers()
@@ -89,8 +91,12 @@ class JointModel(ABC):
         self._capacity()
 
     @abstractmethod
-    def _counts(self, max_variables: int) -> None:
-        """Create ``x`` of every class and tie it to the asks and moves that need it."""
+    def _cut_cells(self) -> None:
+        """Divide the nodes into cells."""
+
+    @abstractmethod
+    def _room_for(self, item: PodClass) -> tuple[Ints, Ints] | None:
+        """The cells that take pods of the class, and how many at most; None: they are not counted by cell."""
 
     @abstractmethod
     def _capacity(self) -> None:
@@ -135,6 +141,8 @@ class JointModel(ABC):
                     continue
                 self._leaver[pod.key] = pod
                 self._leaving.setdefault(place[0], []).append(pod)
+                for name in place[1] if pod.spec.gpu.shares else ():
+                    self._members.setdefault((place[0], name), []).append(pod)
                 if unit.movable and self._may_move(pod):
                     moved = self.cp.new_bool_var(f"moved[{pod.key}]")
                     self.cp.add_at_most_one(lost, moved)
@@ -208,6 +216,29 @@ class JointModel(ABC):
         assert constraint is not None
         tree = self.ledger.fixed.table.trees[constraint.topology]
         return tree.domain_at(constraint.required)
+
+    # --- counts ----------------------------------------------------------------------------------
+
+    def _counts(self, max_variables: int) -> None:
+        """Create ``x`` of every class and tie it to the asks and moves that need it."""
+        self._cut_cells()
+        # Counted before any variable is made, which takes longer.
+        variables, counted = 0, list[tuple[int, PodClass, tuple[Ints, Ints]]]()
+        for number, item in enumerate(self._classes.values()):
+            if (room := self._room_for(item)) is not None:
+                counted.append((number, item, room))
+                variables += len(room[0])
+                if variables > max_variables:
+                    raise ModelTooLarge("too many classes and kinds of nodes")
+        for number, item, (cells, most) in counted:
+            for cell, count in zip(cells.tolist(), most.tolist(), strict=True):
+                item.x[cell] = self.cp.new_int_var(0, count, f"x[{number},{cell}]")
+            self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
+
+    def _all_leave(self, device: tuple[int, str]) -> bool:
+        """Whether all pods on a shared device may leave, so that it may be free again."""
+        known = self.ledger.devices[device]
+        return known.active + known.pipelined <= len(self._members.get(device, ()))
 
     # --- topology --------------------------------------------------------------------------------
 
