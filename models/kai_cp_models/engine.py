@@ -34,7 +34,6 @@ from kai_cp_models.plan import CUT, FAILED, REJECTED, Decision, Plan, QueueRepor
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import STATE_ACTIONS, ActionName
 from kai_cp_models.proof import Proof, Refuter
-from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.reservations.allocate import allocate_in_time, settle
 from kai_cp_models.reservations.maxruntime import end_overdue
 from kai_cp_models.reservations.prepare import prepare
@@ -206,12 +205,7 @@ class _Engine:
 
     def _explained(self) -> tuple[Unscheduled, ...]:
         """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
-        rows = estimated(self._cycle, unscheduled(self._cycle), self._first)
-        proved = [row.group in self._proofs or row.reason in UNCONDITIONAL for row in rows]
-        return tuple(
-            row if row.proved == shown else replace(row, proved=shown)
-            for row, shown in zip(rows, proved, strict=True)
-        )
+        return estimated(self._cycle, unscheduled(self._cycle, self._proofs), self._first)
 
     def _allocate(self) -> None:
         """The greedy pass first: it is an early answer, and the final one if it admits everything."""

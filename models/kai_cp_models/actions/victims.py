@@ -157,7 +157,11 @@ class Victims:
 
     @cached_property
     def _returning(self) -> Returning:
-        return Returning(self.base)
+        return Returning(self.base, (item.unit for item in self.ranked))
+
+    @cached_property
+    def _ranks(self) -> frozenset[int]:
+        return frozenset(item.rank for item in self.ranked)
 
     def beside(self, ask: Ask) -> frozenset[int] | None:
         """Ranks of the units that may be lost while the ask is admitted; None: all of them."""
@@ -165,8 +169,6 @@ class Victims:
             return None
         found = self._beside.get(ask.group.key)
         if found is None:
-            first = self._returning.come_back_first((item.unit for item in self.ranked), ask)
-            found = self._beside[ask.group.key] = frozenset(
-                item.rank for item, comes_first in zip(self.ranked, first, strict=True) if not comes_first
-            )
+            first = (self.ranked[o].rank for o in self._returning.come_back_first(ask))
+            found = self._beside[ask.group.key] = self._ranks.difference(first)
         return found

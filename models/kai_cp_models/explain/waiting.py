@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,6 +13,7 @@ from kai_cp_models.fairness.reclaim import may_reclaim
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodStatus
+from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.shown import amount
 from kai_cp_models.units import Gang
@@ -21,8 +22,11 @@ _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
-def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
-    """One entry for every pod group with pending pods that got no place in this cycle."""
+def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unscheduled, ...]:
+    """One entry for every pod group with pending pods that got no place in this cycle.
+
+    ``proofs``: the groups whose refusal is proved, beside those for which an unconditional reason holds.
+    """
     found: list[Unscheduled] = []
     words: dict[int, str] = {}
     free = (cycle.ledger.idle + cycle.ledger.releasing).clip(min=0).sum(axis=0).tolist()
@@ -51,7 +55,7 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in gang.unknown_subgroup_pods}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        found.append(_entry(cycle, gang, pending, why, free, words=words))
+        found.append(_entry(cycle, gang, pending, why, free, words=words, proofs=proofs))
     return tuple(found)
 
 
@@ -63,9 +67,10 @@ def _entry(
     free: Sequence[int],
     *,
     words: dict[int, str],
+    proofs: Container[GroupKey],
 ) -> Unscheduled:
     """The entry of a group that waits. ``free``: total by dimension; ``words``: why, by pod spec."""
-    message, reason, proved = why.message, why.reason, why.proved
+    message, reason = why.message, why.reason
     if why.pod is None:
         if reason == "FitsAsItIs":
             reason, message = _as_it_is(cycle, pending)
@@ -73,7 +78,7 @@ def _entry(
             reason = "NoRoomInSum"
             message = f"{_short_in_sum(cycle, gang, free)}, and nothing may be evicted for it"
     elif missing := dead_end(cycle.ledger, why.pod):
-        message, reason, proved = missing, "DependencyMissing", True
+        message, reason = missing, "DependencyMissing"
     else:
         # The refusal may be that of a smaller ask; the message is about the group's own pod.
         pod = why.pod if why.pod.group == gang.group.key else pending[0]
@@ -96,7 +101,8 @@ def _entry(
             reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free)
         ):
             reason = "NoRoomInSum"
-    return Unscheduled(gang.group.key, reason, message, proved, why.details)
+    key = gang.group.key
+    return Unscheduled(key, reason, message, key in proofs or reason in UNCONDITIONAL, why.details)
 
 
 def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:

@@ -163,12 +163,10 @@ class EvictingModel:
 
     def _stay_before(self) -> None:
         """No unit is lost that would come back into an admitted trigger's place (formulation 1.3)."""
-        returning = Returning(self.ledger)
+        returning = Returning(self.ledger, (item.unit for item in self.ranked))
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
-            first = returning.come_back_first((item.unit for item in self.ranked), ask)
-            for lost, comes_first in zip(self.lost, first, strict=True):
-                if comes_first:
-                    self.cp.add_implication(admitted, ~lost)
+            for o in returning.come_back_first(ask):
+                self.cp.add_implication(admitted, ~self.lost[o])
 
     def _attribution(self, bounds: Sequence[ReclaimBound]) -> list[dict[int, cp_model.IntVar]]:
         """taken[e][o]: unit o is lost to class e of triggers; a unit is lost to exactly one."""

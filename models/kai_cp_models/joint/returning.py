@@ -8,13 +8,15 @@ while that trigger is admitted.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
 from kai_cp_models.arrays import Mask
-from kai_cp_models.fairness.order import SortKey, group_sort_key
+from kai_cp_models.fairness.order import group_sort_key
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import PODS, Pod
@@ -50,30 +52,26 @@ class _Shape:
 
 
 class Returning:
-    """Which units come back before which asks, in one ledger."""
+    """Which of some units, all of one queue, come back before which asks, in one ledger."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, units: Iterable[EvictionUnit]) -> None:
         self._ledger = ledger
         self._shapes: dict[tuple[object, ...], _Shape] = {}
         self._replaces: dict[tuple[_Shape, _Shape], bool] = {}
-        self._back: dict[int, tuple[EvictionUnit, SortKey, _Shape]] = {}
-
-    def come_back_first(self, units: Iterable[EvictionUnit], ask: Ask) -> list[bool]:
-        """Whether each unit, when lost, is placed again where the ask should go; all are in one queue."""
-        turn = group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
-        shape = self._shape(ask.group, ask.pods)
-        found: list[bool] = []
-        for unit in units:
-            _, back, mine = self._back.get(id(unit)) or self._known(unit)
-            found.append(back < turn and self._fits(mine, shape))
-        return found
-
-    def _known(self, unit: EvictionUnit) -> tuple[EvictionUnit, SortKey, _Shape]:
         # A group that loses its gang starts again from below its minimum; surplus pods come after all such
         # groups.
-        back = group_sort_key(unit.group, 0 if unit.whole else 1)
-        found = self._back[id(unit)] = (unit, back, self._shape(unit.group, unit.pods))
-        return found
+        turns = (
+            (group_sort_key(unit.group, 0 if unit.whole else 1), o, self._shape(unit.group, unit.pods))
+            for o, unit in enumerate(units)
+        )
+        self._in_turn = sorted(turns, key=itemgetter(0))
+
+    def come_back_first(self, ask: Ask) -> list[int]:
+        """Positions of the units that are placed again, when lost, where the ask should go."""
+        turn = group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
+        shape = self._shape(ask.group, ask.pods)
+        earlier = self._in_turn[: bisect_left(self._in_turn, turn, key=itemgetter(0))]
+        return sorted(o for _, o, mine in earlier if self._fits(mine, shape))
 
     def _fits(self, mine: _Shape, theirs: _Shape) -> bool:
         found = self._replaces.get((mine, theirs))

@@ -22,7 +22,8 @@ ON_N1 = (("host", "n1"),)
 def before(snapshot: Snapshot) -> list[bool]:
     """For every unit of v in chain order: whether it comes back before t."""
     ledger, asks, units = problem(snapshot)
-    return Returning(ledger).come_back_first(units, asks[0])
+    first = Returning(ledger, units).come_back_first(asks[0])
+    return [o in first for o in range(len(units))]
 
 
 def world(
@@ -110,15 +111,9 @@ def test_every_ask_is_answered_for_itself() -> None:
         [group("u", created=2.0), group("s", created=1.0), group("t", created=3.0)],
     )
     ledger, asks, units = problem(snapshot)
-    returning = Returning(ledger)
-    assert {ask.group.key.name: returning.come_back_first(units, ask) for ask in asks} == {
-        "s": [False],
-        "t": [True],
-    }
-    assert {ask.group.key.name: returning.come_back_first(units, ask) for ask in asks} == {
-        "s": [False],
-        "t": [True],
-    }
+    returning = Returning(ledger, units)
+    assert {ask.group.key.name: returning.come_back_first(ask) for ask in asks} == {"s": [], "t": [0]}
+    assert {ask.group.key.name: returning.come_back_first(ask) for ask in asks} == {"s": [], "t": [0]}
 
 
 # --- simulated -------------------------------------------------------------------------------------
@@ -171,10 +166,10 @@ def played(seed: int) -> tuple[int, int]:
     ledger, asks, units = problem(crowd(seed))
     ask = asks[0]
     assert ask.group.key.name == "t"
-    first = Returning(ledger).come_back_first(units, ask)
+    first = Returning(ledger, units).come_back_first(ask)
     rng = Random(seed)
     tried = served = 0
-    for unit in (o for o, back in zip(units, first, strict=True) if back):
+    for unit in (units[o] for o in first):
         for share in (0.0, 0.3, 0.7):
             others = [
                 o for o in units if o.group.key != unit.group.key and o.chain == 0 and rng.random() < share
