@@ -76,11 +76,12 @@ class Memo(Generic[Key, Source, Value]):
         used up, so that a source that was read is freed. After an error it must not be used again.
         """
         if not self._kept:
+            once: dict[Key, Value] = {}
             for key in sorted(sources):
                 value, _ = step(key, sources.pop(key))
                 if value is not None:
-                    self._values[key] = value
-            return self._values
+                    once[key] = value
+            return once
         same = context == self._context
         gone, made = self._differing(sources, changed if same else None)
         asked = [key for key in self._open.union(again) if key in sources]
