@@ -18,7 +18,7 @@ from kai_cp.bench.generate import NOW
 from kai_cp.bench.outcome import Deed, admitted_groups, most_gpus, outcome
 from kai_cp.bench.records import CaseResult, Moment, Peer, origin
 from kai_cp.worker import Channel, Worker
-from kai_cp_models.collection import no_collection
+from kai_cp_models import collection
 from kai_cp_models.plan import Plan, Stage
 from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.queries.cluster import solver_seconds
@@ -92,7 +92,7 @@ def measure(task: BenchTask) -> CaseResult:
     case, now = task.case, NOW.timestamp()
     source = task.source
     begin, worked = time.monotonic(), time.process_time()
-    with no_collection(for_good=True):
+    with collection.no_collection(for_good=True):
         snapshot = parse(load_items(source).raw, now=now, use_up=True)
     read, read_cpu = time.monotonic() - begin, time.process_time() - worked
     answers: list[tuple[float, Plan]] = []
@@ -193,12 +193,13 @@ def _second_cycle(source: Path | bytes, plan: Plan, task: BenchTask) -> dict[str
 
     now = NOW.timestamp()
     memo = ParseMemo()
-    with no_collection(for_good=True):
+    with collection.following(first=True):
         raw = load(source).raw
         before = parse(raw, now=now, memo=memo)
     changed = following(raw, plan, {pod.key for pod in _every_hundredth(before.pods)})
     start, worked = time.monotonic(), time.process_time()
-    snapshot = parse(changed, now=now + 1, memo=memo)
+    with collection.following(first=False):
+        snapshot = parse(changed, now=now + 1, memo=memo)
     read = time.monotonic()
     answers: list[float] = []
     decide(snapshot, task.settings, emit=lambda _: answers.append(time.monotonic() - read))

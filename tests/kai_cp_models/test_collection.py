@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kai_cp_models.collection import no_collection
+from kai_cp_models.collection import following, no_collection
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +46,16 @@ def test_objects_kept_for_good_are_never_collected(for_good: bool) -> None:
     with no_collection(for_good=for_good):
         made: list[dict[str, int]] = [{} for _ in range(10)]
     assert (gc.get_freeze_count() >= len(made)) == for_good
+
+
+def test_a_later_reading_brings_back_nothing_that_the_first_one_froze() -> None:
+    gc.unfreeze()
+    with following(first=True):
+        made: list[dict[str, int]] = [{} for _ in range(10)]
+    for _ in range(2):
+        with following(first=False):
+            assert not gc.isenabled()
+            with no_collection():
+                pass
+        assert gc.isenabled()
+        assert gc.get_freeze_count() >= len(made)

@@ -21,7 +21,7 @@ from kai_cp.kube.scheduler.decider import Decided
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.reader.memo import came_and_went
 from kai_cp.worker import Channel, Reply, Worker
-from kai_cp_models.collection import no_collection
+from kai_cp_models.collection import following
 from kai_cp_models.plan import Plan, Unscheduled
 from kai_cp_models.queries.reading import claims_wait
 from kai_cp_models.settings import Settings
@@ -106,8 +106,7 @@ def job(task: CycleTask, channel: Channel) -> None:
     from kai_cp_models.engine import decide
 
     memory.bound(task.settings.limits.memory_bytes)
-    # Most objects live as long as the process; reference counts free the others without the collector.
-    with no_collection(for_good=task.fresh):
+    with following(first=task.fresh):
         snapshot = parse(
             _MIRROR.apply(task),
             now=task.now,
