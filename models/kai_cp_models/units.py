@@ -284,9 +284,7 @@ class Gang:
 
     def batches(self) -> Iterator[Batch]:
         """The next batches in the snapshot, as if each got its places before the one that follows."""
-        if self._only_leaf is None:
-            return self._batches(_as_read)
-        return self._batches_of_one(self._only_leaf)
+        return self._batches(_as_read)
 
     def _batches(self, status_of: StatusOf) -> Iterator[Batch]:
         queue = _Queue(self.by_leaf, self.tally(status_of), status_of)
@@ -297,16 +295,6 @@ class Gang:
                 path = self._paths[pod.subgroup or "default"]
                 queue.leave(path[0].name)
                 _count(path, 1, met)
-
-    def _batches_of_one(self, leaf: Subgroup) -> Iterator[Batch]:
-        """``batches`` of a group with one pod set: what its minimum lacks, then pod by pod."""
-        active = sum(pod.status in ACTIVE_ALLOCATED for pod in self.pods)
-        waiting = (pod for pod in self.pods if pod.status is PodStatus.PENDING)
-        while pods := tuple(islice(waiting, max(leaf.minimum - active, 1))):
-            active += len(pods)
-            if active < leaf.minimum:
-                return
-            yield Batch(self.group.root, parts=(Batch(leaf, pods=pods),))
 
     def _next(self, subgroup: Subgroup, queue: _Queue, met: Met, could: Met) -> Batch | None:
         """``next_batch`` of a subtree; ``could``: how far it would be met if all that are ready ran."""

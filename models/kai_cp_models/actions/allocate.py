@@ -129,12 +129,8 @@ def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Refusal:
 
 
 def _record(cycle: Cycle, admission: Admission, refused: int, joint: bool, seconds: float) -> None:
-    placed: dict[GroupKey, None] = {}
     for key in cycle.ledger.held:
-        pod = cycle.snapshot.pod_by_key[key]
         cycle.placed_by.setdefault(key, "allocate")
-        if pod.group is not None:
-            placed[pod.group] = None
     unproved = admission.unproved
     cycle.stages.append(
         Stage(

@@ -133,21 +133,17 @@ def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
 
 def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
     """The pod group's entry in the fair order, with its next batch (3.5, 3.6)."""
+    one = _lines(ledger).get(group.key)
+    if one is not None and one.entry and one.state.batch is batch and group.key not in ledger.touched:
+        return one.entry
     state = ledger.state(ledger.fixed.gangs[group.key])
     return group_sort_key(group, state.elastic_state), ledger.asked(batch)
 
 
 def entries_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> dict[GroupKey, Entry]:
     """The same of every group with the batch that it asks for."""
-    groups, lines, touched = ledger.snapshot.group_by_key, _lines(ledger), ledger.touched
-    found: dict[GroupKey, Entry] = {}
-    for key, batch in batches.items():
-        one = lines.get(key)
-        if one is not None and one.entry is not None and one.state.batch is batch and key not in touched:
-            found[key] = one.entry
-        else:
-            found[key] = entry_of(ledger, groups[key], batch)
-    return found
+    groups = ledger.snapshot.group_by_key
+    return {key: entry_of(ledger, groups[key], batch) for key, batch in batches.items()}
 
 
 def line_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> FairOrder:
