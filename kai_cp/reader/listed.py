@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -47,6 +47,10 @@ class ListedObjects(Mapping[Identity, Json]):
     def where(self, wanted: Callable[[Identity, Json], bool]) -> ListedObjects:
         """The objects that are wanted."""
         return ListedObjects({key: item for key, item in self._items.items() if wanted(key, parsed(item))})
+
+
+NOTHING_LISTED: Final = ListedObjects({})
+"""A list that a snapshot does not have."""
 
 
 class ListMemo:

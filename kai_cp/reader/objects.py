@@ -22,7 +22,7 @@ from kai_cp.reader.devices import (
     read_taint_rule,
 )
 from kai_cp.reader.fields import Malformed
-from kai_cp.reader.listed import ListedObjects, ListMemo, raw_list, unique
+from kai_cp.reader.listed import NOTHING_LISTED, ListedObjects, ListMemo, raw_list, unique
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.storage import (
     is_deleted,
@@ -111,7 +111,7 @@ class _Reading:
         self, name: str, read: Callable[[Json, Identity], T], which: Iterable[Identity] | None = None
     ) -> dict[Identity, T]:
         """The records of a list's objects, or of ``which`` of them, by identity."""
-        objects, found = self.lists.get(name, ListedObjects({})), {}
+        objects, found = self.lists.get(name, NOTHING_LISTED), {}
         for identity in objects if which is None else which:
             try:
                 found[identity] = read(objects[identity], identity)

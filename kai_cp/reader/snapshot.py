@@ -17,7 +17,7 @@ from kai_cp.reader.document import OBJECTS
 from kai_cp.reader.facts import FactReader
 from kai_cp.reader.fields import Malformed, shown, strings_at
 from kai_cp.reader.groups import GroupsMemo, read_groups, read_priorities
-from kai_cp.reader.listed import ListedObjects, ListMemo, raw_list, unique
+from kai_cp.reader.listed import NOTHING_LISTED, ListedObjects, ListMemo, raw_list, unique
 from kai_cp.reader.memo import Memo
 from kai_cp.reader.nodes import NodeDraft, NodesMemo, count_dra_gpus, read_nodes
 from kai_cp.reader.notes import IGNORED, Identity, Notes, title
@@ -193,7 +193,7 @@ def _drafts(
     lists: Lists = lists_of(objects, notes, memo.lists)
     fabrics = read_topologies(cluster_scoped("Topology", "topologies"), notes)
     raw_nodes = cluster_scoped("Node", "nodes")
-    dra_gpus = count_dra_gpus(lists["resourceSlices"].values() if "resourceSlices" in lists else ())
+    dra_gpus = count_dra_gpus(lists.get("resourceSlices", NOTHING_LISTED).values())
     all_nodes = {name for _, name in raw_nodes}
     node_drafts = read_nodes(in_pool(raw_nodes, policy), policy, dra_gpus, notes, memo.nodes)
     lists = _of_our_nodes(lists, all_nodes - node_drafts.keys())
@@ -307,7 +307,7 @@ def _has_node(pod: Json) -> bool:
 def _namespaces(lists: Lists, notes: Notes) -> Namespaces:
     """Labels by namespace; unreadable ones are left out (nothing can select them)."""
     found: dict[str, Mapping[str, str]] = {}
-    for (_, name), raw in lists["namespaces"].items() if "namespaces" in lists else ():
+    for (_, name), raw in lists.get("namespaces", NOTHING_LISTED).items():
         try:
             labels = strings_at(raw["metadata"], "labels", "metadata")
         except Malformed as problem:
