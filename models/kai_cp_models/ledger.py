@@ -8,7 +8,7 @@ where two states are needed at once. Amounts are integers in the units of ``Snap
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -396,10 +396,20 @@ class Ledger:
         answers = (rule.lent(pods, asked, beside=beside) for rule in self.rules)
         return next((lent for lent in answers if lent is not None), None)
 
-    def relying(self) -> frozenset[GroupKey | None]:
-        """Pod groups with places of this cycle that a rule may allow only beside pods of others."""
+    def relying(self) -> frozenset[PodKey]:
+        """Pods with places of this cycle that a rule may allow only beside other pods."""
         pods = [self.snapshot.pod_by_key[key] for key in self.held] if self.rules else []
-        return frozenset(p.group for p in pods if any(rule.unblocked_by_others(p) for rule in self.rules))
+        return frozenset(p.key for p in pods if any(rule.unblocked_by_others(p) for rule in self.rules))
+
+    def relied_on(self, pods: Collection[Pod], relying: Set[PodKey] | None = None) -> bool:
+        """Whether places that others got in this cycle may rest on those of ``pods``, which then stay.
+
+        ``relying``: as found before.
+        """
+        if not any(rule.concerns(pod) for rule in self.rules for pod in pods):
+            return False
+        found = self.relying() if relying is None else relying
+        return bool(found - {pod.key for pod in pods})
 
     def details_of(self, pod: Pod) -> Mapping[str, Any]:
         """What the binder needs beyond node and groups, for a place of this cycle."""

@@ -531,8 +531,9 @@ class Refuter:
             for pod in moving
             if pod.group is not None
         ]
+        pods = [*moving, *(pod for part in asks for pod in part.pods)]
         try:
-            model = joint_model(self._emptied(taken), asks, units, may_lose=False)
+            model = joint_model(self._beside_any(pods, taken), asks, units, may_lose=False)
         except ModelTooLarge:
             self._open[key] = before
             return False
@@ -546,6 +547,15 @@ class Refuter:
         budget.cut = budget.cut or outcome.cut
         (self._refuted if shown else self._open)[key] = before
         return shown
+
+    def _beside_any(self, pods: Sequence[Pod], taken: frozenset[VictimSource]) -> Ledger:
+        """``_emptied`` without the rules by which neighbours open a node to one of the pods: in a permitted
+        plan its neighbour may stay, or come.
+        """
+        ledger = self._emptied(taken).copy()
+        kept = (rule for rule in ledger.rules if not any(map(rule.unblocked_by_others, pods)))
+        ledger.rules = tuple(kept)
+        return ledger
 
     def _emptied(self, taken: frozenset[VictimSource]) -> Ledger:
         """The ledger of the cycle's start without what may leave; only read."""

@@ -27,6 +27,13 @@ COUNT = int(os.environ.get("KAI_CP_AUDIT_CLUSTERS", "20"))
 FIRST = int(os.environ.get("KAI_CP_AUDIT_FIRST", "0"))
 SEEDS = range(FIRST, FIRST + COUNT)
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000}})
+FOUND = [
+    *((seed, False) for seed in (2_001_050, 31_000_586)),
+    *((seed, True) for seed in (5_000_109, 5_100_113, 32_000_116, 32_000_131)),
+]
+"""Clusters of earlier audits: consolidation moved too many pod groups for one ask, and a moved pod went home
+although another had joined it where it moved.
+"""
 ROUNDS = 10
 """Rounds within which a cluster comes to rest; one reclaim may lead to another."""
 
@@ -43,8 +50,9 @@ def outcome(snapshot: Snapshot, plan: Plan) -> tuple[set[GroupKey | None], set[P
     return admitted, evicted
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("together", [False, True], ids=["plain", "together"])
+@pytest.mark.parametrize(
+    ("seed", "together"), [*((seed, more) for more in (False, True) for seed in SEEDS), *FOUND]
+)
 def test_no_plan_breaks_a_rule(seed: int, together: bool, caplog: pytest.LogCaptureFixture) -> None:
     """The engine drops its own illegal plans, or leaves out a group: a refused plan is a failure as well.
 

@@ -11,6 +11,7 @@ import os
 import pytest
 
 from tests.support.clusters import random_cluster
+from tests.support.extras import TOGETHER, everything
 from tests.support.reasking import Audit, tiny_cluster, tried_out
 
 COUNT = int(os.environ.get("KAI_CP_PROOF_CLUSTERS", "25"))
@@ -20,6 +21,12 @@ FIRST = int(os.environ.get("KAI_CP_PROOF_FIRST", "0"))
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
 def test_a_proved_refusal_holds_when_it_is_asked_again(seed: int) -> None:
     assert list(Audit(random_cluster(seed)).refuted()) == []
+
+
+@pytest.mark.parametrize("seed", [*range(FIRST, FIRST + COUNT), 32_000_116])
+def test_a_proved_refusal_holds_beside_every_rule(seed: int) -> None:
+    """A neighbour that a pod must join may stay, although it could be evicted (32,000,116)."""
+    assert list(Audit(everything(seed), TOGETHER).refuted()) == []
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))

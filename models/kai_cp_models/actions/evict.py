@@ -22,6 +22,8 @@ from kai_cp_models.actions.eviction_plan import (
     OUT_OF_TIME,
     EvictionPlan,
     NoPlan,
+    named_triggers,
+    users_of,
 )
 from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.jointly import attempt, finish
@@ -335,28 +337,24 @@ def _note(cycle: Cycle, key: GroupKey, why: Refusal) -> None:
 def _commit(run: _Run, found: EvictionPlan) -> None:
     cycle, base, action = run.cycle, run.victims.base, run.policy.name
     cycle.ledger = found.ledger
-    triggers = tuple(ask.group.key for ask in found.asks)
     withdrawn: set[GroupKey] = set()
-    users = _users(found)
-    for o, item in enumerate(found.ranked):
-        takers = found.owners.get(o, triggers)
-        for pod in item.unit.pods:
-            owners = _named(run.policy, takers, users.get(pod.node or "", ()))
-            if pod.key in found.ledger.changed and pod.key not in base.changed:
-                cycle.evicted_by[pod.key] = Eviction(action, owners, run.policy.message(owners))
-                if pod.key in found.ledger.held:
-                    cycle.placed_by[pod.key] = action
-            elif pod.key in base.held and pod.key not in found.ledger.held:
-                cycle.placed_by.pop(pod.key, None)
-                withdrawn.add(item.unit.group.key)
-                cycle.waiting[item.unit.group.key] = Refusal(
-                    "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})", True
-                )
+    for pod, owners in named_triggers(run.policy, found):
+        if pod.key in found.ledger.changed and pod.key not in base.changed:
+            cycle.evicted_by[pod.key] = Eviction(action, owners, run.policy.message(owners))
+            if pod.key in found.ledger.held:
+                cycle.placed_by[pod.key] = action
+        elif pod.group is not None and pod.key in base.held and pod.key not in found.ledger.held:
+            cycle.placed_by.pop(pod.key, None)
+            withdrawn.add(pod.group)
+            cycle.waiting[pod.group] = Refusal(
+                "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})", True
+            )
     for ask in found.asks:
         cycle.admitted(action, ask.group.key)
         for pod in ask.pods:
             cycle.placed_by[pod.key] = action
     if withdrawn:
+        users = users_of(found)
 
         def successors(pod: Pod) -> tuple[GroupKey, ...]:
             here = set(users.get(pod.node or "", ()))
@@ -385,34 +383,6 @@ def _overreaching(base: Ledger, found: Sequence[EvictionPlan], ledger: Ledger) -
         owners = dict(one.owners) | {o + len(one.ranked): takers for o, takers in owners.items()}
     ask = overreaching(base, asks, ranked, ledger, owners)
     return None if ask is None else ask.group
-
-
-def _users(found: EvictionPlan) -> dict[str, tuple[GroupKey, ...]]:
-    """Which triggers got a place on each node."""
-    nodes = found.ledger.snapshot.nodes
-    users: dict[str, tuple[GroupKey, ...]] = {}
-    for ask in found.asks:
-        for pod in ask.pods:
-            name = nodes[found.ledger.held[pod.key].node].name
-            if ask.group.key not in users.get(name, ()):
-                users[name] = (*users.get(name, ()), ask.group.key)
-    return users
-
-
-def _named(
-    policy: EvictionPolicy, takers: tuple[GroupKey, ...], here: tuple[GroupKey, ...]
-) -> tuple[GroupKey, ...]:
-    """The triggers that an eviction is reported for: those that needed it, and not those that use what is
-    left over.
-
-    ``takers``: the triggers that the unit is lost to; under reclaim the first of them is named. ``here``:
-    those that use the freed place. A move may serve several.
-    """
-    if policy.by_share:
-        return takers[:1]
-    among = frozenset(takers)
-    users = tuple(key for key in here if key in among)
-    return (users or takers)[: 1 if policy.may_lose else LIMITS.named]
 
 
 def _record(

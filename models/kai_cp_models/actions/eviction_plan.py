@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.cycle import Refusal
+from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GroupKey
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import UNLIMITED, GroupKey, Pod
 
 NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one", True)
 TOO_LITTLE: Final = Refusal("NotPossible", "all permitted victims together do not free enough capacity", True)
@@ -58,3 +62,55 @@ class NoPlan:
     why: Refusal
     served: frozenset[GroupKey] | None = None
     unneeded: bool = False
+
+
+def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tuple[Pod, tuple[GroupKey, ...]]]:
+    """Every pod of the units that some trigger takes or moves, with the triggers that its eviction names.
+
+    They are those that needed it, and not those that use what is left over: of the triggers that the unit is
+    lost to, those that use the place that the pod frees. Under reclaim the first of them is named. A move may
+    serve several.
+    """
+    triggers = tuple(ask.group.key for ask in found.asks)
+    users = users_of(found)
+    for o, item in enumerate(found.ranked):
+        takers = found.owners.get(o, triggers)
+        among = frozenset(takers)
+        for pod in item.unit.pods:
+            here = tuple(key for key in users.get(pod.node or "", ()) if key in among)
+            if policy.by_share:
+                yield pod, takers[:1]
+            else:
+                yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named]
+
+
+def users_of(found: EvictionPlan) -> dict[str, tuple[GroupKey, ...]]:
+    """Which triggers got a place on each node."""
+    nodes = found.ledger.snapshot.nodes
+    users: dict[str, dict[GroupKey, None]] = {}
+    for ask in found.asks:
+        for pod in ask.pods:
+            users.setdefault(nodes[found.ledger.held[pod.key].node].name, {})[ask.group.key] = None
+    return {name: tuple(keys) for name, keys in users.items()}
+
+
+MoveOfGroup = tuple[GroupKey | None, tuple[GroupKey, ...]]
+"""A pod group that consolidation moves, and the triggers that it moves for."""
+
+
+def moved_beyond(moves: Collection[MoveOfGroup], most: int) -> frozenset[GroupKey | None]:
+    """The pod groups of a trigger for which consolidation moves more than ``most`` of them; all, where there
+    are more than that for each trigger (4.3).
+
+    A pod group that moves for several triggers counts for one of them.
+    """
+    if most == UNLIMITED:
+        return frozenset()
+    triggers = {trigger for _, some in moves for trigger in some}
+    groups = frozenset(group for group, _ in moves)
+    if len(groups) > most * len(triggers):
+        return groups
+    alone = {(some[0], group) for group, some in moves if len(some) == 1}
+    numbers = Counter(trigger for trigger, _ in alone)
+    beyond = next((trigger for trigger, number in numbers.items() if number > most), None)
+    return frozenset(group for trigger, group in alone if trigger == beyond)

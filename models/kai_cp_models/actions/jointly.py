@@ -17,6 +17,8 @@ from kai_cp_models.actions.eviction_plan import (
     OUT_OF_TIME,
     EvictionPlan,
     NoPlan,
+    moved_beyond,
+    named_triggers,
 )
 from kai_cp_models.actions.reclaim_bounds import Owners, overreaching, reclaim_bounds
 from kai_cp_models.actions.simulation import Simulated, simulate
@@ -185,14 +187,15 @@ class _Search:
         settings = victims.cycle.settings.objective
         units = [item.unit for item in ranked]
         self._placement = joint_model(victims.base, task.asks, units, may_lose=victims.policy.may_lose)
-        most_groups = victims.cycle.snapshot.policy.max_consolidation_preemptees
+        limit = victims.cycle.snapshot.policy.max_consolidation_preemptees
+        self._most_groups = UNLIMITED if victims.policy.may_lose else limit
         self._model = EvictingModel(
             self._placement,
             victims.policy,
             ranked,
             self._bounds,
             required=task.required,
-            max_moved_groups=UNLIMITED if victims.policy.may_lose else most_groups,
+            max_moved_groups=self._most_groups,
             max_moved_ratio=settings.max_moved_gpus_per_admitted_gpu,
             lost_beyond_step_gpus=settings.lost_beyond_step_gpus,
         )
@@ -289,7 +292,7 @@ class _Search:
             self._sure = _cut(self._model, answer, simulated) and self._sure
             return None
         everything = self._sure and self._model.exact and not self._pruned
-        return EvictionPlan(
+        found = EvictionPlan(
             simulated.ledger,
             tuple(placed),
             tuple(ranked),
@@ -300,6 +303,23 @@ class _Search:
             len(self._model.cp.proto.constraints),
             self.complete,
         )
+        return None if self._moves_too_many(found) else found
+
+    def _moves_too_many(self, found: EvictionPlan) -> bool:
+        """Whether more pod groups move for one ask than may (4.3); then they no longer move together.
+
+        In other places for the same moves these might be for several asks, so the cut is not exact.
+        """
+        named = named_triggers(self._policy, found)
+        if self._most_groups == UNLIMITED:
+            return False
+        fresh = found.ledger.changed.keys() - self._victims.base.changed.keys()
+        moves = [(pod.group, names) for pod, names in named if pod.key in fresh]
+        beyond = moved_beyond(moves, self._most_groups)
+        if beyond:
+            self._sure = False
+            self._model.move_fewer(beyond)
+        return bool(beyond)
 
 
 def _admitted(asks: Sequence[Ask], answer: Answer) -> list[Ask]:

@@ -59,7 +59,7 @@ def _part_drawn_together(
 ) -> Ledger:
     gang = parts[0].gang
     before = _distance(fabric, made, gang)
-    if before < 2 or made.relying() - {gang.group.key}:
+    if before < 2 or made.relied_on(gang.pods):
         return made
     ledger = made.copy()
     for ask in parts:

@@ -8,15 +8,15 @@ in that case the place is not withdrawn.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from kai_cp_models.actions.eviction_plan import moved_beyond
 from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.fairness.quota_checks import over_limit
 from kai_cp_models.joint.policy import CONSOLIDATION, EvictionPolicy
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodKey
+from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.snapshot import Snapshot
 
 
@@ -57,22 +57,20 @@ def _must_stay(evicted_by: Mapping[PodKey, Eviction]) -> MustStay:
 
 def _moves_too_many(snapshot: Snapshot, evicted_by: Mapping[PodKey, Eviction]) -> bool:
     """Whether consolidation moves more pod groups than it may for the triggers that remain (4.6)."""
-    most = snapshot.policy.max_consolidation_preemptees
     moves = [
         (snapshot.pod_by_key[key].group, one.triggers)
         for key, one in evicted_by.items()
         if one.action == CONSOLIDATION.name
     ]
-    triggers = {trigger for _, some in moves for trigger in some}
-    # A pod group that moves for several triggers counts for one of them.
-    alone = Counter(trigger for trigger, _ in {(some[0], group) for group, some in moves if len(some) == 1})
-    return most != UNLIMITED and (
-        len({group for group, _ in moves}) > most * len(triggers) or max(alone.values(), default=0) > most
-    )
+    return bool(moved_beyond(moves, snapshot.policy.max_consolidation_preemptees))
 
 
 def restored(ledger: Ledger, pods: Sequence[Pod]) -> Ledger | None:
-    """The ledger with the pods back where they run, or None when their room or queue's limit is taken."""
+    """The ledger with the pods back where they run, or None when their room or queue's limit is taken, or
+    others joined them where they moved.
+    """
+    if any(pod.key in ledger.held for pod in pods) and ledger.relied_on(pods):
+        return None
     trial = ledger.copy()
     for pod in pods:
         if pod.key in trial.held:

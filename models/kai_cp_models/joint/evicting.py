@@ -81,7 +81,8 @@ class EvictingModel:
         if policy.own_queue:
             self._stay_before()
         self.taken = self._attribution(bounds)
-        self.moved_groups = self._group_moves(max_moved_groups)
+        self._moved_group = self._group_moves(max_moved_groups)
+        self.moved_groups = list(self._moved_group.values())
         self._moved_gpus(max_moved_ratio)
 
     def _one_turn(self, bounds: Sequence[ReclaimBound]) -> bool:
@@ -325,19 +326,21 @@ class EvictingModel:
                     self.cp.add(following == cumulative + running)
                     cumulative, running, done = following, 0, 0
 
-    def _group_moves(self, most: int) -> list[cp_model.IntVar]:
-        """moved_group[g]: some pod of g moves; at most ``most`` of them for each ask (4.3)."""
+    def _group_moves(self, most: int) -> dict[GroupKey, cp_model.IntVar]:
+        """moved_group[g]: some pod of g moves; in all at most ``most`` of them for each ask (4.3).
+
+        For which ask a pod moves is known only when it has a place; ``move_fewer`` is the cut.
+        """
         by_group: dict[GroupKey, list[cp_model.IntVar]] = {}
         for item in self.ranked:
             for pod in item.unit.pods:
                 by_group.setdefault(item.unit.group.key, []).append(self.moved[pod.key])
-        found: list[cp_model.IntVar] = []
+        found: dict[GroupKey, cp_model.IntVar] = {}
         for key, literals in by_group.items():
-            moves = self.cp.new_bool_var(f"moved_group[{key}]")
-            self.cp.add_max_equality(moves, literals)
-            found.append(moves)
+            found[key] = self.cp.new_bool_var(f"moved_group[{key}]")
+            self.cp.add_max_equality(found[key], literals)
         if most != UNLIMITED:
-            self.cp.add(sum(found) <= most * sum(self.admitted))
+            self.cp.add(sum(found.values()) <= most * sum(self.admitted))
         return found
 
     def _moved_gpus(self, ratio: float) -> None:
@@ -391,6 +394,10 @@ class EvictingModel:
             self.cp.add_bool_or([*(~var for var in deepest.values()), *self._left_out(answer, served)])
         else:
             self.forbid(answer, served)
+
+    def move_fewer(self, groups: frozenset[GroupKey | None]) -> None:
+        """One of ``groups`` does not move: together they are too many for one ask (4.3)."""
+        self.cp.add_bool_or([~moves for key, moves in self._moved_group.items() if key in groups])
 
     # --- goals -----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from kai_cp_models.fairness.runtime import granted, protected
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang
 
@@ -141,7 +141,7 @@ def _started(cycle: Cycle, unit: EvictionUnit) -> float:
     return group.created if group.last_start is None else group.last_start
 
 
-def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy, relying: Set[GroupKey | None]) -> _Chain:
+def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy, relying: Set[PodKey]) -> _Chain:
     """What a group could give up; computed once a cycle while its pods are as the snapshot has them."""
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[group.key]
@@ -174,7 +174,7 @@ def _linked(cycle: Cycle, group: PodGroup, units: Sequence[tuple[EvictionUnit, i
 
 
 def _touched(
-    cycle: Cycle, gang: Gang, policy: EvictionPolicy, relying: Set[GroupKey | None]
+    cycle: Cycle, gang: Gang, policy: EvictionPolicy, relying: Set[PodKey]
 ) -> list[tuple[EvictionUnit, int]]:
     """The units of a gang that the cycle has changed, as far as they may still be disturbed.
 
@@ -189,7 +189,7 @@ def _touched(
         group.key in cycle.kept
         or any(eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values())
         or (not policy.own_queue and any(cycle.placed_by.get(pod.key) == "reservation" for pod in gang.pods))
-        or (relying - {group.key} and any(rule.concerns(pod) for pod in gang.pods for rule in ledger.rules))
+        or ledger.relied_on(gang.pods, relying)
     )
     found: list[tuple[EvictionUnit, int]] = []
     for k, unit in enumerate(gang.units(ledger.status)):
