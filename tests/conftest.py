@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ if ROOT not in Path(kai_cp_models.__file__).parents:
         f"the code is imported from {Path(kai_cp_models.__file__).parent}, not from {ROOT}: "
         f"mend the first lines of the scripts in {ROOT / '.venv/bin'}, or run python -m pytest"
     )
+
+# Who runs the tests in the background (nohup, &) has them ignore Ctrl-C, and so would all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # cel-python raises the limit when first used; Hypothesis objects when that happens inside a test.
 sys.setrecursionlimit(2500)
