@@ -314,6 +314,10 @@ class Ledger:
                     mask &= allowed
         return mask
 
+    def has_room(self, pod: Pod) -> bool:
+        """Whether a node has room for the pod once everything releasing is gone, without stateful rules."""
+        return bool(self._fitting.view(self, pod).later.any())
+
     def slots(self, pod: Pod, *, now: bool) -> Ints:
         """[N] how many pods like this one each node takes by its free capacity; 0 where ``fits`` is False."""
         if any(rule.concerns(pod) for rule in self.rules):

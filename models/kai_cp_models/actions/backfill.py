@@ -8,20 +8,21 @@ offering it now saves that cycle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kai_cp_models.actions.common import line_of, waiting_groups
+from kai_cp_models.actions.common import line_of, no_place, waiting_groups
 from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS
 from kai_cp_models.actions.simulation import as_pending, missing, put_back
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
-from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, quota_check
+from kai_cp_models.placement import NoPlace, Placer, quota_check
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
+from kai_cp_models.shapes import BatchShape
 from kai_cp_models.units import Batch
 
 
@@ -144,11 +145,15 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> None:
         batch = missing(ledger, key, pods)
         if batch is not None:
             batches[key] = batch
-    order = line_of(ledger, batches)
     # As in allocate: free capacity only shrinks, so where one ask finds no place, asks for as much or more
-    # find none.
+    # find none, and where a shape has no room, it never has.
+    shapes = _roomy(ledger, {ledger.shape(batch) for batch in batches.values()})
+    home = any(has_room_at_home(ledger, pod) for pods in victims.values() for pod in pods)
+    if not shapes and not home:
+        return
+    order = line_of(ledger, batches)
     refusals = RefusalCache(ledger, None)
-    while not cycle.out_of_time() and (popped := order.pop()) is not None:
+    while (shapes or home) and not cycle.out_of_time() and (popped := order.pop()) is not None:
         key = popped
         group = snapshot.group_by_key[key]
         ask = Ask(group, ledger.fixed.gangs[key], batches[key])
@@ -161,16 +166,28 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> None:
             for pod in victims[key]:
                 if pod.key in placed.held:
                     cycle.placed_by[pod.key] = cycle.evicted_by[pod.key].action
+        elif quota_check(ledger, group, ask.batch, lending=True) is not None:
+            # Asks for as much may be within the limits of their queues.
+            continue
         else:
-            placed = _placed(ledger, ask)
-            if placed is None:
-                refusals.add(ask, Refusal("NodeFragmented"))
+            outcome = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)
+            if isinstance(outcome, NoPlace):
+                refusals.add(ask, no_place(outcome))
+                continue
+            placed = outcome
+            if not ask.gang.satisfied(group.root, placed.status):
                 continue
             cycle.waiting.pop(key, None)
             for pod in ask.pods:
                 cycle.placed_by[pod.key] = action
         ledger = cycle.ledger = placed
         order.use(ledger.book, group.queue)
+        shapes = _roomy(ledger, shapes)
+
+
+def _roomy(ledger: Ledger, shapes: Iterable[BatchShape]) -> set[BatchShape]:
+    """The shapes of which every pod has room on some node, as far as no rule depends on other pods."""
+    return {shape for shape in shapes if all(map(ledger.has_room, shape.examples))}
 
 
 def _lost(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
@@ -194,15 +211,3 @@ def _served(cycle: Cycle, key: GroupKey) -> bool:
         return False
     pods = ledger.fixed.gangs[key].pods
     return any(pod.key in ledger.held and pod.status is PodStatus.PENDING for pod in pods)
-
-
-def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
-    """The ledger with the batch placed in what is idle; None where it has no place or would run below its
-    minimum.
-    """
-    if quota_check(ledger, ask.group, ask.batch, lending=True) is not None:
-        return None
-    placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)
-    if isinstance(placed, Ledger) and ask.gang.satisfied(ask.group.root, placed.status):
-        return placed
-    return None

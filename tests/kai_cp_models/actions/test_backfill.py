@@ -66,6 +66,19 @@ def test_the_fair_order_decides_between_waiting_pods(snapshot: Snapshot, served:
     ]
 
 
+def test_a_queue_at_its_limit_refuses_its_own_pods_only() -> None:
+    """u0 of queue r, which is at its limit, comes before w of queue s; both ask for one GPU."""
+    snapshot = world(victims=False, limit=1)
+    snapshot = cluster(
+        [*snapshot.pods, pod("w-0"), pod("s-0", "n3")],
+        [*snapshot.groups, group("w", queue="s", created=9.0), group("s", queue="s", priority=60)],
+        [*snapshot.nodes, node("n3", gpus=1)],
+        [*snapshot.queues, queue("s", quota=gpu_bound(1))],
+        actions=("allocate", "reclaim", "preempt"),
+    )
+    assert set(nominated(solved(snapshot))) == {"t-0", "w-0"}
+
+
 @pytest.mark.parametrize(("priority", "served"), [(60, {"u-0"}), (10, set())])
 def test_an_action_without_allocate_serves_only_groups_for_which_it_may_evict(
     priority: int, served: set[str]
