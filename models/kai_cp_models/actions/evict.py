@@ -16,7 +16,7 @@ from operator import lt
 
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.certificates import Beside, refusal
-from kai_cp_models.actions.common import entries_of, line_of, waiting_groups
+from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import (
     NOTHING_SUFFICES,
     OUT_OF_TIME,
@@ -31,7 +31,6 @@ from kai_cp_models.actions.reclaim_bounds import may_take, overreaching
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
-from kai_cp_models.fairness.order import Entry, FairOrder
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
@@ -51,7 +50,6 @@ class _Run:
     victims: Victims
     refusals: RefusalCache
     open: dict[GroupKey, Ask]
-    entries: dict[GroupKey, Entry]
     found: EvictionPlan | None = None
     refused: set[GroupKey] = field(default_factory=set)
     failed: dict[frozenset[GroupKey], NoPlan] = field(default_factory=dict)
@@ -90,7 +88,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         cycle.budget.begin_part(len(parts) - position)
         base = cycle.ledger
         victims = Victims(cycle, policy, base, part)
-        run = _Run(victims, RefusalCache(base, policy), dict(victims.asks), entries_of(base, part))
+        run = _Run(victims, RefusalCache(base, policy), dict(victims.asks))
         _admit_all(run)
         if run.found is not None:
             _finish(run, run.found)
@@ -204,7 +202,7 @@ def _next(run: _Run, step: int) -> list[Ask]:
     book = run.victims.base.book.copy()
     for ask in run.found.asks if run.found else ():
         book.charge(ask.group.queue, run.ledger.asked(ask.batch), ask.group.preemptible)
-    order = FairOrder(run.cycle.snapshot, book, {key: run.entries[key] for key in run.open})
+    order = run.victims.line.fork(book, run.open)
     here = Beside(run.victims, run.refusals, run.ledger, book, run.found)
     passed: set[object] = set()
     pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds

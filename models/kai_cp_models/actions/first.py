@@ -38,8 +38,13 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | 
     best: EvictionPlan | None = None
     served: list[bool] = []
     again: list[Ask] = []
+    units: list[VictimCandidate] | None = None
     for _ in range(LIMITS.opening_tries):
-        found = _opened(victims, chunk, again)
+        before, units = units, _counted_for(victims, chunk, again)
+        if units == before:
+            # Counting finds no more units to open.
+            break
+        found = _opened(victims, chunk, again, units)
         if not isinstance(found, EvictionPlan):
             return best or found
         now = {ask.group.key for ask in found.asks}
@@ -54,24 +59,30 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | 
     return best
 
 
-def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
-    """The plan for the asks of the chunk that find a place; asks in ``again`` are counted twice when units
-    are selected.
+def _counted_for(victims: Victims, asks: Sequence[Ask], again: Sequence[Ask]) -> list[VictimCandidate] | None:
+    """The units that free enough for the asks by counting; those in ``again`` count twice. None: all are too
+    few.
     """
+    useful = victims.taken_by(asks)
+    ranked = [item for item in victims.ranked if item.rank in useful]
+    bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes)
+    opened = victim_prefix(victims.counting, asks, ranked, bounds, victims.base.book, again=again)
+    return None if opened is None else [ranked[o] for o in opened]
+
+
+def _opened(
+    victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask], ranked: list[VictimCandidate] | None
+) -> EvictionPlan | NoPlan | None:
+    """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go."""
     base, policy = victims.base, victims.policy
     asks = list(chunk)
     while asks and not victims.cycle.out_of_time():
-        useful = victims.taken_by(asks)
-        ranked = [item for item in victims.ranked if item.rank in useful]
-        bounds = reclaim_bounds(base, policy, asks, ranked, victims.takes)
-        opened = victim_prefix(victims.counting, asks, ranked, bounds, base.book, again=again)
-        if opened is None:
+        if ranked is None:
             return None
-        if not opened:
+        if not ranked:
             return _as_it_is(victims, chunk)
-        ranked = [ranked[o] for o in opened]
         units = [item.unit for item in ranked]
-        simulated = simulate_all(base, asks, units, victims.waiting, victims.cycle.out_of_time)
+        simulated = simulate_all(base, asks, units, victims.line, victims.cycle.out_of_time)
         if simulated.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in simulated.served]
@@ -86,13 +97,14 @@ def _opened(victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask]) -> Evi
         if beyond is None:
             return found
         asks = [ask for ask in asks if ask is not beyond]
+        ranked = _counted_for(victims, asks, again)
     return None
 
 
 def _as_it_is(victims: Victims, chunk: Sequence[Ask]) -> NoPlan | None:
     """That the whole chunk fits without disturbing any unit, as counting allows; None where it does not."""
     cycle = victims.cycle
-    served = simulate_all(victims.base, chunk, (), victims.waiting, cycle.out_of_time).served
+    served = simulate_all(victims.base, chunk, (), victims.line, cycle.out_of_time).served
     return NoPlan(FITS_AS_IT_IS, served, unneeded=True) if len(served) == len(chunk) else None
 
 

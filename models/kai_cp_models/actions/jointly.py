@@ -281,7 +281,7 @@ class _Search:
             asks,
             self._placement.units,
             answer,
-            victims.waiting,
+            victims.line,
             most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
             lost_to=_lost_to(ranked, owners) if by_share else None,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kai_cp_models.actions.common import line_of
+from kai_cp_models.actions.common import entries_of
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.fairness.order import FairOrder
@@ -40,7 +40,7 @@ def simulate(
     asks: Sequence[Ask],
     units: Sequence[EvictionUnit],
     answer: Answer,
-    waiting: Mapping[GroupKey, Batch],
+    line: FairOrder,
     *,
     most_moved_ratio: float = UNLIMITED,
     lost_to: Mapping[GroupKey, frozenset[GroupKey]] | None = None,
@@ -55,7 +55,7 @@ def simulate(
     """
     gone = _leaving(units, answer)
     placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
-    replayed = _carried_out(base, placed, gone, waiting, lost_to or {})
+    replayed = _carried_out(base, placed, gone, line, lost_to or {})
     simulated = replayed.ledger
     # Where a pod that should move would be lost, the model's own places keep it.
     if (
@@ -66,7 +66,7 @@ def simulate(
         return replayed
     if replayed.early and any(answer.lost):
         torn = [] if simulated is None else _torn(base, simulated, units, gone)
-        return _carried_out(base, placed, [*gone, *torn], waiting, lost_to or {}) if torn else replayed
+        return _carried_out(base, placed, [*gone, *torn], line, lost_to or {}) if torn else replayed
     made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
         made = draw_together(base, placed, made, pipeline_only=True)
@@ -78,7 +78,7 @@ def simulate_all(
     base: Ledger,
     asks: Sequence[Ask],
     units: Sequence[EvictionUnit],
-    waiting: Mapping[GroupKey, Batch],
+    line: FairOrder,
     late: Callable[[], bool],
 ) -> Simulated:
     """Evict all of ``units`` that the rules let go, then place asks and victims in the fair order (4.7).
@@ -93,18 +93,18 @@ def simulate_all(
             gone += unit.pods
             for pod in unit.pods:
                 leave(emptied, pod)
-    return _replay(emptied, asks, gone, waiting, {}, some=True, late=late)
+    return _replay(emptied, asks, gone, line, {}, some=True, late=late)
 
 
 def _carried_out(
     base: Ledger,
     asks: Sequence[Ask],
     gone: Sequence[Pod],
-    waiting: Mapping[GroupKey, Batch],
+    line: FairOrder,
     lost_to: Mapping[GroupKey, frozenset[GroupKey]],
 ) -> Simulated:
     """``base`` without ``gone``, with asks and victims placed again in the fair order."""
-    return _replay(without(base, gone), asks, gone, waiting, lost_to)
+    return _replay(without(base, gone), asks, gone, line, lost_to)
 
 
 def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequence[Pod]) -> list[Pod]:
@@ -150,7 +150,7 @@ def _replay(
     ledger: Ledger,
     asks: Sequence[Ask],
     gone: Sequence[Pod],
-    waiting: Mapping[GroupKey, Batch],
+    line: FairOrder,
     lost_to: Mapping[GroupKey, frozenset[GroupKey]],
     *,
     some: bool = False,
@@ -166,7 +166,11 @@ def _replay(
         if pod.group is not None:
             victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}
-    batches, order = _line(ledger, waiting, victims, wanted)
+    batches = {
+        key: batch for key, pods in victims.items() if (batch := missing(ledger, key, pods)) is not None
+    }
+    batches |= {key: ask.batch for key, ask in wanted.items()}
+    order = line.fork(ledger.book, also=entries_of(ledger, batches))
     left = set(wanted)
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()
@@ -206,22 +210,6 @@ def _replay(
         return Simulated(None, frozenset(early), frozenset(served))
     settle_moves(ledger, gone)
     return Simulated(ledger, frozenset(early), frozenset(served))
-
-
-def _line(
-    ledger: Ledger,
-    waiting: Mapping[GroupKey, Batch],
-    victims: Mapping[GroupKey, Sequence[Pod]],
-    wanted: Mapping[GroupKey, Ask],
-) -> tuple[dict[GroupKey, Batch], FairOrder]:
-    """The batch of each group that waits or was evicted, and all these groups in the fair order."""
-    batches: dict[GroupKey, Batch] = dict(waiting)
-    for key, pods in victims.items():
-        batch = missing(ledger, key, pods)
-        if batch is not None:
-            batches[key] = batch
-    batches |= {key: ask.batch for key, ask in wanted.items()}
-    return batches, line_of(ledger, batches)
 
 
 def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:

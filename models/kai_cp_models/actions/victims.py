@@ -6,9 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.eviction_plan import TOO_LITTLE, EvictionPlan
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import EvictionPolicy
@@ -66,6 +68,11 @@ class Victims:
             key: Ask(snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
             for key, batch in self.waiting.items()
         }
+
+    @cached_property
+    def line(self) -> FairOrder:
+        """All waiting groups in the fair order of the action's start; to be forked."""
+        return line_of(self.base, self.waiting)
 
     @cached_property
     def ranked(self) -> tuple[VictimCandidate, ...]:

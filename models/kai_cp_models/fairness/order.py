@@ -8,8 +8,9 @@ after a change only the queues on its path are computed again.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from copy import copy
+from types import MappingProxyType
 from typing import Self
 
 from kai_cp_models.fairness.amounts import Amounts
@@ -62,29 +63,43 @@ class FairOrder:
         self._ranks: list[Rank | None] = [None for _ in tree.queues]
         self._by_size: list[dict[Amounts, Rank]] = [{} for _ in tree.queues]
         """Ranks of each queue by the size of its first group's batch, until the queue is charged."""
-        groups, leaf_of = self._groups, self._leaf_of
+        self._stale = set(range(len(tree.queues)))
+        self._add(entries)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting))
+
+    def fork(
+        self,
+        book: QueueBook,
+        only: Container[GroupKey] | None = None,
+        also: Mapping[GroupKey, Entry] = MappingProxyType({}),
+    ) -> Self:
+        """An independent order of the groups that wait here, over another book of the same queues.
+
+        ``only``: those of them that wait there, too; None: all. ``also``: what is added or replaced.
+        """
+        result: Self = copy(self)
+        result._book = book
+        result._waiting = [
+            [one for one in waiting if (only is None or one[1] in only) and one[1] not in also]
+            for waiting in self._waiting
+        ]
+        result._known = None
+        result._by_size = [{} for _ in self._by_size]
+        result._heads, result._ranks = list(self._heads), list(self._ranks)
+        result._stale = set(range(len(self._waiting)))
+        result._add(also)
+        return result
+
+    def _add(self, entries: Mapping[GroupKey, Entry]) -> None:
         for group, (key, amounts) in entries.items():
-            leaf = leaf_of.get(groups[group].queue)
+            leaf = self._leaf(group)
             if leaf is not None:
                 self._waiting[leaf].append((key, group, amounts))
         # Waiting groups come nearly in order, so that this takes hardly any time.
         for waiting in self._waiting:
             waiting.sort()
-        self._stale = set(range(len(tree.queues)))
-
-    def __len__(self) -> int:
-        return sum(map(len, self._waiting))
-
-    def fork(self, book: QueueBook) -> Self:
-        """An independent order in the same state; ``book``: equal to the one followed so far."""
-        result: Self = copy(self)
-        result._book = book
-        result._waiting = [list(waiting) for waiting in self._waiting]
-        result._known = None
-        result._by_size = [{} for _ in self._by_size]
-        result._heads, result._ranks = list(self._heads), list(self._ranks)
-        result._stale = set(self._stale)
-        return result
 
     def push(self, group: GroupKey, entry: Entry) -> None:
         """Add a group, or replace its entry."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from kai_cp_models.actions import simulation
+from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.joint.problem import Answer
@@ -100,7 +101,7 @@ def test_groups_placed_by_an_eviction_model_are_drawn_together(
     monkeypatch.setattr(simulation, "_replay", lambda *_: Simulated(None))
     places = {PodKey("ns", name): (base.snapshot.node_index[where], ()) for name, where in FAR.items()}
     answer = Answer(places, (True,), (), frozenset())
-    simulated = simulate(base, asks_of(base, "g"), (), answer, {})
+    simulated = simulate(base, asks_of(base, "g"), (), answer, line_of(base, {}))
     assert simulated.ledger is not None
     assert {node_of(simulated.ledger, name) for name in FAR} == {"n0", "n1"}
     assert simulated.ledger.status(pod_of(base, "g-0")) is PodStatus.PIPELINED

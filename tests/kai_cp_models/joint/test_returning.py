@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.pods import Pod, PodSpec
@@ -168,6 +169,7 @@ def played(seed: int) -> tuple[int, int]:
     assert ask.group.key.name == "t"
     first = Returning(ledger, units).come_back_first(ask)
     rng = Random(seed)
+    line = line_of(ledger, {ask.group.key: ask.batch})
     tried = served = 0
     for unit in (units[o] for o in first):
         for share in (0.0, 0.3, 0.7):
@@ -175,7 +177,7 @@ def played(seed: int) -> tuple[int, int]:
                 o for o in units if o.group.key != unit.group.key and o.chain == 0 and rng.random() < share
             ]
             chain = [o for o in units if o.group.key == unit.group.key and o.chain <= unit.chain]
-            found = simulate_all(ledger, [ask], [*others, *chain], {ask.group.key: ask.batch}, lambda: False)
+            found = simulate_all(ledger, [ask], [*others, *chain], line, lambda: False)
             tried += 1
             if found.ledger is None:
                 continue
