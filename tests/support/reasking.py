@@ -7,7 +7,7 @@ waiting group, every set of evictions, every move and every place goes to the in
 may pass.
 
 ``python -m tests.support.reasking --first 0 --count 500`` does this for many fresh clusters and prints what
-it found; exit status 1 when a proof is refuted or a plan was refused. A finding is reproduced with
+it finds as it goes; exit status 1 when a proof is refuted or a plan was refused. A finding is reproduced with
 ``random_cluster(seed)``. ``--together`` asks again in clusters in which the stateful rules, kinds of GPUs,
 rollouts and reservations are drawn as well (``everything(seed)``).
 """
@@ -198,11 +198,18 @@ def main() -> int:
     seeds = range(options.first, options.first + options.count)
     refused = proved = 0
     refuted: list[str] = []
+
+    def found(line: str) -> None:
+        refuted.append(line)
+        print(line, flush=True)
+
     for seed in seeds:
         audit = Audit(everything(seed), TOGETHER) if options.together else Audit(random_cluster(seed))
         refused, proved = refused + len(audit.refused), proved + len(audit.proved)
-        refuted += [f"seed {seed}: {name}" for name in audit.told]
-        refuted += [f"seed {seed}: {group} when asked again" for group in audit.refuted()]
+        for name in audit.told:
+            found(f"seed {seed}: {name}")
+        for group in audit.refuted():
+            found(f"seed {seed}: {group} when asked again")
     tiny = shown = 0
     for seed in () if options.together else seeds:
         cluster = tiny_cluster(seed)
@@ -213,10 +220,11 @@ def main() -> int:
         for group in audit.proved:
             shown += 1
             if tried_out(audit.snapshot, group) is not None:
-                refuted.append(f"tiny seed {seed}: {group} when tried out")
+                found(f"tiny seed {seed}: {group} when tried out")
     print(f"{options.count} clusters: {refused} refused, {proved} of them proved")
     print(f"tiny clusters: {tiny} refused, {shown} of them proved")
-    print("\n".join(refuted) or "no proof is refuted")
+    if not refuted:
+        print("no proof is refuted")
     return 1 if refuted else 0
 
 
