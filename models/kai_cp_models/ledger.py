@@ -403,7 +403,7 @@ class Ledger:
     def relying(self) -> frozenset[PodKey]:
         """Pods with places of this cycle that a rule may allow only beside other pods."""
         pods = [self.snapshot.pod_by_key[key] for key in self.held] if self.rules else []
-        return frozenset(p.key for p in pods if any(rule.unblocked_by_others(p) for rule in self.rules))
+        return frozenset(p.key for p in pods if any(rule.opened_by(p) for rule in self.rules))
 
     def relied_on(self, pods: Collection[Pod], relying: Set[PodKey] | None = None) -> bool:
         """Whether places that others got in this cycle may rest on those of ``pods``, which then stay.

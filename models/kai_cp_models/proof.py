@@ -122,6 +122,8 @@ class Refuter:
         self._demands: dict[bool, list[Ints]] = {}
         self._sources: dict[int, frozenset[VictimSource]] = {}
         self._accepted: dict[int, bool] = {}
+        self._kinds_waiting: dict[int, dict[tuple[object, ...], list[Pod]]] = {}
+        """The waiting pods by rule and kind."""
 
     def proofs(self) -> dict[GroupKey, Proof]:
         """The refused groups for which there is a proof."""
@@ -451,24 +453,20 @@ class Refuter:
         left."""
         if self._departures.count(taken, moves) > LIMITS.proof_leaving:
             return False
-        company = before > 0 or len(ask.pods) > 1
         rules = self._base.rules
         examples = {
             pod.key if any(rule.concerns(pod) for rule in rules) else id(pod.spec): pod for pod in ask.pods
         }
-        return any(not self._taking(pod, (taken, moves), company=company).any() for pod in examples.values())
+        return any(not self._taking(pod, (taken, moves)).any() for pod in examples.values())
 
-    def _taking(self, pod: Pod, key: tuple[frozenset[VictimSource], bool], *, company: bool) -> Mask:
-        """[N] nodes that may take the pod when what may leave (and move) is gone, which the key says; with
-        ``company`` others come as well.
+    def _taking(self, pod: Pod, key: tuple[frozenset[VictimSource], bool]) -> Mask:
+        """[N] nodes that may take the pod when what may leave (and move) is gone, which the key says.
 
-        A stateful rule counts if no leaving pod matters to it; pods that come only take free capacity.
+        A stateful rule counts if no leaving pod matters to it and no waiting pod could open a node by it.
         """
         mask = accepting(self._base.fixed.table, pod).copy()
         for rule in self._base.rules:
-            if not rule.concerns(pod) or (company and rule.unblocked_by_others(pod)):
-                continue
-            if self._matters(rule, key):
+            if not rule.concerns(pod) or self._matters(rule, key) or self._opened(rule, pod):
                 continue
             allowed = rule.mask(pod, now=False)
             if allowed is not None:
@@ -489,6 +487,20 @@ class Refuter:
             known = any(rule.concerns(other) for other in self._departures.gone(*key))
             self._concerned[id(rule), key] = known
         return known
+
+    def _opened(self, rule: RuleState, pod: Pod) -> bool:
+        """Whether a waiting pod may open a node to this one: a plan may place it, whatever this plan does."""
+        if not rule.opened_by(pod):
+            return False
+        kinds = self._kinds_waiting.get(id(rule))
+        if kinds is None:
+            kinds = self._kinds_waiting[id(rule)] = {}
+            for group in self._snapshot.waiting_groups:
+                for other in self._snapshot.members[group.key]:
+                    if other.status is PodStatus.PENDING:
+                        kinds.setdefault((id(other.spec), rule.identity(other)), []).append(other)
+        others = (kind[0] if kind[0].key != pod.key else kind[-1] for kind in kinds.values())
+        return any(other.key != pod.key and rule.opened_by(pod, other) for other in others)
 
     def _alone_over(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
         """Sums over the nodes that accept the pods of the group, when everything that may leave or move has
@@ -553,7 +565,7 @@ class Refuter:
         plan its neighbour may stay, or come.
         """
         ledger = self._emptied(taken).copy()
-        kept = (rule for rule in ledger.rules if not any(map(rule.unblocked_by_others, pods)))
+        kept = (rule for rule in ledger.rules if not any(map(rule.opened_by, pods)))
         ledger.rules = tuple(kept)
         return ledger
 

@@ -45,9 +45,7 @@ class RefusalCache:
 
     def find(self, ask: Ask) -> Refusal | None:
         """The refusal of an equal batch, or of one that asks for at most as much in every respect."""
-        if self.ledger.rules and any(
-            rule.unblocked_by_others(pod) for rule in self.ledger.rules for pod in ask.pods
-        ):
+        if self.ledger.rules and any(rule.opened_by(pod) for rule in self.ledger.rules for pod in ask.pods):
             # A group placed since then may be what the refused batch's pod affinity lacked.
             return None
         found = self._exact.get(self.key(ask))

@@ -183,8 +183,9 @@ class AffinityState(TalliedState):
         found = self.profile(pod)
         return bool(found.effects or found.affine or found.repelled or found.wished)
 
-    def unblocked_by_others(self, pod: Pod) -> bool:
-        return bool(self.profile(pod).affine)
+    def opened_by(self, pod: Pod, other: Pod | None = None) -> bool:
+        wanted = self.profile(pod).affine
+        return bool(wanted) and (other is None or any(_has(self.profile(other), key) for key in wanted))
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         found = self.profile(pod)

@@ -71,8 +71,9 @@ class RuleState(Forked):
         """[N] nodes that accept the pod; None: all. ``now``: leaving pods count as still there."""
         return None
 
-    def unblocked_by_others(self, pod: Pod) -> bool:
-        """Whether pods placed later may open a node to the pod, so that a refusal may not last."""
+    def opened_by(self, pod: Pod, other: Pod | None = None) -> bool:
+        """Whether ``other`` (None: any pod), placed later, may open a node to the pod, so that a refusal may
+        not last."""
         return False
 
     def score(self, pod: Pod) -> Floats | None:

@@ -98,8 +98,11 @@ class SpreadState(TalliedState):
     def identity(self, pod: Pod) -> Hashable:
         return (tuple(self._effects(pod)), pod.key.namespace if pod.spec.spread else "")
 
-    def unblocked_by_others(self, pod: Pod) -> bool:
-        return bool(pod.spec.spread)
+    def opened_by(self, pod: Pod, other: Pod | None = None) -> bool:
+        return any(
+            other is None or (pod.key.namespace == other.key.namespace and selects(c.selector, other.labels))
+            for c in pod.spec.spread
+        )
 
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         mask: Mask | None = None
