@@ -87,6 +87,9 @@ def _opened(
             return None
         asks = [ask for ask in asks if ask.group.key in simulated.served]
         found = _shown(victims, asks, ranked, simulated.ledger)
+        if not found.disturbed <= victims.taken_by(asks):
+            # Some units left for asks that got no place, and the others may not take them.
+            continue
         moved = (base.snapshot.pod_by_key[key] for key in found.answer.moved)
         if not within_ceiling(victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
             # The model may find a plan that moves less.

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodKey, PodStatus
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.reservations.vectors import demand
 
+_HOLDING = ACTIVE_ALLOCATED | {PodStatus.STUCK_IN_RELEASING}
 _KEPT = 64
 """Number of instants whose free capacity is cached; others are computed again."""
 
@@ -61,9 +62,12 @@ class Occupancy:
         advertised = [np.array(node.allocatable, dtype=np.int64) > 0 for node in snapshot.nodes]
         for pod in snapshot.pods:
             node = snapshot.node_index.get(pod.node or "")
-            if node is None or pod.status not in ACTIVE_ALLOCATED or pod.reservation:
+            if node is None or pod.status not in _HOLDING or pod.reservation:
                 continue
             end = min(times.end(pod.group), earlier.get(pod.group, NEVER)) if pod.group else NEVER
+            if pod.status is PodStatus.STUCK_IN_RELEASING:
+                # Nobody knows when it is gone.
+                end = NEVER
             need = demand(pod) * advertised[node]
             if pod.gpu_groups and pod.spec.gpu.shares:
                 need[GPU] = 0

@@ -12,10 +12,11 @@ from kai_cp_models.actions import first
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint import admission, search
 from kai_cp_models.joint.search import Outcome
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.policy import ActionName
-from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
+from kai_cp_models.snapshot import PodGroup, Queue, Snapshot, Topology, TopologyConstraint
 from tests.support.plans import lost, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
@@ -159,3 +160,36 @@ def test_a_plan_cut_short_serves_the_first(looks: int, monkeypatch: pytest.Monke
     plan = solved(snapshot)
     assert placed(plan) == {f"t{i:02}-0" for i in range(looks)}
     assert len(lost(plan)) == looks
+
+
+@pytest.mark.usefixtures("speechless")
+def test_what_leaves_for_a_group_without_a_place_is_for_nobody_else() -> None:
+    """Every v leaves for the high groups, each of which needs two pods in one rack and gets no place. Low may
+    take w alone, which is not enough, although it would fit where a v was.
+    """
+    count = LIMITS.optional_chunk
+    racks = [f"r{i:02}" for i in range(2 * count + 1)]
+    nodes = [node(name, 4, labels={"rack": name}) for name in (*racks, "last")]
+    firm = [pod(f"f-{i}", name) for i, name in enumerate((*racks, "last", "last", "last"))]
+    running = [*(pod(f"v{name}-0", name, spec=spec(2)) for name in racks), pod("w-0", "last")]
+    high = [f"high{i:02}" for i in range(count)]
+    waiting = [*(one for name in high for one in pods(name, 2, spec=spec(3))), pod("low-0", spec=spec(2))]
+    rack = TopologyConstraint("fabric", "rack")
+    groups = [
+        group("f", len(firm), preemptible=False),
+        *(group(f"v{name}") for name in racks),
+        group("w", priority=10),
+        *(group(name, 2, priority=75, constraint=rack) for name in high),
+        group("low"),
+    ]
+    snapshot = cluster(
+        (*firm, *running, *waiting),
+        groups,
+        nodes,
+        topologies=(Topology("fabric", ("rack",)),),
+        actions=("preempt",),
+        plugins=PLUGINS | {"topology"},
+    )
+    plan = solved(snapshot)
+    assert not lost(plan)
+    assert "InternalError" not in reasons(plan).values()
