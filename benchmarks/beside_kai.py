@@ -52,8 +52,8 @@ from kai_cp_models.queries.shares import fair_line
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.properties import comparing
+from tests.properties.reasking import waiting, without
 from tests.support.clusters import FEATURES, random_cluster
-from tests.support.reasking import waiting, without
 
 DRAWN: Final = ("backlog", "contended", "fill", "fragmented", "mixed", "racks")
 _INSTANT: Final = re.compile(rb'"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)Z"')

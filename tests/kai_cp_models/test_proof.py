@@ -26,12 +26,12 @@ def beside(app: str) -> Object:
 
 
 @pytest.mark.parametrize("budget", [LITTLE, PLENTY])
-@pytest.mark.parametrize(("wanted", "proved"), [("gang", False), ("nobody", True)])
+@pytest.mark.parametrize(("wanted", "proved"), [("gang", False), ("nothing", True)])
 def test_a_partner_that_waits_may_come_although_it_was_refused(
     budget: float, wanted: str, proved: bool
 ) -> None:
     """The gang fits in one way only (small and large on deep, wide on wide), which the greedy pass misses and
-    a model finds. Whoever wants to join it is refused for nothing that is sure."""
+    a model finds. The refusal of a pod that wants to join it is not sure."""
     snapshot = world(
         [node("wide", gpus=1), node("deep", {"cpu": "3"}, gpus=5)],
         [

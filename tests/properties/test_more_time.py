@@ -14,8 +14,8 @@ import pytest
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
 from tests.properties.comparing import first_difference
+from tests.properties.reasking import read
 from tests.support.clusters import random_cluster
-from tests.support.reasking import read
 
 COUNT = int(os.environ.get("KAI_CP_TIME_CLUSTERS", "16"))
 FIRST = int(os.environ.get("KAI_CP_TIME_FIRST", "0"))

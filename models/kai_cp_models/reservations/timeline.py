@@ -66,7 +66,7 @@ class Occupancy:
                 continue
             end = min(times.end(pod.group), earlier.get(pod.group, NEVER)) if pod.group else NEVER
             if pod.status is PodStatus.STUCK_IN_RELEASING:
-                # Nobody knows when it is gone.
+                # Its end is unknown.
                 end = NEVER
             need = demand(pod) * advertised[node]
             if pod.gpu_groups and pod.spec.gpu.shares:

@@ -163,7 +163,7 @@ def test_a_plan_cut_short_serves_the_first(looks: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("speechless")
-def test_what_leaves_for_a_group_without_a_place_is_for_nobody_else() -> None:
+def test_a_victim_of_a_group_without_a_place_is_for_no_other() -> None:
     """Every v leaves for the high groups, each of which needs two pods in one rack and gets no place. Low may
     take w alone, which is not enough, although it would fit where a v was.
     """
