@@ -72,7 +72,8 @@ def _values(cycle: Cycle, action: ActionName, plan: Plan, settings: Settings) ->
     again = {d.pod for d in plan.decisions if d.kind != "Evict"}
     victims = Victims(cycle, POLICIES[action], cycle.ledger, waiting_groups(cycle, action))
     lost = [all(p.key in gone - again for p in item.unit.pods) for item in victims.ranked]
-    moved = frozenset(gone & again)
+    # A plan that breaks rules may move pods that no group may disturb; no goal has a weight for them.
+    moved = frozenset(gone & again & {pod.key for item in victims.ranked for pod in item.unit.pods})
     keys = served(cycle.snapshot, plan, action)
     asks = [ask for key, ask in victims.asks.items() if key in keys]
     step = MILLI * settings.objective.lost_beyond_step_gpus

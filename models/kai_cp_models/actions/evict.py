@@ -31,6 +31,9 @@ from kai_cp_models.actions.reclaim_bounds import may_take, overreaching
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.actions.withdraw import settle
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import NOTHING
+from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
@@ -117,6 +120,9 @@ def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Batch]) -> bool:
 def _finish(run: _Run, found: EvictionPlan) -> None:
     """Carry out the admission with the least disruption; nothing is disturbed where that is not needed."""
     best = finish(run.victims, found)
+    if isinstance(best, EvictionPlan) and run.policy.by_share:
+        more = _entitling(run, best)
+        best = best if more is best else finish(run.victims, more)
     if isinstance(best, EvictionPlan):
         run.found = best
         _commit(run, best)
@@ -146,6 +152,56 @@ def _parts(
         part = parts.pop(cycle.snapshot.group_by_key[first].queue, None)
         if part is not None:
             found.append(part)
+    return found
+
+
+def _entitling(run: _Run, found: EvictionPlan) -> EvictionPlan:
+    """The plan with refused groups that are within their share only with what the admitted ones take of it.
+
+    KAI tests every group on the totals that the groups before it left (4.4). What the admitted ones take is
+    chosen again for each such group. With many units it is not: ``_newly_entitled`` uses what they took.
+    """
+    if len(run.victims.ranked) > LIMITS.open_units:
+        return found
+    missed = RefusalCache(run.victims.base, run.policy)
+    for ask in _entitled_by_losses(run, found):
+        if len(found.asks) > LIMITS.beside:
+            break
+        if missed.find(ask) is not None:
+            continue
+        result = attempt(run.victims, found, [ask], rechoose=True)
+        if isinstance(result, EvictionPlan):
+            found = result
+            run.refused.remove(ask.group.key)
+            run.cycle.waiting.pop(ask.group.key, None)
+        elif result.why is OUT_OF_TIME:
+            break
+        else:
+            missed.add(ask, result.why)
+    return found
+
+
+def _entitled_by_losses(run: _Run, plan: EvictionPlan) -> list[Ask]:
+    """Refused triggers over their share, in the fair order, whose queue might lose enough to the admitted
+    ones.
+    """
+    book = run.victims.base.book.copy()
+    lost = [NOTHING] * len(book.held)
+    able = run.victims.taken_by(plan.asks)
+    for item in run.victims.ranked:
+        if item.rank in able:
+            for i in book.line(item.unit.group.queue):
+                lost[i] = amounts.add(lost[i], item.holds)
+    for ask in plan.asks:
+        book.charge(ask.group.queue, run.ledger.asked(ask.batch), ask.group.preemptible)
+    order = run.victims.line.fork(book, run.refused)
+    found: list[Ask] = []
+    while (key := order.pop()) is not None:
+        ask = run.victims.asks[key]
+        queue, asked = ask.group.queue, run.ledger.asked(ask.batch)
+        over = can_reclaim(book, queue, asked, ask.group.preemptible) is not None
+        if over and reclaim_conceivable(book, queue, asked, lost=lost):
+            found.append(ask)
     return found
 
 

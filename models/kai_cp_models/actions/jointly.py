@@ -44,16 +44,18 @@ def attempt(
     chunk: Sequence[Ask],
     *,
     optional: bool = False,
+    rechoose: bool = False,
 ) -> EvictionPlan | NoPlan:
     """Place everything admitted before and ``chunk``; with ``optional``, as much of ``chunk`` as possible.
 
-    Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3).
+    Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3);
+    with ``rechoose``, all those as well that the asks of ``before`` may take.
     """
     budget = victims.cycle.budget
     if budget.ended(LIMITS.model_work):
         return NoPlan(OUT_OF_TIME)
-    useful = victims.taken_by(chunk) | (before.disturbed if before else set())
     asks = [*(before.asks if before else ()), *chunk]
+    useful = victims.taken_by(asks if rechoose else chunk) | (before.disturbed if before else set())
     required = len(asks) - len(chunk) if optional else len(asks)
     result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
     for part in _prefixes(victims, asks, useful, before):
@@ -285,11 +287,12 @@ class _Search:
             most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
             lost_to=_lost_to(ranked, owners) if by_share else None,
         )
-        if simulated.ledger is None or (
-            by_share and overreaching(victims.base, placed, ranked, simulated.ledger, owners) is not None
-        ):
+        beyond = None
+        if by_share and simulated.ledger is not None:
+            beyond = overreaching(victims.base, placed, ranked, simulated.ledger, owners)
+        if simulated.ledger is None or beyond is not None:
             self._served = simulated.served
-            self._sure = _cut(self._model, answer, simulated) and self._sure
+            self._sure = _cut(self._model, answer, simulated, beyond) and self._sure
             return None
         everything = self._sure and self._model.exact and not self._pruned
         found = EvictionPlan(
@@ -331,8 +334,24 @@ def _all_proved(stages: Sequence[StageResult]) -> bool:
     return all(stage.proved for stage in stages if stage.name.startswith("admitted"))
 
 
-def _cut(model: EvictingModel, answer: Answer, simulated: Simulated) -> bool:
-    """Forbid an answer that does not hold when simulated; returns whether the cut may be part of a proof."""
+def _cut(model: EvictingModel, answer: Answer, simulated: Simulated, beyond: Ask | None) -> bool:
+    """Forbid an answer that does not hold when simulated; returns whether the cut may be part of a proof.
+
+    ``beyond``: the trigger that took more than it may.
+    """
+    ledger = simulated.ledger
+    if ledger is not None and beyond is not None:
+        back = [
+            o
+            for o, (item, lost) in enumerate(zip(model.ranked, answer.lost, strict=True))
+            if lost
+            and item.unit.group.queue == beyond.group.queue
+            and all(pod.key in ledger.held or pod.key not in ledger.changed for pod in item.unit.pods)
+        ]
+        if back:
+            # Its queue holds what came back, so the loss does not entitle it; beside other losses it might.
+            model.refuse_beside(beyond, back)
+            return False
     if simulated.early:
         # In another plan these victims might find no place to come back to, so the cut is not exact.
         model.keep_some(answer, simulated.early, simulated.served)

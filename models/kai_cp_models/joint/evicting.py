@@ -15,7 +15,7 @@ from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.reclaim import ResourceBounds
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Answer
+from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.joint.victim_candidates import VictimCandidate
@@ -78,6 +78,8 @@ class EvictingModel:
         self._asks_stay()
         self._limits()
         self._quotas()
+        if policy.by_share:
+            self._within_share()
         if policy.own_queue:
             self._stay_before()
         self.taken = self._attribution(bounds)
@@ -146,6 +148,29 @@ class EvictingModel:
             if book.firm_quota[i][r] != UNLIMITED:
                 total = sum(size * admitted for size, admitted in asked)
                 self.cp.add(book.firm[i][r] + total <= book.firm_quota[i][r])
+
+    def _within_share(self) -> None:
+        """An ask's queue is within its fair share with what earlier asks get and take there (4.4).
+
+        That earlier asks take what is lost, and not later ones, is tested when the plan is played through.
+        """
+        book = self.ledger.book
+        asked: dict[str, list[tuple[Amounts, cp_model.IntVar]]] = {}
+        for ask, admitted in zip(self.asks, self.admitted, strict=True):
+            queue = ask.group.queue
+            here = asked.setdefault(queue, [])
+            here.append((self.ledger.asked(ask.batch), admitted))
+            i = book.index(queue)
+            for r, (held, share) in enumerate(zip(book.held[i], book.fair_share_floor[i], strict=True)):
+                if share == UNLIMITED or held + sum(size[r] for size, _ in here) <= share:
+                    continue
+                given = [
+                    item.holds[r] * lost
+                    for item, lost in zip(self.ranked, self.lost, strict=True)
+                    if item.unit.group.queue == queue
+                ]
+                gets = sum(size[r] * given_place for size, given_place in here)
+                self.cp.add(held + gets - sum(given) <= share).only_enforce_if(admitted)
 
     def _asked(self, *, firm: bool) -> Iterator[tuple[int, int, list[tuple[int, cp_model.IntVar]]]]:
         """Per queue and resource the asks that want some of it there, with their sizes; ``firm``: only those
@@ -394,6 +419,11 @@ class EvictingModel:
             self.cp.add_bool_or([*(~var for var in deepest.values()), *self._left_out(answer, served)])
         else:
             self.forbid(answer, served)
+
+    def refuse_beside(self, ask: Ask, units: Sequence[int]) -> None:
+        """The ask is not admitted where all of ``units`` are lost: then some of them come back."""
+        admitted = self.admitted[self.asks.index(ask)]
+        self.cp.add_bool_or([~admitted, *(~self.lost[o] for o in units)])
 
     def move_fewer(self, groups: frozenset[GroupKey | None]) -> None:
         """One of ``groups`` does not move: together they are too many for one ask (4.3)."""

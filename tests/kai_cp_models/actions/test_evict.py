@@ -143,6 +143,22 @@ def test_a_queue_that_loses_pods_is_entitled_in_the_same_action() -> None:
     assert placed(plan) == {"c-0", "u-0", "u-1", "u-2", "u-3"}
 
 
+def test_admitted_groups_take_what_entitles_a_further_one() -> None:
+    """All queues deserve four GPUs; a holds five and b six. For c, two pods of b are enough, but then a keeps
+    more than its share and its group u waits. With the gang of a gone, there is room for both.
+    """
+    snapshot = cluster(
+        [pod("a-0", "n1", spec=spec(5)), *pods("b", 6, "n2"), pod("c-0", spec=spec(2)), *pods("u", 4)],
+        [group("a", queue="a"), group("b", queue="b"), group("c", queue="c"), group("u", 4, queue="a")],
+        [node("n1", gpus=6), node("n2", gpus=6)],
+        [queue(name, quota=gpu_bound(4)) for name in "abc"],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert evicted(plan) == {"a-0"}
+    assert placed(plan) == {"c-0", "u-0", "u-1", "u-2", "u-3"}
+
+
 # --- the last goals -------------------------------------------------------------------------------
 
 
