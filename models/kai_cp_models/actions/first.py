@@ -1,8 +1,8 @@
 """First plans of the eviction actions, without a solver: an answer, however little time there is.
 
 Reclaim and preempt evict the units that counting selects and place everything in the fair order.
-Consolidation clears nodes, one ask at a time. The answer states what such a plan loses or moves beside the
-least that counting allows as its bound, so it is not called proved.
+Consolidation clears nodes, one ask at a time. The answer states what such a plan loses beside the least that
+counting allows as its bound, so it is not called proved.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS, OUT_OF_TIME, EvictionPlan, NoPlan
-from kai_cp_models.actions.node_drain import NodeDrain, fewest_moves
+from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, reclaim_bounds, shared_out
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.actions.victims import Victims
@@ -175,8 +175,7 @@ def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
     }
     asks = tuple(drain.served)
     answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
-    least = fewest_moves(base, asks, victims.ranked)
-    stage = StageResult("moved pods", len(moved), least, len(moved) <= least, 0.0)
+    stage = StageResult("moved pods", len(moved), 0, not moved, 0.0)
     return EvictionPlan(
         ledger, asks, ranked, answer, owners, (stage,), 0, 0, complete=not moved and victims.goals.default
     )

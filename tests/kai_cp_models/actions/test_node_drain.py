@@ -12,7 +12,6 @@ import pytest
 
 from kai_cp_models.actions import jointly
 from kai_cp_models.joint.search import Outcome
-from kai_cp_models.plan import Plan
 from kai_cp_models.pods import Pod
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Topology, TopologyConstraint
 from tests.support.plans import evicted, lost, nominated, placed, solved
@@ -150,52 +149,3 @@ def test_the_plan_without_a_solver_is_worth_having(request: pytest.FixtureReques
     first = [len(placed(solved(scattered(seed)))) for seed in SEEDS]
     assert any(evicted(solved(scattered(seed))) for seed in SEEDS)
     assert sum(first) > 0.9 * sum(full)
-
-
-def moves(plan: Plan) -> tuple[float, float]:
-    """How many pods consolidation moves, and the least number that is possible as far as is known."""
-    return next(
-        ((s.objective, s.bound) for s in plan.stages if s.name == "consolidation: moved pods"), (0.0, 0.0)
-    )
-
-
-@pytest.mark.usefixtures("speechless")
-@pytest.mark.parametrize(
-    ("running", "asked", "found"),
-    [
-        # n1 becomes a free node when both of its pods leave, n2 when its only pod leaves.
-        pytest.param([("n1", 1), ("n1", 1), ("n2", 2)], [8], (1, 1), id="the cheapest node"),
-        pytest.param([("n1", 1), ("n1", 1), ("n2", 2)], [4, 4], (0, 0), id="all fits as it is"),
-        pytest.param([("n1", 2), ("n1", 2), ("n1", 2), ("n2", 5)], [4], (1, 1), id="half a node"),
-    ],
-)
-def test_moves_beside_the_fewest(
-    running: list[tuple[str, int]], asked: list[int], found: tuple[int, int]
-) -> None:
-    members = [pod(f"v{i}-0", where, spec=spec(size)) for i, (where, size) in enumerate(running)]
-    members += [pod(f"t{i}-0", spec=spec(size)) for i, size in enumerate(asked)]
-    assert moves(solved(world(members, [], [node("n1"), node("n2")]))) == found
-
-
-def test_a_plan_that_moves_more_than_it_must_is_not_proved(speechless: None) -> None:
-    """One move would free enough on n1, but the ask accepts no other node, so the bound is lower than what
-    must move.
-    """
-    members = [pod("a-0", "n1"), pod("b-0", "n1"), pod("c-0", "n2"), pod("t-0")]
-    members[3] = pod("t-0", spec=spec(8, node_selector=(("host", "n1"),)))
-    nodes = [node("n1", labels={"host": "n1"}), node("n2")]
-    plan = solved(world(members, [], nodes))
-    assert moves(plan) == (2, 1)
-    assert {s.status for s in plan.stages if s.name == "consolidation: moved pods"} == {"FEASIBLE"}
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_plan_moves_fewer(seed: int, request: pytest.FixtureRequest) -> None:
-    """Where the solver serves the same groups, its optimum is no less than the bound of the first plan."""
-    snapshot = scattered(seed)
-    full = solved(snapshot)
-    request.getfixturevalue("speechless")
-    first = solved(snapshot)
-    assert moves(first)[1] <= moves(first)[0]
-    if placed(first) == placed(full):
-        assert moves(first)[1] <= moves(full)[0]
