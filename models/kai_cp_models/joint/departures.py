@@ -6,9 +6,9 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 
 from kai_cp_models.cycle import Cycle
@@ -64,11 +64,13 @@ class Departures:
         self._base = base
         self.charges = Charges(base)
         self.counting = Counting(base, ())
-        self._pods: dict[VictimSource, tuple[Pod, ...]] = {}
-        self._known: dict[frozenset[VictimSource], _Part] = {}
-        self._split: dict[frozenset[VictimSource], Mapping[str, _Part]] = {}
-        self._gives: dict[frozenset[VictimSource], Sequence[Amounts]] = {}
-        self._columns: dict[tuple[frozenset[VictimSource], bool], Leaving] = {}
+        self.columns = cache(self._columns)
+        """What all of ``gone`` hold at their places."""
+        self.given = cache(self._given)
+        """For each queue of the book, how much less it holds when all of some sources have left."""
+        self._parts = cache(self._by_queue)
+        self._part = cache(self._joined)
+        self._of = cache(self._looked_up)
 
     @cached_property
     def ended(self) -> frozenset[VictimSource]:
@@ -107,29 +109,21 @@ class Departures:
         """Whether some action could move a running pod that these do not contain."""
         return self.count(sources, moves=True) > self.count(sources, moves=False)
 
-    def columns(self, sources: frozenset[VictimSource], moves: bool = False) -> Leaving:
-        """What all of ``gone`` hold at their places."""
-        known = self._columns.get((sources, moves))
-        if known is None:
-            parts = self._parts(sources).values()
-            columns = [self.counting.leaving(part.fixed) if moves else part.columns for part in parts]
-            if moves:
-                columns.append(self._moving_columns)
-            known = self._columns[sources, moves] = Leaving.joined([self.counting.leaving(()), *columns])
-        return known
+    def _columns(self, sources: frozenset[VictimSource], moves: bool = False) -> Leaving:
+        parts = self._parts(sources).values()
+        columns = [self.counting.leaving(part.fixed) if moves else part.columns for part in parts]
+        if moves:
+            columns.append(self._moving_columns)
+        return Leaving.joined([self.counting.leaving(()), *columns])
 
-    def given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
-        """For each queue of the book, how much less it holds when all of these have left."""
-        known = self._gives.get(sources)
-        if known is None:
-            book = self._base.book
-            found: list[Amounts] = [NOTHING] * len(book.held)
-            for queue, part in self._parts(sources).items():
-                if part.gives != NOTHING:
-                    for i in book.line(queue):
-                        found[i] = amounts.add(found[i], part.gives)
-            known = self._gives[sources] = found
-        return known
+    def _given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
+        book = self._base.book
+        found: list[Amounts] = [NOTHING] * len(book.held)
+        for queue, part in self._parts(sources).items():
+            if part.gives != NOTHING:
+                for i in book.line(queue):
+                    found[i] = amounts.add(found[i], part.gives)
+        return found
 
     @cached_property
     def movable(self) -> tuple[Pod, ...]:
@@ -161,42 +155,25 @@ class Departures:
             found += (pod for pod in pods if pod.key not in keys) if keys else pods
         return found
 
-    def _parts(self, sources: frozenset[VictimSource]) -> Mapping[str, _Part]:
-        known = self._split.get(sources)
-        if known is None:
-            by_queue: dict[str, set[VictimSource]] = {}
-            for source in sorted(sources):
-                by_queue.setdefault(source[1], set()).add(source)
-            known = {queue: self._part(frozenset(some)) for queue, some in by_queue.items()}
-            self._split[sources] = known
-        return known
+    def _by_queue(self, sources: frozenset[VictimSource]) -> Mapping[str, _Part]:
+        by_queue: dict[str, set[VictimSource]] = {}
+        for source in sorted(sources):
+            by_queue.setdefault(source[1], set()).add(source)
+        return {queue: self._part(frozenset(some)) for queue, some in by_queue.items()}
 
-    def _part(self, sources: frozenset[VictimSource]) -> _Part:
-        known = self._known.get(sources)
-        if known is None:
-            if len(sources) == 1:
-                pods = self._of(next(iter(sources)))
-            else:
-                pods = tuple(
-                    {pod.key: pod for source in sorted(sources) for pod in self._of(source)}.values()
-                )
-            known = self._known[sources] = _Part(self, pods)
-        return known
+    def _joined(self, sources: frozenset[VictimSource]) -> _Part:
+        pods = (pod for source in sorted(sources) for pod in self._of(*source))
+        return _Part(self, tuple({pod.key: pod for pod in pods}.values()))
 
-    def _of(self, source: VictimSource) -> tuple[Pod, ...]:
-        known = self._pods.get(source)
-        if known is None:
-            known = self._pods[source] = tuple(self._looked_up(*source))
-        return known
-
-    def _looked_up(self, action: str, queue: str, seconds: float, priority: int) -> Iterable[Pod]:
+    def _looked_up(self, action: str, queue: str, seconds: float, priority: int) -> tuple[Pod, ...]:
         if action == "stale":
-            yield from self._stale[queue]
-            return
+            return tuple(self._stale[queue])
+        found: list[Pod] = []
         for group in self._snapshot.preemptible_groups.get(queue, ()):
             if action == "preempt" and group.priority >= priority:
                 continue
             safe = protected(self._snapshot, group, seconds)
             for unit in self._base.fixed.gangs[group.key].units_at_first:
                 if not (safe and unit.whole):
-                    yield from (pod for pod in unit.pods if pod.status in ACTIVE_USED)
+                    found += (pod for pod in unit.pods if pod.status in ACTIVE_USED)
+        return tuple(found)
