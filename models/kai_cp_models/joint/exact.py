@@ -138,24 +138,18 @@ class ExactModel(JointModel):
         """The rows of shared devices that have members: their free memory, and a whole GPU when all members
         leave.
         """
-        cp, ledger, node = self.cp, self.ledger, here.node
+        ledger, node = self.ledger, here.node
         for name in ledger.groups_on.get(node, ()):
             device = ledger.devices[node, name]
             if not (device.active or device.pipelined):
                 continue
-            candidates = self._members.get((node, name), [])
-            some: Linear = 1
-            if self._all_leave((node, name)):
-                stays: list[Linear] = [1 - self.gone[pod.key] for pod in candidates]
-                some = cp.new_bool_var(f"stays[{node},{name}]")
-                cp.add(sum(stays) >= some)
-                for stay in stays:
-                    cp.add(some >= stay)
-                here.whole.append(MILLI * (some - 1))
-            load = self._loaded(here, _DeviceVar(name), some)
+            stays = self._stays((node, name))
+            here.whole.append(MILLI * (stays - 1))
+            load = self._loaded(here, _DeviceVar(name), stays)
             if load:
-                freed = [ledger.share_mib_on(pod, node) * self.gone[pod.key] for pod in candidates]
-                cp.add(sum(load) - sum(freed) <= here.mib - device.active_mib - device.pipelined_mib)
+                leaving = self._members.get((node, name), ())
+                freed = [ledger.share_mib_on(pod, node) * self.gone[pod.key] for pod in leaving]
+                self.cp.add(sum(load) - sum(freed) <= here.mib - device.active_mib - device.pipelined_mib)
 
     def _share_new_ones(self, here: _Sharing) -> None:
         """The rows of devices that are not shared yet, in order; each takes a whole GPU and a pod slot."""

@@ -143,8 +143,7 @@ class LevelModel(JointModel):
     # --- capacity --------------------------------------------------------------------------------
 
     def _capacity(self) -> None:
-        self._vacated: dict[tuple[int, str], Linear] = {}
-        self._vacating()
+        self._staying = {device: self._stays(device) for device in self._members}
         self._new: dict[int, cp_model.IntVar] = {}
         self._bins: list[_Bin] = []
         share_keys = [key for key, item in self._classes.items() if item.example.spec.gpu.shares]
@@ -172,14 +171,6 @@ class LevelModel(JointModel):
             ]
             self.cp.add(sum(load) <= int((free // size).sum()))
 
-    def _vacating(self) -> None:
-        """A shared device is free again once all its members are gone."""
-        for device, members in self._members.items():
-            if self._all_leave(device):
-                vacated = self._vacated[device] = self.cp.new_bool_var(f"vacated[{device}]")
-                for pod in members:
-                    self.cp.add(vacated <= self.gone[pod.key])
-
     def _cell_rows(self, cell: int, nodes: NDArray[np.int64]) -> None:
         gaining = [int(node) for node in nodes if int(node) in self._leaving]
         fixed = np.array([node for node in nodes if int(node) not in self._leaving], dtype=np.int64)
@@ -205,7 +196,7 @@ class LevelModel(JointModel):
             for pod in self._leaving[node]
             if not pod.spec.gpu.shares
         ]
-        gives += [vacated for (where, _), vacated in self._vacated.items() if where == node]
+        gives += [1 - stays for (where, _), stays in self._staying.items() if where == node]
         room: Linear = int(self._free[node, GPU]) // MILLI + sum(gives)
         if size == 1:
             return room
@@ -263,16 +254,13 @@ class LevelModel(JointModel):
         self.cp.add(sum(self._new.values()) == sum(bins[-1].used))
 
     def _join(self, device: tuple[int, str], needs: Sequence[int], free: int, total: int) -> None:
-        """Counts per class on a device that members may leave; none joins a device that all members leave."""
+        """Counts per class on a device that members may leave."""
         members = self._members[device]
         counts = [self.cp.new_int_var(0, total // need, f"join[{device}]") for need in needs]
+        for need, count in zip(needs, counts, strict=True):
+            self.cp.add(count <= (total // need) * self._staying[device])
         gives = [self.ledger.share_mib_on(pod, device[0]) * self.gone[pod.key] for pod in members]
         self.cp.add(sum(need * count for need, count in zip(needs, counts, strict=True)) - sum(gives) <= free)
-        if self._all_leave(device):
-            # A device that is given up counts as a whole one, see ``_vacating``.
-            stays = sum(1 - self.gone[pod.key] for pod in members)
-            for need, count in zip(needs, counts, strict=True):
-                self.cp.add(count <= (total // need) * stays)
         self._joins[device] = counts
 
     # --- answers ---------------------------------------------------------------------------------
@@ -290,9 +278,8 @@ class LevelModel(JointModel):
             place = self.ledger.place_of(pod)
             if place is not None and not pod.spec.gpu.shares:
                 free[place[0]] += pod.spec.requests[GPU] // MILLI
-        for device, literal in self._vacated.items():
-            if solver.value(literal):
-                free[device[0]] += 1
+        for (node, _), stays in self._staying.items():
+            free[node] += 1 - int(solver.value(stays))
         found: dict[PodKey, Place] = {}
         whole = [key for key in going if not self._classes[key].example.spec.gpu.shares]
         whole.sort(key=lambda key: -self._size(self._classes[key].example))

@@ -235,10 +235,19 @@ class JointModel(ABC):
                 item.x[cell] = self.cp.new_int_var(0, count, f"x[{number},{cell}]")
             self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
 
-    def _all_leave(self, device: tuple[int, str]) -> bool:
-        """Whether all pods on a shared device may leave, so that it may be free again."""
-        known = self.ledger.devices[device]
-        return known.active + known.pipelined <= len(self._members.get(device, ()))
+    def _stays(self, device: tuple[int, str]) -> Linear:
+        """1 while some pod stays on a shared device; 0 once all have left. It counts as a whole one then, and
+        no pod joins it.
+        """
+        known, members = self.ledger.devices[device], self._members.get(device, ())
+        if known.active + known.pipelined > len(members):
+            return 1
+        some = self.cp.new_bool_var(f"stays[{device}]")
+        stays: list[Linear] = [1 - self.gone[pod.key] for pod in members]
+        self.cp.add(sum(stays) >= some)
+        for stay in stays:
+            self.cp.add(some >= stay)
+        return some
 
     # --- topology --------------------------------------------------------------------------------
 
