@@ -100,6 +100,14 @@ class EvictingModel:
 
     # --- rows ------------------------------------------------------------------------------------
 
+    def _any(self, name: str, literals: Sequence[cp_model.IntVar]) -> cp_model.IntVar:
+        """A literal that holds where one of these does, and only there."""
+        found = self.cp.new_bool_var(name)
+        for literal in literals:
+            self.cp.add(literal <= found)
+        self.cp.add(found <= sum(literals))
+        return found
+
     def _chains(self) -> None:
         """Of a group, a unit is lost only after the one before it."""
         before: dict[GroupKey, Linear] = {}
@@ -135,9 +143,7 @@ class EvictingModel:
             row = self.cp.add(held + sum(size * admitted for size, admitted in asked) - sum(given) <= limit)
             if held > limit:
                 # Inherited trouble stays as it is while nothing is added to it.
-                some = self.cp.new_bool_var(f"adds[{i},{r}]")
-                self.cp.add_max_equality(some, [admitted for _, admitted in asked])
-                row.only_enforce_if(some)
+                row.only_enforce_if(self._any(f"adds[{i},{r}]", [admitted for _, admitted in asked]))
 
     def _quotas(self) -> None:
         """Non-preemptible asks together stay within quota at every level (3.7). Victims are preemptible, so
@@ -224,8 +230,7 @@ class EvictingModel:
         """A unit is disturbed only if some trigger that may take it is admitted (formulation 1.3)."""
         permits: dict[int, list[cp_model.IntVar]] = {}
         for e, (bound, part) in enumerate(zip(bounds, taken, strict=True)):
-            acts = self.cp.new_bool_var(f"acts[{e}]")
-            self.cp.add_max_equality(acts, [self.admitted[a] for a in bound.asks])
+            acts = self._any(f"acts[{e}]", [self.admitted[a] for a in bound.asks])
             for o, literal in part.items():
                 self.cp.add_implication(literal, acts)
                 permits.setdefault(o, []).append(acts)
@@ -300,9 +305,7 @@ class EvictingModel:
                 some = [part[o] for o in members]
                 row = self.cp.add(total <= slack + min(sizes, default=0))
                 if len(some) < len(below) or book.held[i][r] <= (bounds[r] or 0):
-                    any_taken = self.cp.new_bool_var(f"any_taken[{level},{r}]")
-                    self.cp.add_max_equality(any_taken, some)
-                    row.only_enforce_if(any_taken)
+                    row.only_enforce_if(self._any(f"any_taken[{level},{r}]", some))
                 return
         self._one_by_one(level, members, below, part, bounds, useful=useful, gone=gone)
 
@@ -360,10 +363,7 @@ class EvictingModel:
         for item in self.ranked:
             for pod in item.unit.pods:
                 by_group.setdefault(item.unit.group.key, []).append(self.moved[pod.key])
-        found: dict[GroupKey, cp_model.IntVar] = {}
-        for key, literals in by_group.items():
-            found[key] = self.cp.new_bool_var(f"moved_group[{key}]")
-            self.cp.add_max_equality(found[key], literals)
+        found = {key: self._any(f"moved_group[{key}]", literals) for key, literals in by_group.items()}
         if most != UNLIMITED:
             self.cp.add(sum(found.values()) <= most * sum(self.admitted))
         return found

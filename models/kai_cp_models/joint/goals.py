@@ -112,7 +112,12 @@ def _of_lost(
 
 
 def _of_moved(
-    name: GoalName, unit: str, words: str, weights: Callable[[_Ranked], Mapping[PodKey, int]]
+    name: GoalName,
+    unit: str,
+    words: str,
+    weights: Callable[[_Ranked], Mapping[PodKey, int]],
+    *,
+    packing: bool = False,
 ) -> Goal:
     """A goal that is a sum over the moved pods, with the weights of all pods."""
 
@@ -124,7 +129,7 @@ def _of_moved(
         of = weights(plan.ranked)
         return (sum(of[key] for key in plan.moved),)
 
-    return Goal(name, unit, _moving(words, expression, packing=name == "moved_pods"), value, moves=True)
+    return Goal(name, unit, _moving(words, expression, packing=packing), value, moves=True)
 
 
 def _moving(
@@ -264,6 +269,7 @@ _ALL: Final = (
         "pods",
         "moved pods",
         lambda ranked: {pod.key: 1 for item in ranked for pod in item.unit.pods},
+        packing=True,
     ),
     Goal(
         "moved_groups",
@@ -315,7 +321,7 @@ class GoalList:
             while entries and entries[0][0].name in leading:
                 del entries[0]
         for goals in entries:
-            found += self._summed(goals, model) if len(goals) > 1 else goals[0].objectives(model)
+            found += self._of(goals, model)
         return found
 
     def rough(self, model: EvictingModel) -> list[Objective]:
@@ -324,9 +330,7 @@ class GoalList:
             return [Objective("lost GPUs by rank", _sum(_by_rank(model.ranked), model.lost), packing=True)]
         if not self.entries:
             return [Objective("moved pods", sum(model.moved.values()), packing=True)]
-        goals = self.entries[0]
-        first = self._summed(goals, model) if len(goals) > 1 else goals[0].objectives(model)[:1]
-        return [replace(first[0], floor=0)]
+        return [replace(self._of(self.entries[0], model)[0], floor=0)]
 
     def values(self, plan: Disruption) -> Values:
         """The plan's values: less is better, and the first difference decides."""
@@ -339,8 +343,10 @@ class GoalList:
         parts = self._parts(entry)
         return (sum(part * goal.value(plan)[0] for part, goal in zip(parts, entry, strict=True)),)
 
-    def _summed(self, goals: Sequence[Goal], model: EvictingModel) -> list[Objective]:
-        """Neighbours as one weighted sum of integers, all in the same unit."""
+    def _of(self, goals: Sequence[Goal], model: EvictingModel) -> list[Objective]:
+        """What one entry minimises: neighbours are one weighted sum of integers, all in the same unit."""
+        if len(goals) == 1:
+            return goals[0].objectives(model)
         parts = self._parts(goals)
         objectives = [goal.objectives(model)[0] for goal in goals]
         name = " + ".join(f"{self._weights.of(goal.name):g} {goal.name} [{goal.unit}]" for goal in goals)

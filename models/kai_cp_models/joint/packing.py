@@ -7,7 +7,7 @@ floating point, so CP-SAT checks its solutions, and its claim that nothing is fe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from math import inf
@@ -31,13 +31,13 @@ _ITERATION_WORK = 0.0006
 class Packing:
     """Values of all variables in the order of the model, and a bound that no solution can beat.
 
-    ``values``: None when SCIP claims that nothing is feasible. ``work`` and ``cut``: see ``Outcome``.
+    ``values``: None when SCIP found none. ``work`` and ``cut``: see ``Outcome``.
     """
 
     values: tuple[int, ...] | None
     bound: float
-    work: float = 0.0
-    cut: bool = False
+    work: float
+    cut: bool
 
 
 def solve_packing(
@@ -47,11 +47,11 @@ def solve_packing(
     known: Sequence[int] | None = None,
     *,
     seconds: float = inf,
-) -> Packing | None:
-    """The best solution found within the work, or None.
+) -> Packing:
+    """The best solution found within the work.
 
     ``gap``: the search ends at this relative gap. ``known``: a solution to start from. ``seconds``: until the
-    deadline. Raises ``NotLinear`` for constraints that have no linear form here.
+    deadline. Raises ``ValueError`` for constraints that have no linear form here; the joint models have none.
     """
     # The import takes a tenth of a second, and most snapshots never need it. ``loaded`` does it beforehand.
     from ortools.math_opt.python import mathopt  # type: ignore[import-untyped]
@@ -77,44 +77,31 @@ def solve_packing(
     terms = len(proto.linear_constraint_matrix.coefficients)
     done = _TERM_WORK * terms + _ITERATION_WORK * result.solve_stats.simplex_iterations
     cut = result.termination.limit == mathopt.Limit.TIME
-    if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
-        return Packing(None, inf, done, cut)
     if not result.has_primal_feasible_solution():
-        return None
+        return Packing(None, inf, done, cut)
     by_id = {variable.id: round(value) for variable, value in result.variable_values().items()}
     return Packing(tuple(by_id[i] for i in range(len(by_id))), result.dual_bound(), done, cut)
-
-
-class NotLinear(Exception):
-    """A constraint of the model has no linear form here."""
 
 
 class _Row:
     """low <= sum of coefficients times variables <= high."""
 
-    def __init__(self, low: float, high: float) -> None:
+    def __init__(self, low: float, high: float, terms: Iterable[tuple[int, int]] = ()) -> None:
         self.low = low
         self.high = high
         self.terms: dict[int, int] = {}
+        for reference, coefficient in terms:
+            self.add(reference, coefficient)
 
-    def literal(self, reference: int, coefficient: int) -> None:
+    def add(self, reference: int, coefficient: int) -> None:
         """Add a multiple of a variable, or of the negation of a Boolean one (a negative reference)."""
-        index = reference if reference >= 0 else -reference - 1
+        index = reference
         if reference < 0:
-            self.shift(coefficient)
+            index = -reference - 1
+            self.low -= coefficient
+            self.high -= coefficient
             coefficient = -coefficient
         self.terms[index] = self.terms.get(index, 0) + coefficient
-
-    def shift(self, constant: int) -> None:
-        """Add a constant to the sum."""
-        self.low -= constant
-        self.high -= constant
-
-    def expression(self, expression: Any, sign: int) -> None:
-        """Add a linear expression, or its negative."""
-        self.shift(sign * expression.offset)
-        for reference, coefficient in zip(expression.vars, expression.coeffs, strict=True):
-            self.literal(reference, sign * coefficient)
 
 
 def _translate(model: cp_model.CpModel) -> Any:
@@ -124,7 +111,7 @@ def _translate(model: cp_model.CpModel) -> Any:
     proto = model.proto
     domains = [list(variable.domain) for variable in proto.variables]
     if any(len(domain) != 2 for domain in domains):
-        raise NotLinear
+        raise ValueError("a domain with holes")
     result = model_pb2.ModelProto()
     variables = result.variables
     variables.ids.extend(range(len(domains)))
@@ -141,9 +128,7 @@ def _translate(model: cp_model.CpModel) -> Any:
         matrix.row_ids.extend([number] * len(columns))
         matrix.column_ids.extend(columns)
         matrix.coefficients.extend(float(row.terms[column]) for column in columns)
-    cost = _Row(0, 0)
-    for reference, coefficient in zip(proto.objective.vars, proto.objective.coeffs, strict=True):
-        cost.literal(reference, coefficient)
+    cost = _Row(0, 0, zip(proto.objective.vars, proto.objective.coeffs, strict=True))
     columns = sorted(column for column, coefficient in cost.terms.items() if coefficient)
     result.objective.linear_coefficients.ids.extend(columns)
     result.objective.linear_coefficients.values.extend(float(cost.terms[column]) for column in columns)
@@ -151,88 +136,40 @@ def _translate(model: cp_model.CpModel) -> Any:
     return result
 
 
-def _rows(constraint: Any, domains: Sequence[Sequence[int]]) -> Iterable[_Row]:
+def _rows(constraint: Any, domains: Sequence[Sequence[int]]) -> Iterator[_Row]:
+    """The constraint as rows; where it is enforced by conditions, a row has room while one does not hold."""
     conditions = list(constraint.enforcement_literal)
-    if constraint.has_linear():
-        yield from _linear(constraint.linear, conditions, domains)
-    elif constraint.has_bool_or():
-        yield _clause([*constraint.bool_or.literals, *(-literal - 1 for literal in conditions)])
-    elif constraint.has_bool_and():
-        for literal in constraint.bool_and.literals:
-            yield _clause([literal, *(-condition - 1 for condition in conditions)])
-    elif constraint.has_at_most_one() and not conditions:
-        yield _sum(constraint.at_most_one.literals, -inf, 1)
-    elif constraint.has_exactly_one() and not conditions:
-        yield _sum(constraint.exactly_one.literals, 1, 1)
-    elif constraint.has_lin_max() and not conditions and _of_literals(constraint.lin_max, domains):
-        # At least each of them, at most their sum.
-        every = _Row(-inf, 0)
-        every.expression(constraint.lin_max.target, 1)
-        for expression in constraint.lin_max.exprs:
-            one = _Row(-inf, 0)
-            one.expression(expression, 1)
-            one.expression(constraint.lin_max.target, -1)
-            every.expression(expression, -1)
-            yield one
-        yield every
-    else:
-        raise NotLinear
-
-
-def _of_literals(lin_max: Any, domains: Sequence[Sequence[int]]) -> bool:
-    """Whether it is the largest of Boolean variables or their negations."""
-    for expression in (lin_max.target, *lin_max.exprs):
-        variables, coefficients = list(expression.vars), list(expression.coeffs)
-        if not variables and expression.offset in (0, 1):
+    for plain in _sums(constraint):
+        if not conditions:
+            yield plain
             continue
-        if len(variables) != 1 or (coefficients[0], expression.offset) not in ((1, 0), (-1, 1)):
-            return False
-        index = variables[0] if variables[0] >= 0 else -variables[0] - 1
-        if not 0 <= domains[index][0] <= domains[index][-1] <= 1:
-            return False
-    return True
+        terms = plain.terms.items()
+        largest = sum(c * domains[v][-1 if c > 0 else 0] for v, c in terms)
+        smallest = sum(c * domains[v][0 if c > 0 else -1] for v, c in terms)
+        # A side that holds in any case is no row.
+        if largest > plain.high:
+            room = int(largest - plain.high)
+            yield _Row(-inf, plain.high, [*terms, *((-one - 1, -room) for one in conditions)])
+        if smallest < plain.low:
+            room = int(plain.low - smallest)
+            yield _Row(plain.low, inf, [*terms, *((-one - 1, room) for one in conditions)])
 
 
-def _clause(literals: Iterable[int]) -> _Row:
-    return _sum(literals, 1, inf)
-
-
-def _sum(literals: Iterable[int], low: float, high: float) -> _Row:
-    row = _Row(low, high)
-    for literal in literals:
-        row.literal(literal, 1)
-    return row
-
-
-def _linear(linear: Any, conditions: Sequence[int], domains: Sequence[Sequence[int]]) -> Iterable[_Row]:
-    bounds = list(linear.domain)
-    if len(bounds) != 2:
-        raise NotLinear
-    free = _Row(-inf, inf)
-    for reference, coefficient in zip(linear.vars, linear.coeffs, strict=True):
-        free.literal(reference, coefficient)
-    terms = free.terms
-    low = -inf if bounds[0] <= -_INFINITE else bounds[0]
-    high = inf if bounds[1] >= _INFINITE else bounds[1]
-    if not conditions:
-        row = _Row(low, high)
-        row.terms = dict(terms)
-        yield row
-        return
-    largest = sum(c * domains[v][-1 if c > 0 else 0] for v, c in terms.items())
-    smallest = sum(c * domains[v][0 if c > 0 else -1] for v, c in terms.items())
-    if largest > high:
-        yield _conditional(terms, conditions, -inf, high, largest - high)
-    if smallest < low:
-        yield _conditional(terms, conditions, low, inf, smallest - low)
-
-
-def _conditional(
-    terms: Mapping[int, int], conditions: Sequence[int], low: float, high: float, slack: float
-) -> _Row:
-    """The row with room for ``slack`` for every condition that does not hold."""
-    row = _Row(low, high)
-    row.terms = dict(terms)
-    for condition in conditions:
-        row.literal(-condition - 1, -int(slack))
-    return row
+def _sums(constraint: Any) -> Iterator[_Row]:
+    """The constraint, as if nothing had to enforce it."""
+    if constraint.has_linear():
+        linear = constraint.linear
+        bounds = list(linear.domain)
+        if len(bounds) != 2:
+            raise ValueError("a sum with holes")
+        low = -inf if bounds[0] <= -_INFINITE else bounds[0]
+        high = inf if bounds[1] >= _INFINITE else bounds[1]
+        yield _Row(low, high, zip(linear.vars, linear.coeffs, strict=True))
+    elif constraint.has_bool_or():
+        yield _Row(1, inf, ((literal, 1) for literal in constraint.bool_or.literals))
+    elif constraint.has_bool_and():
+        yield from (_Row(1, inf, [(literal, 1)]) for literal in constraint.bool_and.literals)
+    elif constraint.has_at_most_one():
+        yield _Row(-inf, 1, ((literal, 1) for literal in constraint.at_most_one.literals))
+    else:
+        raise ValueError("a constraint without a linear form")

@@ -9,7 +9,7 @@ from math import inf
 from typing import Final, Literal, TypeAlias
 
 from kai_cp_models.budget import Allowance
-from kai_cp_models.joint.packing import NotLinear, solve_packing
+from kai_cp_models.joint.packing import solve_packing
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.solver import cp_model
@@ -146,24 +146,14 @@ def _solve_packing(
     if first.proved or first.cut or left < LIMITS.packing_work:
         return first, solver
     started = time.monotonic()
-    try:
-        known = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)
-        found = solve_packing(model, LIMITS.packing_share * left, gap, known, seconds=ends - time.monotonic())
-    except NotLinear:
-        found = None
+    known = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)
+    found = solve_packing(model, LIMITS.packing_share * left, gap, known, seconds=ends - started)
     SOLVING.seconds += time.monotonic() - started
-    done = first.work + (found.work if found is not None else 0.0)
-    if found is not None and found.cut:
-        return replace(first, work=done, cut=True), solver
-    if first.status == "solved" and (found is None or found.values is None):
-        return replace(first, work=done), solver
+    done = first.work + found.work
+    if found.cut or found.values is None:
+        # That SCIP finds nothing is reason enough to stop, but no proof.
+        return replace(first, work=done, cut=found.cut), solver
     left = max(work - done, LIMITS.packing_work)
-    if found is None:
-        again, solver = solve(model, settings, left, seconds=ends - time.monotonic(), gap=gap)
-        return replace(again, work=done + again.work), solver
-    if found.values is None:
-        # In floating point that is no proof, but it is reason enough to stop.
-        return Outcome("infeasible", False, work=done), solver
     _hint(model, found.values)
     fixed, taken = solve(model, settings, left, seconds=ends - time.monotonic(), fixed=True)
     done += fixed.work
