@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import Pod, PodKey
+from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch, Gang
 
@@ -81,6 +82,23 @@ class Answer:
     admitted: tuple[bool, ...]
     lost: tuple[bool, ...] = ()
     moved: frozenset[PodKey] = frozenset()
+
+
+def fits_in_place_of(ledger: Ledger, pod: Pod, other: Pod) -> bool:
+    """Whether ``pod`` fits wherever ``other`` does: it asks for no more and takes every node that that takes.
+
+    False where more than requests and static rules decide: one may need a port or a device that the other
+    does not.
+    """
+    mine, theirs = pod.spec, other.spec
+    if mine.gpu.shares or theirs.gpu.shares or mine.scheduling_key != theirs.scheduling_key:
+        return False
+    if any(rule.concerns(one) for rule in ledger.rules for one in (pod, other)):
+        return False
+    if any(small > large for small, large in zip(mine.requests, theirs.requests, strict=True)):
+        return False
+    table = ledger.fixed.table
+    return not bool((accepting(table, other) & ~accepting(table, pod)).any())
 
 
 def signature(ledger: Ledger, ask: Ask) -> tuple[object, ...]:

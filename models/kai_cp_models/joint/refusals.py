@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask, signature
+from kai_cp_models.joint.problem import Ask, fits_in_place_of, signature
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import Pod
-from kai_cp_models.rules.static.table import accepting
 
 
 @dataclass
@@ -54,24 +53,11 @@ class RefusalCache:
         if found is not None or pod is None:
             return found
         for easier, fewer, why in self._plain.get(self._terms(ask), ()):
-            if fewer <= shape.count and self._easier(easier, pod):
+            if fewer <= shape.count and (
+                easier.spec is pod.spec or fits_in_place_of(self.ledger, easier, pod)
+            ):
                 return why
         return None
-
-    def _easier(self, other: Pod, pod: Pod) -> bool:
-        """Whether ``other`` asks for no more than ``pod`` and takes every node that ``pod`` takes."""
-        easier, spec = other.spec, pod.spec
-        if easier is spec:
-            return True
-        table = self.ledger.fixed.table
-        if easier.gpu.shares or spec.gpu.shares or easier.scheduling_key or spec.scheduling_key:
-            return False
-        if any(rule.concerns(one) for rule in self.ledger.rules for one in (other, pod)):
-            # The refused batch may have lacked a port or a device that this one does not need.
-            return False
-        if any(small > large for small, large in zip(easier.requests, spec.requests, strict=True)):
-            return False
-        return not bool((accepting(table, pod) & ~accepting(table, other)).any())
 
     def key(self, ask: Ask) -> tuple[object, ...]:
         """Asks with equal keys are admitted or refused alike."""
