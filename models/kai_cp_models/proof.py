@@ -3,17 +3,18 @@
 Proofs are made at the end of the cycle, for the plan as it is then, and from the snapshot alone: shortcuts of
 an action, its other refusals and changes by later actions cannot influence them. Every certificate is a
 relaxation. The groups that got a place and come before this one keep one, wherever it is; all that this one,
-and those that evict for their place, could ever take is gone at once; what could be moved may go anywhere. If
-there is no place even so, there is none in any permitted plan.
+those that evict for their place, and the refused ones without a proof could ever take is gone at once; what
+could be moved may go anywhere. If there is no place even so, there is none in any permitted plan.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, repeat
 from operator import attrgetter
 
 import numpy as np
@@ -67,6 +68,22 @@ class _Served:
     """What limits and quotas count."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    """A kind of refused group that another plan may serve.
+
+    ``before``: how many of the served come before it in the fair order. ``evicts``, ``moves``: whether it may
+    trigger evictions, and moves.
+    """
+
+    queue: str
+    priority: int
+    asked: Amounts
+    before: int
+    evicts: bool
+    moves: bool
+
+
 class _Sums:
     """What the first ones of ``served`` ask for in all, per queue."""
 
@@ -116,30 +133,60 @@ class Refuter:
         capacity."""
         self._without: tuple[frozenset[VictimSource], Ledger] | None = None
         self._alone: dict[tuple[object, ...], bool] = {}
-        self._victims: dict[tuple[str, Amounts], frozenset[VictimSource]] = {}
+        self._coming: Mapping[_Coming, int] = {}
+        """The refused groups that another plan may serve: how many of each kind."""
+        self._victims: dict[tuple[str, Amounts, frozenset[VictimSource]], frozenset[VictimSource]] = {}
         self._free: dict[tuple[frozenset[VictimSource], bool], NDArray[np.int64]] = {}
         self._concerned: dict[tuple[int, tuple[frozenset[VictimSource], bool]], bool] = {}
         self._demands: dict[bool, list[Ints]] = {}
         self._sources: dict[int, frozenset[VictimSource]] = {}
+        """What is taken beside the first served groups, by their number."""
         self._accepted: dict[int, bool] = {}
         self._kinds_waiting: dict[int, dict[tuple[object, ...], list[Pod]]] = {}
         """The waiting pods by rule and kind."""
 
     def proofs(self) -> dict[GroupKey, Proof]:
-        """The refused groups for which there is a proof."""
+        """The refused groups for which there is a proof.
+
+        A group without a proof may be served by another plan, and what it takes there may serve others. So at
+        first every refused group may come; those that are refused even so cannot, and the rest is asked again
+        beside fewer.
+        """
         found: dict[GroupKey, Proof] = {}
         if self._cycle.out_of_time() or self._cycle.dropped:
             return found
+        asks: dict[GroupKey, Ask] = {}
         for key in sorted(self._cycle.waiting, key=lambda key: (self._turns.get(key, -1), key)):
-            if self._cycle.out_of_time():
+            one = self._asked(key)
+            if isinstance(one, Proof):
+                found[key] = one
+            elif one is not None:
+                asks[key] = one
+        while asks:
+            coming = Counter(self._coming_of(ask) for ask in asks.values())
+            if coming.keys() == self._coming.keys():
                 break
-            proof = self.prove(key)
-            if proof is not None:
-                found[key] = proof
+            self._look_beside(coming)
+            for key, ask in list(asks.items()):
+                if self._cycle.out_of_time():
+                    return found
+                proof = self._prove(ask)
+                if proof is not None:
+                    found[key] = proof
+                    del asks[key]
         return found
 
-    def prove(self, key: GroupKey) -> Proof | None:
-        """The proof that the group cannot be served; None where there is none, or it got a place."""
+    def _look_beside(self, coming: Mapping[_Coming, int]) -> None:
+        """From now on, so many of each kind may come."""
+        self._coming = coming
+        self._sources.clear()
+        self._victims.clear()
+        vars(self).pop("_gained", None)
+
+    def _asked(self, key: GroupKey) -> Ask | Proof | None:
+        """What the group asks for; the proof that it is impossible whatever else happens; None where it got a
+        place or asks for nothing.
+        """
         group = self._snapshot.group_by_key[key]
         gang = self._base.fixed.gangs[key]
         if any(pod.key in self._cycle.ledger.held for pod in gang.pods):
@@ -152,11 +199,27 @@ class Refuter:
             return None
         ask = Ask(group, gang, batch)
         words = self._impossible(ask)
-        if words:
-            return Proof((words,))
+        return Proof((words,)) if words else ask
+
+    def _before(self, key: GroupKey) -> int:
+        """How many of the served come before a refused group in the fair order."""
+        return bisect_left(self._served, self._turns.get(key, -1), key=attrgetter("turn"))
+
+    def _coming_of(self, ask: Ask) -> _Coming:
+        group = ask.group
+        return _Coming(
+            group.queue,
+            group.priority,
+            amounts.pessimistic_batch(self._snapshot, ask.pods),
+            self._before(group.key),
+            delayed(self._snapshot, group) is None,
+            self._may_move(group),
+        )
+
+    def _prove(self, ask: Ask) -> Proof | None:
         # The served ones stand in the fair order: beside all of them, and beside those before it. What
         # the first leaves open is open, and says the same of the next groups that ask for as much.
-        before = bisect_left(self._served, self._turns.get(key, -1), key=attrgetter("turn"))
+        before = self._before(ask.group.key)
         beside_all = self._certificate(ask, len(self._served))
         if not beside_all or before == len(self._served):
             return Proof((beside_all,)) if beside_all else None
@@ -256,36 +319,35 @@ class Refuter:
         if delayed(self._snapshot, ask.group) is not None:
             return frozenset()
         asked = amounts.pessimistic_batch(self._snapshot, ask.pods)
-        found = self._preempted(ask.group)
-        if "reclaim" in self._actions and self._may_reclaim(ask, asked, before):
-            found |= self._reclaimable(ask.group.queue, asked)
+        found = self._preempted(ask.group.queue, ask.group.priority)
+        if "reclaim" in self._actions and self._may_reclaim(ask.group.queue, asked, before, self._reclaimed):
+            found |= self._reclaimable(ask.group.queue, asked, self._reclaimed)
         return found
 
-    def _preempted(self, group: PodGroup) -> frozenset[VictimSource]:
-        if "preempt" not in self._actions or group.queue not in self._snapshot.preemptible_groups:
+    def _preempted(self, queue: str, priority: int) -> frozenset[VictimSource]:
+        if "preempt" not in self._actions or queue not in self._snapshot.preemptible_groups:
             return frozenset()
-        seconds = granted(self._snapshot, group.queue, "preempt", group.queue)
-        return frozenset({("preempt", group.queue, seconds, group.priority)})
+        return frozenset({("preempt", queue, granted(self._snapshot, queue, "preempt", queue), priority)})
 
-    def _may_reclaim(self, ask: Ask, asked: Amounts, before: int) -> bool:
-        """Whether its queue may stay within its fair share, having lost all that others could take."""
-        book, queue = self._base.book, ask.group.queue
+    def _may_reclaim(self, queue: str, asked: Amounts, before: int, gone: frozenset[VictimSource]) -> bool:
+        """Whether the queue may stay within its fair share, having lost all that others could take."""
+        book = self._base.book
         with_earlier = amounts.add(self._sums.up_to(book.index(queue), before).asked, asked)
-        return reclaim_conceivable(book, queue, with_earlier, lost=self._departures.given(self._reclaimed))
+        return reclaim_conceivable(book, queue, with_earlier, lost=self._departures.given(gone))
 
-    def _reclaimable(self, queue: str, asked: Amounts) -> frozenset[VictimSource]:
-        """The victims that the filter might permit for a batch of this size, whatever was given and lost
-        before."""
-        known = self._victims.get((queue, asked))
+    def _reclaimable(
+        self, queue: str, asked: Amounts, gone: frozenset[VictimSource]
+    ) -> frozenset[VictimSource]:
+        """The victims that the filter might permit for a batch of this size, whatever was given, and with
+        ``gone`` lost before."""
+        known = self._victims.get((queue, asked, gone))
         if known is None:
-            lost = self._departures.given(self._reclaimed)
-            seconds = {
-                victim: granted(self._snapshot, victim, "reclaim", queue)
+            lost = self._departures.given(gone)
+            known = self._victims[queue, asked, gone] = frozenset(
+                ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
                 for victim in self._victim_queues
                 if victim != queue and self._might_lose(queue, asked, victim, lost)
-            }
-            known = frozenset(("reclaim", victim, most, 0) for victim, most in seconds.items())
-            self._victims[queue, asked] = known
+            )
         return known
 
     @cached_property
@@ -298,12 +360,14 @@ class Refuter:
 
     @cached_property
     def _gained(self) -> list[Amounts]:
-        """Per queue what was given in the cycle."""
+        """Per queue what was given in the cycle, or might be to those that come."""
         book = self._base.book
         found: list[Amounts] = [(0, 0, 0)] * len(book.held)
-        for one in self._served:
-            for i in book.line(one.group.queue):
-                found[i] = amounts.add(found[i], one.asked)
+        given = [(one.group.queue, one.asked) for one in self._served]
+        given += ((one.queue, amounts.total(repeat(one.asked, n))) for one, n in self._coming.items())
+        for queue, asked in given:
+            for i in book.line(queue):
+                found[i] = amounts.add(found[i], asked)
         return found
 
     @property
@@ -311,51 +375,46 @@ class Refuter:
         return self._taken_by(len(self._served))
 
     def _taken_by(self, beside: int) -> frozenset[VictimSource]:
-        """What those of the first served that evict could take, in any plan that serves them."""
-        kinds = self._kinds[beside]
-        known = self._sources.get(kinds)
+        """What the first of the served, and those that may come, could take in any plan that serves them."""
+        known = self._sources.get(beside)
         if known is None:
-            evicting = tuple(one for one in self._served[:beside] if one.evicts)
-            known = self._sources[kinds] = self._looked_for(evicting)
+            known = self._sources[beside] = self._looked_for(beside)
         return known
 
     @cached_property
-    def _kinds(self) -> Sequence[int]:
-        """For each number of first served groups, how many kinds of evicting groups are among them."""
-        kinds = set[object]()
-        found = [0]
+    def _evicting(self) -> Sequence[frozenset[tuple[str, int, Amounts]]]:
+        """For each number of first served groups, the kinds of evicting groups among them."""
+        found = [frozenset[tuple[str, int, Amounts]]()]
         for one in self._served:
-            if one.evicts:
-                kinds.add((one.group.queue, one.group.priority, one.asked))
-            found.append(len(kinds))
+            kind = (one.group.queue, one.group.priority, one.asked)
+            found.append(found[-1] | {kind} if one.evicts and kind not in found[-1] else found[-1])
         return found
 
-    def _looked_for(self, evicting: Sequence[_Served]) -> frozenset[VictimSource]:
+    def _looked_for(self, beside: int) -> frozenset[VictimSource]:
+        coming = [one for one in self._coming if one.evicts]
         found = self._departures.ended
-        for one in evicting:
-            found |= self._preempted(one.group)
+        for queue, priority in {(queue, priority) for queue, priority, _ in self._evicting[beside]} | {
+            (one.queue, one.priority) for one in coming
+        }:
+            found |= self._preempted(queue, priority)
         while "reclaim" in self._actions:
-            lost = self._departures.given(found)
-            more = found
-            for queue, asked in sorted({(one.group.queue, one.asked) for one in evicting}):
-                for victim in self._victim_queues:
-                    source = ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
-                    if (
-                        victim != queue
-                        and source not in more
-                        and self._might_lose(queue, asked, victim, lost)
-                    ):
-                        more |= {source}
+            entitled = {(queue, asked) for queue, _, asked in self._evicting[beside]} | {
+                (one.queue, one.asked)
+                for one in coming
+                if self._may_reclaim(one.queue, one.asked, min(beside, one.before), found)
+            }
+            more = found.union(*(self._reclaimable(queue, asked, found) for queue, asked in entitled))
             if more == found:
                 break
             found = more
         return found
 
     def _moves(self, group: PodGroup, beside: int) -> bool:
-        """Whether consolidation might move anything for the group or one of those beside it."""
+        """Whether consolidation might move anything for the group, those beside it or those that come."""
         if "consolidation" not in self._actions or not self._snapshot.policy.consolidates:
             return False
-        return beside > self._first_mover or self._may_move(group)
+        others = beside > self._first_mover or any(one.moves for one in self._coming)
+        return others or self._may_move(group)
 
     @cached_property
     def _first_mover(self) -> int:
