@@ -432,7 +432,7 @@ class Ledger:
         details: dict[str, Any] = {}
         for rule in self._concerned(pod):
             details |= rule.place(pod, node, pipelined=pipelined)
-        self._do(pod, Held(node, gpu_groups, status, self._amounts_on(pod, node), details), 1)
+        self._do(pod, Held(node, gpu_groups, status, self.amounts_on(pod, node), details), 1)
 
     def unplace(self, pod: Pod) -> None:
         """Take back a place given in this cycle; an evicted pod stays evicted."""
@@ -474,7 +474,7 @@ class Ledger:
         status: PodStatus | None
         if held is None:
             node, names = self.snapshot.node_index[pod.node or ""], pod.gpu_groups
-            amounts, promised, charged = self._amounts_on(pod, node), True, pod.status in ALLOCATED
+            amounts, promised, charged = self.amounts_on(pod, node), True, pod.status in ALLOCATED
             # In this order a device is never empty.
             members = (("active", sign), ("releasing", -sign))[::sign]
             status = None if sign > 0 else PodStatus.RELEASING
@@ -498,7 +498,7 @@ class Ledger:
             self._charge_queue(pod, node, sign)
         self._change(pod, status)
 
-    def _amounts_on(self, pod: Pod, node: int) -> NodeAmounts:
+    def amounts_on(self, pod: Pod, node: int) -> NodeAmounts:
         """What the pod takes of the node, shared devices apart; never of what the node does not have."""
         advertised = self.fixed.advertised[node]
         return tuple(amount if there else 0 for amount, there in zip(taken(pod), advertised, strict=True))

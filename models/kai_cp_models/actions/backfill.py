@@ -37,9 +37,9 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
     gone: frozenset[str] = frozenset()
     saved = cycle.save()
     while True:
-        _come_home(cycle, gone)
-        _offer(cycle, action, gone)
-        beyond = cycle.overreaching(cycle.ledger)
+        changed = _come_home(cycle, gone)
+        changed |= _offer(cycle, action, gone)
+        beyond = cycle.overreaching(cycle.ledger) if changed else None
         more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.queue])
         if more <= gone:
             return
@@ -71,12 +71,25 @@ def _ended(cycle: Cycle) -> set[GroupKey | None]:
     return {cycle.snapshot.pod_by_key[key].group for key in ended}
 
 
-def _come_home(cycle: Cycle, gone: frozenset[str]) -> None:
+def _come_home(cycle: Cycle, gone: frozenset[str]) -> bool:
+    """Take back evictions that nothing needs; False: nothing changed."""
     evicted = _evicted(cycle, gone)
+    if not _one_may_return(cycle.ledger, evicted):
+        # The first that returns may make room for another.
+        return False
     for key in _in_fair_order(cycle, evicted):
         for pod in _homeward(cycle, key, evicted[key]):
             del cycle.evicted_by[pod.key]
             cycle.placed_by.pop(pod.key, None)
+    return True
+
+
+def _one_may_return(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
+    return any(
+        has_room_at_home(ledger, pod) and restored(ledger, pod, keep=False)
+        for pods in evicted.values()
+        for pod in pods
+    )
 
 
 def _in_fair_order(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> Iterator[GroupKey]:
@@ -94,14 +107,11 @@ def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]
     """The pods of a group that can run again where they ran: each pod alone, but pods that must start
     together only together.
     """
-    gang = cycle.ledger.fixed.gangs[key]
-    for pod in pods:
-        if pod.key in cycle.ledger.held and has_room_at_home(cycle.ledger, pod):
-            back = restored(cycle.ledger, [pod])
-            if back is not None:
-                cycle.ledger = back
-                yield pod
     ledger = cycle.ledger
+    gang = ledger.fixed.gangs[key]
+    for pod in pods:
+        if pod.key in ledger.held and has_room_at_home(ledger, pod) and restored(ledger, pod):
+            yield pod
     lost = [pod for pod in pods if pod.key not in ledger.held and pod.key in ledger.changed]
     if not gang.satisfied_at_first:
         # It ran below its minimum and does so again.
@@ -127,8 +137,8 @@ def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]
             left.remove(together[-1])
 
 
-def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> None:
-    """Give what is idle to pod groups that wait or were evicted, in the fair order."""
+def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
+    """Give what is idle to pod groups that wait or were evicted, in fair order; False: nothing changed."""
     ledger, snapshot = cycle.ledger, cycle.snapshot
     victims = _lost(cycle, gone)
     # A group beyond the depth limit of its queue is not looked at here either.
@@ -148,9 +158,9 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> None:
     # As in allocate: free capacity only shrinks, so where one ask finds no place, asks for as much or more
     # find none, and where a shape has no room, it never has.
     shapes = _roomy(ledger, {ledger.shape(batch) for batch in batches.values()})
-    home = any(has_room_at_home(ledger, pod) for pods in victims.values() for pod in pods)
+    home = _one_may_return(ledger, victims)
     if not shapes and not home:
-        return
+        return False
     order = line_of(ledger, batches)
     refusals = RefusalCache(ledger, None)
     while (shapes or home) and not cycle.out_of_time() and (popped := order.pop()) is not None:
@@ -183,6 +193,7 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> None:
         ledger = cycle.ledger = placed
         order.use(ledger.book, group.queue)
         shapes = _roomy(ledger, shapes)
+    return True
 
 
 def _roomy(ledger: Ledger, shapes: Iterable[BatchShape]) -> set[BatchShape]:

@@ -418,7 +418,7 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
                 if ask.group.key in here and may_take(base, ask, pod, run.policy)
             )[:1]
 
-        cycle.ledger, cycle.evicted_by = settle(
+        cycle.evicted_by = settle(
             cycle.ledger, cycle.evicted_by, frozenset(withdrawn), successors, run.policy
         )
         for pod_key, eviction in cycle.evicted_by.items():

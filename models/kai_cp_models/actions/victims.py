@@ -11,7 +11,7 @@ from kai_cp_models.actions.eviction_plan import TOO_LITTLE, EvictionPlan
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.counting import Counting, CumulativeDemand
+from kai_cp_models.joint.counting import Counting, CumulativeDemand, Leaving
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
@@ -42,6 +42,7 @@ class Victims:
     _sets: dict[frozenset[int], frozenset[int]] = field(default_factory=dict)
     _of_queue: dict[tuple[str, float], frozenset[int]] = field(default_factory=dict)
     _rooms: dict[tuple[object, ...], Ints] = field(default_factory=dict)
+    _whole: dict[str, Leaving] = field(default_factory=dict)
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
@@ -152,15 +153,24 @@ class Victims:
         room = self._rooms.get(scope)
         if room is None:
             queues = [ask.group.queue] if self.policy.own_queue else list(victims)
-            groups = (group for queue in queues for group in victims.get(queue, ()))
-            pods = [
-                pod
-                for group in groups
-                if reach.disturbs(group)
-                for pod in self.base.fixed.gangs[group.key].pods
-            ]
-            room = self._rooms[scope] = self.counting.room(pods)
+            columns = [self._leaving(queue, reach) for queue in queues]
+            room = self._rooms[scope] = self.counting.room_of(
+                Leaving.joined([self.counting.leaving(()), *columns])
+            )
         return TOO_LITTLE if (wanted > room)[wanted > 0].any() else None
+
+    def _leaving(self, queue: str, reach: VictimFilter) -> Leaving:
+        """What pods of the queue hold that an ask may disturb: under reclaim all of a queue, or none."""
+        if not self.policy.own_queue and not reach.reclaims_from(queue):
+            return self.counting.leaving(())
+        found = self._whole.get(queue)
+        if found is None:
+            gangs, groups = self.base.fixed.gangs, self.cycle.snapshot.preemptible_groups.get(queue, ())
+            disturbed = [group.key for group in groups if reach.disturbs(group)]
+            found = self.counting.leaving(pod for key in disturbed for pod in gangs[key].pods)
+            if not self.policy.own_queue:
+                self._whole[queue] = found
+        return found
 
     @cached_property
     def _returning(self) -> Returning:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from operator import lt
 
 from kai_cp_models.actions.eviction_plan import moved_beyond
 from kai_cp_models.cycle import Eviction, MustStay
@@ -26,8 +27,8 @@ def settle(
     withdrawn: frozenset[GroupKey],
     successors: Callable[[Pod], tuple[GroupKey, ...]],
     policy: EvictionPolicy,
-) -> tuple[Ledger, dict[PodKey, Eviction]]:
-    """The ledger with needless evictions taken back, and the trigger of each that remains.
+) -> dict[PodKey, Eviction]:
+    """Take needless evictions back, and return the triggers of each that remains.
 
     ``successors``: the triggers of the action that use the free place where a pod ran and may take it
     themselves. Raises ``MustStay`` where an eviction can neither be taken back nor be inherited.
@@ -39,16 +40,15 @@ def settle(
             kept[key] = replace(eviction, triggers=left)
             continue
         pod = ledger.snapshot.pod_by_key[key]
-        back = restored(ledger, [pod])
-        if back is not None:
-            ledger = back
-        elif takers := successors(pod):
+        if restored(ledger, pod):
+            continue
+        if takers := successors(pod):
             kept[key] = Eviction(policy.name, takers, policy.message(takers))
         else:
             raise _must_stay(evicted_by)
     if _moves_too_many(ledger.snapshot, kept):
         raise _must_stay(evicted_by)
-    return ledger, kept
+    return kept
 
 
 def _must_stay(evicted_by: Mapping[PodKey, Eviction]) -> MustStay:
@@ -65,17 +65,20 @@ def _moves_too_many(snapshot: Snapshot, evicted_by: Mapping[PodKey, Eviction]) -
     return bool(moved_beyond(moves, snapshot.policy.max_consolidation_preemptees))
 
 
-def restored(ledger: Ledger, pods: Sequence[Pod]) -> Ledger | None:
-    """The ledger with the pods back where they run, or None when their room or queue's limit is taken, or
-    others joined them where they moved.
+def restored(ledger: Ledger, pod: Pod, *, keep: bool = True) -> bool:
+    """Let the pod be back where it runs; False: its room or its queue's limit is taken, or others joined it
+    where it moved, and nothing changed.
+
+    ``keep`` False: only tell whether that is so.
     """
-    if any(pod.key in ledger.held for pod in pods) and ledger.relied_on(pods):
-        return None
-    trial = ledger.copy()
-    for pod in pods:
-        if pod.key in trial.held:
-            trial.unplace(pod)
-    return trial if come_home(trial, pods) else None
+    if pod.key in ledger.held and ledger.relied_on([pod]):
+        return False
+    ledger.mark()
+    if pod.key in ledger.held:
+        ledger.unplace(pod)
+    back = come_home(ledger, [pod])
+    (ledger.keep if back and keep else ledger.back)()
+    return back
 
 
 def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
@@ -109,11 +112,8 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
 
 def _taken(ledger: Ledger, pod: Pod) -> bool:
     """Whether the pod's request no longer fits its node; the devices of shares are tested later."""
-    if pod.spec.gpu.shares:
-        return False
     node = ledger.snapshot.node_index[pod.node or ""]
-    asked = zip(ledger.room.free_on(node), pod.spec.requests, ledger.fixed.advertised[node], strict=True)
-    return any(free < (amount if there else 0) for free, amount, there in asked)
+    return any(map(lt, ledger.room.free_on(node), ledger.amounts_on(pod, node)))
 
 
 def _beyond_limit(ledger: Ledger, pod: Pod) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kai_cp_models.actions.withdraw import settle
+from kai_cp_models.actions.withdraw import restored, settle
 from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.joint.policy import PREEMPT
 from kai_cp_models.ledger import Ledger
@@ -29,7 +29,7 @@ def settled(moves: Mapping[str, tuple[GroupKey, ...]], most: int) -> dict[str, t
     for one in snapshot.pods:
         ledger.evict(one)
     evicted = {PodKey("ns", name): Eviction("consolidation", some, "") for name, some in moves.items()}
-    _, kept = settle(ledger, evicted, frozenset({U}), no_successor, PREEMPT)
+    kept = settle(ledger, evicted, frozenset({U}), no_successor, PREEMPT)
     return {key.name: one.triggers for key, one in kept.items()}
 
 
@@ -46,3 +46,13 @@ def test_the_others_may_not_be_left_with_too_many_moves() -> None:
     with pytest.raises(MustStay) as stays:
         settled(moves, 1)
     assert U in stays.value.groups
+
+
+def test_to_ask_whether_a_pod_could_return_changes_nothing() -> None:
+    snapshot = cluster([pod("x-0", "n1")])
+    ledger, (one,) = Ledger.of(snapshot), snapshot.pods
+    ledger.evict(one)
+    assert restored(ledger, one, keep=False)
+    assert one.key in ledger.changed
+    assert restored(ledger, one)
+    assert not ledger.changed
