@@ -163,9 +163,11 @@ def _entitling(run: _Run, found: EvictionPlan) -> EvictionPlan:
     """
     if len(run.victims.ranked) > LIMITS.open_units:
         return found
-    missed = RefusalCache(run.victims.base, run.policy)
+    missed, budget = RefusalCache(run.victims.base, run.policy), run.cycle.budget
+    # Half of the patience is for what follows.
+    least = budget.work_worth() / 2
     for ask in _entitled_by_losses(run, found):
-        if len(found.asks) > LIMITS.beside:
+        if len(found.asks) > LIMITS.beside or budget.work_worth() < least:
             break
         if missed.find(ask) is not None:
             continue
@@ -174,8 +176,6 @@ def _entitling(run: _Run, found: EvictionPlan) -> EvictionPlan:
             found = result
             run.refused.remove(ask.group.key)
             run.cycle.waiting.pop(ask.group.key, None)
-        elif result.why is OUT_OF_TIME:
-            break
         else:
             missed.add(ask, result.why)
     return found

@@ -292,7 +292,7 @@ class _Search:
             beyond = overreaching(victims.base, placed, ranked, simulated.ledger, owners)
         if simulated.ledger is None or beyond is not None:
             self._served = simulated.served
-            self._sure = _cut(self._model, answer, simulated, beyond) and self._sure
+            self._sure = _cut(self._model, answer, simulated, owners, beyond) and self._sure
             return None
         everything = self._sure and self._model.exact and not self._pruned
         found = EvictionPlan(
@@ -334,23 +334,27 @@ def _all_proved(stages: Sequence[StageResult]) -> bool:
     return all(stage.proved for stage in stages if stage.name.startswith("admitted"))
 
 
-def _cut(model: EvictingModel, answer: Answer, simulated: Simulated, beyond: Ask | None) -> bool:
+def _cut(
+    model: EvictingModel, answer: Answer, simulated: Simulated, owners: Owners, beyond: Ask | None
+) -> bool:
     """Forbid an answer that does not hold when simulated; returns whether the cut may be part of a proof.
 
     ``beyond``: the trigger that took more than it may.
     """
     ledger = simulated.ledger
     if ledger is not None and beyond is not None:
-        back = [
-            o
-            for o, (item, lost) in enumerate(zip(model.ranked, answer.lost, strict=True))
-            if lost
-            and item.unit.group.queue == beyond.group.queue
-            and all(pod.key in ledger.held or pod.key not in ledger.changed for pod in item.unit.pods)
-        ]
-        if back:
-            # Its queue holds what came back, so the loss does not entitle it; beside other losses it might.
-            model.refuse_beside(beyond, back)
+        # What was lost to it is too much; what came home to its queue does not entitle it.
+        came: list[int] = []
+        took: list[int] = []
+        for o, (item, lost) in enumerate(zip(model.ranked, answer.lost, strict=True)):
+            stays = all(pod.key in ledger.held or pod.key not in ledger.changed for pod in item.unit.pods)
+            if lost and stays and item.unit.group.queue == beyond.group.queue:
+                came.append(o)
+            elif lost and not stays and owners[o][0] == beyond.group.key:
+                took.append(o)
+        if came or took:
+            # Beside other losses it might hold, so the cut is not exact.
+            model.take_less(beyond, took, came)
             return False
     if simulated.early:
         # In another plan these victims might find no place to come back to, so the cut is not exact.

@@ -7,7 +7,7 @@ has what is minimised.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.fairness import amounts
@@ -420,10 +420,20 @@ class EvictingModel:
         else:
             self.forbid(answer, served)
 
-    def refuse_beside(self, ask: Ask, units: Sequence[int]) -> None:
-        """The ask is not admitted where all of ``units`` are lost: then some of them come back."""
-        admitted = self.admitted[self.asks.index(ask)]
-        self.cp.add_bool_or([~admitted, *(~self.lost[o] for o in units)])
+    def take_less(self, ask: Ask, took: Collection[int], came: Collection[int]) -> None:
+        """The ask does not take all of ``took`` while all of ``came`` are lost: that is more than it may.
+
+        ``came``: lost units of its queue that came home, so that the queue holds them all the same.
+        """
+        a = self.asks.index(ask)
+        taken = [
+            part[o]
+            for bound, part in zip(self._bounds, self.taken, strict=True)
+            if a in bound.asks
+            for o in took
+            if o in part
+        ]
+        self.cp.add_bool_or([~self.admitted[a], *(~one for one in taken), *(~self.lost[o] for o in came)])
 
     def move_fewer(self, groups: frozenset[GroupKey | None]) -> None:
         """One of ``groups`` does not move: together they are too many for one ask (4.3)."""

@@ -16,7 +16,7 @@ from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.snapshot import Shares, Snapshot
 from tests.support.plans import SETTINGS, evicted, placed, solved
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue, spec
 
@@ -157,6 +157,48 @@ def test_admitted_groups_take_what_entitles_a_further_one() -> None:
     plan = solved(snapshot)
     assert evicted(plan) == {"a-0"}
     assert placed(plan) == {"c-0", "u-0", "u-1", "u-2", "u-3"}
+
+
+def test_a_loss_that_is_too_much_is_not_tried_again_beside_needless_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both departments have a share of ten; d1 holds nine and asks for two. It may not take the gang of
+    eight, which leaves d0 with less of its share than d1 would have, but the older work of two. Six other
+    pods do not help and come home, so each set of these beside the gang would be one plan more.
+    """
+    small = [f"small{i}" for i in range(6)]
+    snapshot = cluster(
+        [
+            pod("big-0", "n1", spec=spec(8)),
+            pod("old-0", "n1", spec=spec(2)),
+            *(pod(f"{name}-0", f"m{name}") for name in small),
+            *pods("held", 9, "n2"),
+            pod("t-0", spec=spec(2)),
+        ],
+        [
+            group("big", queue="a", created=2.0),
+            group("old", queue="a", created=1.0, priority=60),
+            *(group(name, queue="a", created=3.0) for name in small),
+            group("held", queue="b2"),
+            group("t", queue="b"),
+        ],
+        [node("n1", gpus=10), node("n2", gpus=9), *(node(f"m{name}", gpus=1) for name in small)],
+        [
+            queue(name, parent, quota=gpu_bound(quota), weight=Shares(0, 0, 0))
+            for name, parent, quota in (
+                ("d0", None, 10),
+                ("d1", None, 10),
+                ("a", "d0", 10),
+                ("b", "d1", 5),
+                ("b2", "d1", 5),
+            )
+        ],
+        actions=("allocate", "reclaim"),
+    )
+    monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
+    plan = solved(snapshot)
+    assert evicted(plan) == {"old-0"}
+    assert placed(plan) == {"t-0"}
 
 
 # --- the last goals -------------------------------------------------------------------------------
