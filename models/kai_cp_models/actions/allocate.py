@@ -95,7 +95,7 @@ def allocate(
     run.refused += len(order)
     admission.unproved += len(order)
     if admission.placed_jointly:
-        run.ledger = draw_together(admission.base, admission.asks, run.ledger)
+        run.ledger = draw_together(admission.asks, run.ledger)
     cycle.ledger = run.ledger
     cycle.turns = tuple(run.turns)
     _record(cycle, admission, run.refused, joint, time.monotonic() - started)

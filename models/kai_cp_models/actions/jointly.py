@@ -115,15 +115,7 @@ def _finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
         deepest = max(found.disturbed)
         useful = {rank for rank in useful if rank <= deepest}
     for threshold in (True, False):
-        task = _Task(
-            found.asks,
-            len(found.asks),
-            useful,
-            final=True,
-            threshold=threshold,
-            rough_again=threshold and not found.variables,
-            known=found,
-        )
+        task = _Task(found.asks, len(found.asks), useful, threshold=threshold, known=found)
         best = _solved(victims, task)
         if isinstance(best, EvictionPlan):
             # A simulation may refuse what the model proved.
@@ -138,18 +130,15 @@ class _Task:
     """What one model is asked for: places for ``asks``; the first ``required`` of them must get one.
 
     ``useful``: ranks of the units that may be disturbed. ``whole``: no other unit may be, so that a refusal
-    is a proof. ``final``: the admission is settled and the goals are solved for; without ``threshold`` the
-    leading goals are rough ones. ``rough_again``: a model too large for all goals is solved for the rough
-    one. ``known``: a plan for these asks to start from.
+    is a proof. ``known``: a plan for these asks; the admission is settled, and the goals are solved for.
+    Without ``threshold`` the leading goals are rough ones.
     """
 
     asks: Sequence[Ask]
     required: int
     useful: set[int]
-    final: bool = False
-    threshold: bool = True
     whole: bool = True
-    rough_again: bool = True
+    threshold: bool = True
     known: EvictionPlan | None = None
 
 
@@ -162,7 +151,8 @@ def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
         search = _Search(victims, task, ranked, pruned=pruned)
     except ModelTooLarge:
         return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
-    if task.final and not search.complete and not task.rough_again:
+    if task.known is not None and not search.complete and (task.known.variables or not task.threshold):
+        # The rough goal was pursued before.
         return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the last goals"))
     return search.run()
 
@@ -201,7 +191,7 @@ class _Search:
             max_moved_ratio=settings.max_moved_gpus_per_admitted_gpu,
             lost_beyond_step_gpus=settings.lost_beyond_step_gpus,
         )
-        most = LIMITS.finished_variables if task.final else LIMITS.full_variables
+        most = LIMITS.full_variables if task.known is None else LIMITS.finished_variables
         self.complete = len(self._model.cp.proto.variables) <= most
         """Whether all goals are solved for."""
         self._sure = True

@@ -7,7 +7,7 @@ afterwards, and bound pods stay bound.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -19,58 +19,50 @@ from kai_cp_models.placement import Placer
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GroupKey, PodStatus
 from kai_cp_models.units import Gang
 
-_Asks = Mapping[GroupKey, Sequence[Ask]]
 
+def draw_together(asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = False) -> Ledger:
+    """``made``, in which ``asks`` have got places, with gangs closer together.
 
-def draw_together(base: Ledger, asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = False) -> Ledger:
-    """``made``, in which ``asks`` have places that they lacked in ``base``, with gangs closer together.
-
-    All are placed again, the largest first. Where that leaves some out or binds fewer pods, gangs are placed
-    one by one.
+    All are placed again, the largest first, and then gangs that are still far apart one by one; where that
+    leaves some out, binds fewer pods or is no closer, they stay where they are.
     """
-    fabric = base.fixed.close_fabric
+    fabric = made.fixed.close_fabric
     gangs: dict[GroupKey, list[Ask]] = defaultdict(list)
     for ask in asks:
         gangs[ask.group.key].append(ask)
-    if fabric is None or not any(_distance(fabric, made, parts[0].gang) > 1 for parts in gangs.values()):
+    if fabric is None:
         return made
-    anew = None if pipeline_only else _anew(base, gangs, made)
-    if anew is not None and _total(fabric, anew, gangs) < _total(fabric, made, gangs):
-        return anew
-    for parts in gangs.values():
-        made = _part_drawn_together(fabric, made, parts, pipeline_only=pipeline_only)
+
+    def distance(ledger: Ledger, some: Iterable[Sequence[Ask]]) -> int:
+        return sum(_distance(fabric, ledger, parts[0].gang) for parts in some)
+
+    largest_first = sorted(gangs.values(), key=_size, reverse=True)
+    far = [[parts] for parts in gangs.values() if distance(made, [parts]) > 1]
+    for some in (largest_first, *far) if far else ():
+        drawn = _placed_again(made, [ask for parts in some for ask in parts], pipeline_only=pipeline_only)
+        if drawn is not None and distance(drawn, some) < distance(made, some):
+            made = drawn
     return made
 
 
-def _anew(base: Ledger, gangs: _Asks, made: Ledger) -> Ledger | None:
-    ledger = base.copy()
-    sizes = {key: sum(milli_gpus(pod) for ask in parts for pod in ask.pods) for key, parts in gangs.items()}
-    for key in sorted(gangs, key=lambda key: -sizes[key]):
-        for ask in gangs[key]:
-            outcome = Placer(ask.gang).place(ledger, ask.batch, consume=True)
-            if not isinstance(outcome, Ledger) or not _as_good(outcome, made, ask):
-                return None
-            ledger = outcome
+def _placed_again(made: Ledger, asks: Sequence[Ask], *, pipeline_only: bool) -> Ledger | None:
+    """``made`` with the asks placed anew; None where one finds no place as good, or others rely on theirs."""
+    if made.relied_on([pod for ask in asks for pod in ask.gang.pods]):
+        return None
+    ledger = made.copy()
+    for ask in asks:
+        for pod in ask.pods:
+            ledger.unplace(pod)
+    for ask in asks:
+        outcome = Placer(ask.gang, pipeline_only=pipeline_only).place(ledger, ask.batch, consume=True)
+        if not isinstance(outcome, Ledger) or not _as_good(outcome, made, ask):
+            return None
+        ledger = outcome
     return ledger
 
 
-def _part_drawn_together(
-    fabric: Fabric, made: Ledger, parts: Sequence[Ask], *, pipeline_only: bool
-) -> Ledger:
-    gang = parts[0].gang
-    before = _distance(fabric, made, gang)
-    if before < 2 or made.relied_on(gang.pods):
-        return made
-    ledger = made.copy()
-    for ask in parts:
-        for pod in ask.pods:
-            ledger.unplace(pod)
-    for ask in parts:
-        outcome = Placer(gang, pipeline_only=pipeline_only).place(ledger, ask.batch)
-        if not isinstance(outcome, Ledger) or not _as_good(outcome, made, ask):
-            return made
-        ledger = outcome
-    return ledger if _distance(fabric, ledger, gang) < before else made
+def _size(parts: Sequence[Ask]) -> int:
+    return sum(milli_gpus(pod) for ask in parts for pod in ask.pods)
 
 
 def _as_good(ledger: Ledger, made: Ledger, ask: Ask) -> bool:
@@ -89,7 +81,3 @@ def _distance(fabric: Fabric, ledger: Ledger, gang: Gang) -> int:
         and (place := ledger.place_of(pod))
     ]
     return fabric.distance(np.unique(np.array(places, dtype=np.int64)))
-
-
-def _total(fabric: Fabric, ledger: Ledger, gangs: _Asks) -> int:
-    return sum(_distance(fabric, ledger, parts[0].gang) for parts in gangs.values())

@@ -69,7 +69,7 @@ def simulate(
         return _carried_out(base, placed, [*gone, *torn], line, lost_to or {}) if torn else replayed
     made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
-        made = draw_together(base, placed, made, pipeline_only=True)
+        made = draw_together(placed, made, pipeline_only=True)
         settle_moves(made, gone)
     return Simulated(made)
 

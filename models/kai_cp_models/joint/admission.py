@@ -56,11 +56,6 @@ class Admission:
         self.variables = 0
         self.constraints = 0
 
-    @property
-    def base(self) -> Ledger:
-        """The state before anything was admitted."""
-        return self._base
-
     def proved(self) -> Admission:
         """An independent admission with the same batches and the refusals that carry a proof."""
         result: Admission = copy(self)
