@@ -266,93 +266,79 @@ class EvictingModel:
             if found is not None:
                 by_level.setdefault(found[0], []).append(o)
         for level, members in by_level.items():
-            i = book.index(level)
+            held = book.held[book.index(level)]
             bounds = next(bound.bounds[self.ranked[o].unit.group.queue][1] for o in members)
-            useful = [r for r in range(3) if (most := bounds[r]) is not None and book.held[i][r] > most]
-            if not useful:
+            excess = {
+                r: held[r] - most for r in range(3) if (most := bounds[r]) is not None and held[r] > most
+            }
+            if excess:
+                self._keep_over(level, members, part, excess, self._gone_before(bound, level))
+            else:
                 for o in members:
                     self.cp.add(part[o] == 0)
-                continue
-            self._keep_over(level, members, part, bounds, useful, gone=self._gone_before(bound, level))
 
     def _keep_over(
         self,
         level: str,
         members: Sequence[int],
         part: Mapping[int, cp_model.IntVar],
-        bounds: ResourceBounds,
-        useful: Sequence[int],
-        *,
+        excess: Mapping[int, int],
         gone: Mapping[int, Linear],
     ) -> None:
         """Lost units leave one by one in rank order, each while the queue holds more than a bound.
 
-        With one resource and units of equal size that is a row on their sum. Where many unequal units could
-        go, the row lets the sum exceed the bound by the smallest unit only; that is safe but makes
-        infeasibility no proof.
+        ``excess``: how much more, by resource. With one resource and units of equal size that is a row on
+        their sum. Where many unequal units could go, the row lets the sum exceed the bound by the smallest
+        unit only; that is safe but makes infeasibility no proof.
         """
         book = self.ledger.book
         i = book.index(level)
         below = [o for o, item in enumerate(self.ranked) if i in book.line(item.unit.group.queue)]
-        if len(useful) == 1:
-            r = useful[0]
-            slack = book.held[i][r] - (bounds[r] or 0) - 1
-            sizes = [self.ranked[o].holds[r] for o in below if self.ranked[o].holds[r]]
-            total = sum(self.ranked[o].holds[r] * gone.get(o, 0) for o in below)
+        if len(excess) == 1:
+            [(r, most)] = excess.items()
+            holds = {o: self.ranked[o].holds[r] for o in below}
+            sizes = [size for size in holds.values() if size]
             equal = len(set(sizes)) <= 1 and len(sizes) == len(below)
             if equal or len(below) > LIMITS.unequal_units:
                 self.exact = self.exact and equal
-                some = [part[o] for o in members]
-                row = self.cp.add(total <= slack + min(sizes, default=0))
-                if len(some) < len(below) or book.held[i][r] <= (bounds[r] or 0):
-                    row.only_enforce_if(self._any(f"any_taken[{level},{r}]", some))
+                total = sum(size * gone.get(o, 0) for o, size in holds.items())
+                row = self.cp.add(total <= most - 1 + min(sizes, default=0))
+                if len(members) < len(below):
+                    row.only_enforce_if(self._any(f"any_taken[{level},{r}]", [part[o] for o in members]))
                 return
-        self._one_by_one(level, members, below, part, bounds, useful=useful, gone=gone)
+            # This row is implied, but it shows at once that the queue has too little above its due.
+            largest = max(holds[o] for o in members)
+            self.cp.add(sum(holds[o] * part[o] for o in members) <= most - 1 + largest)
+            self._one_by_one(r, most, below, {o: part[o] for o in members}, gone)
+            return
+        whys = {r: {o: self.cp.new_bool_var(f"over[{level},{r},{o}]") for o in members} for r in excess}
+        for o in members:
+            self.cp.add_bool_or([*(whys[r][o] for r in excess), ~part[o]])
+        for r, most in excess.items():
+            self._one_by_one(r, most, below, whys[r], gone)
 
     def _one_by_one(
         self,
-        level: str,
-        members: Sequence[int],
+        r: int,
+        excess: int,
         below: Sequence[int],
-        part: Mapping[int, cp_model.IntVar],
-        bounds: ResourceBounds,
-        *,
-        useful: Sequence[int],
+        whys: Mapping[int, cp_model.IntVar],
         gone: Mapping[int, Linear],
     ) -> None:
-        book = self.ledger.book
-        i = book.index(level)
-        whys = {
-            r: {
-                o: (self.cp.new_bool_var(f"over[{level},{r},{o}]") if len(useful) > 1 else part[o])
-                for o in members
-            }
-            for r in useful
-        }
-        if len(useful) > 1:
-            for o in members:
-                self.cp.add_bool_or([*(whys[r][o] for r in useful), ~part[o]])
-        for r in useful:
-            slack = book.held[i][r] - (bounds[r] or 0) - 1
-            if len(useful) == 1:
-                # This row is implied, but it shows at once that the queue has too little above its due.
-                most = max((self.ranked[o].holds[r] for o in members), default=0)
-                self.cp.add(sum(self.ranked[o].holds[r] * part[o] for o in members) <= slack + most)
-            total = sum(self.ranked[o].holds[r] for o in below)
-            running: Linear = 0
-            done = 0
-            cumulative = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r}]")
-            self.cp.add(cumulative == 0)
-            # Withdrawn places never ran, so they go before anything is lost.
-            for o in sorted(below, key=lambda o: (not self.ranked[o].unit.placed_now, self.ranked[o].rank)):
-                if o in whys[r]:
-                    self.cp.add(running + cumulative <= slack).only_enforce_if(whys[r][o])
-                running = running + self.ranked[o].holds[r] * gone.get(o, 0)
-                done += 1
-                if done == LIMITS.stride:
-                    following = self.cp.new_int_var(0, max(total, 0), f"taken_before[{level},{r},{o}]")
-                    self.cp.add(following == cumulative + running)
-                    cumulative, running, done = following, 0, 0
+        """Where a literal of ``whys`` holds, what goes before its unit is less than the excess."""
+        total = sum(self.ranked[o].holds[r] for o in below)
+        running: Linear = 0
+        before: Linear = 0
+        # Withdrawn places never ran, so they go before anything is lost.
+        in_turn = sorted(below, key=lambda o: (not self.ranked[o].unit.placed_now, self.ranked[o].rank))
+        for done, o in enumerate(in_turn, start=1):
+            if o in whys:
+                self.cp.add(running + before < excess).only_enforce_if(whys[o])
+            running = running + self.ranked[o].holds[r] * gone.get(o, 0)
+            if done % LIMITS.stride == 0:
+                following = self.cp.new_int_var(0, total, f"taken_before[{r},{o}]")
+                self.cp.add(following == before + running)
+                before, running = following, 0
 
     def _group_moves(self, most: int) -> dict[GroupKey, cp_model.IntVar]:
         """moved_group[g]: some pod of g moves; in all at most ``most`` of them for each ask (4.3).
