@@ -22,7 +22,7 @@ from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask, EvictionUnit
-from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
+from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_weight
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey
@@ -118,7 +118,7 @@ class Engine:
         ranked = []
         for rank, name in enumerate(order):
             gang = self._base.fixed.gangs[GroupKey("ns", name)]
-            holds = Charges(self._base).of(gang.pods)
+            holds = charged(self._base, gang.pods)
             unit = EvictionUnit(gang.group, gang.pods, 0, whole=True)
             bucket = (gang.group.queue, 50, 1)
             ranked.append(VictimCandidate(unit, rank, bucket, (0.0, 0.0), holds, gpu_weight(gang.pods[0]), 0))

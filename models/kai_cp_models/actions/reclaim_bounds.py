@@ -20,9 +20,9 @@ from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.victim_candidates import (
-    Charges,
     VictimCandidate,
     VictimFilter,
+    charged,
     entitlement,
     gpu_weight,
 )
@@ -159,7 +159,7 @@ def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:
         return False
     if not policy.by_share:
         return True
-    unit = (group.queue, Charges(base).of((pod,)), amounts.involved(snapshot, (pod,)))
+    unit = (group.queue, charged(base, (pod,)), amounts.involved(snapshot, (pod,)))
     return _stands(base, base.book, ask, [unit])
 
 

@@ -18,7 +18,7 @@ from kai_cp_models.explain.ask import AskClass, domains_of
 from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.holders import VictimUnit
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
-from kai_cp_models.joint.victim_candidates import Charges
+from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, Pod, PodKey
 from kai_cp_models.rules.static.table import accepting
@@ -150,7 +150,6 @@ def _drafts(
     exact: bool,
 ) -> dict[tuple[Hashable, ...], Leaver]:
     """Leavers by node; ``cell`` is the node for now."""
-    charges = Charges(ledger)
     numbers: dict[Hashable, int] = {}
     requests: dict[int, tuple[int, ...]] = {}
     paths = ledger.snapshot.queue_path
@@ -169,7 +168,7 @@ def _drafts(
             if request is None or pod.reservation:
                 request = requests[id(pod.spec)] = request_of(pod)
             share = pod.key if pod.spec.gpu.shares else None
-            holds = charges.of((pod,)) if below or holder.level is not None else NOTHING
+            holds = charged(ledger, (pod,)) if below or holder.level is not None else NOTHING
             key = (
                 node if not exact else (node, pod.key),
                 request,

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.joint.problem import Ask, signature
-from kai_cp_models.joint.victim_candidates import Charges
+from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Plan, Unscheduled
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
@@ -88,10 +88,9 @@ class Situation:
     @cached_property
     def units(self) -> tuple[HeldUnit, ...]:
         """What holds capacity, by pod group and in the order in which units leave."""
-        charges = Charges(self.after)
-        return tuple(unit for group in self.snapshot.groups for unit in self._units_of(group, charges))
+        return tuple(unit for group in self.snapshot.groups for unit in self._units_of(group))
 
-    def _units_of(self, group: PodGroup, charges: Charges) -> Iterator[HeldUnit]:
+    def _units_of(self, group: PodGroup) -> Iterator[HeldUnit]:
         ledger = self.after
         gang = ledger.fixed.gangs[group.key]
         if not any(ledger.status(pod) in ACTIVE_ALLOCATED for pod in gang.pods):
@@ -102,7 +101,7 @@ class Situation:
         for chain, unit in enumerate(units):
             placed = sum(pod.status is PodStatus.PENDING for pod in unit.pods)
             moved = any(pod.key in self.evicted for pod in unit.pods)
-            holds = charges.of(unit.pods)
+            holds = charged(ledger, unit.pods)
             yield HeldUnit(group, unit.pods, chain, unit.whole, placed, movable and not moved, holds)
 
     def gang(self, key: GroupKey) -> Gang:

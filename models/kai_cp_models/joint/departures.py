@@ -16,7 +16,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.runtime import protected
 from kai_cp_models.joint.counting import Counting, Leaving
-from kai_cp_models.joint.victim_candidates import Charges
+from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, Pod, PodKey
 from kai_cp_models.policy import STATE_ACTIONS
@@ -37,7 +37,7 @@ class _Part:
     def gives(self) -> Amounts:
         """How much less the queue is charged without them."""
         held = (pod for pod in self.pods if pod.group is not None and pod.status in ACTIVE_ALLOCATED)
-        return self.all.charges.of(held)
+        return charged(self.all.base, held)
 
     @cached_property
     def columns(self) -> Leaving:
@@ -61,8 +61,7 @@ class Departures:
     def __init__(self, cycle: Cycle, base: Ledger) -> None:
         self._cycle = cycle
         self._snapshot = cycle.snapshot
-        self._base = base
-        self.charges = Charges(base)
+        self.base = base
         self.counting = Counting(base, ())
         self.columns = cache(self._columns)
         """What all of ``gone`` hold at their places."""
@@ -117,7 +116,7 @@ class Departures:
         return Leaving.joined([self.counting.leaving(()), *columns])
 
     def _given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
-        book = self._base.book
+        book = self.base.book
         found: list[Amounts] = [NOTHING] * len(book.held)
         for queue, part in self._parts(sources).items():
             if part.gives != NOTHING:
@@ -137,7 +136,7 @@ class Departures:
 
     @cached_property
     def _movable(self) -> Mapping[str, Sequence[Pod]]:
-        gangs = self._base.fixed.gangs
+        gangs = self.base.fixed.gangs
         return {
             queue: [p for g in groups for p in gangs[g.key].pods if p.status in ACTIVE_ALLOCATED]
             for queue, groups in self._snapshot.preemptible_groups.items()
@@ -173,7 +172,7 @@ class Departures:
             if action == "preempt" and group.priority >= priority:
                 continue
             safe = protected(self._snapshot, group, seconds)
-            for unit in self._base.fixed.gangs[group.key].units_at_first:
+            for unit in self.base.fixed.gangs[group.key].units_at_first:
                 if not (safe and unit.whole):
                     found += (pod for pod in unit.pods if pod.status in ACTIVE_USED)
         return tuple(found)

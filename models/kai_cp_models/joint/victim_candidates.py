@@ -43,16 +43,10 @@ class VictimCandidate:
     work: int
 
 
-class Charges:
-    """What queues are charged for placed pods, at the nodes where they are."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-
-    def of(self, pods: Iterable[Pod]) -> Amounts:
-        """The charge of all of them; nothing for those without a place."""
-        charge, place_of = self._ledger.fixed.charge, self._ledger.place_of
-        return amounts.total(charge(pod, place[0]) for pod in pods if (place := place_of(pod)))
+def charged(ledger: Ledger, pods: Iterable[Pod]) -> Amounts:
+    """What queues are charged for the pods at the nodes where they are; nothing for those without a place."""
+    charge, place_of = ledger.fixed.charge, ledger.place_of
+    return amounts.total(charge(pod, place[0]) for pod in pods if (place := place_of(pod)))
 
 
 def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
@@ -159,7 +153,6 @@ def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy, relying: Set[P
 
 
 def _linked(cycle: Cycle, group: PodGroup, units: Sequence[tuple[EvictionUnit, int]]) -> _Chain:
-    charges = Charges(cycle.ledger)
     # The group that started last loses the least work; creation decides where starts are equal or unknown.
     name = f"{group.created:020.6f}{group.key.name}"
     keys = [
@@ -169,7 +162,7 @@ def _linked(cycle: Cycle, group: PodGroup, units: Sequence[tuple[EvictionUnit, i
         tuple(unit for unit, _ in units),
         tuple(state for _, state in units),
         tuple(sum(map(gpu_weight, unit.pods)) for unit, _ in units),
-        Giving(group.queue, keys, [charges.of(unit.pods) for unit, _ in units]),
+        Giving(group.queue, keys, [charged(cycle.ledger, unit.pods) for unit, _ in units]),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 from kai_cp_models.fairness.amounts import Amounts, total
 from kai_cp_models.fairness.book import Rows
 from kai_cp_models.fairness.quota_checks import in_words
-from kai_cp_models.joint.victim_candidates import Charges
+from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey
 from kai_cp_models.reservations.state import Hold, TimeState
@@ -56,7 +56,6 @@ class Loads:
 
     def __post_init__(self) -> None:
         snapshot, ledger, occupancy = self.ledger.snapshot, self.ledger, self.state.occupancy
-        charges = Charges(ledger)
         bounds = {**occupancy.bounds, **self.gone}
         touched = {snapshot.pod_by_key[key].group for key in ledger.changed}
         standing = self._charged()
@@ -77,7 +76,7 @@ class Loads:
             old = [p for p in pods if p.key not in ledger.held]
             for end, part in zip(ends, (new, old), strict=True):
                 if part and end < NEVER:
-                    self._ending.append((end, group.queue, charges.of(part), group.preemptible))
+                    self._ending.append((end, group.queue, charged(ledger, part), group.preemptible))
 
     def _charged(self) -> Sequence[tuple[PodGroup, float, Amounts]]:
         """Running groups that no cycle has touched: when they end by themselves, and what they cost."""

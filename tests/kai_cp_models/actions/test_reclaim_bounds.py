@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import EvictionUnit
-from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
+from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_weight
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Snapshot
@@ -22,7 +22,7 @@ def units(ledger: Ledger, *names: str) -> list[VictimCandidate]:
         gang = ledger.fixed.gangs[GroupKey("ns", name)]
         for chain, one in enumerate(reversed(gang.pods)):
             offer = EvictionUnit(gang.group, (one,), chain, whole=False)
-            holds = Charges(ledger).of(offer.pods)
+            holds = charged(ledger, offer.pods)
             bucket = (gang.group.queue, gang.group.priority, 1)
             found.append(VictimCandidate(offer, len(found), bucket, (0.0, 0.0), holds, gpu_weight(one), 0))
     return found

@@ -16,7 +16,7 @@ from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.exact import ExactModel
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
-from kai_cp_models.joint.victim_candidates import Charges, VictimCandidate, gpu_weight
+from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_weight
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, Pod, PodSpec, PodStatus
 from kai_cp_models.settings import SolverSettings
@@ -43,7 +43,7 @@ def ranked(ledger: Ledger, units: Sequence[EvictionUnit]) -> list[VictimCandidat
             rank,
             (unit.group.queue, unit.group.priority, 1),
             (0.0, 0.0),
-            Charges(ledger).of(unit.pods),
+            charged(ledger, unit.pods),
             sum(gpu_weight(one) for one in unit.pods),
             0,
         )
