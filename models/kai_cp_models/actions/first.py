@@ -85,10 +85,13 @@ def _opened(
         simulated = simulate_all(base, asks, units, victims.line, victims.cycle.out_of_time)
         if simulated.ledger is None:
             return None
-        asks = [ask for ask in asks if ask.group.key in simulated.served]
+        before, asks = len(asks), [ask for ask in asks if ask.group.key in simulated.served]
         found = _shown(victims, asks, ranked, simulated.ledger)
         if not found.disturbed <= victims.taken_by(asks):
-            # Some units left for asks that got no place, and the others may not take them.
+            # Some units left for asks that got no place, and the others may not take them. They come home
+            # beside the others alone; where they do not, only what these may take is opened.
+            if len(asks) == before:
+                ranked = _counted_for(victims, asks, again)
             continue
         moved = (base.snapshot.pod_by_key[key] for key in found.answer.moved)
         if not within_ceiling(victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):

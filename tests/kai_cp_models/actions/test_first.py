@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from random import Random
+from typing import Any
 
 import pytest
 from ortools.sat.python import cp_model
 
+from kai_cp.bench.generate import NOW as BENCH_NOW
+from kai_cp.bench.generate import SHAPES
+from kai_cp.reader import parse
 from kai_cp_models.actions import first
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint import admission, search
@@ -193,3 +197,22 @@ def test_a_victim_of_a_group_without_a_place_is_for_no_other() -> None:
     plan = solved(snapshot)
     assert not lost(plan)
     assert "InternalError" not in reasons(plan).values()
+
+
+def test_first_plan_ends_where_pods_that_left_for_others_do_not_come_home() -> None:
+    """Of two triggers one gets no place, and the other uses what left for it, which it may not take. The
+    search for a first plan ends all the same, long before the deadline.
+    """
+    snapshot = parse(SHAPES["mixed"](24, 593), now=BENCH_NOW.timestamp())
+    calls: list[int] = []
+
+    def counted(*given: Any) -> Any:
+        calls.append(len(given[1]))
+        assert len(calls) < 100
+        return simulate_all(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first, "simulate_all", counted)
+        plan = solved(snapshot)
+    assert calls
+    assert not any("cut" in stage.name for stage in plan.stages)
