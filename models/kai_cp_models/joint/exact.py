@@ -8,7 +8,6 @@ j of node n. The encoding is exact for any mix of requests, and serves clusters 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,30 +16,6 @@ from kai_cp_models.joint.model import JointModel, PodClass
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodKey
 from kai_cp_models.solver import cp_model
-
-
-@dataclass
-class _DeviceVar:
-    """A shared device of a node in the model: its name and the counts of each class on it."""
-
-    name: str
-    counts: dict[Hashable, cp_model.IntVar] = field(default_factory=dict)
-
-
-@dataclass
-class _Sharing:
-    """The shares of one node while its rows are built.
-
-    ``items``: classes of shares with their counts there; ``rows``: their counts per device; ``whole``: whole
-    GPUs that shared devices take, or give back where negative.
-    """
-
-    node: int
-    mib: int
-    items: list[tuple[Hashable, PodClass, cp_model.IntVar]]
-    rows: dict[Hashable, list[cp_model.IntVar]] = field(default_factory=dict)
-    whole: list[Linear] = field(default_factory=list)
-    devices: list[_DeviceVar] = field(default_factory=list)
 
 
 class ExactModel(JointModel):
@@ -66,25 +41,24 @@ class ExactModel(JointModel):
         return nodes, room[nodes]
 
     def _capacity(self) -> None:
-        self._devices: dict[int, list[_DeviceVar]] = {}
-        self._nodes()
-        self._shares()
+        self._entering: dict[int, list[tuple[PodClass, cp_model.IntVar]]] = {}
+        for item in self._classes.values():
+            for node, var in item.x.items():
+                self._entering.setdefault(node, []).append((item, var))
+        self._counts_on: dict[int, dict[str, dict[Hashable, cp_model.IntVar]]] = {}
+        """Counts of each class on the shared devices of a node, by the name of the device."""
+        self._gpu_extra: dict[int, list[Linear]] = {}
+        """Whole GPUs that shared devices of a node take, or give back where negative."""
+        self._slot_extra: dict[int, list[Linear]] = {}
+        sharing = {
+            n for n, items in self._entering.items() for item, _ in items if item.example.spec.gpu.shares
+        }
+        for node in sorted(sharing | {node for node, _ in self._members}):
+            self._share_node(node)
+        self._node_rows()
         self._device_rules()
 
     # --- nodes -----------------------------------------------------------------------------------
-
-    def _nodes(self) -> None:
-        entering: dict[int, list[tuple[PodClass, cp_model.IntVar]]] = {}
-        for item in self._classes.values():
-            for node, var in item.x.items():
-                entering.setdefault(node, []).append((item, var))
-        self._entering = entering
-        self._gpu_extra: dict[int, list[Linear]] = {}
-        self._slot_extra: dict[int, list[Linear]] = {}
-        sharing = {
-            node for node, items in entering.items() for item, _ in items if item.example.spec.gpu.shares
-        }
-        self._share_nodes = sorted(sharing | {node for node, _ in self._members})
 
     def _node_rows(self) -> None:
         for node, items in self._entering.items():
@@ -110,51 +84,43 @@ class ExactModel(JointModel):
 
     # --- shared devices --------------------------------------------------------------------------
 
-    def _shares(self) -> None:
-        for node in self._share_nodes:
-            self._share_node(node)
-        self._node_rows()
-
     def _share_node(self, node: int) -> None:
         """Counts per device for the shares of one node: first its shared devices, then new ones."""
-        here = _Sharing(
-            node,
-            int(self.ledger.fixed.gpu_memory_mib[node]),
-            [
-                (key, item, item.x[node])
-                for key, item in self._classes.items()
-                if item.example.spec.gpu.shares and node in item.x
-            ],
-        )
-        self._share_devices(here)
-        self._share_new_ones(here)
-        for key, item, x in here.items:
-            self.cp.add(sum(here.rows.get(key, ())) == item.example.spec.gpu.devices * x)
-        if here.whole:
-            self._gpu_extra[node] = here.whole
-        self._devices[node] = here.devices
+        self._counts_on[node] = {}
+        self._gpu_extra[node] = []
+        items = {
+            key: item
+            for key, item in self._classes.items()
+            if item.example.spec.gpu.shares and node in item.x
+        }
+        self._share_devices(node, items)
+        self._share_new_ones(node, items)
+        for key, item in items.items():
+            counts = [counts[key] for counts in self._counts_on[node].values() if key in counts]
+            self.cp.add(sum(counts) == item.example.spec.gpu.devices * item.x[node])
 
-    def _share_devices(self, here: _Sharing) -> None:
+    def _share_devices(self, node: int, items: Mapping[Hashable, PodClass]) -> None:
         """The rows of shared devices that have members: their free memory, and a whole GPU when all members
         leave.
         """
-        ledger, node = self.ledger, here.node
+        ledger = self.ledger
         for name in ledger.groups_on.get(node, ()):
             device = ledger.devices[node, name]
             if not (device.active or device.pipelined):
                 continue
             stays = self._stays((node, name))
-            here.whole.append(MILLI * (stays - 1))
-            load = self._loaded(here, _DeviceVar(name), stays)
+            self._gpu_extra[node].append(MILLI * (stays - 1))
+            load = self._loaded(node, name, items, stays)
             if load:
                 leaving = self._members.get((node, name), ())
                 freed = [ledger.share_mib_on(pod, node) * self.gone[pod.key] for pod in leaving]
-                self.cp.add(sum(load) - sum(freed) <= here.mib - device.active_mib - device.pipelined_mib)
+                free = self._mib(node) - device.active_mib - device.pipelined_mib
+                self.cp.add(sum(load) - sum(freed) <= free)
 
-    def _share_new_ones(self, here: _Sharing) -> None:
+    def _share_new_ones(self, node: int, items: Mapping[Hashable, PodClass]) -> None:
         """The rows of devices that are not shared yet, in order; each takes a whole GPU and a pod slot."""
-        cp, node = self.cp, here.node
-        demand = sum(item.most * item.example.spec.gpu.devices for _, item, _ in here.items)
+        cp = self.cp
+        demand = sum(item.most * item.example.spec.gpu.devices for item in items.values())
         gpus = int(self.ledger.fixed.table.allocatable[node, GPU]) // MILLI
         previous: cp_model.IntVar | None = None
         for k in range(min(gpus, demand)):
@@ -162,26 +128,29 @@ class ExactModel(JointModel):
             if previous is not None:
                 cp.add_implication(used, previous)
             previous = used
-            cp.add(sum(self._loaded(here, _DeviceVar(f"new-{k}"), used)) <= here.mib * used)
-            here.whole.append(MILLI * used)
+            cp.add(sum(self._loaded(node, f"new-{k}", items, used)) <= self._mib(node) * used)
+            self._gpu_extra[node].append(MILLI * used)
             self._slot_extra.setdefault(node, []).append(used)
 
-    def _loaded(self, here: _Sharing, var: _DeviceVar, there: Linear) -> list[Linear]:
+    def _loaded(
+        self, node: int, name: str, items: Mapping[Hashable, PodClass], there: Linear
+    ) -> list[Linear]:
         """Counts of each class on the device while ``there`` holds, and the MiB that they take."""
         load: list[Linear] = []
-        for key, item, x in here.items:
-            need = self.ledger.share_mib_on(item.example, here.node)
-            most = min(item.most, here.mib // need if need else item.most)
+        counts = self._counts_on[node][name] = {}
+        for key, item in items.items():
+            need = self.ledger.share_mib_on(item.example, node)
+            most = min(item.most, self._mib(node) // need if need else item.most)
             if most <= 0:
                 continue
-            count = self.cp.new_int_var(0, most, f"w[{here.node},{var.name}]")
-            self.cp.add(count <= x)
+            count = counts[key] = self.cp.new_int_var(0, most, f"w[{node},{name}]")
+            self.cp.add(count <= item.x[node])
             self.cp.add(count <= most * there)
-            var.counts[key] = count
-            here.rows.setdefault(key, []).append(count)
             load.append(need * count)
-        here.devices.append(var)
         return load
+
+    def _mib(self, node: int) -> int:
+        return int(self.ledger.fixed.gpu_memory_mib[node])
 
     # --- rules that bring their own rows ---------------------------------------------------------
 
@@ -216,10 +185,10 @@ class ExactModel(JointModel):
         gone: frozenset[PodKey],
     ) -> dict[PodKey, tuple[int, tuple[str, ...]]]:
         room = {
-            (node, device.name, key): solver.value(count)
-            for node, devices in self._devices.items()
-            for device in devices
-            for key, count in device.counts.items()
+            (node, name, key): solver.value(count)
+            for node, devices in self._counts_on.items()
+            for name, counted in devices.items()
+            for key, count in counted.items()
         }
         found: dict[PodKey, tuple[int, tuple[str, ...]]] = {}
         for key, pods in going.items():
@@ -227,13 +196,9 @@ class ExactModel(JointModel):
             for pod, node in zip(pods, slots, strict=True):
                 names: tuple[str, ...] = ()
                 if pod.spec.gpu.shares:
-                    options = [
-                        (room[node, device.name, key], device.name)
-                        for device in self._devices[node]
-                        if key in device.counts
-                    ]
-                    options.sort(key=lambda option: (-option[0], option[1]))
-                    names = tuple(name for _, name in options[: pod.spec.gpu.devices])
+                    options = [name for name, counted in self._counts_on[node].items() if key in counted]
+                    options.sort(key=lambda name: (-room[node, name, key], name))
+                    names = tuple(options[: pod.spec.gpu.devices])
                     for name in names:
                         room[node, name, key] -= 1
                 found[pod.key] = (node, names)
