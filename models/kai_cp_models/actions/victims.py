@@ -25,6 +25,7 @@ from kai_cp_models.joint.victim_candidates import (
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, GroupKey
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch
 
 
@@ -42,7 +43,6 @@ class Victims:
     _sets: dict[frozenset[int], frozenset[int]] = field(default_factory=dict)
     _of_queue: dict[tuple[str, float], frozenset[int]] = field(default_factory=dict)
     _rooms: dict[tuple[object, ...], Ints] = field(default_factory=dict)
-    _whole: dict[str, Leaving] = field(default_factory=dict)
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
@@ -152,25 +152,23 @@ class Victims:
         scope = reach.scope(victims)
         room = self._rooms.get(scope)
         if room is None:
-            queues = [ask.group.queue] if self.policy.own_queue else list(victims)
-            columns = [self._leaving(queue, reach) for queue in queues]
-            room = self._rooms[scope] = self.counting.room_of(
-                Leaving.joined([self.counting.leaving(()), *columns])
-            )
+            if self.policy.own_queue:
+                columns = [self._leaving(filter(reach.disturbs, victims.get(ask.group.queue, ())))]
+            else:
+                columns = [self._by_victim_queue[queue] for queue in victims if reach.reclaims_from(queue)]
+            room = self.counting.room_of(Leaving.joined([self._leaving(()), *columns]))
+            self._rooms[scope] = room
         return TOO_LITTLE if (wanted > room)[wanted > 0].any() else None
 
-    def _leaving(self, queue: str, reach: VictimFilter) -> Leaving:
-        """What pods of the queue hold that an ask may disturb: under reclaim all of a queue, or none."""
-        if not self.policy.own_queue and not reach.reclaims_from(queue):
-            return self.counting.leaving(())
-        found = self._whole.get(queue)
-        if found is None:
-            gangs, groups = self.base.fixed.gangs, self.cycle.snapshot.preemptible_groups.get(queue, ())
-            disturbed = [group.key for group in groups if reach.disturbs(group)]
-            found = self.counting.leaving(pod for key in disturbed for pod in gangs[key].pods)
-            if not self.policy.own_queue:
-                self._whole[queue] = found
-        return found
+    @cached_property
+    def _by_victim_queue(self) -> Mapping[str, Leaving]:
+        """What the groups of each queue hold that may be disturbed at all."""
+        victims = self.cycle.snapshot.preemptible_groups
+        return {queue: self._leaving(groups) for queue, groups in victims.items()}
+
+    def _leaving(self, groups: Iterable[PodGroup]) -> Leaving:
+        gangs = self.base.fixed.gangs
+        return self.counting.leaving(pod for group in groups for pod in gangs[group.key].pods)
 
     @cached_property
     def _returning(self) -> Returning:
