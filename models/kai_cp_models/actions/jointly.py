@@ -282,7 +282,10 @@ class _Search:
             beyond = overreaching(victims.base, placed, ranked, simulated.ledger, owners)
         if simulated.ledger is None or beyond is not None:
             self._served = simulated.served
-            self._sure = _cut(self._model, answer, simulated, owners, beyond) and self._sure
+            self._sure = (
+                _cut(self._model, answer, simulated, owners, beyond, known=self._task.known is not None)
+                and self._sure
+            )
             return None
         everything = self._sure and self._model.exact and not self._pruned
         found = EvictionPlan(
@@ -325,14 +328,21 @@ def _all_proved(stages: Sequence[StageResult]) -> bool:
 
 
 def _cut(
-    model: EvictingModel, answer: Answer, simulated: Simulated, owners: Owners, beyond: Ask | None
+    model: EvictingModel,
+    answer: Answer,
+    simulated: Simulated,
+    owners: Owners,
+    beyond: Ask | None,
+    *,
+    known: bool,
 ) -> bool:
     """Forbid an answer that does not hold when simulated; returns whether the cut may be part of a proof.
 
-    ``beyond``: the trigger that took more than it may.
+    ``beyond``: the trigger that took more than it may. ``known``: whether a plan is known that the search is
+    to better; then only the answer itself is forbidden, as one with other losses beside may be the better.
     """
     ledger = simulated.ledger
-    if ledger is not None and beyond is not None:
+    if ledger is not None and beyond is not None and not known:
         # What was lost to it is too much; what came home to its queue does not entitle it.
         came: list[int] = []
         took: list[int] = []
