@@ -251,19 +251,16 @@ def _plans(
     evictions = [
         Decision("Evict", pod.key, pod.group, pod.node or "", action, triggers=groups) for pod in leaving
     ]
-    homes = product(*((None, *_places(snapshot, pod)) for pod in leaving))
-    for kind, served, moved in product(kinds, product(*(_places(snapshot, pod) for pod in pods)), homes):
-        yield Plan(
-            (
-                *evictions,
-                *(_decision(kind, pod, at, action) for pod, at in zip(pods, served, strict=True)),
-                *(
+    for kind in kinds:
+        for served in product(*(tuple(_places(snapshot, pod)) for pod in pods)):
+            places = [_decision(kind, pod, at, action) for pod, at in zip(pods, served, strict=True)]
+            for moved in product(*((None, *_places(snapshot, pod)) for pod in leaving)):
+                homes = [
                     _decision("Nominate", pod, at, action)
                     for pod, at in zip(leaving, moved, strict=True)
                     if at is not None
-                ),
-            )
-        )
+                ]
+                yield Plan((*evictions, *places, *homes))
 
 
 def _decision(kind: str, pod: Pod, at: Placement, action: ActionName) -> Decision:
