@@ -29,7 +29,7 @@ from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.reclaim_bounds import may_take, overreaching
 from kai_cp_models.actions.victims import Victims
-from kai_cp_models.actions.withdraw import settle
+from kai_cp_models.actions.withdraw import must_stay, settle
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING
@@ -85,7 +85,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
             _note(cycle, key, OUT_OF_TIME)
         _record(cycle, policy.name, frozenset(waiting), (), time.monotonic() - started)
         return
-    start = cycle.ledger
+    start, earlier = cycle.ledger, dict(cycle.evicted_by)
     parts = _parts(cycle, policy, waiting)
     for position, part in enumerate(parts):
         cycle.budget.begin_part(len(parts) - position)
@@ -100,7 +100,15 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
             parts.append(again)
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
-        cycle.overreaching = partial(_overreaching, start, found)
+        inherited = [
+            (cycle.snapshot.pod_by_key[key], eviction.triggers[0])
+            for key, eviction in cycle.evicted_by.items()
+            if key in earlier and eviction.action == policy.name
+        ]
+        cycle.overreaching = partial(_overreaching, start, found, inherited)
+        if inherited and cycle.overreaching(cycle.ledger) is not None:
+            # As the trigger of a withdrawn move, a group may take what it may not take after those before it.
+            raise must_stay(earlier)
     if cycle.evicted_by or "allocate" not in cycle.snapshot.policy.actions:
         backfill(cycle, policy.name)
     refused = frozenset(key for run in runs for key in run.refused if key in cycle.waiting)
@@ -428,14 +436,19 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
                 cycle.placed_by[pod_key] = action
 
 
-def _overreaching(base: Ledger, found: Sequence[EvictionPlan], ledger: Ledger) -> PodGroup | None:
+def _overreaching(
+    base: Ledger,
+    found: Sequence[EvictionPlan],
+    inherited: Sequence[tuple[Pod, GroupKey]],
+    ledger: Ledger,
+) -> PodGroup | None:
     """The trigger that takes more than it may if the plans, made one after the other, end with ``ledger``."""
     asks = [ask for one in found for ask in one.asks]
     ranked = [item for one in found for item in one.ranked]
     owners: dict[int, tuple[GroupKey, ...]] = {}
     for one in reversed(found):
         owners = dict(one.owners) | {o + len(one.ranked): takers for o, takers in owners.items()}
-    ask = overreaching(base, asks, ranked, ledger, owners)
+    ask = overreaching(base, asks, ranked, ledger, owners, inherited=inherited)
     return None if ask is None else ask.group
 
 

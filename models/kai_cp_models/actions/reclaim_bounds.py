@@ -28,6 +28,7 @@ from kai_cp_models.joint.victim_candidates import (
 )
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import PodGroup
 
 Owners = Mapping[int, tuple[GroupKey, ...]]
 """The triggers that each lost unit, by position, is lost to; the eviction is charged to the first."""
@@ -179,16 +180,23 @@ def _stands(base: Ledger, book: QueueBook, ask: Ask, units: Sequence[TakenUnit])
 
 
 def overreaching(
-    base: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCandidate], ledger: Ledger, owners: Owners
+    base: Ledger,
+    asks: Sequence[Ask],
+    ranked: Sequence[VictimCandidate],
+    ledger: Ledger,
+    owners: Owners,
+    *,
+    inherited: Iterable[tuple[Pod, GroupKey]] = (),
 ) -> Ask | None:
     """The first trigger that takes more than it may; a unit that was placed again is not lost (4.4).
 
     For each trigger: whether it may reclaim at all, whose pods it may disturb, and KAI's scenario validation
-    on the net losses.
+    on the net losses. ``inherited``: pods that an earlier action evicted, and the triggers that use their
+    free places now.
     """
     snapshot = base.snapshot
     book = base.book.copy()
-    lost: dict[GroupKey, list[VictimCandidate]] = {}
+    lost: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts, tuple[Pod, ...]]]] = {}
     disturbed: dict[GroupKey, set[str]] = {}
     for o in sorted(owners, key=lambda o: ranked[o].rank):
         pods = ranked[o].unit.pods
@@ -199,9 +207,15 @@ def overreaching(
                 book.charge(group.queue, ranked[o].holds, group.preemptible, -1)
             continue
         if not all(pod.key in ledger.held or pod.key not in ledger.changed for pod in pods):
-            lost.setdefault(owners[o][0], []).append(ranked[o])
+            lost.setdefault(owners[o][0], []).append((ranked[o].unit.group, ranked[o].holds, pods))
         if any(pod.key in ledger.changed for pod in pods):
             disturbed.setdefault(owners[o][0], set()).add(ranked[o].unit.group.queue)
+    for pod, taker in inherited:
+        assert pod.group is not None
+        group = snapshot.group_by_key[pod.group]
+        disturbed.setdefault(taker, set()).add(group.queue)
+        if pod.key not in ledger.held:
+            lost.setdefault(taker, []).append((group, charged(base, (pod,)), (pod,)))
     for ask in asks:
         asked = base.asked(ask.batch)
         if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None or not all(
@@ -209,12 +223,10 @@ def overreaching(
         ):
             return ask
         taken = lost.get(ask.group.key, [])
-        units = [
-            (item.unit.group.queue, item.holds, amounts.involved(snapshot, item.unit.pods)) for item in taken
-        ]
+        units = [(group.queue, holds, amounts.involved(snapshot, pods)) for group, holds, pods in taken]
         if (units or not ask.group.preemptible) and not _stands(base, book, ask, units):
             return ask
-        for item in taken:
-            book.charge(item.unit.group.queue, item.holds, item.unit.group.preemptible, -1)
+        for group, holds, _ in taken:
+            book.charge(group.queue, holds, group.preemptible, -1)
         book.charge(ask.group.queue, asked, ask.group.preemptible)
     return None

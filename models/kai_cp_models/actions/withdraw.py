@@ -45,13 +45,14 @@ def settle(
         if takers := successors(pod):
             kept[key] = Eviction(policy.name, takers, policy.message(takers))
         else:
-            raise _must_stay(evicted_by)
+            raise must_stay(evicted_by)
     if _moves_too_many(ledger.snapshot, kept):
-        raise _must_stay(evicted_by)
+        raise must_stay(evicted_by)
     return kept
 
 
-def _must_stay(evicted_by: Mapping[PodKey, Eviction]) -> MustStay:
+def must_stay(evicted_by: Mapping[PodKey, Eviction]) -> MustStay:
+    """Nothing of what earlier actions evicted for may be withdrawn."""
     return MustStay(frozenset(trigger for one in evicted_by.values() for trigger in one.triggers))
 
 
