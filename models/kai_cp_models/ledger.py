@@ -314,6 +314,10 @@ class Ledger:
                     mask &= allowed
         return mask
 
+    def stays(self, pod: Pod) -> bool:
+        """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
+        return pod.key in self.held or pod.key not in self.changed
+
     def has_room(self, pod: Pod) -> bool:
         """Whether a node has room for the pod once everything releasing is gone, without stateful rules."""
         return bool(self._fitting.view(self, pod).later.any())

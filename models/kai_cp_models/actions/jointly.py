@@ -306,11 +306,10 @@ class _Search:
 
         In other places for the same moves these might be for several asks, so the cut is not exact.
         """
-        named = named_triggers(self._policy, found)
         if self._most_groups == UNLIMITED:
             return False
         fresh = found.ledger.changed.keys() - self._victims.base.changed.keys()
-        moves = [(pod.group, names) for pod, names in named if pod.key in fresh]
+        moves = [(pod.group, names) for pod, names in named_triggers(self._policy, found) if pod.key in fresh]
         beyond = moved_beyond(moves, self._most_groups)
         if beyond:
             self._sure = False
@@ -347,7 +346,7 @@ def _cut(
         came: list[int] = []
         took: list[int] = []
         for o, (item, lost) in enumerate(zip(model.ranked, answer.lost, strict=True)):
-            stays = all(pod.key in ledger.held or pod.key not in ledger.changed for pod in item.unit.pods)
+            stays = all(map(ledger.stays, item.unit.pods))
             if lost and stays and item.unit.group.queue == beyond.group.queue:
                 came.append(o)
             elif lost and not stays and owners[o][0] == beyond.group.key:

@@ -206,7 +206,7 @@ def overreaching(
                 group = ranked[o].unit.group
                 book.charge(group.queue, ranked[o].holds, group.preemptible, -1)
             continue
-        if not all(pod.key in ledger.held or pod.key not in ledger.changed for pod in pods):
+        if not all(map(ledger.stays, pods)):
             lost.setdefault(owners[o][0], []).append((ranked[o].unit.group, ranked[o].holds, pods))
         if any(pod.key in ledger.changed for pod in pods):
             disturbed.setdefault(owners[o][0], set()).add(ranked[o].unit.group.queue)
@@ -214,7 +214,7 @@ def overreaching(
         assert pod.group is not None
         group = snapshot.group_by_key[pod.group]
         disturbed.setdefault(taker, set()).add(group.queue)
-        if pod.key not in ledger.held:
+        if not ledger.stays(pod):
             lost.setdefault(taker, []).append((group, charged(base, (pod,)), (pod,)))
     for ask in asks:
         asked = base.asked(ask.batch)

@@ -61,7 +61,7 @@ class Disruption:
         moved: set[PodKey] = set()
         for item in ranked:
             pods = item.unit.pods
-            kept = [pod for pod in pods if pod.key in ledger.held or pod.key not in ledger.changed]
+            kept = [pod for pod in pods if ledger.stays(pod)]
             lost.append(not kept if not item.unit.placed_now else pods[0].key not in ledger.held)
             moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
         return Disruption(ranked, lost, frozenset(moved), admitted, step_milli_gpus)
