@@ -28,7 +28,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
     ``proofs``: the groups whose refusal is proved, beside those for which an unconditional reason holds.
     """
     found: list[Unscheduled] = []
-    words: dict[int, str] = {}
+    words: dict[tuple[object, ...], tuple[str, str]] = {}
     free = (cycle.ledger.idle + cycle.ledger.releasing).clip(min=0).sum(axis=0).tolist()
     gated = _gated(cycle)
     for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
@@ -45,7 +45,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
         if not pending:
             continue
         why = cycle.waiting.get(group.key)
-        given = any(pod.key in cycle.ledger.held for pod in gang.pods)
+        given = group.key in cycle.ledger.touched and any(pod.key in cycle.ledger.held for pod in gang.pods)
         nominated = given and any(cycle.ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
         # An action's words on the next increment are about a cycle in which the batch has its place.
         if nominated or (why is None and given and not gang.unknown_subgroup_pods):
@@ -66,10 +66,13 @@ def _entry(
     why: Refusal,
     free: Sequence[int],
     *,
-    words: dict[int, str],
+    words: dict[tuple[object, ...], tuple[str, str]],
     proofs: Container[GroupKey],
 ) -> Unscheduled:
-    """The entry of a group that waits. ``free``: total by dimension; ``words``: why, by pod spec."""
+    """The entry of a group that waits.
+
+    ``free``: total by dimension; ``words``: reason and message of the kinds of pods that were looked at.
+    """
     message, reason = why.message, why.reason
     if why.pod is None:
         if reason == "FitsAsItIs":
@@ -77,32 +80,47 @@ def _entry(
         elif reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free):
             reason = "NoRoomInSum"
             message = f"{_short_in_sum(cycle, gang, free)}, and nothing may be evicted for it"
-    elif missing := dead_end(cycle.ledger, why.pod):
-        message, reason = missing, "DependencyMissing"
     else:
-        # The refusal may be that of a smaller ask; the message is about the group's own pod.
-        pod = why.pod if why.pod.group == gang.group.key else pending[0]
-        # Pods with one spec wait for one reason.
-        spec = id(pod.spec)
-        if spec not in words:
-            words[spec] = explain_pod(cycle.ledger, pod)
-        message = words[spec]
-        batch = cycle.ledger.state(gang).batch
-        pods = batch.all_pods if batch is not None else (pod,)
-        if not cycle.ledger.fixed.table.accepted(why.pod):
-            reason = "NoNodeAccepts"
-        alone = _kept_by_one_rule(cycle.ledger, pods)
-        if alone is not None:
-            reason, message = alone
-        elif len(pending) == 1 and _FITS_ALONE in message:
-            message = message.replace(_FITS_ALONE, _FITS_NOW)
-            reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
-        elif (reason == "NodeFragmented" and _full(free, (pod,))) or (
-            reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free)
-        ):
-            reason = "NoRoomInSum"
+        # Equal batches wait for one reason; with a topology constraint also what they may take matters.
+        group, batch = gang.group, cycle.ledger.state(gang).batch
+        own = why.pod if why.pod.group == group.key else pending[0]
+        shape = cycle.ledger.shape(batch) if batch is not None else None
+        single = len(pending) == 1
+        rights = (group.queue, group.priority) if reason == "TopologyFragmented" else None
+        kind = (reason, id(why.pod.spec), id(own.spec), shape, single, rights)
+        if kind not in words:
+            words[kind] = _of_pod(cycle, gang, own, why, free, single=single)
+        reason, message = words[kind]
     key = gang.group.key
     return Unscheduled(key, reason, message, key in proofs or reason in UNCONDITIONAL, why.details)
+
+
+def _of_pod(
+    cycle: Cycle, gang: Gang, pod: Pod, why: Refusal, free: Sequence[int], *, single: bool
+) -> tuple[str, str]:
+    """Reason and message of a group of which ``pod`` waits, alone if ``single``.
+
+    The pod that found no node may be one of a group that asks for less.
+    """
+    refused = pod if why.pod is None else why.pod
+    ledger, reason = cycle.ledger, why.reason
+    if missing := dead_end(ledger, refused):
+        return "DependencyMissing", missing
+    message = explain_pod(ledger, pod)
+    batch = ledger.state(gang).batch
+    if not ledger.fixed.table.accepted(refused):
+        reason = "NoNodeAccepts"
+    alone = _kept_by_one_rule(ledger, batch.all_pods if batch is not None else (pod,))
+    if alone is not None:
+        return alone
+    if single and _FITS_ALONE in message:
+        message = message.replace(_FITS_ALONE, _FITS_NOW)
+        reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
+    elif (reason == "NodeFragmented" and _full(free, (pod,))) or (
+        reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free)
+    ):
+        reason = "NoRoomInSum"
+    return reason, message
 
 
 def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
