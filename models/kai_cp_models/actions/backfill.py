@@ -9,9 +9,10 @@ offering it now saves that cycle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from kai_cp_models.actions.common import line_of, no_place, waiting_groups
-from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS
+from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS, OUT_OF_TIME
 from kai_cp_models.actions.simulation import as_pending, missing, put_back
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
 from kai_cp_models.cycle import Cycle
@@ -24,6 +25,8 @@ from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.units import Batch
+
+_SEARCHED: Final = frozenset({FITS_AS_IT_IS.reason, OUT_OF_TIME.reason})
 
 
 def backfill(cycle: Cycle, action: ActionName) -> None:
@@ -144,8 +147,9 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
     # A group beyond the depth limit of its queue is not looked at here either.
     refused = cycle.waiting.keys() - _ended(cycle)
     if "allocate" not in snapshot.policy.actions:
-        # The other actions serve only groups for which they may evict.
-        refused = {key for key in refused if cycle.waiting[key] is FITS_AS_IT_IS}
+        # The other actions serve only groups for which they may evict: those that they found to need no
+        # eviction, and those that they searched for.
+        refused = {key for key in refused if cycle.waiting[key].reason in _SEARCHED}
     batches: dict[GroupKey, Batch] = {
         key: batch
         for key, batch in waiting_groups(cycle, "allocate").items()
