@@ -16,14 +16,16 @@ NodeAmounts = tuple[int, ...]
 
 
 class FreeCapacity:
-    """Idle and releasing amounts of all nodes; ``touched`` counts changes. The arrays that it returns are [N,
-    D] and read-only, and show the present moment.
+    """Idle and releasing amounts of all nodes. The arrays that it returns are [N, D] and read-only, and show
+    the moment of the last call.
     """
 
     def __init__(self, idle: Ints, releasing: Ints) -> None:
         self._idle: list[NodeAmounts] = list(map(tuple, idle.tolist()))
         self._releasing: list[NodeAmounts] = list(map(tuple, releasing.tolist()))
-        self._columns = _read_only(idle), _read_only(releasing)
+        self._columns = idle, releasing
+        self._owned = True
+        """Whether no copy shares the columns."""
         self._behind: set[int] = set()
 
     def copy(self) -> FreeCapacity:
@@ -32,6 +34,7 @@ class FreeCapacity:
         result._idle = self._idle.copy()
         result._releasing = self._releasing.copy()
         result._columns = self._columns
+        self._owned = result._owned = False
         result._behind = self._behind.copy()
         return result
 
@@ -56,15 +59,17 @@ class FreeCapacity:
     def columns(self) -> tuple[Ints, Ints]:
         """Idle and releasing amounts of all nodes, both [N, D]."""
         if self._behind:
+            if not self._owned:
+                self._columns = self._columns[0].copy(), self._columns[1].copy()
+                self._owned = True
             nodes = list(self._behind)
-            idle, releasing = (column.copy() for column in self._columns)
-            idle[nodes] = [self._idle[node] for node in nodes]
-            releasing[nodes] = [self._releasing[node] for node in nodes]
-            self._columns = _read_only(idle), _read_only(releasing)
+            self._columns[0][nodes] = [self._idle[node] for node in nodes]
+            self._columns[1][nodes] = [self._releasing[node] for node in nodes]
             self._behind.clear()
-        return self._columns
+        return _read_only(self._columns[0]), _read_only(self._columns[1])
 
 
 def _read_only(array: Ints) -> Ints:
-    array.flags.writeable = False
-    return array
+    view = array.view()
+    view.flags.writeable = False
+    return view

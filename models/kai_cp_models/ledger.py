@@ -93,6 +93,18 @@ class Fixed:
         return self.fabric if self.close else None
 
     @cached_property
+    def homes(self) -> Mapping[PodKey, tuple[int, tuple[str, ...]]]:
+        """(node index, GPU groups) of every pod that the snapshot has on a node; it stays there while it
+        leaves."""
+        index = self.snapshot.node_index
+        on_nodes = ((pod, index.get(pod.node)) for pod in self.snapshot.pods if pod.node is not None)
+        return {
+            pod.key: (node, pod.gpu_groups)
+            for pod, node in on_nodes
+            if node is not None and pod.status in ACTIVE_USED
+        }
+
+    @cached_property
     def shapes(self) -> Shapes:
         """What batches ask for."""
         return Shapes(self.snapshot)
@@ -282,12 +294,7 @@ class Ledger:
     def place_of(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
         """(node index, GPU groups) where the pod is or will be, or None."""
         held = self.held.get(pod.key)
-        if held is not None:
-            return held.node, held.gpu_groups
-        if pod.node is None or self.status(pod) not in ACTIVE_USED:
-            return None
-        node = self.snapshot.node_index.get(pod.node)
-        return None if node is None else (node, pod.gpu_groups)
+        return self.fixed.homes.get(pod.key) if held is None else (held.node, held.gpu_groups)
 
     def share_mib(self, pod: Pod) -> Ints:
         """[N] memory that one device of a share takes on each node (2.3)."""

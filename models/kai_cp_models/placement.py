@@ -254,9 +254,15 @@ class Placer:
         if not fitting.any():
             return NoPlace("", pod=pod)
         now = ledger.fits(pod, now=True)
-        extra = ledger.extra_score(pod)
+        filling: Floats | None = None
         if fabric is not None:
-            filling = self._filling(ledger, fabric, pod, fitting, now)
+            filling, place = self._filling(ledger, fabric, pod, fitting, now)
+            best = ledger.best(pod, place) if area.score is None else None
+            if best is not None:
+                put(ledger, pod, best[0], pipelined=self.pipeline_only or not best[1])
+                return None
+        extra = ledger.extra_score(pod)
+        if filling is not None:
             extra = filling if extra is None else extra + filling
         value = scores(
             ledger.fixed.table,
@@ -279,14 +285,16 @@ class Placer:
         gang = len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
         return fabric if fabric and gang and self._below(fabric, area) > fabric.closest else None
 
-    def _filling(self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask) -> Floats:
-        """[N] scores that make a gang fill one place before the next."""
+    def _filling(
+        self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask
+    ) -> tuple[Floats, Mask]:
+        """[N] scores that make a gang fill one place before the next, and its nodes that take the pod."""
         at_once = fitting & now
         usable = at_once if at_once.any() else fitting
         if self._filled is None or not (usable & self._filled[1]).any():
-            free = ledger.idle + ledger.releasing
-            self._filled = fabric.filling(pod, free, usable, self._active_nodes(ledger, self.gang.group.root))
-        return self._filled[0]
+            present = self._active_nodes(ledger, self.gang.group.root)
+            self._filled = fabric.filling(ledger.slots(pod, now=False), usable, present)
+        return self._filled[0], usable & self._filled[1]
 
     def _narrow_quota(self, ledger: Ledger, pod: Pod, fitting: Mask) -> None:
         """Keep nodes where the exact charge of a gpu-memory pod stays within limit and quota (3.7)."""

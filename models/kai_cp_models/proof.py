@@ -20,14 +20,13 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.actions.common import entries_of
+from kai_cp_models.actions.common import line_of
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.waiting import dead_end
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
 from kai_cp_models.fairness.runtime import delayed, granted
 from kai_cp_models.joint.choose import joint_model
@@ -35,7 +34,7 @@ from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.departures import Departures, VictimSource
 from kai_cp_models.joint.disaggregate import without
 from kai_cp_models.joint.model import ModelTooLarge
-from kai_cp_models.joint.problem import Ask, EvictionUnit, signature
+from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -44,7 +43,6 @@ from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.units import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,17 +185,15 @@ class Refuter:
         """What the group asks for; the proof that it is impossible whatever else happens; None where it got a
         place or asks for nothing.
         """
-        group = self._snapshot.group_by_key[key]
         gang = self._base.fixed.gangs[key]
         if any(pod.key in self._cycle.ledger.held for pod in gang.pods):
             return None
         reason = self._cycle.waiting[key].reason
         if reason in UNCONDITIONAL:
             return Proof((reason,))
-        batch = self._batches.get(key)
-        if batch is None:
+        ask = self._first_asks.get(key)
+        if ask is None:
             return None
-        ask = Ask(group, gang, batch)
         words = self._impossible(ask)
         return Proof((words,)) if words else ask
 
@@ -245,25 +241,25 @@ class Refuter:
     # --- what got which place ----------------------------------------------------------------------------
 
     @cached_property
-    def _batches(self) -> Mapping[GroupKey, Batch]:
-        """The first batch of every pod group that waits in the snapshot."""
-        gangs = self._base.fixed.gangs
-        standing = {g.key: self._base.state(gangs[g.key]).batch for g in self._snapshot.waiting_groups}
-        return {key: batch for key, batch in standing.items() if batch is not None}
+    def _first_asks(self) -> Mapping[GroupKey, Ask]:
+        """What every pod group asks for first that waits in the snapshot."""
+        base = self._base
+        gangs = [base.fixed.gangs[group.key] for group in self._snapshot.waiting_groups]
+        standing = ((gang, base.state(gang).batch) for gang in gangs)
+        return {gang.group.key: ask_of(base, gang, batch) for gang, batch in standing if batch is not None}
 
     @cached_property
     def _turns(self) -> Mapping[GroupKey, int]:
         """The fair order of all waiting groups; what the cycle gave is charged at its position."""
         book = self._base.book.copy()
         given = {one.key for one in self._given}
-        entries = entries_of(self._base, self._batches)
-        order = FairOrder(self._snapshot, book, entries)
+        order = line_of(self._base, self._first_asks).fork(book)
         found: dict[GroupKey, int] = {}
         while (popped := order.pop()) is not None:
             found[popped] = len(found)
             if popped in given:
                 group = self._snapshot.group_by_key[popped]
-                book.charge(group.queue, entries[popped][1], group.preemptible)
+                book.charge(group.queue, self._first_asks[popped].asked, group.preemptible)
                 order.charged(group.queue)
         return found
 
@@ -310,7 +306,7 @@ class Refuter:
         for batch in gang.batches():
             if not all(pod.key in held for pod in batch.all_pods):
                 return
-            yield Ask(group, gang, batch)
+            yield ask_of(self._base, gang, batch)
 
     # --- what may leave --------------------------------------------------------------------------
 
@@ -485,7 +481,7 @@ class Refuter:
         return Counting(self._base, self._asking(), everywhere=True)
 
     def _asking(self) -> list[Pod]:
-        waiting = (pod for batch in self._batches.values() for pod in batch.all_pods)
+        waiting = (pod for ask in self._first_asks.values() for pod in ask.kind.shape.examples)
         return [*waiting, *(pod for one in self._served for ask in one.asks for pod in ask.pods)]
 
     def _demand(self, before: int, moves: bool) -> Ints:
@@ -583,7 +579,7 @@ class Refuter:
     def _without_model(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
         """CP-SAT: no places for this and all earlier ones, everything gone that may go, moves free."""
         # What cannot be placed beside fewer groups cannot be placed beside more.
-        key = (signature(self._base, ask), taken, moves)
+        key = (ask.kind.signature, taken, moves)
         if key in self._refuted and self._refuted[key] <= before:
             return True
         if before <= self._open.get(key, -1):

@@ -6,10 +6,9 @@ force. Both plans are walked through together: as long as they agree, the fair o
 
 from __future__ import annotations
 
-from kai_cp_models.actions.common import entry_of, waiting_groups
+from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.ledger import Ledger
@@ -25,11 +24,10 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
     cycle = Cycle(snapshot, settings, Ledger.of(snapshot, settings.rules), float("inf"))
     given: set[GroupKey] = set()
     for action in snapshot.policy.actions:
-        batches = {k: b for k, b in waiting_groups(cycle, action).items() if k not in given}
-        entries = {k: entry_of(cycle.ledger, snapshot.group_by_key[k], b) for k, b in batches.items()}
+        asks = {k: ask for k, ask in waiting_groups(cycle, action).items() if k not in given}
         # Victims are ranked as the action finds the queues, so what it admits is charged to a copy.
         book = cycle.ledger.book.copy()
-        order = FairOrder(snapshot, book, entries)
+        order = line_of(cycle.ledger, asks).fork(book)
         mine, theirs = served(snapshot, one, action), served(snapshot, other, action)
         # A place that a later action took back was given, too.
         mine, theirs = mine | _withdrawn(one) & theirs, theirs | _withdrawn(other) & mine
@@ -39,7 +37,7 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
             if key in mine:
                 given.add(key)
                 group = snapshot.group_by_key[key]
-                book.charge(group.queue, entries[key][1], group.preemptible)
+                book.charge(group.queue, asks[key].asked, group.preemptible)
                 order.charged(group.queue)
         if action in POLICIES:
             pair = [_values(cycle, action, plan, settings) for plan in (one, other)]

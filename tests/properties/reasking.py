@@ -30,10 +30,10 @@ from functools import cached_property
 from itertools import combinations, islice, product
 
 from kai_cp.reader import parse
-from kai_cp_models.actions.common import entries_of
+from kai_cp_models.actions.common import line_of
 from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.engine import decide
-from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Placement, Plan, Unscheduled
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
@@ -171,16 +171,16 @@ class Audit:
         """The fair order of all waiting groups; what is served is charged at its position."""
         ledger = Ledger.of(self.snapshot, self.settings.rules)
         gangs = ledger.fixed.gangs
-        batches = {g.key: ledger.state(gangs[g.key]).batch for g in self.snapshot.waiting_groups}
-        entries = entries_of(ledger, {key: batch for key, batch in batches.items() if batch is not None})
+        states = ((gangs[g.key], ledger.state(gangs[g.key]).batch) for g in self.snapshot.waiting_groups)
+        asks = {gang.group.key: ask_of(ledger, gang, batch) for gang, batch in states if batch is not None}
         book, got = ledger.book.copy(), gained(self.plan)
-        order = FairOrder(self.snapshot, book, entries)
+        order = line_of(ledger, asks).fork(book)
         found: list[GroupKey] = []
         while (key := order.pop()) is not None:
             found.append(key)
             if waiting(self.snapshot, key) & got:
                 group = self.snapshot.group_by_key[key]
-                book.charge(group.queue, entries[key][1], group.preemptible)
+                book.charge(group.queue, asks[key].asked, group.preemptible)
                 order.charged(group.queue)
         return found
 

@@ -10,17 +10,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from kai_cp_models.actions.common import entry_of, line_of, no_place, waiting_groups
+from kai_cp_models.actions.common import line_of, no_place, waiting_groups
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.units import Batch
 
 
 @dataclass
@@ -29,7 +28,7 @@ class AdmissionPass:
 
     ledger: Ledger
     order: FairOrder
-    batches: dict[GroupKey, Batch]
+    asks: dict[GroupKey, Ask]
     admission: Admission
     waiting: dict[GroupKey, Refusal]
     """Refusals, as the cycle knows them."""
@@ -45,10 +44,10 @@ class AdmissionPass:
         """
         ledger = self.ledger.copy()
         order = self.order.fork(ledger.book)
-        order.push(key, entry_of(ledger, ledger.snapshot.group_by_key[key], self.batches[key]))
+        order.push(key, self.asks[key].entry)
         waiting = {other: why for other, why in self.waiting.items() if other != key}
         return AdmissionPass(
-            ledger, order, dict(self.batches), self.admission.proved(), waiting, refused, self.turns[:-1]
+            ledger, order, dict(self.asks), self.admission.proved(), waiting, refused, self.turns[:-1]
         )
 
 
@@ -71,7 +70,7 @@ def allocate(
     while not cycle.out_of_time() and (key := order.pop()) is not None:
         run.turns.append(key)
         group = snapshot.group_by_key[key]
-        ask = Ask(group, run.ledger.fixed.gangs[key], run.batches[key])
+        ask = run.asks[key]
         refusal = quota_check(run.ledger, group, ask.batch, lending=True)
         if refusal is not None:
             cycle.waiting[key] = Refusal(*refusal, proved=True)
@@ -89,8 +88,8 @@ def allocate(
         whole = len(ask.pods) == len(ask.gang.pods)
         batch = None if whole else run.ledger.state(ask.gang).batch
         if batch is not None:
-            run.batches[key] = batch
-            order.push(key, entry_of(run.ledger, group, batch))
+            run.asks[key] = ask_of(run.ledger, ask.gang, batch)
+            order.push(key, run.asks[key].entry)
     # Batches that were not looked at before time ended are refused without a proof.
     run.refused += len(order)
     admission.unproved += len(order)
@@ -104,14 +103,14 @@ def allocate(
 
 def _begun(cycle: Cycle, *, joint: bool) -> AdmissionPass:
     ledger = cycle.ledger.copy()
-    batches = waiting_groups(cycle, "allocate")
+    asks = waiting_groups(cycle, "allocate")
     # A group asks for more once its first batch is admitted.
-    asking = [pod for key in batches for pod in ledger.fixed.gangs[key].pods]
+    asking = [pod for ask in asks.values() for pod in ask.gang.pods]
     settings = cycle.settings.solver
     return AdmissionPass(
         ledger,
-        line_of(ledger, batches),
-        batches,
+        line_of(ledger, asks),
+        asks,
         Admission(cycle.ledger, asking, settings, cycle.budget, enabled=joint),
         cycle.waiting,
     )

@@ -17,14 +17,12 @@ from kai_cp_models.actions.simulation import as_pending, missing, put_back
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.policy import RECLAIM
-from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace, Placer, quota_check
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 from kai_cp_models.shapes import BatchShape
-from kai_cp_models.units import Batch
 
 _SEARCHED: Final = frozenset({FITS_AS_IT_IS.reason, OUT_OF_TIME.reason})
 
@@ -99,11 +97,11 @@ def _in_fair_order(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> I
     """The pod groups that lost pods, in the fair order, then those that only move."""
     ledger = cycle.ledger
     found = {key: missing(ledger, key, pods) for key, pods in evicted.items()}
-    batches = {key: batch for key, batch in found.items() if batch is not None}
-    order = line_of(ledger, batches)
+    asks = {key: ask for key, ask in found.items() if ask is not None}
+    order = line_of(ledger, asks)
     while (popped := order.pop()) is not None:
         yield popped
-    yield from sorted(evicted.keys() - batches.keys())
+    yield from sorted(evicted.keys() - asks.keys())
 
 
 def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]:
@@ -150,27 +148,26 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
         # The other actions serve only groups for which they may evict: those that they found to need no
         # eviction, and those that they searched for.
         refused = {key for key in refused if cycle.waiting[key].reason in _SEARCHED}
-    batches: dict[GroupKey, Batch] = {
-        key: batch
-        for key, batch in waiting_groups(cycle, "allocate").items()
+    asks = {
+        key: ask
+        for key, ask in waiting_groups(cycle, "allocate").items()
         if key in refused and key not in victims and not _served(cycle, key)
     }
-    for key, pods in victims.items():
-        batch = missing(ledger, key, pods)
-        if batch is not None:
-            batches[key] = batch
+    lost = {key: missing(ledger, key, pods) for key, pods in victims.items()}
+    asks |= {key: ask for key, ask in lost.items() if ask is not None}
     # As in allocate: free capacity only shrinks, so where one ask finds no place, asks for as much or more
     # find none, and where a shape has no room, it never has.
-    shapes = _roomy(ledger, {ledger.shape(batch) for batch in batches.values()})
+    shapes = _roomy(ledger, {ask.kind.shape for ask in asks.values()})
     home = _one_may_return(ledger, victims)
     if not shapes and not home:
         return False
-    order = line_of(ledger, batches)
+    order = line_of(ledger, asks)
     refusals = RefusalCache(ledger, None)
-    while (shapes or home) and not cycle.out_of_time() and (popped := order.pop()) is not None:
-        key = popped
-        group = snapshot.group_by_key[key]
-        ask = Ask(group, ledger.fixed.gangs[key], batches[key])
+    # Others get nothing, but the fair order counts them.
+    among = {key for key, ask in asks.items() if ask.kind.shape in shapes or (home and key in victims)}
+    while (shapes or home) and not cycle.out_of_time() and (key := order.pop(among)) is not None:
+        ask = asks[key]
+        group = ask.group
         if refusals.find(ask) is not None:
             continue
         if key in victims:

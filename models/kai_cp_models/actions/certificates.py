@@ -50,7 +50,7 @@ class Beside:
         """Add the ask to the chunk. It counts as served for what comes after it, as in KAI."""
         self.chunk.append(ask)
         self.counted.hold(ask, self.victims.entitlement(ask), self.victims.beside(ask))
-        self.book.charge(ask.group.queue, self.ledger.asked(ask.batch), ask.group.preemptible)
+        self.book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
 
 
 class Certificate(NamedTuple):
@@ -82,7 +82,7 @@ def _missing_object(beside: Beside, ask: Ask) -> Refusal | None:
 
 
 def _no_node(beside: Beside, ask: Ask) -> Refusal | None:
-    for pod in beside.ledger.shape(ask.batch).examples:
+    for pod in ask.kind.shape.examples:
         if not beside.ledger.fixed.table.accepted(pod):
             return Refusal("NoNodeAccepts", "no node accepts a pod of the group", True, pod)
     return None
@@ -91,7 +91,7 @@ def _no_node(beside: Beside, ask: Ask) -> Refusal | None:
 def _over_quota(beside: Beside, ask: Ask) -> Refusal | None:
     if ask.group.preemptible:
         return None
-    asked = beside.ledger.shape(ask.batch).optimistic
+    asked = ask.kind.shape.optimistic
     why = non_preemptible_over_quota(beside.book, ask.group.queue, asked)
     return None if why is None else Refusal("NonPreemptibleOverQuota", why.message, True)
 
@@ -99,7 +99,7 @@ def _over_quota(beside: Beside, ask: Ask) -> Refusal | None:
 def _over_share(beside: Beside, ask: Ask) -> Refusal | None:
     if not beside.victims.policy.by_share:
         return None
-    asked = beside.ledger.asked(ask.batch)
+    asked = ask.asked
     why = can_reclaim(beside.book, ask.group.queue, asked, ask.group.preemptible)
     return None if why is None else Refusal("OverFairShare", why.message, True)
 

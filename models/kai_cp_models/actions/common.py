@@ -1,4 +1,4 @@
-"""Which pod groups an action considers, and which batch each has in the fair order (4.1)."""
+"""Which pod groups an action considers, and what each asks for (4.1)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kai_cp_models.cycle import Cycle, Refusal
-from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
+from kai_cp_models.fairness.order import FairOrder, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
+from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace
 from kai_cp_models.pods import GroupKey, PodStatus
@@ -25,26 +26,27 @@ _FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod 
 class WaitingGroup(NamedTuple):
     """A pod group that waits, as the snapshot has it.
 
-    ``refusal``: what holds in every action. ``delay``: what holds in those that evict. ``entry``: its batch
-    in the fair order. Each may be None.
+    ``refusal``: what holds in every action. ``delay``: what holds in those that evict. ``ask``: its next
+    batch. Each may be None.
     """
 
     gang: Gang
     state: GangState
     refusal: Refusal | None
     delay: Refusal | None
-    entry: Entry | None
+    ask: Ask | None
 
 
-def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
-    """The next batch of every pod group that ``action`` may serve (4.1); refusals are recorded."""
+def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
+    """What every pod group asks for that ``action`` may serve (4.1); refusals are recorded."""
     snapshot, ledger, evicting = cycle.snapshot, cycle.ledger, POLICIES.get(action)
-    found: dict[GroupKey, Batch] = {}
+    found: dict[GroupKey, Ask] = {}
     for key, one in _lines(ledger).items():
-        gang, state, refusal, delay, _ = one
+        gang, state, refusal, delay, ask = one
         if key in ledger.touched:
             state = gang.state(ledger.status)
             refusal = _refusal(snapshot, gang, state, ledger.status)
+            ask = None if state.batch is None else ask_of(ledger, gang, state.batch)
         if not state.pending:
             continue
         if key in cycle.left_out:
@@ -60,8 +62,8 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Batch]:
             if before is None or (refusal.reason == DELAYED and before.reason == "NodeFragmented"):
                 cycle.waiting[key] = refusal
             continue
-        if state.batch is not None:
-            found[key] = state.batch
+        if ask is not None:
+            found[key] = ask
     return _within_depth(cycle, action, found)
 
 
@@ -73,11 +75,9 @@ def _lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
         groups = sorted(snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
         for gang in [ledger.fixed.gangs[group.key] for group in groups]:
             group, state = gang.group, gang.at_first
-            entry = None
-            if state.batch is not None:
-                entry = group_sort_key(group, state.elastic_state), ledger.asked(state.batch)
+            ask = None if state.batch is None else ask_of(ledger, gang, state.batch)
             refusal = _refusal(snapshot, gang, state, read)
-            known[group.key] = WaitingGroup(gang, state, refusal, _delay(snapshot, group), entry)
+            known[group.key] = WaitingGroup(gang, state, refusal, _delay(snapshot, group), ask)
     return known
 
 
@@ -131,37 +131,21 @@ def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
     return next((one.error for one in constraints if one is not None and one.error), "")
 
 
-def entry_of(ledger: Ledger, group: PodGroup, batch: Batch) -> Entry:
-    """The pod group's entry in the fair order, with its next batch (3.5, 3.6)."""
-    one = _lines(ledger).get(group.key)
-    if one is not None and one.entry and one.state.batch is batch and group.key not in ledger.touched:
-        return one.entry
-    state = ledger.state(ledger.fixed.gangs[group.key])
-    return group_sort_key(group, state.elastic_state), ledger.asked(batch)
+def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask]) -> FairOrder:
+    """The asks in the fair order, as the ledger's queues give it."""
+    return FairOrder(ledger.snapshot, ledger.book, {key: ask.entry for key, ask in asks.items()})
 
 
-def entries_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> dict[GroupKey, Entry]:
-    """The same of every group with the batch that it asks for."""
-    groups = ledger.snapshot.group_by_key
-    return {key: entry_of(ledger, groups[key], batch) for key, batch in batches.items()}
-
-
-def line_of(ledger: Ledger, batches: Mapping[GroupKey, Batch]) -> FairOrder:
-    """The groups in the fair order, as the ledger's queues give it, each with the batch that it asks for."""
-    return FairOrder(ledger.snapshot, ledger.book, entries_of(ledger, batches))
-
-
-def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Batch]) -> dict[GroupKey, Batch]:
+def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Ask]) -> dict[GroupKey, Ask]:
     """The first ``queueDepthPerAction`` groups of every leaf queue (4.1)."""
     depth = cycle.snapshot.policy.queue_depth.get(action)
     if not depth:
         return found
-    by_queue: dict[str, list[PodGroup]] = {}
-    for key in found:
-        group = cycle.snapshot.group_by_key[key]
-        by_queue.setdefault(group.queue, []).append(group)
+    by_queue: dict[str, list[Ask]] = {}
+    for ask in found.values():
+        by_queue.setdefault(ask.group.queue, []).append(ask)
     kept: set[GroupKey] = set()
-    for groups in by_queue.values():
-        groups.sort(key=lambda g: entry_of(cycle.ledger, g, found[g.key])[0])
-        kept |= {group.key for group in groups[:depth]}
-    return {key: batch for key, batch in found.items() if key in kept}
+    for asks in by_queue.values():
+        asks.sort(key=attrgetter("entry"))
+        kept |= {ask.group.key for ask in asks[:depth]}
+    return {key: ask for key, ask in found.items() if key in kept}

@@ -35,7 +35,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING
 from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, AskKind
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -43,7 +43,6 @@ from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.units import Batch
 
 
 @dataclass
@@ -115,13 +114,13 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     _record(cycle, policy.name, refused, found, time.monotonic() - started)
 
 
-def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Batch]) -> bool:
+def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Ask]) -> bool:
     """Whether moves are tried before evictions: no when time is short and almost nothing is idle."""
     if cycle.budget.plain_work <= cycle.settings.solver.budget_seconds:
         return True
     ledger = cycle.ledger
     idle = (ledger.idle + ledger.releasing)[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
-    asked = sum(ledger.asked(batch)[2] for batch in waiting.values())
+    asked = sum(ask.asked[2] for ask in waiting.values())
     return bool(idle >= LIMITS.least_idle_share * asked)
 
 
@@ -142,8 +141,8 @@ def _finish(run: _Run, found: EvictionPlan) -> None:
 
 
 def _parts(
-    cycle: Cycle, policy: EvictionPolicy, waiting: Mapping[GroupKey, Batch]
-) -> list[Mapping[GroupKey, Batch]]:
+    cycle: Cycle, policy: EvictionPolicy, waiting: Mapping[GroupKey, Ask]
+) -> list[Mapping[GroupKey, Ask]]:
     """The waiting groups that are decided together.
 
     Preempt works queue by queue: what a queue loses goes to its own triggers. They do not wait because
@@ -151,15 +150,14 @@ def _parts(
     """
     if not policy.own_queue:
         return [waiting] if waiting else []
-    parts: dict[str, dict[GroupKey, Batch]] = {}
-    for key, batch in waiting.items():
-        parts.setdefault(cycle.snapshot.group_by_key[key].queue, {})[key] = batch
-    order = line_of(cycle.ledger, waiting)
-    found: list[Mapping[GroupKey, Batch]] = []
-    while parts and (first := order.pop()) is not None:
-        part = parts.pop(cycle.snapshot.group_by_key[first].queue, None)
-        if part is not None:
-            found.append(part)
+    parts: dict[str, dict[GroupKey, Ask]] = {}
+    for key, ask in waiting.items():
+        parts.setdefault(ask.group.queue, {})[key] = ask
+    order, left = line_of(cycle.ledger, waiting), set(waiting)
+    found: list[Mapping[GroupKey, Ask]] = []
+    while left and (first := order.pop(left)) is not None:
+        found.append(parts[waiting[first].group.queue])
+        left.difference_update(found[-1])
     return found
 
 
@@ -201,19 +199,19 @@ def _entitled_by_losses(run: _Run, plan: EvictionPlan) -> list[Ask]:
             for i in book.line(item.unit.group.queue):
                 lost[i] = amounts.add(lost[i], item.holds)
     for ask in plan.asks:
-        book.charge(ask.group.queue, run.ledger.asked(ask.batch), ask.group.preemptible)
+        book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
     order = run.victims.line.fork(book, run.refused)
     found: list[Ask] = []
     while (key := order.pop()) is not None:
         ask = run.victims.asks[key]
-        queue, asked = ask.group.queue, run.ledger.asked(ask.batch)
+        queue, asked = ask.group.queue, ask.asked
         over = can_reclaim(book, queue, asked, ask.group.preemptible) is not None
         if over and reclaim_conceivable(book, queue, asked, lost=lost):
             found.append(ask)
     return found
 
 
-def _newly_entitled(run: _Run, found: EvictionPlan) -> Mapping[GroupKey, Batch]:
+def _newly_entitled(run: _Run, found: EvictionPlan) -> Mapping[GroupKey, Ask]:
     """Refused groups of queues that lost something to ``found``: these may be below their share now.
 
     KAI tests every group on the totals that the groups before it left.
@@ -225,7 +223,7 @@ def _newly_entitled(run: _Run, found: EvictionPlan) -> Mapping[GroupKey, Batch]:
         for queue in {*asking.values()}
         if any(map(lt, after.allocated_of(queue), before.allocated_of(queue)))
     }
-    return {key: batch for key, batch in run.victims.waiting.items() if asking.get(key) in fell}
+    return {key: ask for key, ask in run.victims.asks.items() if asking.get(key) in fell}
 
 
 def _admit_all(run: _Run) -> None:
@@ -265,29 +263,30 @@ def _next(run: _Run, step: int) -> list[Ask]:
     # What a queue loses to others here entitles it only afterwards (``_newly_entitled``).
     book = run.victims.base.book.copy()
     for ask in run.found.asks if run.found else ():
-        book.charge(ask.group.queue, run.ledger.asked(ask.batch), ask.group.preemptible)
+        book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
     order = run.victims.line.fork(book, run.open)
     here = Beside(run.victims, run.refusals, run.ledger, book, run.found)
-    passed: set[object] = set()
+    kinds: dict[AskKind, list[Ask]] = {}
+    for ask in run.open.values():
+        kinds.setdefault(ask.kind, []).append(ask)
+    left = set(run.open)
     pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds
     while len(here.chunk) < step and pods_left > 0 and not run.cycle.out_of_time():
-        if (key := order.pop()) is None:
+        if not left or (key := order.pop(left)) is None:
             break
         ask = run.open[key]
-        if (kind := run.refusals.key(ask)) in passed:
-            continue
         if (refused := refusal(here, ask)) is None:
             here.hold(ask)
             order.charged(ask.group.queue)
+            left.remove(key)
             pods_left -= len(ask.pods)
             continue
         why, lasting = refused
-        if lasting:
-            # Free capacity only shrinks, so all triggers with the same ask are refused alike.
-            _refuse(run, ask, why)
-            run.refusals.add_alike(ask, why)
-        else:
-            passed.add(kind)
+        # Free capacity only shrinks, so all triggers of a kind are refused alike.
+        alike = [other for other in kinds[ask.kind] if other.group.key in left]
+        left.difference_update(other.group.key for other in alike)
+        for other in alike if lasting else ():
+            _refuse(run, other, why)
     return here.chunk
 
 

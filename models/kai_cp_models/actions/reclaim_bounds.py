@@ -56,8 +56,8 @@ def reclaim_bounds(
     joined: dict[tuple[frozenset[int], frozenset[str]], frozenset[int]] = {}
     for a, ask in enumerate(asks):
         group = ask.group
-        asked = base.asked(ask.batch)
-        entitled = entitlement(base, ask, policy)
+        asked = ask.asked
+        entitled = entitlement(ask, policy)
         within = policy.by_share and _within_quota(book, group.queue, asked)
         if (entitled, within) not in terms_of:
             takes = takes_of[entitled]
@@ -112,7 +112,7 @@ def shared_out(
             left.setdefault(ranked[o].unit.group.queue, []).append(o)
 
     def over_due(ask: Ask, o: int) -> bool:
-        asked, queue = base.asked(ask.batch), ranked[o].unit.group.queue
+        asked, queue = ask.asked, ranked[o].unit.group.queue
         return not policy.by_share or _over_bound(book, *due_bounds(book, ask.group.queue, asked, queue))
 
     found: dict[int, tuple[GroupKey, ...]] = {}
@@ -132,7 +132,7 @@ def shared_out(
             need -= ranked[first].weight
             left[victim.queue].remove(first)
             book.charge(victim.queue, ranked[first].holds, victim.preemptible, -1)
-        book.charge(group.queue, base.asked(ask.batch), group.preemptible)
+        book.charge(group.queue, ask.asked, group.preemptible)
     for o, item in enumerate(ranked):
         if o in found or not (lost[o] or any(pod.key in moved for pod in item.unit.pods)):
             continue
@@ -170,7 +170,7 @@ def _stands(base: Ledger, book: QueueBook, ask: Ask, units: Sequence[TakenUnit])
     broken = validate(
         book,
         ask.group.queue,
-        base.asked(ask.batch),
+        ask.asked,
         ask.group.preemptible,
         units,
         multiplier=snapshot.policy.saturation_multiplier,
@@ -217,7 +217,7 @@ def overreaching(
         if not ledger.stays(pod):
             lost.setdefault(taker, []).append((group, charged(base, (pod,)), (pod,)))
     for ask in asks:
-        asked = base.asked(ask.batch)
+        asked = ask.asked
         if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None or not all(
             victim_allowed(book, ask.group.queue, asked, queue) for queue in disturbed.get(ask.group.key, ())
         ):

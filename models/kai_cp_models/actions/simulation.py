@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kai_cp_models.actions.common import entries_of
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave, without
-from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
@@ -166,19 +165,15 @@ def _replay(
         if pod.group is not None:
             victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}
-    batches = {
-        key: batch for key, pods in victims.items() if (batch := missing(ledger, key, pods)) is not None
-    }
-    batches |= {key: ask.batch for key, ask in wanted.items()}
-    order = line.fork(ledger.book, also=entries_of(ledger, batches))
+    lost = {key: ask for key, pods in victims.items() if (ask := missing(ledger, key, pods)) is not None}
+    order = line.fork(ledger.book, also={key: ask.entry for key, ask in (lost | wanted).items()})
     left = set(wanted)
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()
     last: list[GroupKey] = []
     failed = False
     coming = set(wanted) | set(victims)
-    while coming and not late() and (popped := order.pop()) is not None:
-        key = popped
+    while coming and not late() and (key := order.pop(coming)) is not None:
         coming.discard(key)
         queue = ledger.snapshot.group_by_key[key].queue
         if key in wanted:
@@ -190,10 +185,10 @@ def _replay(
                 ledger = placed
                 served.add(key)
                 order.use(ledger.book, queue)
-        elif key in victims and (not left or (key in lost_to and lost_to[key] <= served)):
+        elif not left or (key in lost_to and lost_to[key] <= served):
             last.append(key)
-        elif key in victims:
-            back = put_back(ledger, key, victims[key], consume=True, first=batches.get(key))
+        else:
+            back = put_back(ledger, key, victims[key], consume=True, first=lost.get(key))
             if back is not None:
                 if left and not failed:
                     early.add(key)
@@ -202,7 +197,7 @@ def _replay(
     last += sorted(coming & victims.keys())
     # Pods that can stay where they are get their places before others look for new ones.
     for key in last:
-        first = batches.get(key)
+        first = lost.get(key)
         ledger = put_back(ledger, key, victims[key], stay=True, consume=True, first=first) or ledger
     for key in last:
         ledger = put_back(ledger, key, victims[key], consume=True) or ledger
@@ -222,10 +217,11 @@ def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
     return outcome if isinstance(outcome, Ledger) else None
 
 
-def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Batch | None:
-    """The evicted pods of a group as its batch in the fair order."""
-    evicted = {pod.key for pod in pods}
-    return ledger.fixed.gangs[key].next_batch(as_pending(ledger, evicted))
+def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
+    """What a group asks for in the fair order to have evicted pods again."""
+    gang = ledger.fixed.gangs[key]
+    batch = gang.next_batch(as_pending(ledger, {pod.key for pod in pods}))
+    return None if batch is None else ask_of(ledger, gang, batch)
 
 
 def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
@@ -248,12 +244,12 @@ def put_back(
     *,
     stay: bool = False,
     consume: bool = False,
-    first: Batch | None = None,
+    first: Ask | None = None,
 ) -> Ledger | None:
     """The ledger with as many batches of the evicted pods placed again as fit, or None.
 
     ``stay``: only where they run. ``consume``: the input may be changed and returned; the caller must not use
-    it again unless the result is None. ``first``: their next batch, if known.
+    it again unless the result is None. ``first``: what is ``missing``, if known.
     """
     gang = ledger.fixed.gangs[key]
     group = gang.group
@@ -261,7 +257,7 @@ def put_back(
     current = ledger if consume else ledger.copy()
     came_back = False
     while True:
-        batch = first or gang.next_batch(as_pending(current, evicted))
+        batch = gang.next_batch(as_pending(current, evicted)) if first is None else first.batch
         first = None
         if batch is None or quota_check(current, group, batch) is not None:
             break

@@ -26,7 +26,6 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, GroupKey
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.units import Batch
 
 
 @dataclass
@@ -36,7 +35,8 @@ class Victims:
     cycle: Cycle
     policy: EvictionPolicy
     base: Ledger
-    waiting: Mapping[GroupKey, Batch]
+    asks: Mapping[GroupKey, Ask]
+    """All waiting groups of the run."""
     takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
     """Ranks of the units by entitlement, as far as ``takes_of`` was called."""
     _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
@@ -62,18 +62,9 @@ class Victims:
         return Disruption.of(self.base, ledger, ranked, asks, step)
 
     @cached_property
-    def asks(self) -> Mapping[GroupKey, Ask]:
-        """All waiting groups as asks."""
-        snapshot = self.cycle.snapshot
-        return {
-            key: Ask(snapshot.group_by_key[key], self.base.fixed.gangs[key], batch)
-            for key, batch in self.waiting.items()
-        }
-
-    @cached_property
     def line(self) -> FairOrder:
         """All waiting groups in the fair order of the action's start; to be forked."""
-        return line_of(self.base, self.waiting)
+        return line_of(self.base, self.asks)
 
     @cached_property
     def ranked(self) -> tuple[VictimCandidate, ...]:
@@ -87,7 +78,7 @@ class Victims:
 
     def entitlement(self, ask: Ask) -> tuple[object, ...]:
         """Asks with equal entitlement may take the same units."""
-        return entitlement(self.base, ask, self.policy)
+        return entitlement(ask, self.policy)
 
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
@@ -123,7 +114,7 @@ class Victims:
     def counting(self) -> Counting:
         """Free capacity and demand at the action's start."""
         everywhere = not self.policy.may_lose
-        shapes = {self.base.shape(batch) for batch in self.waiting.values()}
+        shapes = {ask.kind.shape for ask in self.asks.values()}
         asking = (pod for shape in shapes for pod in shape.examples)
         return Counting(self.base, asking, everywhere=everywhere)
 
@@ -180,7 +171,7 @@ class Victims:
 
     def beside(self, ask: Ask) -> frozenset[int] | None:
         """Ranks of the units that may be lost while the ask is admitted; None: all of them."""
-        if not self.policy.own_queue or len(self.waiting) * len(self.ranked) > LIMITS.requeue_pairs:
+        if not self.policy.own_queue or len(self.asks) * len(self.ranked) > LIMITS.requeue_pairs:
             return None
         found = self._beside.get(ask.group.key)
         if found is None:

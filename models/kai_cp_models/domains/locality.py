@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints, Mask
-from kai_cp_models.pods import GPU, MILLI, Pod
+from kai_cp_models.pods import GPU, MILLI
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_topology.scales import Scale, scales
@@ -143,9 +143,11 @@ class Fabric:
             for number in _smallest(rank, np.flatnonzero(enough), _MOST_TRIED):
                 yield position, place == number
 
-    def filling(self, pod: Pod, free: Ints, usable: Mask, present: Ints) -> tuple[Floats, Mask]:
+    def filling(self, slots: Ints, usable: Mask, present: Ints) -> tuple[Floats, Mask]:
         """[N] scores for a pod of a gang (``present``: where its pods are), and the nodes with the best
         score.
+
+        ``slots``: [N] how many such pods each node takes.
 
         From far to close, it prefers the place that already has pods of the gang, or the one with the most
         free capacity. So a gang that spans places fills one before the next, the largest first, and uses few.
@@ -155,7 +157,7 @@ class Fabric:
         for place in reversed(self.shared):
             nodes = np.flatnonzero(inside)
             count = int(place.max()) + 1
-            room = np.bincount(place[nodes], weights=_slots(free[nodes], pod), minlength=count)
+            room = np.bincount(place[nodes], weights=slots[nodes], minlength=count)
             room[0] = 0
             if not room.any():
                 continue
@@ -182,13 +184,3 @@ def fabric_of(snapshot: Snapshot) -> Fabric | None:
     gpus = [node.allocatable[GPU] // MILLI for node in snapshot.nodes]
     found = scales(labels, gpus, {topology.name: topology.levels for topology in snapshot.topologies})
     return Fabric(labels, gpus, found) if found else None
-
-
-def _slots(free: Ints, pod: Pod) -> Ints:
-    """Pods of this kind that fit into the free capacity of each node; at least 1, as it is asked only where
-    one fits."""
-    found: Ints = np.full(len(free), np.iinfo(np.int64).max)
-    for dimension, amount in enumerate(pod.spec.requests):
-        if amount:
-            np.minimum(found, free[:, dimension] // amount, out=found)
-    return np.maximum(found, 1, out=found)

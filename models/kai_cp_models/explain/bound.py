@@ -13,7 +13,7 @@ from typing import Final
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.model import ModelTooLarge
-from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, Pod
 from kai_cp_models.snapshot import Snapshot
@@ -79,7 +79,7 @@ def _asks(ledger: Ledger) -> tuple[list[Ask], list[tuple[int, int]]]:
             if previous is not None:
                 steps.append((previous, len(asks)))
             previous = len(asks)
-            asks.append(Ask(group, gang, batch))
+            asks.append(ask_of(ledger, gang, batch))
     return asks, steps
 
 

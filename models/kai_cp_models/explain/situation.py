@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.joint.problem import Ask, signature
+from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Plan, Unscheduled
@@ -116,7 +116,7 @@ class Situation:
 
     def kind_of(self, gang: Gang, batch: Batch) -> object:
         """Equal for batches that are interchangeable where only free capacity matters."""
-        return signature(self.after, Ask(gang.group, gang, batch))
+        return ask_of(self.after, gang, batch).kind.signature
 
     def state(self, key: GroupKey) -> str:
         """``running``, ``admitted``, ``moved``, ``evicted`` or ``pending``."""

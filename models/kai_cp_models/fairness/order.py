@@ -93,13 +93,14 @@ class FairOrder:
         return result
 
     def _add(self, entries: Mapping[GroupKey, Entry]) -> None:
+        groups, leaf_of, waiting = self._groups, self._leaf_of, self._waiting
         for group, (key, amounts) in entries.items():
-            leaf = self._leaf(group)
+            leaf = leaf_of.get(groups[group].queue)
             if leaf is not None:
-                self._waiting[leaf].append((key, group, amounts))
+                waiting[leaf].append((key, group, amounts))
         # Waiting groups come nearly in order, so that this takes hardly any time.
-        for waiting in self._waiting:
-            waiting.sort()
+        for one in waiting:
+            one.sort()
 
     def push(self, group: GroupKey, entry: Entry) -> None:
         """Add a group, or replace its entry."""
@@ -142,24 +143,39 @@ class FairOrder:
         """Steps 1 to 6 of a queue at the last search for a group; None when no group waits below it."""
         return self._ranks[queue]
 
-    def pop(self) -> GroupKey | None:
-        """Remove the next group and return it; None when no group waits."""
-        head = self._head()
-        if head is None:
-            return None
-        leaf, (_, group, amounts) = head
-        if self._known is not None:
-            self._known.remove(group)
-        waiting = self._waiting[leaf]
-        del waiting[0]
-        if waiting and waiting[0][2] == amounts:
-            # The next group has the same size, so every queue of the path keeps its rank.
-            after = leaf, waiting[0]
-            for i in self._paths[leaf]:
-                self._heads[i] = after
-        else:
-            self._stale.update(self._paths[leaf])
-        return group
+    def pop(self, among: Container[GroupKey] | None = None) -> GroupKey | None:
+        """Remove the next group and return it; None when no group waits.
+
+        ``among``: groups before the next one of these are removed as well; None: all are looked for.
+        """
+        while (head := self._head()) is not None:
+            leaf, (_, _, amounts) = head
+            waiting, path = self._waiting[leaf], self._paths[leaf]
+            found: GroupKey | None = None
+            count = 0
+            # With a head of another size the leaf still comes first if no queue of its path is worse off.
+            first = {amounts: True}
+            for _, group, size in waiting:
+                if size not in first:
+                    first[size] = all(self._rank(i, size) <= self._rank(i, amounts) for i in path)
+                if not first[size]:
+                    break
+                count += 1
+                if among is None or group in among:
+                    found = group
+                    break
+            if self._known is not None:
+                self._known.difference_update(one[1] for one in waiting[:count])
+            del waiting[:count]
+            if waiting and waiting[0][2] == amounts:
+                after = leaf, waiting[0]
+                for i in path:
+                    self._heads[i] = after
+            else:
+                self._stale.update(path)
+            if found is not None:
+                return found
+        return None
 
     def _waits(self) -> set[GroupKey]:
         if self._known is None:
@@ -187,23 +203,21 @@ class FairOrder:
         elif self._waiting[i]:
             head = i, self._waiting[i][0]
         self._heads[i] = head
-        rank: Rank | None = None
-        if head is not None:
-            size, known = head[1][2], self._by_size[i]
-            rank = known.get(size)
-            if rank is None:
-                rank = known[size] = self._rank(i, size)
-        self._ranks[i] = rank
+        self._ranks[i] = None if head is None else self._rank(i, head[1][2])
 
     def _rank(self, i: int, amounts: Amounts) -> Rank:
         """Steps 1 to 6 for queue ``i`` with a first batch of this size."""
+        known = self._by_size[i].get(amounts)
+        if known is not None:
+            return known
         steps, held = self._steps, self._book.held[i]
         with_batch = (held[0] + amounts[0], held[1] + amounts[1], held[2] + amounts[2])
-        return (
+        rank = self._by_size[i][amounts] = (
             *steps.standing(i, held, with_batch),
             steps.dominant(i, with_batch),
             steps.dominant(i, held),
         )
+        return rank
 
     def _choose(self, siblings: Sequence[int]) -> int | None:
         """The sibling that comes next; None when no group waits below any."""

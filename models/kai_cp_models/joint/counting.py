@@ -22,7 +22,7 @@ from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodKey, PodSpec
+from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodSpec
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.shapes import BatchShape
 
@@ -77,7 +77,6 @@ class Counting:
         self._free = ledger.idle + ledger.releasing
         self._demands: dict[int, tuple[PodSpec, Ints]] = {}
         self._asked: dict[BatchShape, Ints] = {}
-        self._places: dict[PodKey, _Place | None] = {}
 
     @cached_property
     def _shared(self) -> NDArray[np.float64]:
@@ -98,7 +97,7 @@ class Counting:
 
     def asked(self, ask: Ask) -> Ints:
         """The demand of an ask: pieces [size], then amounts [D]. Read-only: equal asks share the row."""
-        shape = self._ledger.shape(ask.batch)
+        shape = ask.kind.shape
         found = self._asked.get(shape)
         if found is None:
             found = self._asked[shape] = self.demand(ask.pods)
@@ -126,7 +125,7 @@ class Counting:
 
     def overfull(self, pod: Pod) -> bool:
         """Whether the pod's node is over its capacity, so that its leaving may give nothing."""
-        place = self._place(pod)
+        place = self._ledger.place_of(pod)
         return place is not None and bool((self._free[place[0]] < 0).any())
 
     def leaving(self, pods: Iterable[Pod]) -> Leaving:
@@ -138,7 +137,7 @@ class Counting:
         held: list[int] = []
         shares: list[tuple[int, Pod, _Place]] = []
         for pod in pods:
-            place = self._place(pod)
+            place = self._ledger.place_of(pod)
             if place is None:
                 nodes.append(0)
                 held.append(0)
@@ -201,11 +200,6 @@ class Counting:
         totals[GPU] += int(np.ceil(shared[self._nodes].sum()))
         gpus = free[:, GPU] // MILLI
         return np.array([*(int((gpus // size).sum()) for size in self._sizes), *totals], dtype=np.int64)
-
-    def _place(self, pod: Pod) -> _Place | None:
-        if pod.key not in self._places:
-            self._places[pod.key] = self._ledger.place_of(pod)
-        return self._places[pod.key]
 
     def spare_milli_gpus(self, asks: Iterable[Ask], leaving: Iterable[Pod]) -> int:
         """Milli-GPUs left, in sum, when ``leaving`` are gone and the asks have their places."""

@@ -165,7 +165,7 @@ class EvictingModel:
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
             queue = ask.group.queue
             here = asked.setdefault(queue, [])
-            here.append((self.ledger.asked(ask.batch), admitted))
+            here.append((ask.asked, admitted))
             i = book.index(queue)
             for r, (held, share) in enumerate(zip(book.held[i], book.fair_share_floor[i], strict=True)):
                 if share == UNLIMITED or held + sum(size[r] for size, _ in here) <= share:

@@ -11,24 +11,64 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import Pod, PodKey
+from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.rules.static.table import accepting
+from kai_cp_models.shapes import BatchShape
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch, Gang
 
 
+class AskKind(NamedTuple):
+    """What decides about an ask: asks of one kind are served or refused alike by every rule of an action.
+
+    ``pinned``: the group, where its own running pods decide which nodes the others may take.
+    """
+
+    shape: BatchShape
+    pinned: GroupKey | None
+    queue: str
+    priority: int
+    preemptible: bool
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """Asks with equal signatures are interchangeable where only capacity matters.
+
+        The charge of a share by memory depends on the node, and so on the limits of the queue.
+        """
+        return self.shape, self.pinned, self.queue if self.shape.by_memory else None
+
+
 class Ask(NamedTuple):
-    """A batch that wants a place."""
+    """A batch that wants a place, see ``ask_of``. ``entry``: its entry in the fair order (3.5, 3.6)."""
 
     group: PodGroup
     gang: Gang
     batch: Batch
+    entry: Entry
+    kind: AskKind
 
     @property
     def pods(self) -> tuple[Pod, ...]:
         """Pods of the batch in placement order."""
         return self.batch.all_pods
+
+    @property
+    def asked(self) -> Amounts:
+        """Its size in order, demand and reclaim, pessimistic (2.3)."""
+        return self.entry[1]
+
+
+def ask_of(ledger: Ledger, gang: Gang, batch: Batch) -> Ask:
+    """The batch of the gang as an ask, in the ledger's state."""
+    group, shape = gang.group, ledger.shape(batch)
+    pinned = shape.scoped and (shape.leaves > 1 or any(ledger.place_of(pod) is not None for pod in gang.pods))
+    kind = AskKind(shape, group.key if pinned else None, group.queue, group.priority, group.preemptible)
+    entry = group_sort_key(group, ledger.state(gang).elastic_state), shape.pessimistic
+    return Ask(group, gang, batch, entry, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +139,3 @@ def fits_in_place_of(ledger: Ledger, pod: Pod, other: Pod) -> bool:
         return False
     table = ledger.fixed.table
     return not bool((accepting(table, other) & ~accepting(table, pod)).any())
-
-
-def signature(ledger: Ledger, ask: Ask) -> tuple[object, ...]:
-    """Asks with equal signatures are interchangeable where only capacity matters.
-
-    A group that is pinned by its own running pods has a signature of its own. So has a share by memory whose
-    charge depends on the queue.
-    """
-    shape = ledger.shape(ask.batch)
-    private = shape.scoped and (
-        shape.leaves > 1 or any(ledger.place_of(pod) is not None for pod in ask.gang.pods)
-    )
-    return (shape, ask.group.key if private else None, ask.group.queue if shape.by_memory else None)

@@ -111,7 +111,8 @@ def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Ite
             yield from (group for group in groups if group.key not in own)
     else:
         ledger = cycle.ledger
-        reach = {entitlement(ledger, ask, policy): VictimFilter(ledger, ask, policy) for ask in asks}
+        kinds = {ask.kind: ask for ask in asks}.values()
+        reach = {entitlement(ask, policy): VictimFilter(ledger, ask, policy) for ask in kinds}
         for queue, groups in by_queue.items():
             if any(one.reclaims_from(queue) for one in reach.values()):
                 yield from groups
@@ -217,13 +218,13 @@ def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int
     return {key: known.get(key, neutral) for key in chains}
 
 
-def entitlement(ledger: Ledger, ask: Ask, policy: EvictionPolicy) -> tuple[object, ...]:
+def entitlement(ask: Ask, policy: EvictionPolicy) -> tuple[object, ...]:
     """Asks with equal entitlement may take the same units."""
     if not policy.may_lose:
         return ()
     if policy.own_queue:
         return (ask.group.queue, ask.group.priority)
-    return (ask.group.queue, ledger.asked(ask.batch))
+    return (ask.group.queue, ask.asked)
 
 
 class VictimFilter:
@@ -233,7 +234,7 @@ class VictimFilter:
         self._ledger = ledger
         self._group = ask.group
         self._policy = policy
-        self._asked = ledger.asked(ask.batch)
+        self._asked = ask.asked
         self._allowed: dict[str, bool] = {}
         self._granted: dict[str, float] = {}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import CONSOLIDATION
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.joint.victim_candidates import VictimCandidate, victim_candidates
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import MILLI, GroupKey, Pod, PodKey
@@ -79,4 +79,8 @@ def _asks(cycle: Cycle, placed: Collection[PodKey]) -> Iterator[Ask]:
             members[pod.group].append(pod)
     for group, pods in members.items():
         gang = cycle.ledger.fixed.gangs[group]
-        yield Ask(gang.group, gang, Batch(gang.group.root, tuple(pods)))
+        parts = (
+            Batch(leaf, tuple(pod for pod in pods if (pod.subgroup or "default") == leaf.name))
+            for leaf in gang.group.root.leaves()
+        )
+        yield ask_of(cycle.ledger, gang, Batch(gang.group.root, parts=tuple(parts)))

@@ -56,12 +56,12 @@ def fair_line(snapshot: Snapshot, settings: Settings, served: Container[GroupKey
 
     cycle = begun(snapshot, settings)
     ledger, groups = cycle.ledger, snapshot.group_by_key
-    batches = waiting_groups(cycle, "allocate")
-    order = line_of(ledger, batches)
+    asks = waiting_groups(cycle, "allocate")
+    order = line_of(ledger, asks)
     while (key := order.pop()) is not None:
         yield key
         if key in served:
-            ledger.book.charge(groups[key].queue, ledger.asked(batches[key]), groups[key].preemptible)
+            ledger.book.charge(groups[key].queue, asks[key].asked, groups[key].preemptible)
             order.charged(groups[key].queue)
 
 

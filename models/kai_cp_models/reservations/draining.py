@@ -50,8 +50,7 @@ def serve_drains(walk: Walk) -> None:
     ]
     for _, group in sorted(noted, key=lambda entry: (entry[0], entry[1].key)):
         closed = times.notes(group.key).closed
-        batch = walk.batches.get(group.key)
-        ask = None if batch is None else Ask(group, walk.ledger.fixed.gangs[group.key], batch)
+        ask = walk.asks.get(group.key)
         shape = None if ask is None else candidate(walk.cycle, times, ask)
         if closed is None or ask is None or shape is None or not times.drains or full(walk):
             _give_up(walk, group, "OptedOut", "no places are kept closed for it any more")

@@ -16,7 +16,6 @@ from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.shown import clock
 from kai_cp_models.snapshot import PodGroup, Snapshot
-from kai_cp_models.units import Batch
 
 if TYPE_CHECKING:
     from kai_cp_models.reservations.loads import Beyond
@@ -63,7 +62,7 @@ def candidate(cycle: Cycle, times: Times, ask: Ask) -> GangNeeds | None:
 
 
 def stored_holders(
-    cycle: Cycle, times: Times, batches: Mapping[GroupKey, Batch]
+    cycle: Cycle, times: Times, asks: Mapping[GroupKey, Ask]
 ) -> tuple[list[Holder], dict[GroupKey, Reservation]]:
     """The holders of earlier cycles in the order in which they began to hold, and the holders that are
     dropped."""
@@ -74,8 +73,7 @@ def stored_holders(
         stored = times.stored(group.key)
         if stored is None or runs(snapshot, group):
             continue
-        batch = batches.get(group.key)
-        ask = None if batch is None else Ask(group, cycle.ledger.fixed.gangs[group.key], batch)
+        ask = asks.get(group.key)
         shape = None if ask is None else candidate(cycle, times, ask)
         if times.now > stored.start + settings.max_overdue_seconds:
             text = f"its start was due at {clock(stored.start, times.now)} and is given up"

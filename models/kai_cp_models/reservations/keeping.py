@@ -10,6 +10,7 @@ from typing import Final
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Eviction, Refusal
 from kai_cp_models.joint.disaggregate import may_leave
+from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
 from kai_cp_models.pods import GroupKey, PodStatus
@@ -35,7 +36,7 @@ def serve_holders(walk: Walk) -> None:
     First, every start that can be kept is kept. Then each holder, in its order, takes its earliest start
     beside the starts of the others.
     """
-    found, dropped = stored_holders(walk.cycle, walk.times, walk.batches)
+    found, dropped = stored_holders(walk.cycle, walk.times, walk.asks)
     walk.report(*dropped.values())
     walk.owes(found)
     late: dict[GroupKey, NoPlaces] = {}
@@ -129,9 +130,9 @@ def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> b
     alone, because ports, affinity and the like depend on what runs there by then.
     """
     walk.holds = [other for other in walk.holds if other.key != hold.key]
-    before = walk.state, walk.ledger, walk.batches, walk.cycle.waiting, walk.cycle.evicted_by
+    before = walk.state, walk.ledger, walk.asks, walk.cycle.waiting, walk.cycle.evicted_by
     walk.state = replace(walk.state, started={**walk.state.started, hold.key: hold})
-    walk.batches, walk.cycle.waiting = dict(walk.batches), dict(walk.cycle.waiting)
+    walk.asks, walk.cycle.waiting = dict(walk.asks), dict(walk.cycle.waiting)
     walk.cycle.evicted_by = dict(walk.cycle.evicted_by)
     walk.ledger = walk.ledger.copy()
     walk.changed()
@@ -143,7 +144,7 @@ def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> b
     if isinstance(placed, Ledger):
         ledger = placed
     elif not free or not walk.put(ledger, hold.ask, hold.nodes, checked=True):
-        walk.state, walk.ledger, walk.batches, walk.cycle.waiting, walk.cycle.evicted_by = before
+        walk.state, walk.ledger, walk.asks, walk.cycle.waiting, walk.cycle.evicted_by = before
         walk.changed()
         return False
     walk.ledger = walk.root = ledger
@@ -151,10 +152,10 @@ def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> b
         walk.cycle.placed_by[pod.key] = "reservation"
     walk.cycle.admitted("reservation", hold.key)
     walk.cycle.waiting.pop(hold.key, None)
-    walk.batches.pop(hold.key, None)
+    walk.asks.pop(hold.key, None)
     batch = hold.ask.gang.next_batch(ledger.status)
     if batch is not None:
-        walk.batches[hold.key] = batch
+        walk.asks[hold.key] = ask_of(ledger, hold.ask.gang, batch)
     walk.changed()
     return True
 
@@ -196,7 +197,7 @@ def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> bool:
             ledger.evict(pod)
             words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
             walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)
-            if walk.batches.pop(key, None) is not None:
+            if walk.asks.pop(key, None) is not None:
                 # A gang that leaves now loses all its pods; otherwise only part of it would run.
                 walk.cycle.waiting[key] = Refusal(WAITING, words, True)
     return True

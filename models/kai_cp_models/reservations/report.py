@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.joint.problem import Ask, signature
+from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Estimate, HoldState, Reservation, Unscheduled
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey
@@ -196,8 +196,8 @@ class _Estimates:
         batch = self._ledger.state(gang).batch
         if batch is None or group.queue not in self._cycle.snapshot.leaf_queues:
             return NEVER
-        ask = Ask(group, gang, batch)
-        alike = (*signature(self._ledger, ask), group.queue, group.preemptible)
+        ask = ask_of(self._ledger, gang, batch)
+        alike = (*ask.kind.signature, group.queue, group.preemptible)
         if alike not in self._known:
             if self._cycle.out_of_time():
                 return None

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kai_cp_models.actions.common import entry_of, no_place
+from kai_cp_models.actions.common import line_of, no_place
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
-from kai_cp_models.joint.problem import Ask, signature
+from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace, Placer, quota_check
 from kai_cp_models.reservations.gang import shape_of, unsuited
@@ -26,20 +25,16 @@ from kai_cp_models.shown import clock, span
 def serve_everybody(walk: Walk) -> None:
     """Serve all other groups in the fair order."""
     cycle, snapshot = walk.cycle, walk.cycle.snapshot
-    entries = {
-        key: entry_of(walk.ledger, snapshot.group_by_key[key], batch)
-        for key, batch in walk.batches.items()
-        if not any(hold.key == key for hold in walk.holds)
-    }
+    holding = {hold.key for hold in walk.holds}
     for hold in walk.holds:
         walk.waits_itself(hold)
-    order = FairOrder(snapshot, walk.ledger.book, entries)
-    asking = [pod for key in walk.batches for pod in walk.ledger.fixed.gangs[key].pods]
+    order = line_of(walk.ledger, {key: ask for key, ask in walk.asks.items() if key not in holding})
+    asking = [pod for key in walk.asks for pod in walk.ledger.fixed.gangs[key].pods]
     admission = Admission(walk.ledger, asking, cycle.settings.solver, cycle.budget)
     while not cycle.out_of_time() and (key := order.pop()) is not None:
         walk.turns.append(key)
         group = snapshot.group_by_key[key]
-        ask = Ask(group, walk.ledger.fixed.gangs[key], walk.batches[key])
+        ask = walk.asks[key]
         refusal = quota_check(walk.ledger, group, ask.batch, lending=True)
         why: Refusal | None
         why = Refusal(*refusal, proved=True) if refusal else _start_now(walk, ask, admission)
@@ -48,8 +43,8 @@ def serve_everybody(walk: Walk) -> None:
             order.use(walk.ledger.book, group.queue)
             batch = ask.gang.next_batch(walk.ledger.status)
             if batch is not None:
-                walk.batches[key] = batch
-                order.push(key, entry_of(walk.ledger, group, batch))
+                walk.asks[key] = ask_of(walk.ledger, ask.gang, batch)
+                order.push(key, walk.asks[key].entry)
             continue
         if refusal is None:
             walk.refused += 1
@@ -62,7 +57,7 @@ def serve_everybody(walk: Walk) -> None:
 
 def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
     """Start the ask, or say why it cannot."""
-    key = (*signature(walk.ledger, ask), ask.group.queue if walk.holds else None)
+    key = (*ask.kind.signature, ask.group.queue if walk.holds else None)
     known = walk.refusals.get(key)
     if known is not None:
         return known

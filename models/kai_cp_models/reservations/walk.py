@@ -26,7 +26,6 @@ from kai_cp_models.reservations.search import FoundPlaces, Scene
 from kai_cp_models.reservations.state import Hold, time_of, update
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.shown import clock
-from kai_cp_models.units import Batch
 
 WAITING: Final = "WaitingForReservation"
 HOUR: Final = 3600.0
@@ -43,7 +42,7 @@ class Walk:
         self.times = state.times
         self.now = self.times.now
         self.ledger = cycle.ledger.copy()
-        self.batches: dict[GroupKey, Batch] = waiting_groups(cycle, "allocate")
+        self.asks: dict[GroupKey, Ask] = waiting_groups(cycle, "allocate")
         self.holds: list[Hold] = []
         self.state = replace(state, holds=())
         self.root = self.ledger

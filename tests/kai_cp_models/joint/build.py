@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
-from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Topology, TopologyConstraint
@@ -23,7 +23,7 @@ def asks_of(ledger: Ledger, *names: str) -> list[Ask]:
         gang = ledger.fixed.gangs[GroupKey("ns", name)]
         batch = gang.next_batch(ledger.status)
         assert batch is not None
-        found.append(Ask(gang.group, gang, batch))
+        found.append(ask_of(ledger, gang, batch))
     return found
 
 
@@ -51,7 +51,7 @@ def problem(snapshot: Snapshot) -> tuple[Ledger, list[Ask], list[EvictionUnit]]:
         gang = ledger.fixed.gangs[one.key]
         batch = gang.next_batch(ledger.status)
         if batch is not None:
-            asks.append(Ask(one, gang, batch))
+            asks.append(ask_of(ledger, gang, batch))
         else:
             giving.append(one)
     return ledger, asks, list(offers_of(ledger, giving))

@@ -157,7 +157,7 @@ def played(seed: int) -> tuple[int, int]:
     assert ask.group.key.name == "t"
     first = Returning(ledger, units).come_back_first(ask)
     rng = Random(seed)
-    line = line_of(ledger, {ask.group.key: ask.batch})
+    line = line_of(ledger, {ask.group.key: ask})
     tried = served = 0
     for unit in (units[o] for o in first):
         for share in (0.0, 0.3, 0.7):
