@@ -2,31 +2,33 @@
 
 Proofs are made at the end of the cycle, for the plan as it is then, and from the snapshot alone: shortcuts of
 an action, its other refusals and changes by later actions cannot influence them. Every certificate is a
-relaxation. The groups that got a place and come before this one keep one, wherever it is; all that this one,
-those that evict for their place, and the refused ones without a proof could ever take is gone at once; what
-could be moved may go anywhere. If there is no place even so, there is none in any permitted plan.
+relaxation. The batches that got a place and come before this one keep one, wherever it is. Beside them, every
+group that waits may come or not, and by whichever action: all that one of them could ever take is gone at
+once; what could be moved may go anywhere. If there is no place even so, there is none in any permitted plan.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, repeat
+from itertools import accumulate, chain, repeat
 from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.actions.common import line_of
+from kai_cp_models.actions.common import line_of, waiting_lines
+from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.waiting import dead_end
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.fairness.order import group_sort_key
 from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
 from kai_cp_models.fairness.runtime import delayed, granted
 from kai_cp_models.joint.choose import joint_model
@@ -38,58 +40,57 @@ from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GPU, UNLIMITED, GroupKey, Pod, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, GPU, PODS, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.snapshot import PodGroup
+from kai_cp_models.units import GangTally
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Why a pod group cannot be served: certificates that together exclude every plan."""
+    """Why a pod group cannot be served; ``certificate``: what excludes every plan."""
 
-    certificates: tuple[str, ...]
+    certificate: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Served:
-    """A pod group that got a place in the cycle, with the batches that did."""
+    """A batch that got its places in the cycle, with its turn in the fair order.
 
-    group: PodGroup
-    asks: tuple[Ask, ...]
+    ``charged``: what limits and quotas count.
+    """
+
+    ask: Ask
     turn: int
-    evicts: bool
-    asked: Amounts
-    """What it asks for in order and reclaim."""
     charged: Amounts
-    """What limits and quotas count."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    """A kind of refused group that another plan may serve.
+    """A kind of group that waits and that another plan may serve.
 
-    ``before``: how many of the served come before it in the fair order. ``evicts``, ``moves``: whether it may
-    trigger evictions, and moves.
+    ``asked``: the least that its first batch asks for, and any further one, in reclaim. ``gains``: the most
+    that its queue is charged for it. ``evicts``, ``moves``: whether it may trigger evictions, and moves.
     """
 
     queue: str
     priority: int
-    asked: Amounts
-    before: int
+    asked: frozenset[Amounts]
+    gains: Amounts
     evicts: bool
     moves: bool
 
 
 class _Sums:
-    """What the first ones of ``served`` ask for in all, per queue."""
+    """What the first ones of ``served`` are charged in all, per queue."""
 
     def __init__(self, book: QueueBook, served: Sequence[_Served]) -> None:
         self._places: dict[int, list[int]] = {}
         self._totals: dict[int, list[_Total]] = {}
         for place, one in enumerate(served):
-            for i in book.line(one.group.queue):
+            for i in book.line(one.ask.group.queue):
                 totals = self._totals.setdefault(i, [_Total()])
                 totals.append(totals[-1].plus(one))
                 self._places.setdefault(i, []).append(place)
@@ -102,16 +103,85 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class _Total:
-    """Sums of ``_Served.asked`` and ``charged``; ``firm``: of those that cannot be preempted."""
+    """Sums of ``_Served.charged``; ``firm``: of those that cannot be preempted."""
 
-    asked: Amounts = (0, 0, 0)
-    charged: Amounts = (0, 0, 0)
-    firm: Amounts = (0, 0, 0)
+    charged: Amounts = NOTHING
+    firm: Amounts = NOTHING
 
     def plus(self, one: _Served) -> _Total:
         """The sum with one more."""
-        firm = self.firm if one.group.preemptible else amounts.add(self.firm, one.charged)
-        return _Total(amounts.add(self.asked, one.asked), amounts.add(self.charged, one.charged), firm)
+        firm = self.firm if one.ask.group.preemptible else amounts.add(self.firm, one.charged)
+        return _Total(amounts.add(self.charged, one.charged), firm)
+
+
+class _Rights:
+    """What groups of some kinds may take and move in any plan; ``coming``: how many of each kind."""
+
+    def __init__(self, base: Ledger, departures: Departures, coming: Mapping[_Coming, int]) -> None:
+        self._book = base.book
+        self._snapshot = base.snapshot
+        self._departures = departures
+        self._coming = coming
+        self._actions = base.snapshot.policy.actions
+
+    @cached_property
+    def moves(self) -> bool:
+        """Whether consolidation might move anything."""
+        consolidates = "consolidation" in self._actions and self._snapshot.policy.consolidates
+        return consolidates and any(one.moves for one in self._coming)
+
+    @cached_property
+    def taken(self) -> frozenset[VictimSource]:
+        """What may leave: what one of them takes may entitle another."""
+        evicting = [one for one in self._coming if one.evicts]
+        found = self._departures.ended | (self._departures.resized if self.moves else frozenset())
+        for queue, priority in {(one.queue, one.priority) for one in evicting}:
+            found |= self._preempted(queue, priority)
+        asking = {(one.queue, asked) for one in evicting for asked in one.asked}
+        while "reclaim" in self._actions:
+            lost = self._departures.given(found)
+            more = found.union(*(self._reclaimed(queue, asked, lost) for queue, asked in asking))
+            if more == found:
+                break
+            found = more
+        return found
+
+    def _preempted(self, queue: str, priority: int) -> frozenset[VictimSource]:
+        if "preempt" not in self._actions or queue not in self._snapshot.preemptible_groups:
+            return frozenset()
+        return frozenset({("preempt", queue, granted(self._snapshot, queue, "preempt", queue), priority)})
+
+    def _reclaimed(self, queue: str, asked: Amounts, lost: Sequence[Amounts]) -> frozenset[VictimSource]:
+        """The victims that the filter might permit for a batch of this size, whatever was given, and with
+        ``lost`` taken before."""
+        fair = self._snapshot.policy.plugin("proportion")
+        if fair and not reclaim_conceivable(self._book, queue, asked, lost=lost):
+            return frozenset()
+        return frozenset(
+            ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
+            for victim in self._victim_queues
+            if victim != queue and (not fair or self._may_lose(queue, asked, victim, lost))
+        )
+
+    def _may_lose(self, queue: str, asked: Amounts, victim: str, lost: Sequence[Amounts]) -> bool:
+        return victim_conceivable(self._book, queue, asked, victim, lost=lost, gained=self._gained)
+
+    @cached_property
+    def _victim_queues(self) -> tuple[str, ...]:
+        leaves = self._snapshot.leaf_queues
+        return tuple(queue for queue in self._snapshot.preemptible_groups if queue in leaves)
+
+    @cached_property
+    def _gained(self) -> Sequence[Amounts]:
+        """Per queue of the book, by how much it might rise."""
+        found: list[Amounts] = [NOTHING] * len(self._book.held)
+        given = [(one.queue, amounts.total(repeat(one.gains, n))) for one, n in self._coming.items()]
+        if self.moves:
+            given += self._departures.grown
+        for queue, gains in given:
+            for i in self._book.line(queue):
+                found[i] = amounts.add(found[i], gains)
+        return found
 
 
 class Refuter:
@@ -121,24 +191,18 @@ class Refuter:
         self._cycle = cycle
         self._base = base
         self._snapshot = cycle.snapshot
-        self._actions = cycle.snapshot.policy.actions
-        self._departures = Departures(cycle, base)
+        self._departures = Departures(base, _ended(cycle, base))
         self._rooms: dict[tuple[frozenset[VictimSource], bool], Ints] = {}
         self._refuted: dict[tuple[object, ...], int] = {}
-        """The number of served groups beside which such a batch was shown to have no places."""
+        """The number of served batches beside which such a batch was shown to have no places."""
         self._open: dict[tuple[object, ...], int] = {}
-        """The number of served groups beside which nothing could be shown; beside fewer there is more free
+        """The number of served batches beside which nothing could be shown; beside fewer there is more free
         capacity."""
-        self._without: tuple[frozenset[VictimSource], Ledger] | None = None
+        self._without: tuple[frozenset[VictimSource], bool, Ledger] | None = None
         self._alone: dict[tuple[object, ...], bool] = {}
-        self._coming: Mapping[_Coming, int] = {}
-        """The refused groups that another plan may serve: how many of each kind."""
-        self._victims: dict[tuple[str, Amounts, frozenset[VictimSource]], frozenset[VictimSource]] = {}
         self._free: dict[tuple[frozenset[VictimSource], bool], NDArray[np.int64]] = {}
         self._concerned: dict[tuple[int, tuple[frozenset[VictimSource], bool]], bool] = {}
         self._demands: dict[bool, list[Ints]] = {}
-        self._sources: dict[int, frozenset[VictimSource]] = {}
-        """What is taken beside the first served groups, by their number."""
         self._accepted: dict[int, bool] = {}
         self._kinds_waiting: dict[int, dict[tuple[object, ...], list[Pod]]] = {}
         """The waiting pods by rule and kind."""
@@ -146,87 +210,62 @@ class Refuter:
     def proofs(self) -> dict[GroupKey, Proof]:
         """The refused groups for which there is a proof.
 
-        A group without a proof may be served by another plan, and what it takes there may serve others. So at
-        first every refused group may come; those that are refused even so cannot, and the rest is asked again
-        beside fewer.
+        At first every group that waits may come. Those that are refused even so, and whatever else gets a
+        place, come in no plan at all, and the rest is asked again beside fewer.
         """
         found: dict[GroupKey, Proof] = {}
         if self._cycle.out_of_time() or self._cycle.dropped:
             return found
         asks: dict[GroupKey, Ask] = {}
-        for key in sorted(self._cycle.waiting, key=lambda key: (self._turns.get(key, -1), key)):
+        for key in sorted(self._cycle.waiting):
             one = self._asked(key)
             if isinstance(one, Proof):
                 found[key] = one
             elif one is not None:
                 asks[key] = one
+        never = set(found)
+        # What is open beside more is open beside fewer, so the last ones are asked first.
+        asks = dict(sorted(asks.items(), key=lambda item: self._before(item[0]), reverse=True))
         while asks:
-            coming = Counter(self._coming_of(ask) for ask in asks.values())
-            if coming.keys() == self._coming.keys():
-                break
-            self._look_beside(coming)
-            for key, ask in list(asks.items()):
+            coming = Counter(one for key, one in self._kinds.items() if key not in never)
+            rights = _Rights(self._base, self._departures, coming)
+            for key, ask in asks.items():
                 if self._cycle.out_of_time():
                     return found
-                proof = self._prove(ask)
-                if proof is not None:
-                    found[key] = proof
-                    del asks[key]
+                before = self._before(key)
+                certificate = self._certificate(ask, before, rights)
+                if certificate:
+                    found[key] = Proof(certificate)
+                if certificate and (not before or self._certificate(ask, 0, rights)):
+                    never.add(key)
+            if not never & asks.keys():
+                break
+            asks = {key: ask for key, ask in asks.items() if key not in never}
         return found
-
-    def _look_beside(self, coming: Mapping[_Coming, int]) -> None:
-        """From now on, so many of each kind may come."""
-        self._coming = coming
-        self._sources.clear()
-        self._victims.clear()
-        vars(self).pop("_gained", None)
 
     def _asked(self, key: GroupKey) -> Ask | Proof | None:
         """What the group asks for; the proof that it is impossible whatever else happens; None where it got a
         place or asks for nothing.
         """
-        gang = self._base.fixed.gangs[key]
-        if any(pod.key in self._cycle.ledger.held for pod in gang.pods):
+        if key in self._given:
             return None
-        reason = self._cycle.waiting[key].reason
-        if reason in UNCONDITIONAL:
-            return Proof((reason,))
-        ask = self._first_asks.get(key)
-        if ask is None:
+        one = waiting_lines(self._base).get(key)
+        if one is not None and one.refusal is not None and one.refusal.reason in UNCONDITIONAL:
+            return Proof(one.refusal.reason)
+        if one is None or one.ask is None:
             return None
+        ask = one.ask
         words = self._impossible(ask)
-        return Proof((words,)) if words else ask
+        return Proof(words) if words else ask
 
     def _before(self, key: GroupKey) -> int:
-        """How many of the served come before a refused group in the fair order."""
+        """How many of the served batches come before a refused group in the fair order."""
         return bisect_left(self._served, self._turns.get(key, -1), key=attrgetter("turn"))
 
-    def _coming_of(self, ask: Ask) -> _Coming:
-        group = ask.group
-        return _Coming(
-            group.queue,
-            group.priority,
-            amounts.pessimistic_batch(self._snapshot, ask.pods),
-            self._before(group.key),
-            delayed(self._snapshot, group) is None,
-            self._may_move(group),
-        )
-
-    def _prove(self, ask: Ask) -> Proof | None:
-        # The served ones stand in the fair order: beside all of them, and beside those before it. What
-        # the first leaves open is open, and says the same of the next groups that ask for as much.
-        before = self._before(ask.group.key)
-        beside_all = self._certificate(ask, len(self._served))
-        if not beside_all or before == len(self._served):
-            return Proof((beside_all,)) if beside_all else None
-        beside_earlier = self._certificate(ask, before)
-        return Proof((beside_earlier, beside_all)) if beside_earlier else None
-
-    def _certificate(self, ask: Ask, beside: int) -> str:
-        """What refuses the ask beside the first ``beside`` served groups; "" if nothing does."""
-        taken = self._taken_by(beside) | self._reach(ask, beside)
+    def _certificate(self, ask: Ask, beside: int, rights: _Rights) -> str:
+        """What refuses the ask beside the first ``beside`` served batches; "" if nothing does."""
         # Where all that could move may leave as well, moves free nothing more.
-        moves = self._moves(ask.group, beside) and self._departures.some_stay(taken)
+        moves = rights.moves and self._departures.some_stay(rights.taken)
         for certificate in (
             self._over_limit,
             self._over_sums,
@@ -234,198 +273,111 @@ class Refuter:
             self._alone_over,
             self._without_model,
         ):
-            if certificate(ask, beside, taken, moves):
+            if certificate(ask, beside, rights.taken, moves):
                 return certificate.__name__.strip("_")
         return ""
 
-    # --- what got which place ----------------------------------------------------------------------------
+    # --- what got which place, and what else might -------------------------------------------------------
 
     @cached_property
     def _first_asks(self) -> Mapping[GroupKey, Ask]:
         """What every pod group asks for first that waits in the snapshot."""
-        base = self._base
-        gangs = [base.fixed.gangs[group.key] for group in self._snapshot.waiting_groups]
-        standing = ((gang, base.state(gang).batch) for gang in gangs)
-        return {gang.group.key: ask_of(base, gang, batch) for gang, batch in standing if batch is not None}
+        return {key: one.ask for key, one in waiting_lines(self._base).items() if one.ask is not None}
 
     @cached_property
-    def _turns(self) -> Mapping[GroupKey, int]:
-        """The fair order of all waiting groups; what the cycle gave is charged at its position."""
-        book = self._base.book.copy()
-        given = {one.key for one in self._given}
-        order = line_of(self._base, self._first_asks).fork(book)
-        found: dict[GroupKey, int] = {}
-        while (popped := order.pop()) is not None:
-            found[popped] = len(found)
-            if popped in given:
-                group = self._snapshot.group_by_key[popped]
-                book.charge(group.queue, self._first_asks[popped].asked, group.preemptible)
-                order.charged(group.queue)
-        return found
+    def _kinds(self) -> Mapping[GroupKey, _Coming]:
+        """Every pod group that waits, as what it could be in another plan."""
+        return {key: self._kind(ask) for key, ask in self._first_asks.items()}
 
-    @cached_property
-    def _given(self) -> tuple[PodGroup, ...]:
-        """Pod groups of which waiting pods got a place."""
-        keys = {
-            pod.group
-            for key in self._cycle.ledger.held
-            if (pod := self._snapshot.pod_by_key[key]).status is PodStatus.PENDING
-        }
-        return tuple(
-            self._snapshot.group_by_key[key] for key in sorted(key for key in keys if key is not None)
+    def _kind(self, ask: Ask) -> _Coming:
+        group = ask.group
+        pods = [pod for pod in ask.gang.pods if pod.status is PodStatus.PENDING]
+        later = {id(pod.spec): pod for pod in pods} if len(pods) > len(ask.pods) else {}
+        asked = [ask.asked, *(amounts.pessimistic(self._snapshot, pod) for pod in later.values())]
+        acts = delayed(self._snapshot, group) is None
+        return _Coming(
+            group.queue,
+            group.priority,
+            frozenset(asked),
+            amounts.total(amounts.most(self._snapshot, pod) for pod in pods),
+            acts,
+            acts and group.preemptible,
         )
 
     @cached_property
-    def _served(self) -> tuple[_Served, ...]:
-        evicting = {trigger for one in self._cycle.evicted_by.values() for trigger in one.triggers}
+    def _given(self) -> frozenset[GroupKey]:
+        """Pod groups of which waiting pods got a place."""
+        held = (self._snapshot.pod_by_key[key] for key in self._cycle.ledger.held)
+        return frozenset(pod.group for pod in held if pod.status is PodStatus.PENDING and pod.group)
+
+    @cached_property
+    def _turns(self) -> Mapping[GroupKey, int]:
+        """The fair order of all waiting groups; what the cycle gave to one at first is charged at its
+        position."""
+        return {key: turn for turn, (key, _) in enumerate(self._line(again=False))}
+
+    @cached_property
+    def _served(self) -> Sequence[_Served]:
+        """In an order in which a batch is before a refused group only if its group is, and if it is itself
+        where further batches have turns of their own."""
         found: list[_Served] = []
-        for group in self._given:
-            asks = tuple(self._asks_of(group))
-            pods = [pod for ask in asks for pod in ask.pods]
-            places = {self._cycle.placed_by.get(pod.key, "allocate") for pod in pods}
-            found.append(
-                _Served(
-                    group,
-                    asks,
-                    self._turns.get(group.key, len(self._turns)),
-                    group.key in evicting or places != {"allocate"},
-                    amounts.pessimistic_batch(self._snapshot, pods),
-                    amounts.optimistic_batch(self._snapshot, pods),
-                )
-            )
-        return tuple(sorted(found, key=attrgetter("turn")))
+        latest = -1
+        for key, ask in self._line(again=True):
+            if ask is None:
+                latest = max(latest, self._turns[key])
+            else:
+                charged = amounts.optimistic_batch(self._snapshot, ask.pods)
+                found.append(_Served(ask, max(latest, self._turns[key]), charged))
+        return sorted(found, key=attrgetter("turn"))
+
+    def _line(self, *, again: bool) -> Iterator[tuple[GroupKey, Ask | None]]:
+        """The fair order of all waiting groups, with the batches that got places.
+
+        ``again``: each of them has a turn, not only the first one of its group.
+        """
+        book, begun = self._base.book.copy(), set[PodKey]()
+        order = line_of(self._base, self._first_asks).fork(book)
+        tallies = {key: self._base.tally(self._base.fixed.gangs[key]) for key in self._given}
+        while (key := order.pop()) is not None:
+            ask = self._following(key, tallies, begun)[0]
+            yield key, ask
+            if ask is None:
+                continue
+            book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+            order.charged(ask.group.queue)
+            for pod in ask.pods if again else ():
+                name = pod.subgroup or "default"
+                counts = tallies[key][name].moved(PodStatus.PENDING, PodStatus.ALLOCATED)
+                tallies[key] = {**tallies[key], name: counts}
+                begun.add(pod.key)
+            following, state = self._following(key, tallies, begun)
+            if again and following is not None:
+                order.push(key, (group_sort_key(ask.group, state), following.asked))
+
+    def _following(
+        self, key: GroupKey, tallies: dict[GroupKey, GangTally], begun: Container[PodKey]
+    ) -> tuple[Ask | None, int]:
+        """The next batch of a group when the pods that have ``begun`` hold places, if it got places, too; and
+        the elastic state."""
+        if key not in tallies:
+            return None, 0
+        gang = self._base.fixed.gangs[key]
+        state, tallies[key] = gang.state_of(
+            tallies[key], lambda pod: PodStatus.ALLOCATED if pod.key in begun else pod.status
+        )
+        batch, held = state.batch, self._cycle.ledger.held
+        given = batch is not None and all(pod.key in held for pod in batch.all_pods)
+        following = ask_of(self._base, gang, batch) if batch is not None and given else None
+        return following, state.elastic_state
 
     @cached_property
     def _sums(self) -> _Sums:
         return _Sums(self._base.book, self._served)
 
-    def _asks_of(self, group: PodGroup) -> Iterable[Ask]:
-        """The batches of a group that got places, in their order."""
-        gang = self._base.fixed.gangs[group.key]
-        held = self._cycle.ledger.held
-        for batch in gang.batches():
-            if not all(pod.key in held for pod in batch.all_pods):
-                return
-            yield ask_of(self._base, gang, batch)
-
-    # --- what may leave --------------------------------------------------------------------------
-
-    def _reach(self, ask: Ask, before: int) -> frozenset[VictimSource]:
-        """What the group itself might take in some action."""
-        if delayed(self._snapshot, ask.group) is not None:
-            return frozenset()
-        asked = amounts.pessimistic_batch(self._snapshot, ask.pods)
-        found = self._preempted(ask.group.queue, ask.group.priority)
-        if "reclaim" in self._actions and self._may_reclaim(ask.group.queue, asked, before, self._reclaimed):
-            found |= self._reclaimable(ask.group.queue, asked, self._reclaimed)
-        return found
-
-    def _preempted(self, queue: str, priority: int) -> frozenset[VictimSource]:
-        if "preempt" not in self._actions or queue not in self._snapshot.preemptible_groups:
-            return frozenset()
-        return frozenset({("preempt", queue, granted(self._snapshot, queue, "preempt", queue), priority)})
-
-    def _may_reclaim(self, queue: str, asked: Amounts, before: int, gone: frozenset[VictimSource]) -> bool:
-        """Whether the queue may stay within its fair share, having lost all that others could take."""
-        book = self._base.book
-        with_earlier = amounts.add(self._sums.up_to(book.index(queue), before).asked, asked)
-        return reclaim_conceivable(book, queue, with_earlier, lost=self._departures.given(gone))
-
-    def _reclaimable(
-        self, queue: str, asked: Amounts, gone: frozenset[VictimSource]
-    ) -> frozenset[VictimSource]:
-        """The victims that the filter might permit for a batch of this size, whatever was given, and with
-        ``gone`` lost before."""
-        known = self._victims.get((queue, asked, gone))
-        if known is None:
-            lost = self._departures.given(gone)
-            known = self._victims[queue, asked, gone] = frozenset(
-                ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
-                for victim in self._victim_queues
-                if victim != queue and self._might_lose(queue, asked, victim, lost)
-            )
-        return known
-
-    @cached_property
-    def _victim_queues(self) -> tuple[str, ...]:
-        leaves = self._snapshot.leaf_queues
-        return tuple(queue for queue in self._snapshot.preemptible_groups if queue in leaves)
-
-    def _might_lose(self, queue: str, asked: Amounts, victim: str, lost: Sequence[Amounts]) -> bool:
-        return victim_conceivable(self._base.book, queue, asked, victim, lost=lost, gained=self._gained)
-
-    @cached_property
-    def _gained(self) -> list[Amounts]:
-        """Per queue what was given in the cycle, or might be to those that come."""
-        book = self._base.book
-        found: list[Amounts] = [(0, 0, 0)] * len(book.held)
-        given = [(one.group.queue, one.asked) for one in self._served]
-        given += ((one.queue, amounts.total(repeat(one.asked, n))) for one, n in self._coming.items())
-        for queue, asked in given:
-            for i in book.line(queue):
-                found[i] = amounts.add(found[i], asked)
-        return found
-
-    @property
-    def _reclaimed(self) -> frozenset[VictimSource]:
-        return self._taken_by(len(self._served))
-
-    def _taken_by(self, beside: int) -> frozenset[VictimSource]:
-        """What the first of the served, and those that may come, could take in any plan that serves them."""
-        known = self._sources.get(beside)
-        if known is None:
-            known = self._sources[beside] = self._looked_for(beside)
-        return known
-
-    @cached_property
-    def _evicting(self) -> Sequence[frozenset[tuple[str, int, Amounts]]]:
-        """For each number of first served groups, the kinds of evicting groups among them."""
-        found = [frozenset[tuple[str, int, Amounts]]()]
-        for one in self._served:
-            kind = (one.group.queue, one.group.priority, one.asked)
-            found.append(found[-1] | {kind} if one.evicts and kind not in found[-1] else found[-1])
-        return found
-
-    def _looked_for(self, beside: int) -> frozenset[VictimSource]:
-        coming = [one for one in self._coming if one.evicts]
-        found = self._departures.ended
-        for queue, priority in {(queue, priority) for queue, priority, _ in self._evicting[beside]} | {
-            (one.queue, one.priority) for one in coming
-        }:
-            found |= self._preempted(queue, priority)
-        while "reclaim" in self._actions:
-            entitled = {(queue, asked) for queue, _, asked in self._evicting[beside]} | {
-                (one.queue, one.asked)
-                for one in coming
-                if self._may_reclaim(one.queue, one.asked, min(beside, one.before), found)
-            }
-            more = found.union(*(self._reclaimable(queue, asked, found) for queue, asked in entitled))
-            if more == found:
-                break
-            found = more
-        return found
-
-    def _moves(self, group: PodGroup, beside: int) -> bool:
-        """Whether consolidation might move anything for the group, those beside it or those that come."""
-        if "consolidation" not in self._actions or not self._snapshot.policy.consolidates:
-            return False
-        others = beside > self._first_mover or any(one.moves for one in self._coming)
-        return others or self._may_move(group)
-
-    @cached_property
-    def _first_mover(self) -> int:
-        """Position of the first served group for which others might have moved."""
-        movers = (n for n, one in enumerate(self._served) if one.evicts and self._may_move(one.group))
-        return next(movers, len(self._served))
-
-    def _may_move(self, group: PodGroup) -> bool:
-        return group.preemptible and delayed(self._snapshot, group) is None
-
     @cached_property
     def _pods_of_served(self) -> Sequence[int]:
-        """For each number of first served groups, how many of their pods got places."""
-        sizes = (sum(len(ask.pods) for ask in one.asks) for one in self._served)
-        return list(accumulate(sizes, initial=0))
+        """For each number of first served batches, how many pods they have."""
+        return list(accumulate((len(one.ask.pods) for one in self._served), initial=0))
 
     # --- certificates ----------------------------------------------------------------------------
 
@@ -468,7 +420,8 @@ class Refuter:
                 quota = book.firm_quota[i][r]
                 if ask.group.preemptible or quota == UNLIMITED:
                     continue
-                if book.firm[i][r] + earlier.firm[r] + asked[r] - free[r] > quota:
+                firm = book.firm[i][r] - self._departures.firm_ended[i][r] + earlier.firm[r] + asked[r]
+                if firm - free[r] > quota:
                     return True
         return False
 
@@ -482,14 +435,14 @@ class Refuter:
 
     def _asking(self) -> list[Pod]:
         waiting = (pod for ask in self._first_asks.values() for pod in ask.kind.shape.examples)
-        return [*waiting, *(pod for one in self._served for ask in one.asks for pod in ask.pods)]
+        return [*waiting, *(pod for one in self._served for pod in one.ask.pods)]
 
     def _demand(self, before: int, moves: bool) -> Ints:
         """What the first of the served ask for in all."""
         counting = self._counting_everywhere if moves else self._counting
         known = self._demands.setdefault(moves, [counting.demand(())])
         for one in self._served[len(known) - 1 : before]:
-            known.append(known[-1] + counting.demand(pod for ask in one.asks for pod in ask.pods))
+            known.append(known[-1] + counting.demand(one.ask.pods))
         return known[before]
 
     def _over_sums(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
@@ -501,7 +454,10 @@ class Refuter:
         own = counting.asked(ask)
         part = counting.totals if moves else slice(None)
         wanted = self._demand(before, moves) + own
-        return bool((wanted > room)[part][own[part] > 0].any())
+        over = (wanted > room)[part] & (own[part] > 0)
+        if moves and self._base.devices:
+            over[PODS] = False  # A shared GPU that moves empty needs no reservation pod any more.
+        return bool(over.any())
 
     def _no_node(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
         """A pod of the group that no node takes, even alone, when everything that may leave or move has
@@ -560,8 +516,8 @@ class Refuter:
     def _alone_over(self, ask: Ask, before: int, taken: frozenset[VictimSource], moves: bool) -> bool:
         """Sums over the nodes that accept the pods of the group, when everything that may leave or move has
         left."""
-        specs = tuple(sorted({id(pod.spec) for pod in ask.pods}))
-        key = (specs, len(ask.pods), taken, moves)
+        specs = frozenset(Counter(id(pod.spec) for pod in ask.pods).items())
+        key = (specs, taken, moves)
         known = self._alone.get(key)
         if known is None:
             known = self._departures.count(taken, moves) <= LIMITS.proof_leaving and any(
@@ -586,10 +542,12 @@ class Refuter:
             return False
         budget = self._cycle.budget
         size = len(ask.pods) + self._pods_of_served[before]
-        moving = self._departures.moving(taken) if moves and size <= LIMITS.proof_pods else ()
+        moving: Sequence[Pod] = ()
+        if moves and size <= LIMITS.proof_pods:
+            moving = tuple(self._departures.moving(taken, pinned=False))
         if size + len(moving) > LIMITS.proof_pods or budget.passed():
             return False
-        asks = [*(part for one in self._served[:before] for part in one.asks), ask]
+        asks = [*(one.ask for one in self._served[:before]), ask]
         work = min(LIMITS.proof_work, budget.work_worth())
         if work < LIMITS.admission_work:
             return False
@@ -600,7 +558,7 @@ class Refuter:
         ]
         pods = [*moving, *(pod for part in asks for pod in part.pods)]
         try:
-            model = joint_model(self._beside_any(pods, taken), asks, units, may_lose=False)
+            model = joint_model(self._beside_any(pods, taken, moves), asks, units, may_lose=False)
         except ModelTooLarge:
             self._open[key] = before
             return False
@@ -615,20 +573,26 @@ class Refuter:
         (self._refuted if shown else self._open)[key] = before
         return shown
 
-    def _beside_any(self, pods: Sequence[Pod], taken: frozenset[VictimSource]) -> Ledger:
+    def _beside_any(self, pods: Sequence[Pod], taken: frozenset[VictimSource], moves: bool) -> Ledger:
         """``_emptied`` without the rules by which neighbours open a node to one of the pods: in a permitted
         plan its neighbour may stay, or come.
         """
-        ledger = self._emptied(taken).copy()
+        ledger = self._emptied(taken, moves).copy()
         kept = (rule for rule in ledger.rules if not any(map(rule.opened_by, pods)))
         ledger.rules = tuple(kept)
         return ledger
 
-    def _emptied(self, taken: frozenset[VictimSource]) -> Ledger:
-        """The ledger of the cycle's start without what may leave; only read."""
-        if self._without is None or self._without[0] != taken:
-            self._without = taken, without(self._base, self._departures.pods(taken))
-        return self._without[1]
+    def _emptied(self, taken: frozenset[VictimSource], moves: bool) -> Ledger:
+        """The ledger of the cycle's start without what may leave; only read.
+
+        A model keeps a constrained pod in its domain, but its pod group may move as a whole: with ``moves``
+        such pods leave as well.
+        """
+        if self._without is None or self._without[:2] != (taken, moves):
+            pinned = self._departures.moving(taken, pinned=True) if moves else ()
+            gone = chain(self._departures.pods(taken), pinned)
+            self._without = taken, moves, without(self._base, gone)
+        return self._without[2]
 
 
 def _by_spec(pods: Iterable[Pod]) -> Iterable[Sequence[Pod]]:
@@ -636,3 +600,12 @@ def _by_spec(pods: Iterable[Pod]) -> Iterable[Sequence[Pod]]:
     for pod in pods:
         found.setdefault(id(pod.spec), []).append(pod)
     return found.values()
+
+
+def _ended(cycle: Cycle, base: Ledger) -> Iterable[Pod]:
+    """Pods that end for their own state in some plan; a gang that got its missing pods may be stale."""
+    snapshot = cycle.snapshot
+    stale = {pod.key for key, _ in stale_groups(replace(cycle, ledger=base)) for pod in snapshot.members[key]}
+    done = {key for key, one in cycle.evicted_by.items() if one.action in STATE_ACTIONS | TIME_ACTIONS}
+    found = (snapshot.pod_by_key[key] for key in sorted(stale | done))
+    return (pod for pod in found if pod.status in ACTIVE_USED)

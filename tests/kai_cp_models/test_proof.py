@@ -5,14 +5,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
-from tests.support.objects import Object
-from tests.support.plans import bound
-from tests.support.tiny import node, pod, world
+from kai_cp_models.snapshot import Snapshot
+from tests.support.objects import LEVELS, Object, ago
+from tests.support.plans import bound, placed
+from tests.support.tiny import MIB_PER_GPU, node, pod, queue, world
 
 FAR = 3600.0
 LITTLE = 0.01
@@ -52,3 +60,252 @@ def test_a_partner_that_waits_may_come_although_it_was_refused(
     else:
         assert len(bound(plan)) == (3 if proved else 4)
         assert waits == ({"joins": True} if proved else {})
+
+
+LATE = {"preemptionDelay": "9h"}
+"""Fields of a pod group that may not evict yet."""
+RACKS = {"topology": "fabric", "requiredTopologyLevel": "rack"}
+
+
+def evicts(name: str, on: str, action: ActionName, *triggers: str, group: str = "") -> Decision:
+    keys = tuple(GroupKey("default", trigger) for trigger in triggers)
+    return Decision(
+        "Evict", PodKey("default", name), GroupKey("default", group or name), on, action, triggers=keys
+    )
+
+
+def waits(name: str, on: str, action: ActionName = "allocate", *, group: str = "", gpu: str = "") -> Decision:
+    names = (gpu,) if gpu else ()
+    key = GroupKey("default", group or name)
+    return Decision("Nominate", PodKey("default", name), key, on, action, gpu_groups=names)
+
+
+def binds(name: str, on: str, *, group: str = "") -> Decision:
+    return Decision("Bind", PodKey("default", name), GroupKey("default", group or name), on, "allocate")
+
+
+def gang(name: str, size: int, **more: Any) -> list[Object]:
+    """Pods of one GPU of one pod group, the first ones ``on`` the nodes that are named."""
+    nodes = more.pop("on", ())
+    places = [*nodes, *[""] * (size - len(nodes))]
+    return [pod(f"{name}-{i}", on, gpus=1, group=name, **more) for i, on in enumerate(places)]
+
+
+def first_only(snapshot: Snapshot, *actions: str) -> Snapshot:
+    """Some actions look at the first pod group of each queue only, which is out of reach for them."""
+    return replace(snapshot, policy=replace(snapshot.policy, queue_depth=dict.fromkeys(actions, 1)))
+
+
+def a_further_pod_may_evict(refutable: bool) -> tuple[Snapshot, Plan]:
+    """What the second pod of elastic preempts leaves a GPU for late, which may not evict yet."""
+    snapshot = world(
+        [node(gpus=3)],
+        [
+            *gang("victim", 2, on=("n0", "n0")),
+            pod("huge", gpus=9, priority="inference"),
+            *gang("elastic", 2 if refutable else 1, priority="build"),
+            pod("late", gpus=1, priority="build"),
+        ],
+        groups={"victim": {"minMember": 2}, "late": LATE, **({} if refutable else {"elastic": LATE})},
+        actions="allocate, preempt",
+    )
+    better = [
+        binds("elastic-0", "n0", group="elastic"),
+        *(evicts(f"victim-{i}", "n0", "preempt", "elastic", group="victim") for i in range(2)),
+        waits("elastic-1", "n0", "preempt", group="elastic"),
+        waits("late", "n0", "preempt"),
+    ]
+    return first_only(snapshot, "preempt"), Plan(tuple(better))
+
+
+def what_was_placed_freely_may_evict(refutable: bool) -> tuple[Snapshot, Plan]:
+    """first, which got the free GPU, might as well preempt; late fits only there."""
+    snapshot = world(
+        [node("n0", gpus=1, labels={"kind": "old"}), node("n1", gpus=1)],
+        [
+            pod("victim", "n1", gpus=1, priority="train" if refutable else "build"),
+            pod("first", gpus=1, priority="build"),
+            pod("late", gpus=1, priority="build", nodeSelector={"kind": "old"}),
+        ],
+        groups={"late": LATE},
+        queues=[queue("q")],
+        actions="allocate, preempt",
+    )
+    better = [
+        binds("late", "n0"),
+        evicts("victim", "n1", "preempt", "first"),
+        waits("first", "n1", "preempt"),
+    ]
+    return snapshot, Plan(tuple(better))
+
+
+def one_that_comes_later_may_evict(refutable: bool) -> tuple[Snapshot, Plan]:
+    """What a preempts is enough for a and late, but b, which comes after late, takes the rest."""
+    snapshot = world(
+        [node(gpus=2)],
+        [
+            *gang("victim", 2, on=("n0", "n0"), priority="low"),
+            pod("late", gpus=1, priority="build"),
+            *[pod(name, gpus=1) for name in "ab"],
+        ],
+        groups={"victim": {"minMember": 2}, "late": LATE},
+        actions="allocate, preempt" if refutable else "allocate",
+    )
+    better = [
+        *(evicts(f"victim-{i}", "n0", "preempt", "a", group="victim") for i in range(2)),
+        waits("a", "n0", "preempt"),
+        waits("late", "n0", "preempt"),
+    ]
+    return snapshot, Plan(tuple(better))
+
+
+def a_gang_may_move_to_another_rack(refutable: bool) -> tuple[Snapshot, Plan]:
+    """wide needs both nodes of rack a, where a gang runs that may go to rack b as a whole."""
+    racks, priority = "aabb", "train" if refutable else "build"
+    snapshot = world(
+        [
+            node(f"n{i}", gpus=2, labels={LEVELS[0]: "x", LEVELS[1]: rack, "wide": str(rack == "a")})
+            for i, rack in enumerate(racks)
+        ],
+        [
+            *gang("moves", 2, on=("n0", "n1"), priority=priority),
+            pod("huge", gpus=9),
+            *(pod(f"wide-{i}", gpus=2, group="wide", nodeSelector={"wide": "True"}) for i in range(2)),
+        ],
+        groups={
+            "moves": {"minMember": 2, "topologyConstraint": RACKS},
+            "wide": {"minMember": 2},
+        },
+        actions="allocate, consolidation",
+    )
+    better = [
+        *(evicts(f"moves-{i}", f"n{i}", "consolidation", "wide", group="moves") for i in range(2)),
+        *(waits(f"wide-{i}", f"n{i}", "consolidation", group="wide") for i in range(2)),
+        *(waits(f"moves-{i}", f"n{i + 2}", "consolidation", group="moves") for i in range(2)),
+    ]
+    return first_only(snapshot, "consolidation"), Plan(tuple(better))
+
+
+def memory_is_less_of_a_larger_gpu(refutable: bool) -> tuple[Snapshot, Plan]:
+    """Half of the small GPU is a quarter of the large one, where the half that pair asks for still fits."""
+    large = {"nvidia.com/gpu.memory": str(MIB_PER_GPU * (2 if refutable else 1))}
+    memory = {"gpu-memory": str(MIB_PER_GPU // 2)}
+    snapshot = world(
+        [node("n0", gpus=1), node("n1", gpus=1, labels=large)],
+        [
+            pod("moves", "n0", notes=memory, shares=["s"]),
+            pod("huge", gpus=9),
+            pod("pair-0", gpus=1, group="pair"),
+            pod("pair-1", notes={"gpu-fraction": "0.7"}, group="pair"),
+        ],
+        groups={"pair": {"minMember": 2}},
+        actions="allocate, consolidation",
+    )
+    better = [
+        evicts("moves", "n0", "consolidation", "pair"),
+        waits("pair-0", "n0", "consolidation", group="pair"),
+        waits("pair-1", "n1", "consolidation", group="pair", gpu="new"),
+        waits("moves", "n1", "consolidation", gpu="new"),
+    ]
+    return first_only(snapshot, "consolidation"), Plan(tuple(better))
+
+
+def a_gang_that_ends_gives_back_quota(refutable: bool) -> tuple[Snapshot, Plan]:
+    """The gang gets its missing pod; without it, it ends although it cannot be preempted."""
+    since = {"annotations": {"kai.scheduler/stale-podgroup-timestamp": ago(900 if refutable else 5)}}
+    snapshot = world(
+        [node(gpus=2)],
+        [pod("waits", gpus=2, priority="build"), *gang("stale", 2, on=("n0",), priority="build")],
+        groups={"stale": {"minMember": 2, **since}},
+        queues=[queue("q", quota={"gpu": 2})],
+        actions="allocate, stalegangeviction",
+    )
+    return snapshot, Plan((evicts("stale-0", "n0", "stalegangeviction", group="stale"), waits("waits", "n0")))
+
+
+def a_pod_that_leaves_may_count_for_the_minimum(refutable: bool) -> tuple[Snapshot, Plan]:
+    """The victim started a moment ago; the checker counts its second pod, which is leaving, as kept."""
+    snapshot = world(
+        [node(gpus=1)],
+        [
+            pod("victim-0", "n0", gpus=1, group="victim"),
+            *([pod("victim-1", "n0", group="victim", state="Releasing")] if refutable else []),
+            pod("waits", gpus=1, priority="build"),
+        ],
+        groups={"victim": {"annotations": {"kai.scheduler/last-start-timestamp": ago(10)}}},
+        actions="allocate, preempt",
+        minruntime={"defaultPreemptMinRuntime": "10m"},
+    )
+    better = [evicts("victim-0", "n0", "preempt", "waits", group="victim"), waits("waits", "n0", "preempt")]
+    return snapshot, Plan(tuple(better))
+
+
+def without_shares_every_queue_may_reclaim(refutable: bool) -> tuple[Snapshot, Plan]:
+    """Fair shares forbid it, but they may be switched off."""
+    snapshot = world(
+        [node(gpus=1)],
+        [pod("victim", "n0", gpus=1, queue="rich"), pod("waits", gpus=1, queue="poor")],
+        queues=[queue("rich", quota={"gpu": 1}), queue("poor", quota={"gpu": 0})],
+        actions="allocate, reclaim",
+    )
+    off = frozenset({"proportion"} if refutable else ())
+    policy = replace(snapshot.policy, plugins=snapshot.policy.plugins - off)
+    better = [evicts("victim", "n0", "reclaim", "waits"), waits("waits", "n0", "reclaim")]
+    return replace(snapshot, policy=policy), Plan(tuple(better))
+
+
+HOLES = {
+    a_further_pod_may_evict: "late",
+    what_was_placed_freely_may_evict: "late",
+    one_that_comes_later_may_evict: "late",
+    a_gang_may_move_to_another_rack: "wide",
+    memory_is_less_of_a_larger_gpu: "pair",
+    a_gang_that_ends_gives_back_quota: "waits",
+    a_pod_that_leaves_may_count_for_the_minimum: "waits",
+    without_shares_every_queue_may_reclaim: "waits",
+}
+"""Tiny worlds, each with a group that the engine refuses and another permitted plan serves."""
+
+
+@pytest.mark.parametrize("refutable", [True, False])
+@pytest.mark.parametrize("made", HOLES)
+def test_a_group_that_another_permitted_plan_serves_is_not_called_impossible(
+    made: Callable[[bool], tuple[Snapshot, Plan]], refutable: bool
+) -> None:
+    snapshot, better = made(refutable)
+    group = GroupKey("default", HOLES[made])
+    settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}})
+    plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
+    proved = {one.group: one.proved for one in plan.unscheduled}
+    assert (violations(snapshot, better) == []) == refutable
+    assert group.name not in placed(plan)
+    assert group.name in {name.partition("-")[0] for name in placed(better)}
+    assert proved[group] == (not refutable)
+
+
+KINDS: list[tuple[str, int, Mapping[str, Any]]] = [
+    ("a", 1, {}),
+    ("b", 1, {"nodeSelector": {"kind": "wide"}}),
+    ("c", 4, {}),
+]
+"""Kinds of pods: name, GPUs, spec."""
+
+
+def test_groups_of_the_same_kinds_of_pods_may_have_other_numbers_of_them() -> None:
+    """twice asks for two pods on the only GPU of wide; the proof says nothing of fits, which the greedy pass
+    misses and a model would find."""
+    snapshot = world(
+        [node("wide", gpus=1, labels={"kind": "wide"}), node("deep", gpus=6)],
+        [
+            pod(f"{name}-{i}-{kind}", gpus=size, group=name, **spec)
+            for name, numbers in (("fits", (2, 1, 1)), ("twice", (1, 2, 1)))
+            for count, (kind, size, spec) in zip(numbers, KINDS, strict=True)
+            for i in range(count)
+        ],
+        groups={"fits": {"minMember": 4}, "twice": {"minMember": 4}},
+        actions="allocate, reclaim",
+        plugins=("nodeplacement", "nodeavailability"),
+    )
+    settings = Settings.model_validate({"solver": {"budget_seconds": LITTLE}})
+    plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
+    assert {one.group.name: one.proved for one in plan.unscheduled} == {"fits": False, "twice": True}

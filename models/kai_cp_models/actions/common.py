@@ -41,7 +41,7 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     """What every pod group asks for that ``action`` may serve (4.1); refusals are recorded."""
     snapshot, ledger, evicting = cycle.snapshot, cycle.ledger, POLICIES.get(action)
     found: dict[GroupKey, Ask] = {}
-    for key, one in _lines(ledger).items():
+    for key, one in waiting_lines(ledger).items():
         gang, state, refusal, delay, ask = one
         if key in ledger.touched:
             state = gang.state(ledger.status)
@@ -67,7 +67,7 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     return _within_depth(cycle, action, found)
 
 
-def _lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
+def waiting_lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
     """All pod groups that wait in the snapshot, in the order of their leaves; computed once a cycle."""
     known: dict[GroupKey, WaitingGroup] = ledger.fixed.waiting
     if not known:

@@ -37,10 +37,11 @@ def grace_over(group: PodGroup, cycle: Cycle) -> bool:
 
 def evict_stale(cycle: Cycle) -> None:
     """Evict all active pods of every gang that is stale for longer than its grace period."""
-    end_groups(cycle, "stalegangeviction", _stale(cycle))
+    end_groups(cycle, "stalegangeviction", stale_groups(cycle))
 
 
-def _stale(cycle: Cycle) -> Iterator[tuple[GroupKey, str]]:
+def stale_groups(cycle: Cycle) -> Iterator[tuple[GroupKey, str]]:
+    """Every pod group that is stale for longer than its grace period, with the sentence that says so."""
     for group in cycle.snapshot.groups:
         # The clock is tested first: it settles all but a few groups at once.
         if grace_over(group, cycle) and stale(cycle.ledger.fixed.gangs[group.key], cycle):

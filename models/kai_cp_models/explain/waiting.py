@@ -92,7 +92,9 @@ def _entry(
             words[kind] = _of_pod(cycle, gang, own, why, free, single=single)
         reason, message = words[kind]
     key = gang.group.key
-    return Unscheduled(key, reason, message, key in proofs or reason in UNCONDITIONAL, why.details)
+    # What the cycle has evicted is missing in this plan only.
+    unconditional = reason in UNCONDITIONAL and key not in cycle.ledger.touched
+    return Unscheduled(key, reason, message, key in proofs or unconditional, why.details)
 
 
 def _of_pod(

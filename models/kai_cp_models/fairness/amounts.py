@@ -61,6 +61,15 @@ def pessimistic_batch(snapshot: Snapshot, pods: Iterable[Pod]) -> Amounts:
     return _batch(snapshot, pods, smallest_gpu_mib(snapshot))
 
 
+def most(snapshot: Snapshot, pod: Pod) -> Amounts:
+    """The most the pod can be charged: memory shares on the smallest GPU, rounded up as there (2.3)."""
+    gpu = pod.spec.gpu
+    cpu, memory, milli_gpus = without_shared_memory(snapshot, pod)
+    if gpu.kind is GpuKind.MEMORY:
+        milli_gpus += gpu.devices * memory_portion(gpu.memory_mib, smallest_gpu_mib(snapshot))
+    return cpu, memory, milli_gpus
+
+
 def without_shared_memory(snapshot: Snapshot, pod: Pod) -> Amounts:
     """The part of the cost that does not depend on the node: everything but shares given as GPU memory."""
     spec = pod.spec

@@ -6,21 +6,23 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from itertools import chain
+from typing import Final
 
-from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.runtime import protected
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, Pod, PodKey
-from kai_cp_models.policy import STATE_ACTIONS
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GpuKind, Pod, PodKey, PodStatus
+from kai_cp_models.reservations.times import NEVER, TIMES
+from kai_cp_models.snapshot import Subgroup
 
+_LEAVING: Final = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
 VictimSource = tuple[str, str, float, int]
 """Running pods that may leave: action, queue, minimum runtime in seconds, and the priority that they must be
 below."""
@@ -56,12 +58,18 @@ class _Part:
 
 
 class Departures:
-    """The pods of every set of sources; ``base``: the ledger with which the cycle began."""
+    """The pods of every set of sources.
 
-    def __init__(self, cycle: Cycle, base: Ledger) -> None:
-        self._cycle = cycle
-        self._snapshot = cycle.snapshot
+    ``base``: the ledger with which the cycle began. ``ended``: pods that may be evicted for their own state.
+    """
+
+    def __init__(self, base: Ledger, ended: Iterable[Pod]) -> None:
+        self._snapshot = base.snapshot
         self.base = base
+        self._ended: dict[str, list[Pod]] = {}
+        for pod in ended:
+            queue = "" if pod.group is None else self._snapshot.group_by_key[pod.group].queue
+            self._ended.setdefault(queue, []).append(pod)
         self.counting = Counting(base, ())
         self.columns = cache(self._columns)
         """What all of ``gone`` hold at their places."""
@@ -73,18 +81,47 @@ class Departures:
 
     @cached_property
     def ended(self) -> frozenset[VictimSource]:
-        """The sources of the pods whose groups are evicted for their own state."""
-        return frozenset(("stale", queue, 0.0, 0) for queue in self._stale)
+        """The sources of the pods that no waiting group takes: those that end for their own state, and those
+        that give way to a start that was promised or bought."""
+        found = {("ended", queue, 0.0, 0) for queue in self._ended}
+        if self._starts_due():
+            found |= {("reservation", queue, 0.0, 0) for queue in self._snapshot.preemptible_groups}
+        return frozenset(found)
 
     @cached_property
-    def _stale(self) -> Mapping[str, Sequence[Pod]]:
-        found: dict[str, list[Pod]] = {}
-        for key, one in self._cycle.evicted_by.items():
-            if one.action in STATE_ACTIONS:
-                pod = self._snapshot.pod_by_key[key]
-                queue = "" if pod.group is None else self._snapshot.group_by_key[pod.group].queue
-                found.setdefault(queue, []).append(pod)
-        return found
+    def firm_ended(self) -> Sequence[Amounts]:
+        """For each queue of the book, how much less its non-preemptible groups hold without ``ended``."""
+        groups = self._snapshot.group_by_key
+        firm = {
+            queue: _Part(self, tuple(p for p in pods if p.group and not groups[p.group].preemptible))
+            for queue, pods in self._ended.items()
+        }
+        return self._summed(firm)
+
+    def _starts_due(self) -> bool:
+        times = self._snapshot.extras[TIMES]
+        if times is None:
+            return False
+        waiting = [group.key for group in self._snapshot.waiting_groups]
+        starts = [stored.start for key in waiting if (stored := times.due(key)) is not None]
+        return min(starts, default=NEVER) <= times.now or any(times.notes(key).price for key in waiting)
+
+    @cached_property
+    def resized(self) -> frozenset[VictimSource]:
+        """The sources of the movable shares by memory, which take less of a larger GPU (2.3)."""
+        return frozenset(("resized", queue, 0.0, 0) for queue, _ in self.grown)
+
+    @cached_property
+    def grown(self) -> Sequence[tuple[str, Amounts]]:
+        """Queues with such shares, and the most that they are charged for them."""
+        if len(set(self._snapshot.gpu_memory_bounds_mib or ())) < 2:
+            return ()
+        shares = {queue: [p for p in pods if _resizes(p)] for queue, pods in self._movable.items()}
+        return [
+            (queue, amounts.total(amounts.most(self._snapshot, pod) for pod in pods))
+            for queue, pods in shares.items()
+            if pods
+        ]
 
     def pods(self, sources: frozenset[VictimSource]) -> Iterator[Pod]:
         """All that may leave, each once."""
@@ -116,9 +153,12 @@ class Departures:
         return Leaving.joined([self.counting.leaving(()), *columns])
 
     def _given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
+        return self._summed(self._parts(sources))
+
+    def _summed(self, parts: Mapping[str, _Part]) -> Sequence[Amounts]:
         book = self.base.book
         found: list[Amounts] = [NOTHING] * len(book.held)
-        for queue, part in self._parts(sources).items():
+        for queue, part in parts.items():
             if part.gives != NOTHING:
                 for i in book.line(queue):
                     found[i] = amounts.add(found[i], part.gives)
@@ -146,13 +186,17 @@ class Departures:
     def _moving_columns(self) -> Leaving:
         return self.counting.leaving(self.movable)
 
-    def moving(self, sources: frozenset[VictimSource]) -> list[Pod]:
-        """Every running pod that some action could move when those of ``sources`` have left."""
-        parts, found = self._parts(sources), list[Pod]()
+    def moving(self, sources: frozenset[VictimSource], *, pinned: bool) -> Iterator[Pod]:
+        """Every running pod that some action could move when those of ``sources`` have left.
+
+        ``pinned``: those of groups with a topology constraint, or those of the others.
+        """
+        parts, groups = self._parts(sources), self._snapshot.group_by_key
         for queue, pods in self._movable.items():
             keys = parts[queue].keys if queue in parts else frozenset[PodKey]()
-            found += (pod for pod in pods if pod.key not in keys) if keys else pods
-        return found
+            for pod in pods:
+                if pod.group and pod.key not in keys and _constrained(groups[pod.group].root) == pinned:
+                    yield pod
 
     def _by_queue(self, sources: frozenset[VictimSource]) -> Mapping[str, _Part]:
         by_queue: dict[str, set[VictimSource]] = {}
@@ -165,14 +209,27 @@ class Departures:
         return _Part(self, tuple({pod.key: pod for pod in pods}.values()))
 
     def _looked_up(self, action: str, queue: str, seconds: float, priority: int) -> tuple[Pod, ...]:
-        if action == "stale":
-            return tuple(self._stale[queue])
+        if action == "ended":
+            return tuple(self._ended[queue])
+        if action == "resized":
+            return tuple(filter(_resizes, self._movable[queue]))
         found: list[Pod] = []
         for group in self._snapshot.preemptible_groups.get(queue, ()):
             if action == "preempt" and group.priority >= priority:
                 continue
-            safe = protected(self._snapshot, group, seconds)
-            for unit in self.base.fixed.gangs[group.key].units_at_first:
+            gang = self.base.fixed.gangs[group.key]
+            # Whether pods that are leaving count for what a protected group keeps is left open.
+            shrinks = any(pod.status in _LEAVING for pod in gang.pods)
+            safe = not shrinks and protected(self._snapshot, group, seconds)
+            for unit in gang.units_at_first:
                 if not (safe and unit.whole):
                     found += (pod for pod in unit.pods if pod.status in ACTIVE_USED)
         return tuple(found)
+
+
+def _resizes(pod: Pod) -> bool:
+    return pod.spec.gpu.kind is GpuKind.MEMORY
+
+
+def _constrained(subgroup: Subgroup) -> bool:
+    return subgroup.constraint is not None or any(map(_constrained, subgroup.children))
