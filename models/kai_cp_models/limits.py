@@ -101,9 +101,8 @@ class SearchLimits:
     )
     stride: int = _limit(8, "eviction units", "between sums of what went before: short rows, few variables")
     patterns: int = _limit(
-        400, "patterns", "of shares on one device, up to which the level model is the smaller one"
+        400, "patterns", "of shares on one device, up to which counting patterns makes the smaller model"
     )
-    level_cells: int = _limit(4_000, "cells", "of the level model; beyond, its presolve is too long")
     packing_variables: int = _limit(
         600,
         "variables",

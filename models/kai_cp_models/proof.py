@@ -31,11 +31,10 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import group_sort_key
 from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
 from kai_cp_models.fairness.runtime import delayed, granted
-from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.departures import Departures, VictimSource
 from kai_cp_models.joint.disaggregate import without
-from kai_cp_models.joint.model import ModelTooLarge
+from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
@@ -558,7 +557,7 @@ class Refuter:
         ]
         pods = [*moving, *(pod for part in asks for pod in part.pods)]
         try:
-            model = joint_model(self._beside_any(pods, taken, moves), asks, units, may_lose=False)
+            model = JointModel(self._beside_any(pods, taken, moves), asks, units, may_lose=False)
         except ModelTooLarge:
             self._open[key] = before
             return False

@@ -122,6 +122,14 @@ class Subgroup:
             return (self,)
         return tuple(leaf for child in self.children for leaf in child.leaves())
 
+    def scopes_of(self, name: str) -> tuple[Subgroup, ...]:
+        """The subgroups with a topology constraint (one that can be resolved) above the pod set ``name``,
+        itself included, widest first.
+        """
+        here = (self,) if self.constraint is not None and not self.constraint.error else ()
+        below = (child for child in self.children if any(leaf.name == name for leaf in child.leaves()))
+        return here + next((child.scopes_of(name) for child in below), ())
+
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:

@@ -25,10 +25,9 @@ from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Refusal
-from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.evicting import EvictingModel, ReclaimBound
-from kai_cp_models.joint.model import ModelTooLarge
+from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
@@ -178,7 +177,7 @@ class _Search:
         self._bounds = reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes)
         settings = victims.cycle.settings.objective
         units = [item.unit for item in ranked]
-        self._placement = joint_model(victims.base, task.asks, units, may_lose=victims.policy.may_lose)
+        self._placement = JointModel(victims.base, task.asks, units, may_lose=victims.policy.may_lose)
         limit = victims.cycle.snapshot.policy.max_consolidation_preemptees
         self._most_groups = UNLIMITED if victims.policy.may_lose else limit
         self._model = EvictingModel(

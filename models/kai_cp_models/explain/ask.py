@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.arrays import Mask
 from kai_cp_models.explain.families import Family
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod
@@ -92,15 +90,3 @@ def device_families(ledger: Ledger, classes: list[AskClass]) -> list[tuple[Famil
         if family == "pdb" or (family is not None and concerned):
             found.append((family, i))
     return found
-
-
-def domains_of(ledger: Ledger, scope: Subgroup) -> tuple[Mask, Ints | None]:
-    """[N] nodes that a constrained subgroup may use, and [N] the domain of its required level."""
-    constraint = scope.constraint
-    nodes = len(ledger.idle)
-    if constraint is None or not ledger.snapshot.policy.plugin("topology"):
-        return np.ones(nodes, dtype=bool), None
-    if constraint.error:
-        return np.zeros(nodes, dtype=bool), None
-    tree = ledger.fixed.table.trees[constraint.topology]
-    return tree.member, tree.domain_at(constraint.required) if constraint.required else None

@@ -11,8 +11,7 @@ from itertools import islice
 from typing import Final
 
 from kai_cp_models.fairness.amounts import milli_gpus
-from kai_cp_models.joint.choose import joint_model
-from kai_cp_models.joint.model import ModelTooLarge
+from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, Pod
@@ -43,7 +42,7 @@ def gpu_bound(snapshot: Snapshot, seconds: float, workers: int = 1) -> GpuBound:
     wanted = running + sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
     installed = sum(node.allocatable[2] for node in snapshot.nodes)
     try:
-        model = joint_model(ledger, asks, _units(ledger), may_lose=False)
+        model = JointModel(ledger, asks, _units(ledger), may_lose=False)
     except ModelTooLarge:
         return GpuBound(min(wanted, installed) / MILLI, False, True, "by sums: too large for the model")
     for first, then in steps:

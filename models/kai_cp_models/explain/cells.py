@@ -14,14 +14,13 @@ from typing import Final, Literal
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
-from kai_cp_models.explain.ask import AskClass, domains_of
+from kai_cp_models.explain.ask import AskClass
 from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.holders import VictimUnit
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, Pod, PodKey
-from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import Subgroup
 
 MOST_NODES: Final = 64
@@ -214,47 +213,16 @@ def _mover(
     """The mover of a pod, None where it cannot be moved."""
     if holder.fixed is None:
         return None
-    pinned = _pin(ledger, root, pod, node)
-    key = (id(pod.spec), pinned)
+    table = ledger.fixed.table
+    scopes = root.scopes_of(pod.subgroup or "default")
+    domains = (table.domains_of(scope)[1] for scope in scopes)
+    pinned = (None if domain is None else int(domain[node]) for domain in domains)
+    key = (id(pod.spec), *zip((scope.constraint for scope in scopes), pinned, strict=True))
     number = numbers.get(key)
     if number is None:
-        mask = _move_mask(ledger, root, pod, node)
-        allowed = accepting(ledger.fixed.table, pod)
         number = numbers[key] = len(movers)
-        movers.append(Mover(pod, allowed if mask is None else allowed & mask))
+        movers.append(Mover(pod, table.accepting(pod) & table.inside(scopes, node)))
     return number
-
-
-def _pin(ledger: Ledger, root: Subgroup, pod: Pod, node: int) -> Hashable:
-    """What tells pods of one spec apart if topology constraints pin them."""
-    return tuple(
-        (scope.constraint, None if domain is None else int(domain[node]))
-        for scope in _scopes(root, pod)
-        for _, domain in (domains_of(ledger, scope),)
-    )
-
-
-def _scopes(root: Subgroup, pod: Pod) -> list[Subgroup]:
-    """Constrained subgroups above a pod, widest first."""
-    found: list[Subgroup] = []
-    here: Subgroup | None = root
-    name = pod.subgroup or "default"
-    while here is not None:
-        if here.constraint is not None and not here.constraint.error:
-            found.append(here)
-        here = next((s for s in here.children if any(leaf.name == name for leaf in s.leaves())), None)
-    return found
-
-
-def _move_mask(ledger: Ledger, root: Subgroup, pod: Pod, node: int) -> Mask | None:
-    """Nodes that the topology constraints above a pod allow; None: all (8.3)."""
-    mask: Mask | None = None
-    for scope in _scopes(root, pod):
-        inside, domain = domains_of(ledger, scope)
-        if domain is not None:
-            inside = inside & (domain == domain[node])
-        mask = inside if mask is None else mask & inside
-    return mask
 
 
 def _cells(
@@ -271,7 +239,7 @@ def _cells(
         domain if domain is not None else inside.astype(np.int64)
         for item in classes
         for scope in item.scopes
-        for inside, domain in (domains_of(ledger, scope),)
+        for inside, domain in (ledger.fixed.table.domains_of(scope),)
     ]
     where = np.array(domains, dtype=np.int64).reshape(len(domains), len(free))
     profile: dict[int, list[tuple[int, int]]] = {}

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.explain.ask import AskClass, domains_of
+from kai_cp_models.explain.ask import AskClass
 from kai_cp_models.explain.cells import Cells, Extent, Leaver, request_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI
@@ -45,7 +45,7 @@ def sums_of(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, *, domain
     masks = [mask[first] for item in classes for mask in item.refused.values()]
     for item in classes if domains else ():
         for scope in item.scopes:
-            inside, domain = domains_of(ledger, scope)
+            inside, domain = ledger.fixed.table.domains_of(scope)
             masks.append((inside if domain is None else domain)[first])
     keys = np.array([np.zeros(len(first)), *masks], dtype=np.int64)
     _, number = np.unique(keys, axis=1, return_inverse=True)
@@ -114,7 +114,7 @@ def _promising(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: 
     domains = [
         domain[first]
         for scope in item.scopes
-        for _, domain in (domains_of(ledger, scope),)
+        for _, domain in (ledger.fixed.table.domains_of(scope),)
         if domain is not None
     ]
 

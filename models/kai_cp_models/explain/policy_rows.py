@@ -9,7 +9,6 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.explain.ask import domains_of
 from kai_cp_models.explain.variables import Variables
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.search import Linear
@@ -39,7 +38,7 @@ class PolicyRows:
         chosen: dict[str, dict[int, cp_model.IntVar]] = {}
         for c, item in enumerate(self.m.classes):
             for scope in item.scopes:
-                inside, domain = domains_of(self.m.ledger, scope)
+                inside, domain = self.m.ledger.fixed.table.domains_of(scope)
                 if not inside.all():
                     self.m.refuse(c, ~inside, "topology")
                 if domain is None:

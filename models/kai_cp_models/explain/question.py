@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from kai_cp_models.explain.ask import AskClass, classes_of, device_families, domains_of
+from kai_cp_models.explain.ask import AskClass, classes_of, device_families
 from kai_cp_models.explain.cells import Cells, partition
 from kai_cp_models.explain.families import Families, Family
 from kai_cp_models.explain.holders import Holders, VictimUnit
@@ -84,7 +84,8 @@ class Question:
     @cached_property
     def together(self) -> bool:
         """Whether some pods of the batch must be in one domain, or in a topology at all."""
-        found = (domains_of(self.ledger, scope) for item in self.classes for scope in item.scopes)
+        table = self.ledger.fixed.table
+        found = (table.domains_of(scope) for item in self.classes for scope in item.scopes)
         return any(domain is not None or not inside.all() for inside, domain in found)
 
     def _bounded(self) -> list[str]:

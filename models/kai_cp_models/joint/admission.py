@@ -14,10 +14,9 @@ from dataclasses import replace
 
 from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Refusal
-from kai_cp_models.joint.choose import joint_model
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.disaggregate import disaggregate
-from kai_cp_models.joint.model import ModelTooLarge
+from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import solve
@@ -111,7 +110,7 @@ class Admission:
             return None, False
         asks = [*self.asks, ask]
         try:
-            model = joint_model(self._base, asks)
+            model = JointModel(self._base, asks)
         except ModelTooLarge:
             # The admitted batches only grow, and to find that out takes seconds in a large cluster.
             self._enabled = False

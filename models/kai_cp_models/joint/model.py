@@ -1,56 +1,38 @@
-"""What every joint placement model has in common: classes of pods, asks, eviction units, topology scopes.
+"""The joint placement model: asks, eviction units, topology scopes, and the capacity of nodes.
 
 Sets: classes c (pods with equal specs and equal topology scope), cells n (a node, or a block of nodes
 that no class can tell apart), asks a, eviction units o. Variables: ``x[c,n]`` pods of class c new in n;
 ``admitted[a]``; ``lost[o]``; ``moved[p]``; ``chosen[a,s,d]`` the domain of a constrained subgroup.
 
-There is no variable per pod and node: pods of a class are counted, and cells that cannot take a class have no
-variable. The two encodings, ``exact`` and ``level``, state a cell's capacity in rows.
+There is no variable per pod and node: pods of a class are counted, and cells that cannot take a class have
+no variable. On a node that is a cell of its own, what enters minus what leaves is at most what will be free,
+in every dimension; a node that is over its capacity may stay so, but nothing enters it. In all other cells
+pieces of GPUs are counted (``cells``). The rows are exact for any mix of requests.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Sequence
+from functools import cache, cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints, Mask
-from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
+from kai_cp_models.joint.cells import POOL, NodeCells, PodClass, gpus_alone_bind
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, Place
 from kai_cp_models.joint.search import Linear
+from kai_cp_models.joint.shares import ShareRows
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec
-from kai_cp_models.rules.static.table import accepting
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.solver import cp_model
 
 
 class ModelTooLarge(Exception):
-    """The model would need more variables than a cycle can solve, or does not fit the encoding."""
+    """The model would need more variables than a cycle can solve."""
 
 
-@dataclass
-class PodClass:
-    """Pods that the model counts together; ``example`` stands for all of them."""
-
-    example: Pod
-    mask: Mask
-    terms: list[tuple[int, cp_model.IntVar]] = field(default_factory=list)
-    """(count, literal): how many pods each admitted ask or moved pod adds."""
-    x: dict[int, cp_model.IntVar] = field(default_factory=dict)
-    """Count of the class by cell."""
-    pods: list[tuple[Pod, int | None]] = field(default_factory=list)
-    """Pods in placement order with the ask they belong to (None: a moved pod)."""
-
-    @property
-    def most(self) -> int:
-        """Pods of the class if everything is admitted and moved."""
-        return sum(count for count, _ in self.terms)
-
-
-class JointModel(ABC):
+class JointModel:
     """See the module's docstring; callers add rows and objectives of their own to ``cp``."""
 
     def __init__(
@@ -63,6 +45,7 @@ class JointModel(ABC):
         max_variables: int = 60_000,
     ) -> None:
         self.ledger = ledger
+        self._table = ledger.fixed.table
         self._may_lose = may_lose
         self._rooms: dict[PodSpec, Mask] = {}
         self.asks = tuple(asks)
@@ -89,32 +72,6 @@ class JointModel(ABC):
         self._counts(max_variables)
         self._scopes()
         self._capacity()
-
-    @abstractmethod
-    def _cut_cells(self) -> None:
-        """Divide the nodes into cells."""
-
-    @abstractmethod
-    def _room_for(self, item: PodClass) -> tuple[Ints, Ints] | None:
-        """The cells that take pods of the class, and how many at most; None: they are not counted by cell."""
-
-    @abstractmethod
-    def _capacity(self) -> None:
-        """Rows that keep every cell within its capacity."""
-
-    @abstractmethod
-    def _node_of(self, cell: int) -> int:
-        """A node of the cell; all nodes of a cell are in the same topology domains."""
-
-    @abstractmethod
-    def _places(
-        self,
-        going: Mapping[Hashable, Sequence[Pod]],
-        counts: Mapping[Hashable, Mapping[int, int]],
-        solver: cp_model.CpSolver,
-        gone: frozenset[PodKey],
-    ) -> dict[PodKey, tuple[int, tuple[str, ...]]]:
-        """Node and device names of every pod that goes somewhere; see ``Answer.nodes_of``."""
 
     def _may_move(self, pod: Pod) -> bool:
         """Whether a move of the pod is considered.
@@ -159,128 +116,105 @@ class JointModel(ABC):
                     key: Hashable = (a, leaf.subgroup.name, pod.spec) if scopes else ("free", pod.spec)
                     found = self._classes.get(key)
                     if found is None:
-                        mask = accepting(self.ledger.fixed.table, pod).copy()
+                        mask = self._table.accepting(pod).copy()
                         for scope in scopes:
-                            mask &= self._in_topology(scope)
-                        found = self._classes[key] = PodClass(pod, mask)
+                            mask &= self._table.domains_of(scope)[0]
+                        found = self._classes[key] = PodClass(pod, mask, bool(scopes))
                     found.terms.append((1, self.admitted[a]))
                     found.pods.append((pod, a))
 
     def _collect_moves(self) -> None:
         for unit in self.units:
-            gang = self.ledger.fixed.gangs[unit.group.key]
             for pod in unit.pods:
                 place = self.ledger.place_of(pod)
                 if place is None or not (unit.movable and self._may_move(pod)):
                     continue
-                mask = self._move_mask(gang.group.root, pod, place[0])
+                scopes = unit.group.root.scopes_of(pod.subgroup or "default")
                 # A pod pinned by a constraint moves inside its present domain.
-                key: Hashable = ("free", pod.spec) if mask is None else ("pinned", mask.tobytes(), pod.spec)
+                mask = self._table.accepting(pod) & self._table.inside(scopes, place[0])
+                key: Hashable = ("pinned", mask.tobytes(), pod.spec) if scopes else ("free", pod.spec)
                 found = self._classes.get(key)
                 if found is None:
-                    allowed = accepting(self.ledger.fixed.table, pod)
-                    found = self._classes[key] = PodClass(pod, allowed if mask is None else allowed & mask)
+                    found = self._classes[key] = PodClass(pod, mask)
                 found.terms.append((1, self.moved[pod.key]))
                 found.pods.append((pod, None))
-
-    def _move_mask(self, subgroup: Subgroup, pod: Pod, node: int) -> Mask | None:
-        mask: Mask | None = None
-        here: Subgroup | None = subgroup
-        while here is not None:
-            if here.constraint is not None and not here.constraint.error:
-                inside = self._in_topology(here)
-                if here.constraint.required:
-                    domain = self._domain_of(here)
-                    inside = inside & (domain == domain[node])
-                mask = inside if mask is None else mask & inside
-            here = next(
-                (
-                    child
-                    for child in here.children
-                    if any(leaf.name == (pod.subgroup or "default") for leaf in child.leaves())
-                ),
-                None,
-            )
-        return mask
-
-    def _in_topology(self, subgroup: Subgroup) -> Mask:
-        constraint = subgroup.constraint
-        if constraint is None or not self.ledger.snapshot.policy.plugin("topology"):
-            return np.ones(len(self._free), dtype=bool)
-        if constraint.error:
-            return np.zeros(len(self._free), dtype=bool)
-        return self.ledger.fixed.table.trees[constraint.topology].member
-
-    def _domain_of(self, subgroup: Subgroup) -> NDArray[np.int64]:
-        constraint = subgroup.constraint
-        assert constraint is not None
-        tree = self.ledger.fixed.table.trees[constraint.topology]
-        return tree.domain_at(constraint.required)
 
     # --- counts ----------------------------------------------------------------------------------
 
     def _counts(self, max_variables: int) -> None:
         """Create ``x`` of every class and tie it to the asks and moves that need it."""
-        self._cut_cells()
+        classes = self._classes.values()
+        cells = self.cells = NodeCells.of(classes, self._alike(), self._required_domains(), self.ledger)
         # Counted before any variable is made, which takes longer.
-        variables, counted = 0, list[tuple[int, PodClass, tuple[Ints, Ints]]]()
-        for number, item in enumerate(self._classes.values()):
-            if (room := self._room_for(item)) is not None:
-                counted.append((number, item, room))
-                variables += len(room[0])
-                if variables > max_variables:
-                    raise ModelTooLarge("too many classes and kinds of nodes")
-        for number, item, (cells, most) in counted:
-            for cell, count in zip(cells.tolist(), most.tolist(), strict=True):
-                item.x[cell] = self.cp.new_int_var(0, count, f"x[{number},{cell}]")
+        variables, counted = 0, list[tuple[int, PodClass, dict[int, int]]]()
+        room = cache(self._room_for)
+        for number, item in enumerate(classes):
+            takes = item.mask & ~cells.alike if item.shares else item.mask
+            most = cells.most(np.where(takes, room(item.example.spec), 0))
+            if item.shares and cells.pooled:
+                most[POOL] = item.most
+            counted.append((number, item, most))
+            variables += len(most)
+            if variables > max_variables:
+                raise ModelTooLarge("too many classes and kinds of nodes")
+        for number, item, most in counted:
+            for cell, count in most.items():
+                item.x[cell] = self.cp.new_int_var(0, min(count, item.most), f"x[{number},{cell}]")
             self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
 
-    def _stays(self, device: tuple[int, str]) -> Linear:
-        """1 while some pod stays on a shared device; 0 once all have left. It counts as a whole one then, and
-        no pod joins it.
-        """
-        known, members = self.ledger.devices[device], self._members.get(device, ())
-        if known.active + known.pipelined > len(members):
-            return 1
-        some = self.cp.new_bool_var(f"stays[{device}]")
-        stays: list[Linear] = [1 - self.gone[pod.key] for pod in members]
-        self.cp.add(sum(stays) >= some)
-        for stay in stays:
-            self.cp.add(some >= stay)
-        return some
+    def _alike(self) -> Mask:
+        return gpus_alone_bind(self.ledger, self._classes.values(), self._leaving)
+
+    def _required_domains(self) -> list[Ints]:
+        """[N] the domains of the nodes at every level that a scope requires."""
+        scopes = (scope for ask in self.asks for scopes, _ in ask.batch.leaves for scope in scopes)
+        found = {scope.constraint: self._table.domains_of(scope)[1] for scope in scopes}
+        return [domain for domain in found.values() if domain is not None]
+
+    @cached_property
+    def _most_free(self) -> Ints:
+        """[N, D] what is free when all units have left."""
+        most = self._free.copy()
+        for node, pods in self._leaving.items():
+            for pod in pods:
+                most[node] += _of_node(pod.spec)
+                most[node, GPU] += MILLI * pod.spec.gpu.devices if pod.spec.gpu.shares else 0
+        return most
+
+    def _room_for(self, spec: PodSpec) -> Ints:
+        """[N] how many such pods each node takes at most, whatever leaves."""
+        request = np.array(_of_node(spec), dtype=np.int64)
+        asked = request > 0
+        room = (self._most_free[:, asked] // request[asked]).min(axis=1)
+        return np.where((self._most_free >= 0).all(axis=1), room, 0)
 
     # --- topology --------------------------------------------------------------------------------
 
     def _scopes(self) -> None:
-        if not self.ledger.snapshot.policy.plugin("topology"):
-            return
         for a, ask in enumerate(self.asks):
             for scopes, leaf in ask.batch.leaves:
                 for scope in scopes:
-                    if scope.constraint is None or not scope.constraint.required:
+                    domain = self._table.domains_of(scope)[1]
+                    if domain is None:
                         continue
-                    if scope.constraint.error:
-                        self.cp.add(self.admitted[a] == 0)
-                        continue
-                    chosen = self._chosen(a, ask, scope)
-                    domain = self._domain_of(scope)
+                    chosen = self._chosen(a, scope, domain)
                     for spec in {pod.spec for pod in leaf.pods}:
                         item = self._classes[(a, leaf.subgroup.name, spec)]
                         inside: dict[int, list[cp_model.IntVar]] = {}
                         for cell, var in item.x.items():
-                            inside.setdefault(int(domain[self._node_of(cell)]), []).append(var)
+                            inside.setdefault(int(domain[cell]), []).append(var)
                         for name, variables in inside.items():
                             if name in chosen:
                                 self.cp.add(sum(variables) <= item.most * chosen[name])
                             else:
                                 self.cp.add(sum(variables) == 0)
 
-    def _chosen(self, a: int, ask: Ask, scope: Subgroup) -> dict[int, cp_model.IntVar]:
+    def _chosen(self, a: int, scope: Subgroup, domain: Ints) -> dict[int, cp_model.IntVar]:
         """The domain of a constrained subgroup; all batches of the group that use it agree on it."""
+        ask = self.asks[a]
         key = (ask.group.key, scope.name)
         chosen = self._scope_domains.get(key)
         if chosen is None:
-            domain = self._domain_of(scope)
             allowed = {int(name) for name in np.unique(domain[domain >= 0])}
             started = {
                 int(domain[place[0]])
@@ -299,22 +233,159 @@ class JointModel(ABC):
         self.cp.add(sum(chosen.values()) >= self.admitted[a])
         return chosen
 
+    # --- capacity --------------------------------------------------------------------------------
+
+    def _capacity(self) -> None:
+        """Rows that keep every cell within its capacity."""
+        self._shares = ShareRows(
+            self.cp, self.ledger, self._classes, self.cells, members=self._members, gone=self.gone
+        )
+        self._whole: dict[int, list[Linear]] = {}
+        """Whole GPUs that a node gains from its shared devices."""
+        for (node, _), stays in self._shares.stays.items():
+            self._whole.setdefault(node, []).append(1 - stays)
+        entering: dict[int, list[tuple[PodClass, cp_model.IntVar]]] = {}
+        for item in self._classes.values():
+            for cell, var in item.x.items():
+                entering.setdefault(cell, []).append((item, var))
+        for cell, nodes in self.cells.nodes.items():
+            if self.cells.alike[cell]:
+                self._piece_rows(cell, nodes, entering.get(cell, ()))
+            elif cell in entering:
+                self._node_rows(cell, entering[cell])
+        if self._may_lose:
+            self._moves_into_idle_room()
+        self._rule_rows(sorted(entering))
+
+    def _piece_rows(
+        self, cell: int, nodes: Ints, entering: Sequence[tuple[PodClass, cp_model.IntVar]]
+    ) -> None:
+        """For every size, pods of this size and larger are no more than the pieces of it on the nodes."""
+        gaining = [int(node) for node in nodes if int(node) in self._leaving]
+        fixed = np.array([node for node in nodes if int(node) not in self._leaving], dtype=np.int64)
+        free = self._free[fixed, GPU] // MILLI
+        for size in sorted({item.size or 1 for item in self._classes.values()}, reverse=True):
+            load: list[Linear] = [(item.size // size) * var for item, var in entering if item.size >= size]
+            load += self._shares.new.get(cell, ()) if size == 1 else ()
+            if load:
+                pieces = [self._pieces(node, size) for node in gaining]
+                self.cp.add(sum(load) <= int((free // size).sum()) + sum(pieces))
+
+    def _pieces(self, node: int, size: int) -> Linear:
+        """How many pieces of ``size`` the node offers when some of its pods are gone."""
+        gives: list[Linear] = [
+            (pod.spec.requests[GPU] // MILLI) * self.gone[pod.key]
+            for pod in self._leaving[node]
+            if not pod.spec.gpu.shares
+        ]
+        free = int(self._free[node, GPU]) // MILLI
+        room: Linear = free + sum(gives) + sum(self._whole.get(node, ()))
+        if size == 1:
+            return room
+        most = (free + sum(map(_most_given, self._leaving[node]))) // size
+        if most <= 0:
+            return 0
+        pieces = self.cp.new_int_var(0, most, f"g[{size},{node}]")
+        self.cp.add(size * pieces <= room)
+        return pieces
+
+    def _node_rows(self, node: int, entering: Sequence[tuple[PodClass, cp_model.IntVar]]) -> None:
+        """What enters the node minus what leaves it is at most what will be free, in every dimension."""
+        new = self._shares.new.get(node, [])
+        advertised = self.ledger.fixed.advertised[node]
+        for d, free in enumerate(self._free[node].tolist()):
+            if not advertised[d] and free >= 0:
+                continue
+            terms: list[Linear] = [_of_node(item.example.spec)[d] * var for item, var in entering]
+            gives: list[Linear] = [
+                _of_node(pod.spec)[d] * self.gone[pod.key] for pod in self._leaving.get(node, ())
+            ]
+            if d == GPU:
+                terms += [MILLI * used for used in new]
+                gives += [MILLI * gain for gain in self._whole.get(node, ())]
+            elif d == PODS:
+                terms += new
+            if free < 0:
+                entered = self.cp.new_bool_var(f"entered[{node}]")
+                self.cp.add(sum(var for _, var in entering) == 0).only_enforce_if(~entered)
+                self.cp.add(sum(terms) - sum(gives) <= free).only_enforce_if(entered)
+            elif d in (GPU, PODS) or any(_of_node(item.example.spec)[d] for item, _ in entering):
+                self.cp.add(sum(terms) - sum(gives) <= free)
+
+    def _moves_into_idle_room(self) -> None:
+        """Pods move into capacity that is idle before anything is lost, see ``_may_move``."""
+        free = np.maximum(self._free[:, GPU], 0) // MILLI
+        sizes: dict[int, list[Linear]] = {}
+        for key, literal in self.moved.items():
+            if size := self._leaver[key].spec.requests[GPU] // MILLI:
+                sizes.setdefault(size, []).append(literal)
+        for size in sizes:
+            load = [
+                (larger // size) * literal
+                for larger, literals in sizes.items()
+                if larger >= size
+                for literal in literals
+            ]
+            self.cp.add(sum(load) <= int((free // size).sum()))
+
+    def _rule_rows(self, nodes: Sequence[int]) -> None:
+        """The rows of the stateful rules; where one has a say, every cell is a node."""
+        classes = list(self._classes.values())
+        for rule in self.ledger.rules:
+            concerned = [item for item in classes if rule.concerns(item.example)]
+            if not concerned and not any(rule.concerns(pod) for pod in self._leaver.values()):
+                continue
+            sizes = [item.most for item in concerned]
+            for row in rule.rows([item.example for item in concerned], sizes, nodes):
+                terms: list[Linear] = [
+                    coefficient * concerned[c].x[node]
+                    for (c, node), coefficient in row.entering.items()
+                    if node in concerned[c].x
+                ]
+                gives = [
+                    coefficient * self.gone[key]
+                    for key, coefficient in row.leaving.items()
+                    if key in self.gone
+                ]
+                self.cp.add(sum(terms) - sum(gives) <= row.bound)
+
     # --- answers ---------------------------------------------------------------------------------
 
     def answer(self, solver: cp_model.CpSolver) -> Answer:
-        """The solution pod by pod; pods of a class take its cells in placement order."""
+        """The solution pod by pod; pods of a class take its cells in placement order, the largest first."""
         admitted = tuple(bool(solver.value(var)) for var in self.admitted)
         lost = tuple(bool(solver.value(var)) for var in self.lost)
         moved = frozenset(key for key, var in self.moved.items() if solver.value(var))
-        gone = moved | {
-            pod.key for is_lost, unit in zip(lost, self.units, strict=True) if is_lost for pod in unit.pods
-        }
         going = {
             key: [pod for pod, ask in item.pods if (admitted[ask] if ask is not None else pod.key in moved)]
             for key, item in self._classes.items()
         }
-        counts = {
-            key: {cell: int(solver.value(var)) for cell, var in sorted(item.x.items())}
-            for key, item in self._classes.items()
-        }
-        return Answer(self._places(going, counts, solver, gone), admitted, lost, moved)
+        free = self._free[:, GPU] // MILLI
+        for node, pods in self._leaving.items():
+            free[node] += sum(
+                pod.spec.requests[GPU] // MILLI * solver.value(self.gone[pod.key])
+                for pod in pods
+                if not pod.spec.gpu.shares
+            )
+        for node, gains in self._whole.items():
+            free[node] += sum(map(solver.value, gains))
+        found: dict[PodKey, Place] = {}
+        whole = [(item, going[key]) for key, item in self._classes.items() if not item.shares]
+        for item, pods in sorted(whole, key=lambda pair: -pair[0].size):
+            cells = (cell for cell, var in item.x.items() for _ in range(solver.value(var)))
+            for pod, cell in zip(pods, cells, strict=True):
+                node = self.cells.tightest(cell, free, item.size)
+                free[node] -= item.size
+                found[pod.key] = (node, ())
+        found |= self._shares.places(going, solver, free)
+        return Answer(found, admitted, lost, moved)
+
+
+def _of_node(spec: PodSpec) -> tuple[int, ...]:
+    """What a pod takes of its node, shared devices apart."""
+    return (*spec.requests[:GPU], 0, *spec.requests[GPU + 1 :]) if spec.gpu.shares else spec.requests
+
+
+def _most_given(pod: Pod) -> int:
+    """Whole devices that become free when the pod leaves as the last one on the devices it shares."""
+    return pod.spec.gpu.devices if pod.spec.gpu.shares else pod.spec.requests[GPU] // MILLI

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.order import Entry, group_sort_key
@@ -110,15 +110,16 @@ def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
     return found
 
 
+Place: TypeAlias = tuple[int, tuple[str, ...]]
+"""A node and, for a share, the names of its devices: existing group ids, or ``new-<k>`` for the k-th new one
+of the node."""
+
+
 @dataclass(frozen=True)
 class Answer:
-    """Counts of a solved problem, ready to be disaggregated pod by pod.
+    """A solved problem pod by pod. ``nodes_of``: the place of every placed pod (asks and moved pods)."""
 
-    ``nodes_of``: for every placed pod (asks and moved pods) its node index and, for a share, the
-    names of the devices: existing group ids, or ``new-<k>`` for the k-th new device of the node.
-    """
-
-    nodes_of: Mapping[PodKey, tuple[int, tuple[str, ...]]]
+    nodes_of: Mapping[PodKey, Place]
     admitted: tuple[bool, ...]
     lost: tuple[bool, ...] = ()
     moved: frozenset[PodKey] = frozenset()

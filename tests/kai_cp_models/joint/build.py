@@ -6,6 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from random import Random
 
+import numpy as np
+
+from kai_cp_models.arrays import Mask
+from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodSpec, PodStatus
@@ -14,6 +18,13 @@ from tests.support.worlds import cluster, fraction, group, node, pod, spec
 
 RACK = TopologyConstraint("fabric", "rack")
 FABRIC = (Topology("fabric", ("zone", "rack")),)
+
+
+class NodeModel(JointModel):
+    """The joint model in which every node is a cell of its own."""
+
+    def _alike(self) -> Mask:
+        return np.zeros(len(self.ledger.snapshot.nodes), dtype=bool)
 
 
 def asks_of(ledger: Ledger, *names: str) -> list[Ask]:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
-from kai_cp_models.joint.exact import ExactModel
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
 from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_weight
@@ -21,7 +20,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, Pod, PodSpec, PodStatus
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import Node, Snapshot
-from tests.kai_cp_models.joint.build import problem, world
+from tests.kai_cp_models.joint.build import NodeModel, problem, world
 from tests.support.plans import evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import PLUGINS, cluster, fraction, gpu_memory, group, node, pod, pods, spec
 
@@ -206,8 +205,8 @@ SEEDS = range(40)
 
 
 def room_for(ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], *, moved: bool) -> bool:
-    """Whether the exact model places all asks."""
-    model = ExactModel(ledger, asks, units, may_lose=not moved)
+    """Whether the model of single nodes places all asks."""
+    model = NodeModel(ledger, asks, units, may_lose=not moved)
     for literal in model.admitted:
         model.cp.add(literal == 1)
     outcome, _ = solve(model.cp, SOLVER, 20)

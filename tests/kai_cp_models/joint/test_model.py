@@ -10,14 +10,12 @@ from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint import admission
 from kai_cp_models.joint.admission import Admission
-from kai_cp_models.joint.exact import ExactModel
-from kai_cp_models.joint.level import LevelModel
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
-from tests.kai_cp_models.joint.build import problem
+from tests.kai_cp_models.joint.build import NodeModel, problem
 from tests.support.worlds import cluster, node, pod, spec
 
 
@@ -27,19 +25,19 @@ def two_kinds() -> Snapshot:
     return cluster([pod("a-0", spec=spec(1)), pod("b-0", spec=spec(2))], nodes=nodes)
 
 
-@pytest.mark.parametrize(("encoding", "counts"), [(ExactModel, 4), (LevelModel, 2)])
-def test_a_model_beyond_the_limit_is_refused(encoding: type[JointModel], counts: int) -> None:
-    """To the level model the nodes are one cell, because no pod selects a pool."""
+@pytest.mark.parametrize(("kind", "counts"), [(NodeModel, 4), (JointModel, 2)])
+def test_a_model_beyond_the_limit_is_refused(kind: type[JointModel], counts: int) -> None:
+    """The nodes are one cell, because no pod selects a pool."""
     ledger, asks, _ = problem(two_kinds())
-    made = encoding(ledger, asks, max_variables=counts).cp.proto.variables
+    made = kind(ledger, asks, max_variables=counts).cp.proto.variables
     assert sum(one.name.startswith("x[") for one in made) == counts
     with pytest.raises(ModelTooLarge):
-        encoding(ledger, asks, max_variables=counts - 1)
+        kind(ledger, asks, max_variables=counts - 1)
 
 
-@pytest.mark.parametrize("encoding", [ExactModel, LevelModel])
+@pytest.mark.parametrize("kind", [NodeModel, JointModel])
 def test_a_model_that_is_too_large_has_no_counts_yet(
-    encoding: type[JointModel], monkeypatch: pytest.MonkeyPatch
+    kind: type[JointModel], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Making them takes longer than counting them."""
     made: list[str] = []
@@ -51,11 +49,11 @@ def test_a_model_that_is_too_large_has_no_counts_yet(
 
     monkeypatch.setattr(cp_model.CpModel, "new_int_var", noted)
     ledger, asks, _ = problem(two_kinds())
-    encoding(ledger, asks)
+    kind(ledger, asks)
     assert any(name.startswith("x[") for name in made)
     made.clear()
     with pytest.raises(ModelTooLarge):
-        encoding(ledger, asks, max_variables=1)
+        kind(ledger, asks, max_variables=1)
     assert made == []
 
 
@@ -67,7 +65,7 @@ def test_allocate_tries_no_further_model_after_one_that_is_too_large(monkeypatch
         tried += 1
         raise ModelTooLarge
 
-    monkeypatch.setattr(admission, "joint_model", too_large)
+    monkeypatch.setattr(admission, "JointModel", too_large)
     snapshot = two_kinds()
     ledger, asks, _ = problem(snapshot)
     settings = Settings().solver

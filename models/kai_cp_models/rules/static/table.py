@@ -13,7 +13,7 @@ from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.pods import ACTIVE_USED, GPU, Pod, PodSpec
 from kai_cp_models.rules.static import STATIC_RULES, size
 from kai_cp_models.rules.static.taints import REFUSING
-from kai_cp_models.snapshot import Snapshot, Taint
+from kai_cp_models.snapshot import Snapshot, Subgroup, Taint
 
 
 class Column:
@@ -118,6 +118,24 @@ class NodeTable:
             topology.name: TopologyTree(topology, self.snapshot.nodes)
             for topology in self.snapshot.topologies
         }
+
+    def domains_of(self, scope: Subgroup) -> tuple[Mask, Ints | None]:
+        """[N] nodes that a constrained subgroup may use, and [N] the domain of its required level (8.3)."""
+        constraint = scope.constraint
+        if constraint is None or not self.snapshot.policy.plugin("topology"):
+            return np.ones(len(self), dtype=bool), None
+        if constraint.error:
+            return np.zeros(len(self), dtype=bool), None
+        tree = self.trees[constraint.topology]
+        return tree.member, tree.domain_at(constraint.required) if constraint.required else None
+
+    def inside(self, scopes: Iterable[Subgroup], node: int) -> Mask:
+        """[N] nodes to which a pod on ``node`` may move below these subgroups, which stay where they are."""
+        mask = np.ones(len(self), dtype=bool)
+        for scope in scopes:
+            member, domain = self.domains_of(scope)
+            mask &= member if domain is None else member & (domain == domain[node])
+        return mask
 
     def accepted(self, pod: Pod) -> bool:
         """Whether every static rule accepts some node for the pod."""

@@ -1,0 +1,179 @@
+"""What a joint model counts: classes of equal pods, and cells of nodes that nothing tells apart.
+
+Where GPUs alone bind and the sizes asked for divide each other (8, 4, 2, 1), a placement exists if and only
+if for every size s the pods of size s and larger, measured in pieces of s, are no more than the pieces of s
+that the nodes offer (formulation 2.1): sum over t >= s of (t/s) count_t <= sum over nodes of floor(free/s).
+So such nodes are one cell as far as every class and every topology scope treats them alike. Every other node
+is a cell of its own, with a row for each dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import Final
+
+import numpy as np
+
+from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod
+from kai_cp_models.solver import cp_model
+
+POOL: Final = -1
+"""Stands for a cell where a class of shares is counted over all nodes that are alike."""
+
+
+@dataclass
+class PodClass:
+    """Pods that the model counts together; ``example`` stands for all of them."""
+
+    example: Pod
+    mask: Mask
+    scoped: bool = False
+    """Whether a topology constraint holds for the pods of one ask."""
+    terms: list[tuple[int, cp_model.IntVar]] = field(default_factory=list)
+    """(count, literal): how many pods each admitted ask or moved pod adds."""
+    x: dict[int, cp_model.IntVar] = field(default_factory=dict)
+    """Count of the class by cell; see also ``POOL``."""
+    pods: list[tuple[Pod, int | None]] = field(default_factory=list)
+    """Pods in placement order with the ask they belong to (None: a moved pod)."""
+
+    @property
+    def most(self) -> int:
+        """Pods of the class if everything is admitted and moved."""
+        return sum(count for count, _ in self.terms)
+
+    @property
+    def shares(self) -> bool:
+        """Whether the pods share devices."""
+        return self.example.spec.gpu.shares
+
+    @property
+    def size(self) -> int:
+        """Whole GPUs that one pod asks for."""
+        return 0 if self.shares else self.example.spec.requests[GPU] // MILLI
+
+
+@dataclass(frozen=True)
+class NodeCells:
+    """The nodes of every cell, by the first of them."""
+
+    nodes: Mapping[int, Ints]
+    alike: Mask
+    """[N] nodes on which pieces of GPUs are counted; every other one is a cell of its own."""
+    pooled: bool
+    """Whether shares are counted over all such nodes together."""
+
+    @staticmethod
+    def of(classes: Collection[PodClass], alike: Mask, domains: Sequence[Ints], ledger: Ledger) -> NodeCells:
+        """``alike`` [N]: see ``gpus_alone_bind``. ``domains``: the domains of all nodes [N] at every level
+        that a scope requires.
+        """
+        shares = [item for item in classes if item.shares]
+        takes: Mask = alike & np.any([item.mask for item in shares], axis=0)
+        pooled = bool(takes.any()) and _one_pool(shares, np.flatnonzero(takes), ledger)
+        if not pooled:
+            alike = alike & ~takes
+        useful = np.any([item.mask for item in classes], axis=0)
+        together, alone = np.flatnonzero(useful & alike), np.flatnonzero(useful & ~alike)
+        parts = [alone[i : i + 1] for i in range(len(alone))]
+        if len(together):
+            columns = [*(item.mask for item in classes), *domains]
+            matrix = np.stack([column[together].astype(np.int64) for column in columns], axis=1)
+            _, cell_of = np.unique(matrix, axis=0, return_inverse=True)
+            order = np.argsort(cell_of, kind="stable")
+            parts += np.split(together[order], np.flatnonzero(np.diff(cell_of[order])) + 1)
+        return NodeCells({int(nodes[0]): nodes for nodes in parts}, alike, pooled)
+
+    @cached_property
+    def _in_turn(self) -> tuple[Ints, Ints]:
+        """The nodes of all cells one after the other, and where each cell starts."""
+        parts = list(self.nodes.values())
+        starts = np.cumsum([0, *map(len, parts[:-1])])
+        return np.concatenate(parts), starts
+
+    def most(self, room: Ints) -> dict[int, int]:
+        """The sum over the nodes of each cell where there is any, of an amount for every node [N]."""
+        if not self.nodes:
+            return {}
+        nodes, starts = self._in_turn
+        sums = np.add.reduceat(room[nodes], starts).tolist()
+        return {cell: total for cell, total in zip(self.nodes, sums, strict=True) if total > 0}
+
+    def tightest(self, cell: int, free: Ints, size: int) -> int:
+        """The node of the cell with the least that is ``free`` [N] of those that still take ``size``."""
+        nodes = self.nodes[cell]
+        room = np.where(free[nodes] >= size, free[nodes], np.iinfo(np.int64).max)
+        return int(nodes[int(np.argmin(room))])
+
+
+def gpus_alone_bind(
+    ledger: Ledger, classes: Collection[PodClass], leaving: Mapping[int, Sequence[Pod]]
+) -> Mask:
+    """[N] nodes that take pods of the classes as long as whole GPUs, or parts of one, are free.
+
+    This holds whatever subset of ``leaving`` (by node) leaves. There is no such node where sizes do not
+    divide each other or a stateful rule has a say.
+    """
+    free = ledger.idle + ledger.releasing
+    leavers = [pod for pods in leaving.values() for pod in pods]
+    sizes = sorted({item.size or 1 for item in classes})
+    if any(larger % smaller for smaller, larger in pairwise(sizes)) or any(
+        rule.concerns(pod) for rule in ledger.rules for pod in (*(c.example for c in classes), *leavers)
+    ):
+        return np.zeros(len(free), dtype=bool)
+    found = np.asarray((free >= 0).all(axis=1))
+    others = [d for d in range(free.shape[1]) if d != GPU]
+    ratios = np.zeros(len(others))
+    for item in classes:
+        gpu, requests = item.example.spec.gpu, item.example.spec.requests
+        one_share = gpu.kind is GpuKind.FRACTION and gpu.devices == 1
+        if not one_share and not (gpu.kind is GpuKind.REGULAR and item.size):
+            found &= ~item.mask
+            continue
+        per_gpu = np.array([requests[d] for d in others], dtype=float)
+        if item.shares:
+            # As many pods as portions fit a device, and the slot of a new device's reservation.
+            per_gpu *= MILLI // max(gpu.milli_portion, 1)
+            per_gpu[others.index(PODS)] += 1
+        else:
+            per_gpu /= item.size
+        ratios = np.maximum(ratios, per_gpu)
+    slack = free[:, others] - (free[:, GPU] / MILLI + ledger.shared_free())[:, None] * ratios
+    found &= (slack >= 0).all(axis=1)
+    for node, pods in leaving.items():
+        given = np.array([pod.spec.requests for pod in pods], dtype=float)[:, others]
+        gain = np.array([_devices_given(pod) for pod in pods])[:, None] * ratios
+        found[node] &= bool((slack[node] + np.minimum(given - gain, 0).sum(axis=0) >= 0).all())
+    return found
+
+
+def _devices_given(pod: Pod) -> float:
+    """Devices, as a fraction, that become free when the pod leaves."""
+    gpu = pod.spec.gpu
+    return gpu.devices * gpu.milli_portion / MILLI if gpu.shares else pod.spec.requests[GPU] / MILLI
+
+
+def _one_pool(shares: Sequence[PodClass], nodes: Ints, ledger: Ledger) -> bool:
+    """Whether to shares the devices of these nodes differ only in what is free of them."""
+    memory = {ledger.fixed.mib_on[node] for node in nodes}
+    if len(memory) > 1 or any(item.scoped or not item.mask[nodes].all() for item in shares):
+        return False
+    needs = [ledger.share_mib_on(item.example, int(nodes[0])) for item in shares]
+    ways = islice(fillings(needs, memory.pop()), LIMITS.patterns + 1)
+    return sum(1 for _ in ways) <= LIMITS.patterns
+
+
+def fillings(needs: Sequence[int], free_mib: int) -> Iterator[tuple[int, ...]]:
+    """Ways to fill ``free_mib`` of a device with portions of these sizes: of the last one as many as fit."""
+    most = free_mib // max(needs[0], 1)
+    if len(needs) == 1:
+        yield (most,)
+        return
+    for count in range(most, -1, -1):
+        for others in fillings(needs[1:], free_mib - count * needs[0]):
+            yield (count, *others)

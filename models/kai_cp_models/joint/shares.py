@@ -1,0 +1,220 @@
+"""The rows of shared devices in a joint model.
+
+Devices that a pod may leave, and all devices of a node that is a cell of its own, have a count for every
+class. Where shares are pooled, all other devices with equal free memory, and all new ones, are filled by
+maximal patterns of portions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from kai_cp_models.arrays import Ints
+from kai_cp_models.joint.cells import POOL, NodeCells, PodClass, fillings
+from kai_cp_models.joint.problem import Place
+from kai_cp_models.joint.search import Linear
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GPU, MILLI, Pod, PodKey
+from kai_cp_models.solver import cp_model
+
+Device: TypeAlias = tuple[int, str]
+"""A shared device: its node and its GPU group; ``new-<k>`` for one that is not shared yet."""
+
+
+@dataclass(frozen=True)
+class _Bin:
+    """Devices with equal free memory, and how many of them are filled by each pattern; none are named where
+    they are new.
+    """
+
+    devices: tuple[Device, ...]
+    used: Mapping[tuple[int, ...], cp_model.IntVar]
+
+
+class ShareRows:
+    """Counts and rows for all shared devices of a model."""
+
+    def __init__(
+        self,
+        cp: cp_model.CpModel,
+        ledger: Ledger,
+        classes: Mapping[Hashable, PodClass],
+        cells: NodeCells,
+        *,
+        members: Mapping[Device, Sequence[Pod]],
+        gone: Mapping[PodKey, Linear],
+    ) -> None:
+        """``members``: the pods that may leave, by device. ``gone``: 1 for each of them that does."""
+        self._cp, self._ledger, self._members, self._gone = cp, ledger, members, gone
+        self._cells = cells
+        self._classes = {key: item for key, item in classes.items() if item.shares}
+        self.stays = {device: self._stays(device) for device in members}
+        """1 while some pod stays on a device that pods may leave; 0 once all have left."""
+        self.new: dict[int, list[cp_model.IntVar]] = {}
+        """Devices that become shared, by cell; each takes a whole GPU and a pod slot."""
+        self._counts: dict[Device, dict[Hashable, cp_model.IntVar]] = {}
+        self._bins: list[_Bin] = []
+        for node in sorted({node for item in self._classes.values() for node in item.x} - {POOL}):
+            self._node(node)
+        if cells.pooled:
+            self._pool()
+
+    def _stays(self, device: Device) -> Linear:
+        """See ``stays``. The device counts as a whole one at 0, and no pod joins it."""
+        known, members = self._ledger.devices[device], self._members[device]
+        if known.active + known.pipelined > len(members):
+            return 1
+        some = self._cp.new_bool_var(f"stays[{device}]")
+        stays: list[Linear] = [1 - self._gone[pod.key] for pod in members]
+        self._cp.add(sum(stays) >= some)
+        for stay in stays:
+            self._cp.add(some >= stay)
+        return some
+
+    # --- rows ------------------------------------------------------------------------------------
+
+    def _node(self, node: int) -> None:
+        """Counts for every shared device of one node, and for new ones, which are used in order."""
+        items = {key: item for key, item in self._classes.items() if node in item.x}
+        total = self._ledger.fixed.mib_on[node]
+        counts: list[dict[Hashable, cp_model.IntVar]] = []
+        for name in self._ledger.groups_on.get(node, ()):
+            device = self._ledger.devices[node, name]
+            if device.active or device.pipelined:
+                counts.append(self._count((node, name), items, max(device.future_free_mib(total), 0)))
+        demand = sum(item.most * item.example.spec.gpu.devices for item in items.values())
+        gpus = int(self._ledger.fixed.table.allocatable[node, GPU]) // MILLI
+        new = self.new[node] = [self._cp.new_bool_var(f"new[{node},{k}]") for k in range(min(gpus, demand))]
+        for k, used in enumerate(new):
+            if k:
+                self._cp.add_implication(used, new[k - 1])
+            counts.append(self._count((node, f"new-{k}"), items, total * used, used))
+        for key, item in items.items():
+            held = [part[key] for part in counts if key in part]
+            self._cp.add(sum(held) == item.example.spec.gpu.devices * item.x[node])
+
+    def _pool(self) -> None:
+        """Shares of one device each, over all nodes that take them."""
+        items = list(self._classes.values())
+        nodes = items[0].mask & self._cells.alike
+        some = int(np.argmax(nodes))
+        total = self._ledger.fixed.mib_on[some]
+        needs = [self._ledger.share_mib_on(item.example, some) for item in items]
+        by_free: dict[int, list[Device]] = {}
+        joined: list[dict[Hashable, cp_model.IntVar]] = []
+        for device, state in sorted(self._ledger.devices.items()):
+            free = state.future_free_mib(total)
+            if not nodes[device[0]] or free < 0:
+                continue
+            if device in self._members:
+                joined.append(self._count(device, self._classes, free))
+            elif free >= min(needs):
+                by_free.setdefault(free, []).append(device)
+        most = sum(item.most for item in items)
+        for free, devices in (*by_free.items(), (total, [])):
+            used = {
+                pattern: self._cp.new_int_var(0, min(most, len(devices) or most), f"bin[{free},{pattern}]")
+                for pattern in _patterns(needs, free)
+            }
+            if devices:
+                self._cp.add(sum(used.values()) <= len(devices))
+            self._bins.append(_Bin(tuple(devices), used))
+        for position, (key, item) in enumerate(self._classes.items()):
+            held: list[Linear] = [
+                pattern[position] * used
+                for one in self._bins
+                for pattern, used in one.used.items()
+                if pattern[position]
+            ]
+            held += [counts[key] for counts in joined if key in counts]
+            self._cp.add(sum(held) >= item.x[POOL])
+        new = {
+            cell: self._cp.new_int_var(0, most, f"new[{cell}]") for cell in self._cells.nodes if nodes[cell]
+        }
+        self._cp.add(sum(new.values()) == sum(self._bins[-1].used.values()))
+        self.new |= {cell: [var] for cell, var in new.items()}
+
+    def _count(
+        self, device: Device, items: Mapping[Hashable, PodClass], free_mib: Linear, used: Linear | None = None
+    ) -> dict[Hashable, cp_model.IntVar]:
+        """Counts of each class on the device; ``used``: 1 if it may hold any, for a new one."""
+        node, total = device[0], self._ledger.fixed.mib_on[device[0]]
+        there = self.stays.get(device, 1) if used is None else used
+        counts = self._counts[device] = {}
+        load: list[Linear] = []
+        for key, item in items.items():
+            need = self._ledger.share_mib_on(item.example, node)
+            most = min(item.most, total // need if need else item.most)
+            if most <= 0:
+                continue
+            count = counts[key] = self._cp.new_int_var(0, most, f"w[{device}]")
+            self._cp.add(count <= most * there)
+            if node in item.x:
+                self._cp.add(count <= item.x[node])
+            load.append(need * count)
+        leaving = self._members.get(device, ())
+        freed = [self._ledger.share_mib_on(pod, node) * self._gone[pod.key] for pod in leaving]
+        if load:
+            self._cp.add(sum(load) - sum(freed) <= free_mib)
+        return counts
+
+    # --- answers ---------------------------------------------------------------------------------
+
+    def places(
+        self, going: Mapping[Hashable, Sequence[Pod]], solver: cp_model.CpSolver, free: Ints
+    ) -> dict[PodKey, Place]:
+        """Node and device names of the shares that are ``going`` somewhere, by class.
+
+        ``free`` [N]: whole GPUs that are left; those of new devices are taken from it.
+        """
+        held: dict[Hashable, dict[int, dict[str, int]]] = {key: {} for key in self._classes}
+        for (node, name), counts in self._counts.items():
+            for key, count in counts.items():
+                held[key].setdefault(node, {})[name] = solver.value(count)
+        for one in self._bins:
+            devices = iter(one.devices or self._fresh(solver, free))
+            for pattern, used in one.used.items():
+                for _ in range(solver.value(used)):
+                    node, name = next(devices)
+                    for key, pods in zip(self._classes, pattern, strict=True):
+                        held[key].setdefault(node, {})[name] = pods
+        found: dict[PodKey, Place] = {}
+        for key, nodes in held.items():
+            devices_of_one = self._classes[key].example.spec.gpu.devices
+            # Patterns may hold more pods than there are.
+            found |= zip((pod.key for pod in going[key]), _in_turn(nodes, devices_of_one), strict=False)
+        return found
+
+    def _fresh(self, solver: cp_model.CpSolver, free: Ints) -> Iterator[Device]:
+        """New devices, each on the node of its cell where least is free."""
+        pool = ((cell, new[0]) for cell, new in self.new.items() if self._cells.alike[cell])
+        cells = [cell for cell, var in pool for _ in range(solver.value(var))]
+        for k, cell in enumerate(cells):
+            node = self._cells.tightest(cell, free, 1)
+            free[node] -= 1
+            yield node, f"new-{k}"
+
+
+def _in_turn(nodes: Mapping[int, dict[str, int]], devices: int) -> Iterator[Place]:
+    """The places of one pod after the other, each on so many different devices: those that hold most."""
+    for node, left in nodes.items():
+        for _ in range(sum(left.values()) // devices):
+            names = tuple(sorted(left, key=lambda name: (-left[name], name))[:devices])
+            for name in names:
+                left[name] -= 1
+            yield node, names
+
+
+def _patterns(needs: Sequence[int], free_mib: int) -> list[tuple[int, ...]]:
+    """Maximal ways to fill ``free_mib`` with portions of the given sizes."""
+    ways = list(fillings(needs, free_mib))
+    return [
+        way
+        for way in ways
+        if any(way)
+        and not any(other != way and all(o >= w for o, w in zip(other, way, strict=True)) for other in ways)
+    ]
