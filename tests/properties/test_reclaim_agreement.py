@@ -19,7 +19,6 @@ from kai_cp_models.actions.victims import Victims
 from kai_cp_models.check import violations
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.evicting import EvictingModel
-from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_weight
@@ -176,8 +175,7 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     if len(order) == len(reclaim.taken_by) and Engine(reclaim).overreaching(order) is not None:
         return None
     bounds = reclaim_bounds(cycle.ledger, RECLAIM, asks, ranked, victims.takes)
-    placement = JointModel(cycle.ledger, asks, [item.unit for item in ranked])
-    model = EvictingModel(placement, RECLAIM, ranked, bounds, required=len(asks))
+    model = EvictingModel(cycle.ledger, RECLAIM, asks, ranked, bounds, required=len(asks))
     for item, lost in zip(ranked, model.lost, strict=True):
         model.cp.add(lost == (item.unit.group.key.name in order))
     solver = cp_model.CpSolver()

@@ -26,8 +26,8 @@ from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.disaggregate import disaggregate
-from kai_cp_models.joint.evicting import EvictingModel, ReclaimBound
-from kai_cp_models.joint.model import JointModel, ModelTooLarge
+from kai_cp_models.joint.evicting import EvictingModel
+from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
@@ -174,17 +174,15 @@ class _Search:
         """Raises ``ModelTooLarge`` where the model would be."""
         self._victims, self._task, self._ranked, self._pruned = victims, task, ranked, pruned
         self._policy = victims.policy
-        self._bounds = reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes)
         settings = victims.cycle.settings.objective
-        units = [item.unit for item in ranked]
-        self._placement = JointModel(victims.base, task.asks, units, may_lose=victims.policy.may_lose)
         limit = victims.cycle.snapshot.policy.max_consolidation_preemptees
         self._most_groups = UNLIMITED if victims.policy.may_lose else limit
         self._model = EvictingModel(
-            self._placement,
+            victims.base,
             victims.policy,
+            task.asks,
             ranked,
-            self._bounds,
+            reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes),
             required=task.required,
             max_moved_groups=self._most_groups,
             max_moved_ratio=settings.max_moved_gpus_per_admitted_gpu,
@@ -216,7 +214,7 @@ class _Search:
             )
             if solver is None:
                 return self._infeasible(first)
-            answer = self._placement.answer(solver)
+            answer = self._model.answer(solver)
             if not any(answer.admitted):
                 return NoPlan(replace(NOTHING_SUFFICES, proved=self._exact and _all_proved(stages)))
             if not any(answer.lost) and not answer.moved:
@@ -252,9 +250,9 @@ class _Search:
     def _as_it_is(self, answer: Answer) -> NoPlan | None:
         """That the asks fit without evictions; None where the counts fit and the places do not."""
         asks = self._task.asks
-        if disaggregate(self._victims.base, asks, self._placement.units, answer, pipeline_only=True) is None:
+        if disaggregate(self._victims.base, asks, self._model.units, answer, pipeline_only=True) is None:
             self._sure = False
-            self._model.disturb_some()
+            self._model.refuse(self._model.disturbance(answer))
             return None
         served = frozenset(ask.group.key for ask in _admitted(asks, answer))
         return NoPlan(FITS_AS_IT_IS, served, unneeded=True)
@@ -265,12 +263,12 @@ class _Search:
         """The plan of an answer that holds when it is simulated; None when the answer is cut off."""
         victims, asks, ranked = self._victims, self._task.asks, self._ranked
         placed = _admitted(asks, answer)
-        owners = _owners(self._model, self._bounds, answer, solver)
+        owners = _owners(self._model, answer, solver)
         by_share = self._policy.by_share
         simulated = simulate(
             victims.base,
             asks,
-            self._placement.units,
+            self._model.units,
             answer,
             victims.line,
             most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
@@ -312,7 +310,7 @@ class _Search:
         beyond = moved_beyond(moves, self._most_groups)
         if beyond:
             self._sure = False
-            self._model.move_fewer(beyond)
+            self._model.refuse(one for key, one in self._model.moved_groups.items() if key in beyond)
         return bool(beyond)
 
 
@@ -334,44 +332,51 @@ def _cut(
     *,
     known: bool,
 ) -> bool:
-    """Forbid an answer that does not hold when simulated; returns whether the cut may be part of a proof.
+    """Refuse an answer that does not hold when simulated; returns whether the cut may be part of a proof.
 
     ``beyond``: the trigger that took more than it may. ``known``: whether a plan is known that the search is
-    to better; then only the answer itself is forbidden, as one with other losses beside may be the better.
+    to better; then only the answer itself is refused, as one with other losses beside may be the better.
     """
     ledger = simulated.ledger
+    lost = [o for o, yes in enumerate(answer.lost) if yes]
     if ledger is not None and beyond is not None and not known:
         # What was lost to it is too much; what came home to its queue does not entitle it.
-        came: list[int] = []
-        took: list[int] = []
-        for o, (item, lost) in enumerate(zip(model.ranked, answer.lost, strict=True)):
-            stays = all(map(ledger.stays, item.unit.pods))
-            if lost and stays and item.unit.group.queue == beyond.group.queue:
-                came.append(o)
-            elif lost and not stays and owners[o][0] == beyond.group.key:
-                took.append(o)
+        home = {o for o in lost if all(map(ledger.stays, model.ranked[o].unit.pods))}
+        came = [model.lost[o] for o in home if model.ranked[o].unit.group.queue == beyond.group.queue]
+        a = model.asks.index(beyond)
+        took = [
+            part[o]
+            for bound, part in zip(model.bounds, model.taken, strict=True)
+            if a in bound.asks
+            for o in lost
+            if o in part and o not in home and owners[o][0] == beyond.group.key
+        ]
         if came or took:
             # Beside other losses it might hold, so the cut is not exact.
-            model.take_less(beyond, took, came)
+            model.refuse([model.admitted[a], *took, *came])
             return False
-    if simulated.early:
-        # In another plan these victims might find no place to come back to, so the cut is not exact.
-        model.keep_some(answer, simulated.early, simulated.served)
-        return False
-    # The counts hold. Where only the places failed, other places for the same losses might not.
-    model.forbid(answer, simulated.served)
-    return simulated.ledger is not None
+    # Without an optional ask that was admitted and has no place the others may fit.
+    unserved = [
+        literal
+        for ask, literal, yes in zip(model.asks, model.admitted, answer.admitted, strict=True)
+        if yes and ask.group.key not in simulated.served
+    ]
+    early = [model.lost[o] for o in lost if model.ranked[o].unit.group.key in simulated.early]
+    model.refuse([*(early or model.disturbance(answer)), *unserved])
+    # In another plan victims that came back too early might find no place to come back to. Where only the
+    # places failed, other places for the same losses might not.
+    return simulated.ledger is not None and not simulated.early
 
 
 def _owners(
-    model: EvictingModel, bounds: Sequence[ReclaimBound], answer: Answer, solver: cp_model.CpSolver
+    model: EvictingModel, answer: Answer, solver: cp_model.CpSolver
 ) -> dict[int, tuple[GroupKey, ...]]:
     """The admitted triggers that take each disturbed unit, or may move it."""
     moved = {
         o for o, item in enumerate(model.ranked) if any(pod.key in answer.moved for pod in item.unit.pods)
     }
     found: dict[int, tuple[GroupKey, ...]] = {}
-    for bound, part in zip(bounds, model.taken, strict=True):
+    for bound, part in zip(model.bounds, model.taken, strict=True):
         owners = tuple(model.asks[a].group.key for a in bound.asks if answer.admitted[a])
         if not owners:
             continue

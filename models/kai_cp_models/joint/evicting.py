@@ -7,7 +7,7 @@ has what is minimised.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kai_cp_models.fairness import amounts
@@ -19,6 +19,7 @@ from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.joint.victim_candidates import VictimCandidate
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, UNLIMITED, GroupKey
 from kai_cp_models.solver import cp_model
@@ -39,13 +40,14 @@ class ReclaimBound:
     bounds: Mapping[str, tuple[str, ResourceBounds]]
 
 
-class EvictingModel:
-    """The rows of the module's docstring; all ``asks`` must be placed."""
+class EvictingModel(JointModel):
+    """The joint model with the rows of the module's docstring."""
 
     def __init__(
         self,
-        model: JointModel,
+        ledger: Ledger,
         policy: EvictionPolicy,
+        asks: Sequence[Ask],
         ranked: Sequence[VictimCandidate],
         bounds: Sequence[ReclaimBound],
         *,
@@ -54,22 +56,16 @@ class EvictingModel:
         max_moved_ratio: float = UNLIMITED,
         lost_beyond_step_gpus: int = 8,
     ) -> None:
-        """``model``: the placement model of the asks and of the units of ``ranked``, in its order.
-
-        ``required``: so many asks must be placed, the others may be. ``max_moved_ratio``: GPUs moved per
+        """``required``: so many asks must be placed, the others may be. ``max_moved_ratio``: GPUs moved per
         GPU admitted, at most. ``lost_beyond_step_gpus``: see ``ObjectiveSettings``.
+
+        Raises ``ModelTooLarge`` as the joint model does.
         """
+        super().__init__(ledger, asks, [item.unit for item in ranked], may_lose=policy.may_lose)
         self.step_milli_gpus = MILLI * lost_beyond_step_gpus
-        self.model = model
-        self.cp = model.cp
-        self.ledger = model.ledger
-        self.asks = model.asks
-        self.admitted = model.admitted
-        self.lost = model.lost
-        self.moved = model.moved
         self.ranked = tuple(ranked)
         self.policy = policy
-        self._required = required
+        self._optional = self.admitted[required:]
         self.exact = not policy.by_share or self._one_turn(bounds)
         """Whether infeasibility is a proof: no row is stricter than the rule that it states."""
         for literal in self.admitted[:required]:
@@ -82,9 +78,13 @@ class EvictingModel:
             self._within_share()
         if policy.own_queue:
             self._stay_before()
-        self.taken = self._attribution(bounds)
-        self._moved_group = self._group_moves(max_moved_groups)
-        self.moved_groups = list(self._moved_group.values())
+        self.bounds = tuple(bounds)
+        self.taken = self._attribution()
+        for bound, part in zip(self.bounds, self.taken, strict=True):
+            self._bounded(bound, part)
+        if self._optional:
+            self._only_for_admitted()
+        self.moved_groups = self._group_moves(max_moved_groups)
         self._moved_gpus(max_moved_ratio)
 
     def _one_turn(self, bounds: Sequence[ReclaimBound]) -> bool:
@@ -135,12 +135,8 @@ class EvictingModel:
             held, limit = book.held[i][r], book.limit[i][r]
             if limit == UNLIMITED:
                 continue
-            given = [
-                item.holds[r] * lost
-                for item, lost in zip(self.ranked, self.lost, strict=True)
-                if item.holds[r] and i in book.line(item.unit.group.queue)
-            ]
-            row = self.cp.add(held + sum(size * admitted for size, admitted in asked) - sum(given) <= limit)
+            wanted = sum(size * admitted for size, admitted in asked)
+            row = self.cp.add(held + wanted - self._given(i, r) <= limit)
             if held > limit:
                 # Inherited trouble stays as it is while nothing is added to it.
                 row.only_enforce_if(self._any(f"adds[{i},{r}]", [admitted for _, admitted in asked]))
@@ -170,13 +166,17 @@ class EvictingModel:
             for r, (held, share) in enumerate(zip(book.held[i], book.fair_share_floor[i], strict=True)):
                 if share == UNLIMITED or held + sum(size[r] for size, _ in here) <= share:
                     continue
-                given = [
-                    item.holds[r] * lost
-                    for item, lost in zip(self.ranked, self.lost, strict=True)
-                    if item.unit.group.queue == queue
-                ]
                 gets = sum(size[r] * given_place for size, given_place in here)
-                self.cp.add(held + gets - sum(given) <= share).only_enforce_if(admitted)
+                self.cp.add(held + gets - self._given(i, r) <= share).only_enforce_if(admitted)
+
+    def _given(self, i: int, r: int) -> Linear:
+        """What the losses of a queue give up of a resource."""
+        line = self.ledger.book.line
+        return sum(
+            item.holds[r] * lost
+            for item, lost in zip(self.ranked, self.lost, strict=True)
+            if item.holds[r] and i in line(item.unit.group.queue)
+        )
 
     def _asked(self, *, firm: bool) -> Iterator[tuple[int, int, list[tuple[int, cp_model.IntVar]]]]:
         """Per queue and resource the asks that want some of it there, with their sizes; ``firm``: only those
@@ -200,36 +200,29 @@ class EvictingModel:
             for o in returning.come_back_first(ask):
                 self.cp.add_implication(admitted, ~self.lost[o])
 
-    def _attribution(self, bounds: Sequence[ReclaimBound]) -> list[dict[int, cp_model.IntVar]]:
+    def _attribution(self) -> list[dict[int, cp_model.IntVar]]:
         """taken[e][o]: unit o is lost to class e of triggers; a unit is lost to exactly one."""
-        cp = self.cp
-        taken: list[dict[int, cp_model.IntVar]] = []
-        for e, bound in enumerate(bounds):
-            if len(bounds) == 1:
-                taken.append({o: self.lost[o] for o in bound.takes})
-            else:
-                taken.append({o: cp.new_bool_var(f"taken[{e},{o}]") for o in sorted(bound.takes)})
-        for o, lost in enumerate(self.lost):
+        alone = len(self.bounds) == 1
+        taken = [
+            {
+                o: self.lost[o] if alone else self.cp.new_bool_var(f"taken[{e},{o}]")
+                for o in sorted(bound.takes)
+            }
+            for e, bound in enumerate(self.bounds)
+        ]
+        for o, (item, lost) in enumerate(zip(self.ranked, self.lost, strict=True)):
             owners = [part[o] for part in taken if o in part]
+            if not owners or not alone:
+                self.cp.add(sum(owners) == lost)
             if not owners:
-                cp.add(lost == 0)
-                for pod in self.ranked[o].unit.pods:
-                    cp.add(self.moved[pod.key] == 0)
-            elif len(bounds) > 1:
-                cp.add(sum(owners) == lost)
-        self._bounds, self._taken = bounds, taken
-        for bound, part in zip(bounds, taken, strict=True):
-            self._bounded(bound, part)
-        if self._required < len(self.asks):
-            self._only_for_admitted(bounds, taken)
+                for pod in item.unit.pods:
+                    self.cp.add(self.moved[pod.key] == 0)
         return taken
 
-    def _only_for_admitted(
-        self, bounds: Sequence[ReclaimBound], taken: Sequence[Mapping[int, cp_model.IntVar]]
-    ) -> None:
+    def _only_for_admitted(self) -> None:
         """A unit is disturbed only if some trigger that may take it is admitted (formulation 1.3)."""
         permits: dict[int, list[cp_model.IntVar]] = {}
-        for e, (bound, part) in enumerate(zip(bounds, taken, strict=True)):
+        for e, (bound, part) in enumerate(zip(self.bounds, self.taken, strict=True)):
             acts = self._any(f"acts[{e}]", [self.admitted[a] for a in bound.asks])
             for o, literal in part.items():
                 self.cp.add_implication(literal, acts)
@@ -244,12 +237,10 @@ class EvictingModel:
         Later triggers do not count. Triggers inside the queue do not count either: what siblings take from
         each other stays in the queue. ``overreaching`` is the final test, after simulation.
         """
-        if len(self._bounds) == 1:
-            return dict(enumerate(self.lost))
         book, last = self.ledger.book, max(bound.asks)
         i = book.index(level)
         found: dict[int, Linear] = {}
-        for other, part in zip(self._bounds, self._taken, strict=True):
+        for other, part in zip(self.bounds, self.taken, strict=True):
             inside = all(i in book.line(self.asks[a].group.queue) for a in other.asks)
             if min(other.asks) > last or inside:
                 continue
@@ -343,7 +334,7 @@ class EvictingModel:
     def _group_moves(self, most: int) -> dict[GroupKey, cp_model.IntVar]:
         """moved_group[g]: some pod of g moves; in all at most ``most`` of them for each ask (4.3).
 
-        For which ask a pod moves is known only when it has a place; ``move_fewer`` is the cut.
+        For which ask a pod moves is known only when it has a place; plans with too many are refused then.
         """
         by_group: dict[GroupKey, list[cp_model.IntVar]] = {}
         for item in self.ranked:
@@ -367,70 +358,22 @@ class EvictingModel:
         ]
         self.cp.add(sum(given) <= sum(allowed))
 
-    def _left_out(self, answer: Answer, served: frozenset[GroupKey]) -> list[cp_model.BoolVarT]:
-        """The condition that an optional ask without a place in the plan of ``answer`` is not admitted.
+    # --- cuts ------------------------------------------------------------------------------------
 
-        ``served``: the asks with a place. Without that ask the others may fit, and a cut that forgets this
-        refuses earlier asks for the sake of later ones.
-        """
-        optional = zip(self.asks, self.admitted, answer.admitted, strict=True)
-        return [
-            ~literal
-            for ask, literal, admitted in list(optional)[self._required :]
-            if admitted and ask.group.key not in served
-        ]
-
-    def forbid(self, answer: Answer, served: frozenset[GroupKey]) -> None:
-        """Forbid exactly this set of losses, or of moves where nothing is lost (lazy cut, 1.3 d)."""
-        literals = [~var if value else var for var, value in zip(self.lost, answer.lost, strict=True)]
+    def disturbance(self, answer: Answer) -> list[cp_model.BoolVarT]:
+        """What holds in the answer: which units are lost and, where none is, which pods move."""
+        values = list(zip(self.lost, answer.lost, strict=True))
         if not any(answer.lost):
-            literals = [~var if key in answer.moved else var for key, var in self.moved.items()]
-        self.cp.add_bool_or([*literals, *self._left_out(answer, served)])
+            values += [(moves, key in answer.moved) for key, moves in self.moved.items()]
+        return [literal if holds else ~literal for literal, holds in values]
 
-    def disturb_some(self) -> None:
-        """At least one unit is lost or moved: the simulation found no places without that, although the rows
-        allow it.
-        """
-        self.cp.add_bool_or([*self.lost, *self.moved.values()])
-
-    def keep_some(self, answer: Answer, early: frozenset[GroupKey], served: frozenset[GroupKey]) -> None:
-        """One of ``early`` loses less than in ``answer``: with these losses together they come back
-        (formulation 1.3).
-        """
-        deepest: dict[GroupKey, cp_model.IntVar] = {}
-        for item, var, lost in zip(self.ranked, self.lost, answer.lost, strict=True):
-            if lost and item.unit.group.key in early:
-                deepest[item.unit.group.key] = var
-        if deepest:
-            self.cp.add_bool_or([*(~var for var in deepest.values()), *self._left_out(answer, served)])
-        else:
-            self.forbid(answer, served)
-
-    def take_less(self, ask: Ask, took: Collection[int], came: Collection[int]) -> None:
-        """The ask does not take all of ``took`` while all of ``came`` are lost: that is more than it may.
-
-        ``came``: lost units of its queue that came home, so that the queue holds them all the same.
-        """
-        a = self.asks.index(ask)
-        taken = [
-            part[o]
-            for bound, part in zip(self._bounds, self.taken, strict=True)
-            if a in bound.asks
-            for o in took
-            if o in part
-        ]
-        self.cp.add_bool_or([~self.admitted[a], *(~one for one in taken), *(~self.lost[o] for o in came)])
-
-    def move_fewer(self, groups: frozenset[GroupKey | None]) -> None:
-        """One of ``groups`` does not move: together they are too many for one ask (4.3)."""
-        self.cp.add_bool_or([~moves for key, moves in self._moved_group.items() if key in groups])
+    def refuse(self, literals: Iterable[cp_model.BoolVarT]) -> None:
+        """Not all of these hold together: a plan in which they did was refused (formulation 1.3 d)."""
+        self.cp.add_bool_or([~literal for literal in literals])
 
     # --- goals -----------------------------------------------------------------------------------
 
     def admission_goals(self) -> list[Objective]:
         """Which optional asks are admitted: each counts more than all later ones in the fair order."""
-        optional = self.admitted[self._required :]
-        if not optional:
-            return []
-        refused = sum((1 << (len(optional) - 1 - i)) * (1 - admitted) for i, admitted in enumerate(optional))
-        return [Objective("admitted in fair order", refused)]
+        weights = ((1 << i) * (1 - admitted) for i, admitted in enumerate(reversed(self._optional)))
+        return [Objective("admitted in fair order", sum(weights))] if self._optional else []

@@ -274,7 +274,7 @@ _ALL: Final = (
     Goal(
         "moved_groups",
         "pod groups",
-        _moving("moved pod groups", lambda model: sum(model.moved_groups)),
+        _moving("moved pod groups", lambda model: sum(model.moved_groups.values())),
         _moved_groups,
         moves=True,
     ),

@@ -17,7 +17,6 @@ from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
-from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.policy import PREEMPT
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import GoalWeights, ObjectiveSettings, Settings
@@ -55,11 +54,11 @@ def model_of(victims: Victims) -> EvictingModel:
     for ask in asks:
         victims.takes_of(ask)
     base = victims.base
-    placement = JointModel(base, asks, [item.unit for item in victims.ranked])
     bounds = reclaim_bounds(base, victims.policy, asks, victims.ranked, victims.takes)
     return EvictingModel(
-        placement,
+        base,
         victims.policy,
+        asks,
         victims.ranked,
         bounds,
         required=0,
