@@ -167,7 +167,7 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     """Whether the rows allow the losses, and are exact; None: another order of the units would do."""
     cycle = Cycle(reclaim.snapshot, Settings(), Ledger.of(reclaim.snapshot), float("inf"))
     asks = asks_of(cycle.ledger, *reclaim.triggers)
-    victims = Victims(cycle, RECLAIM, cycle.ledger, {ask.group.key: ask.batch for ask in asks})
+    victims = Victims(cycle, RECLAIM, cycle.ledger, {ask.group.key: ask for ask in asks})
     asks = list(victims.asks.values())
     ranked = victims.ranked
     victims.taken_by(asks)
