@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, chain, repeat
@@ -44,7 +44,6 @@ from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.rules.static.table import accepting
-from kai_cp_models.units import GangTally
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,61 +312,54 @@ class Refuter:
     def _turns(self) -> Mapping[GroupKey, int]:
         """The fair order of all waiting groups; what the cycle gave to one at first is charged at its
         position."""
-        return {key: turn for turn, (key, _) in enumerate(self._line(again=False))}
+        book = self._base.book.copy()
+        order = line_of(self._base, self._first_asks).fork(book)
+        found: dict[GroupKey, int] = {}
+        while (popped := order.pop()) is not None:
+            found[popped] = len(found)
+            if popped in self._given:
+                ask = self._first_asks[popped]
+                book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+                order.charged(ask.group.queue)
+        return found
 
     @cached_property
     def _served(self) -> Sequence[_Served]:
         """In an order in which a batch is before a refused group only if its group is, and if it is itself
         where further batches have turns of their own."""
-        found: list[_Served] = []
-        latest = -1
-        for key, ask in self._line(again=True):
+        book, found, latest = self._base.book.copy(), list[_Served](), -1
+        order = line_of(self._base, self._first_asks).fork(book)
+        asks = {key: self._first_asks[key] for key in self._given}
+        coming = {key: ask for key, ask in asks.items() if self._got_places(ask)}
+        tallies = {key: self._base.tally(ask.gang) for key, ask in coming.items()}
+        begun: set[PodKey] = set()
+
+        def status(pod: Pod) -> PodStatus:
+            return PodStatus.ALLOCATED if pod.key in begun else pod.status
+
+        while (key := order.pop()) is not None:
+            ask = coming.pop(key, None)
             if ask is None:
                 latest = max(latest, self._turns[key])
-            else:
-                charged = amounts.optimistic_batch(self._snapshot, ask.pods)
-                found.append(_Served(ask, max(latest, self._turns[key]), charged))
-        return sorted(found, key=attrgetter("turn"))
-
-    def _line(self, *, again: bool) -> Iterator[tuple[GroupKey, Ask | None]]:
-        """The fair order of all waiting groups, with the batches that got places.
-
-        ``again``: each of them has a turn, not only the first one of its group.
-        """
-        book, begun = self._base.book.copy(), set[PodKey]()
-        order = line_of(self._base, self._first_asks).fork(book)
-        tallies = {key: self._base.tally(self._base.fixed.gangs[key]) for key in self._given}
-        while (key := order.pop()) is not None:
-            ask = self._following(key, tallies, begun)[0]
-            yield key, ask
-            if ask is None:
                 continue
+            charged = amounts.optimistic_batch(self._snapshot, ask.pods)
+            found.append(_Served(ask, max(latest, self._turns[key]), charged))
             book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
             order.charged(ask.group.queue)
-            for pod in ask.pods if again else ():
-                name = pod.subgroup or "default"
-                counts = tallies[key][name].moved(PodStatus.PENDING, PodStatus.ALLOCATED)
-                tallies[key] = {**tallies[key], name: counts}
+            for pod in ask.pods:
+                counts = tallies[key][pod.subgroup or "default"].moved(pod.status, PodStatus.ALLOCATED)
+                tallies[key] = {**tallies[key], pod.subgroup or "default": counts}
                 begun.add(pod.key)
-            following, state = self._following(key, tallies, begun)
-            if again and following is not None:
-                order.push(key, (group_sort_key(ask.group, state), following.asked))
+            state, tallies[key] = ask.gang.state_of(tallies[key], status)
+            if state.batch is not None and self._got_places(
+                following := ask_of(self._base, ask.gang, state.batch)
+            ):
+                coming[key] = following
+                order.push(key, (group_sort_key(ask.group, state.elastic_state), following.asked))
+        return sorted(found, key=attrgetter("turn"))
 
-    def _following(
-        self, key: GroupKey, tallies: dict[GroupKey, GangTally], begun: Container[PodKey]
-    ) -> tuple[Ask | None, int]:
-        """The next batch of a group when the pods that have ``begun`` hold places, if it got places, too; and
-        the elastic state."""
-        if key not in tallies:
-            return None, 0
-        gang = self._base.fixed.gangs[key]
-        state, tallies[key] = gang.state_of(
-            tallies[key], lambda pod: PodStatus.ALLOCATED if pod.key in begun else pod.status
-        )
-        batch, held = state.batch, self._cycle.ledger.held
-        given = batch is not None and all(pod.key in held for pod in batch.all_pods)
-        following = ask_of(self._base, gang, batch) if batch is not None and given else None
-        return following, state.elastic_state
+    def _got_places(self, ask: Ask) -> bool:
+        return all(pod.key in self._cycle.ledger.held for pod in ask.pods)
 
     @cached_property
     def _sums(self) -> _Sums:
@@ -541,15 +533,15 @@ class Refuter:
             return False
         budget = self._cycle.budget
         size = len(ask.pods) + self._pods_of_served[before]
-        moving: Sequence[Pod] = ()
-        if moves and size <= LIMITS.proof_pods:
-            moving = tuple(self._departures.moving(taken, pinned=False))
-        if size + len(moving) > LIMITS.proof_pods or budget.passed():
+        if moves:
+            size += self._departures.count(taken, moves=True) - self._departures.count(taken, moves=False)
+        if size > LIMITS.proof_pods or budget.passed():
             return False
         asks = [*(one.ask for one in self._served[:before]), ask]
         work = min(LIMITS.proof_work, budget.work_worth())
         if work < LIMITS.admission_work:
             return False
+        moving = tuple(self._departures.moving(taken, pinned=False)) if moves else ()
         units = [
             EvictionUnit(self._snapshot.group_by_key[pod.group], (pod,), 0, False)
             for pod in moving
