@@ -2,19 +2,24 @@
 start plus the minimum runtime.
 
 A protected pod group may only lose or move pods above its minimum, and only if it has such pods at all; every
-subgroup that met its minimum must still meet it.
+subgroup that met its minimum must still meet it. What a later action evicts was kept when this one ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.victims import takers
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import PodStatus
+from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup
+
+_GRANTING: Final[tuple[ActionName, ...]] = ("reclaim", "preempt")
+"""Actions that leave a pod group its minimum runtime."""
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
@@ -23,14 +28,14 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         if group.last_start is None:
             continue
         evicted = [p.key for p in world.snapshot.members[group.key] if p.key in world.evictions]
-        for action in ("reclaim", "preempt"):
+        for action in _GRANTING:
             decisions = [world.evictions[key] for key in evicted if world.evictions[key].action == action]
             if not decisions:
                 continue
             # Of several triggers that may take it, the one with the shortest minimum runtime counts.
             runtime = min(_min_runtime(world, group, decision) for decision in decisions)
             age = world.snapshot.now - group.last_start
-            if age < runtime and not _spares_the_minimum(world, group):
+            if age < runtime and not _spares_the_minimum(world, group, action):
                 yield (
                     f"runtime: pod {decisions[0].pod} of pod group {group.key} is evicted by {action}"
                     f" {age:g} s after its start, it is protected for {runtime:g} s"
@@ -75,12 +80,16 @@ def reclaim_min_runtime(world: PlannedCluster, trigger: str, victim: str) -> flo
     return snapshot.policy.default_reclaim_min_runtime_seconds
 
 
-def _spares_the_minimum(world: PlannedCluster, group: PodGroup) -> bool:
+def _spares_the_minimum(world: PlannedCluster, group: PodGroup, action: ActionName) -> bool:
     members = world.snapshot.members[group.key]
     have = tree.counts(members)
     elastic = any(have[leaf.name] > leaf.minimum for leaf in group.root.leaves()) or any(
         len(subgroup.children) > subgroup.minimum for subgroup in tree.walk(group.root) if not subgroup.leaf
     )
     releasing = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
-    kept = tree.counts([*world.active_after(group.key), *(p for p in members if p.status in releasing)])
+    later = (
+        p for p in members if p.key in world.lost and world.earlier(action, world.evictions[p.key].action)
+    )
+    leaving = (p for p in members if p.status in releasing)
+    kept = tree.counts([*world.active_after(group.key), *later, *leaving])
     return elastic and tree.satisfied(group.root, kept)
