@@ -68,9 +68,11 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
     chains: dict[GroupKey, _Chain] = {}
-    relying = ledger.relying()
+    relying, joined = ledger.relying(), _joined(cycle, policy)
     for group in _disturbed(cycle, asks, policy):
-        if group.key in cycle.left_out:
+        pods = ledger.fixed.gangs[group.key].pods if joined else ()
+        shares = any(not joined.isdisjoint(pod.gpu_groups) and pod.key not in ledger.held for pod in pods)
+        if shares or group.key in cycle.left_out:
             continue
         chain = _chain(cycle, group, policy, relying)
         if chain.units:
@@ -93,6 +95,19 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
             )
         )
     return found
+
+
+def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[str]:
+    """The shared GPUs of the snapshot that pods have joined in this action; no pod joins one that goes away
+    (2.6), so those who share it stay."""
+    ledger = cycle.ledger
+    return frozenset(
+        name
+        for key, held in ledger.held.items()
+        if held.gpu_groups and cycle.placed_by.get(key) == policy.name
+        for name in held.gpu_groups
+        if not ledger.devices[held.node, name].new
+    )
 
 
 def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Iterator[PodGroup]:
