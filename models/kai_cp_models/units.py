@@ -346,10 +346,6 @@ class Gang:
             found.append(rest)
         return tuple(found)
 
-    def next_eviction(self, status_of: StatusOf) -> tuple[Pod, ...]:
-        """The next eviction unit (5.4): pods that leave together; () when nothing is left."""
-        return self._leaving(self._counted(status_of), self._active_pods(status_of))
-
     def _active_pods(self, status_of: StatusOf) -> dict[str, list[Pod]]:
         """The pods of every pod set that count, by its name."""
         return {
@@ -358,7 +354,7 @@ class Gang:
         }
 
     def _leaving(self, met: Met, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
-        """``next_eviction`` of what is left."""
+        """The next eviction unit of what is left; () when nothing is."""
         root = self.group.root
         return self._shrink(root, met, active) or self._all_of(root, active)
 

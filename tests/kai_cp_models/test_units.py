@@ -45,18 +45,10 @@ def batch(one: Gang) -> str:
 
 def chain(one: Gang) -> list[str]:
     """All eviction units until nothing is left."""
-    gone: set[str] = set()
-    units: list[str] = []
-
-    def current(p: Pod) -> PodStatus:
-        return X if p.key.name in gone else p.status
-
-    while unit := one.next_eviction(current):
-        names = [each.key.name for each in unit]
-        assert not gone & set(names), "a pod leaves twice"
-        gone |= set(names)
-        units.append(" ".join(names))
-    return units
+    units = [[pod.key.name for pod in unit.pods] for unit in one.units_at_first]
+    left = [name for names in units for name in names]
+    assert len(left) == len(set(left)), "a pod leaves twice"
+    return [" ".join(names) for names in units]
 
 
 def flat(minimum: int) -> Subgroup:

@@ -16,7 +16,7 @@ import pytest
 
 from kai_cp_models.check import violations
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.units import Gang, Gangs
 from tests.support.plans import evicted, lost, placed, solved
@@ -28,14 +28,8 @@ COUNT = int(os.environ.get("KAI_CP_EVICTION_CLUSTERS", "60"))
 def chains(gang: Gang) -> list[tuple[Pod, ...]]:
     """All prefixes of the group's eviction units (5.4), the empty one first."""
     found: list[tuple[Pod, ...]] = [()]
-    gone: set[PodKey] = set()
-
-    def status(p: Pod) -> PodStatus:
-        return PodStatus.RELEASING if p.key in gone else p.status
-
-    while unit := gang.next_eviction(status):
-        gone |= {p.key for p in unit}
-        found.append((*found[-1], *unit))
+    for unit in gang.units_at_first:
+        found.append((*found[-1], *unit.pods))
     return found
 
 

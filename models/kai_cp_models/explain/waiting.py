@@ -73,10 +73,13 @@ def _entry(
 
     ``free``: total by dimension; ``words``: reason and message of the kinds of pods that were looked at.
     """
+    if why.reason == "FitsAsItIs" and not _fits_now(cycle, pending):
+        # It needed no eviction, but others got that free capacity.
+        why = Refusal("NodeFragmented", pod=pending[0])
     message, reason = why.message, why.reason
     if why.pod is None:
         if reason == "FitsAsItIs":
-            reason, message = _as_it_is(cycle, pending)
+            message = _FITS_NOW
         elif reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free):
             reason = "NoRoomInSum"
             message = f"{_short_in_sum(cycle, gang, free)}, and nothing may be evicted for it"
@@ -174,12 +177,9 @@ def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
     )
 
 
-def _as_it_is(cycle: Cycle, pending: Sequence[Pod]) -> tuple[str, str]:
-    """Reason and message, at the end of the cycle, of a group that an evicting action found to need no
-    eviction."""
-    if not all(cycle.ledger.fits(pod, now=False).any() for pod in {id(p.spec): p for p in pending}.values()):
-        return "Withdrawn", "it needed no eviction, but other pod groups got that free capacity in this cycle"
-    return "FitsAsItIs", _FITS_NOW
+def _fits_now(cycle: Cycle, pending: Sequence[Pod]) -> bool:
+    """Whether each of the pods, by itself, fits in what the cycle leaves free."""
+    return all(cycle.ledger.fits(pod, now=False).any() for pod in {id(p.spec): p for p in pending}.values())
 
 
 def _gated(cycle: Cycle) -> dict[GroupKey, int]:

@@ -42,7 +42,7 @@ def test_a_rack_is_not_to_blame_where_the_cluster_is_full(
 
 # h takes all 8 GPUs; of 4 + 5 it leaves 3, less than u asks for.
 @pytest.mark.parametrize("wanted", [8, 5])
-def test_a_group_that_needs_no_eviction_may_have_lost_its_place(wanted: int) -> None:
+def test_a_group_that_needed_no_eviction_waits_for_what_others_got(wanted: int) -> None:
     """n1 has 8 GPUs and low holds 4 of them; u asks for 4 and has a higher priority than h; preempt is the
     only action.
     """
@@ -55,8 +55,8 @@ def test_a_group_that_needs_no_eviction_may_have_lost_its_place(wanted: int) -> 
     result = solved(snapshot)
     assert evicted(result) == {"low-0"}
     (refused,) = result.unscheduled
-    assert (refused.group.name, refused.reason) == ("u", "Withdrawn")
-    assert "other pod groups got that free capacity in this cycle" in refused.message
+    assert (refused.group.name, refused.reason) == ("u", "NoRoomInSum")
+    assert refused.message.startswith("needs 4 gpu; ")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kai_cp_models.arrays import Mask
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GroupKey, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.pods import GroupKey, Pod, PodSpec, PodStatus
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Topology, TopologyConstraint
 from tests.support.worlds import cluster, fraction, group, node, pod, spec
 
@@ -42,15 +42,8 @@ def offers_of(ledger: Ledger, groups: Sequence[PodGroup]) -> Iterator[EvictionUn
     """Every unit that the groups could give up, in chain order (5.4)."""
     for one in groups:
         gang = ledger.fixed.gangs[one.key]
-        gone: set[PodKey] = set()
-
-        def status(p: Pod, gone: set[PodKey] = gone) -> PodStatus:
-            return PodStatus.RELEASING if p.key in gone else ledger.status(p)
-
-        while unit := gang.next_eviction(status):
-            chain = len(gone)
-            gone |= {p.key for p in unit}
-            yield EvictionUnit(one, unit, chain, whole=not gang.satisfied(one.root, status))
+        for chain, unit in enumerate(gang.units(ledger.status)):
+            yield EvictionUnit(one, unit.pods, chain, whole=unit.whole)
 
 
 def problem(snapshot: Snapshot) -> tuple[Ledger, list[Ask], list[EvictionUnit]]:
