@@ -114,15 +114,15 @@ class Engine:
 
     def overreaching(self, order: tuple[str, ...]) -> Ask | None:
         """The trigger that takes too much."""
-        ranked = []
+        owners = {}
         for rank, name in enumerate(order):
             gang = self._base.fixed.gangs[GroupKey("ns", name)]
             holds = charged(self._base, gang.pods)
             unit = EvictionUnit(gang.group, gang.pods, 0, whole=True)
             bucket = (gang.group.queue, 50, 1)
-            ranked.append(VictimCandidate(unit, rank, bucket, (0.0, 0.0), holds, gpu_weight(gang.pods[0]), 0))
-        owners = {o: (GroupKey("ns", self._taken_by[name]),) for o, name in enumerate(order)}
-        return overreaching(self._base, self._asks, ranked, self._after, owners)
+            item = VictimCandidate(unit, rank, bucket, (0.0, 0.0), holds, gpu_weight(gang.pods[0]), 0)
+            owners[item] = (GroupKey("ns", self._taken_by[name]),)
+        return overreaching(self._base, self._asks, self._after, owners)
 
 
 @worlds(400)

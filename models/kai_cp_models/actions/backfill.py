@@ -14,7 +14,7 @@ from typing import Final
 from kai_cp_models.actions.common import line_of, no_place, waiting_groups
 from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS, OUT_OF_TIME
 from kai_cp_models.actions.simulation import as_pending, missing, put_back
-from kai_cp_models.actions.withdraw import come_home, has_room_at_home, restored
+from kai_cp_models.actions.withdraw import come_home, has_room_at_home
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.refusals import RefusalCache
@@ -87,7 +87,7 @@ def _come_home(cycle: Cycle, gone: frozenset[str]) -> bool:
 
 def _one_may_return(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
     return any(
-        has_room_at_home(ledger, pod) and restored(ledger, pod, keep=False)
+        has_room_at_home(ledger, pod) and come_home(ledger, [pod], keep=False)
         for pods in evicted.values()
         for pod in pods
     )
@@ -111,7 +111,7 @@ def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]
     ledger = cycle.ledger
     gang = ledger.fixed.gangs[key]
     for pod in pods:
-        if pod.key in ledger.held and has_room_at_home(ledger, pod) and restored(ledger, pod):
+        if pod.key in ledger.held and has_room_at_home(ledger, pod) and come_home(ledger, [pod]):
             yield pod
     lost = [pod for pod in pods if pod.key not in ledger.held and pod.key in ledger.changed]
     if not gang.satisfied_at_first:
@@ -171,11 +171,11 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
         if refusals.find(ask) is not None:
             continue
         if key in victims:
-            placed = put_back(ledger, key, victims[key], consume=True)
-            if placed is None:
+            if not put_back(ledger, key, victims[key]):
                 continue
+            placed = ledger
             for pod in victims[key]:
-                if pod.key in placed.held:
+                if pod.key in ledger.held:
                     cycle.placed_by[pod.key] = cycle.evicted_by[pod.key].action
         elif quota_check(ledger, group, ask.batch, lending=True) is not None:
             # Asks for as much may be within the limits of their queues.

@@ -6,7 +6,7 @@ looked at. What none of them refuses is tried; then only a model, or the end of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -14,9 +14,11 @@ from typing import Final, NamedTuple
 from kai_cp_models.actions.eviction_plan import NO_VICTIMS, TOO_LITTLE, EvictionPlan
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Refusal
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota
-from kai_cp_models.fairness.reclaim import can_reclaim
+from kai_cp_models.fairness.quota_checks import OverQuota, non_preemptible_over_quota
+from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
 from kai_cp_models.joint.counting import CumulativeDemand
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
@@ -36,7 +38,20 @@ class Beside:
     ledger: Ledger
     book: QueueBook
     before: EvictionPlan | None
+    anew: bool = False
+    """Whether what the admitted triggers take may be chosen anew."""
     chunk: list[Ask] = field(default_factory=list)
+
+    @cached_property
+    def lost(self) -> Sequence[Amounts]:
+        """The most that each queue may lose to the admitted triggers; nothing where their plan stays."""
+        found = [NOTHING] * len(self.book.held)
+        if self.before is not None and self.anew:
+            able = self.victims.taken_by(self.before.asks)
+            for item in self.victims.ranked:
+                for i in self.book.line(item.unit.group.queue) if item.rank in able else ():
+                    found[i] = amounts.add(found[i], item.holds)
+        return found
 
     @cached_property
     def counted(self) -> CumulativeDemand:
@@ -97,11 +112,16 @@ def _over_quota(beside: Beside, ask: Ask) -> Refusal | None:
 
 
 def _over_share(beside: Beside, ask: Ask) -> Refusal | None:
-    if not beside.victims.policy.by_share:
+    if not beside.victims.policy.by_share or (why := over_share(beside.book, ask)) is None:
         return None
-    asked = ask.asked
-    why = can_reclaim(beside.book, ask.group.queue, asked, ask.group.preemptible)
-    return None if why is None else Refusal("OverFairShare", why.message, True)
+    if beside.anew and reclaim_conceivable(beside.book, ask.group.queue, ask.asked, lost=beside.lost):
+        return None
+    return Refusal("OverFairShare", why.message, True)
+
+
+def over_share(book: QueueBook, ask: Ask) -> OverQuota | None:
+    """Why the ask may not reclaim where queues hold what ``book`` says; None when it may (4.4)."""
+    return can_reclaim(book, ask.group.queue, ask.asked, ask.group.preemptible)
 
 
 def _over_sums(beside: Beside, ask: Ask) -> Refusal | None:
@@ -113,12 +133,13 @@ def _over_sums(beside: Beside, ask: Ask) -> Refusal | None:
 
 
 def _no_victims(beside: Beside, ask: Ask) -> Refusal | None:
-    return None if beside.victims.takes_of(ask) else NO_VICTIMS
+    # Anew, it may be served from what the admitted triggers take.
+    return None if beside.anew or beside.victims.takes_of(ask) else NO_VICTIMS
 
 
 def _over_all_victims(beside: Beside, ask: Ask) -> Refusal | None:
     victims = beside.victims
-    fits = beside.counted.fits(ask, victims.entitlement(ask), victims.beside(ask))
+    fits = beside.anew or beside.counted.fits(ask, victims.entitlement(ask), victims.beside(ask))
     return None if fits else TOO_LITTLE
 
 

@@ -1,21 +1,20 @@
 """Reclaim, preempt and consolidation: place waiting groups by evicting or moving others (4.3 to 4.7).
 
-Triggers are admitted in the fair order (formulation 1.3, 1.4). A step tries all triggers together that
-counting does not refuse. Where that fails it tries fewer, and it doubles their number while it succeeds. When
-few are left, one solve decides which of them are admitted. One proof of refusal serves a whole class of equal
-triggers.
+One loop admits (formulation 1.3, 1.4). It takes the next triggers of the fair order that no certificate
+refuses, looks at one proposal after the other, and keeps the best: that which serves the earlier triggers,
+then that which is worth more by the goals. One proof of refusal serves a whole class of equal triggers.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from operator import lt
+from typing import TypeGuard
 
 from kai_cp_models.actions.backfill import backfill
-from kai_cp_models.actions.certificates import Beside, refusal
+from kai_cp_models.actions.certificates import Beside, over_share, refusal
 from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import (
     NOTHING_SUFFICES,
@@ -31,9 +30,7 @@ from kai_cp_models.actions.reclaim_bounds import may_take, overreaching
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.actions.withdraw import must_stay, settle
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
-from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import NOTHING
-from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
+from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, AskKind
 from kai_cp_models.joint.refusals import RefusalCache
@@ -52,10 +49,24 @@ class _Run:
     victims: Victims
     refusals: RefusalCache
     open: dict[GroupKey, Ask]
+    step: int = LIMITS.chunk
+    """How many triggers are tried together."""
+    counting: bool = True
+    """Whether all chunks so far fit as they are, so that the next one gets a first plan."""
+    anew: bool = False
+    """Whether the victims of the admitted triggers are chosen anew for further ones."""
+    least_work: float = 0.0
+    """Work that searches in vain leave to what follows."""
     found: EvictionPlan | None = None
     refused: set[GroupKey] = field(default_factory=set)
     failed: dict[frozenset[GroupKey], NoPlan] = field(default_factory=dict)
     """Sets of triggers, those admitted before included, for which no plan was found."""
+
+    @staticmethod
+    def begun(cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask]) -> _Run:
+        """A run for the waiting groups in the state that the cycle is in."""
+        victims = Victims(cycle, policy, cycle.ledger, asks)
+        return _Run(victims, RefusalCache(cycle.ledger, policy), dict(asks))
 
     @property
     def cycle(self) -> Cycle:
@@ -70,6 +81,27 @@ class _Run:
         """The state with everything admitted so far."""
         return self.found.ledger if self.found is not None else self.victims.base
 
+    @property
+    def book(self) -> QueueBook:
+        """What queues hold with the admitted triggers, before these take anything."""
+        book = self.victims.base.book.copy()
+        for ask in self.admitted:
+            book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+        return book
+
+    @property
+    def admitted(self) -> tuple[Ask, ...]:
+        return self.found.asks if self.found is not None else ()
+
+    @property
+    def many(self) -> bool:
+        """Whether so many are admitted that one more is not worth a model of all of them."""
+        return len(self.admitted) > LIMITS.beside
+
+
+_Proposal = tuple[Sequence[Ask], EvictionPlan | NoPlan]
+"""What is proposed for the first triggers of a chunk, and which these are."""
+
 
 def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     """Run the action: serve waiting groups in the fair order by evicting or moving what the action allows."""
@@ -77,26 +109,24 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         return
     started = time.monotonic()
     waiting = waiting_groups(cycle, policy.name)
-    runs: list[_Run] = []
     if cycle.out_of_time() or not (policy.may_lose or _worth_moving(cycle, waiting)):
         # Time ended before the action began, so it decides nothing.
         for key in waiting:
-            _note(cycle, key, OUT_OF_TIME)
+            cycle.waiting.setdefault(key, OUT_OF_TIME)
         _record(cycle, policy.name, frozenset(waiting), (), time.monotonic() - started)
         return
     start, earlier = cycle.ledger, dict(cycle.evicted_by)
+    runs: list[_Run] = []
     parts = _parts(cycle, policy, waiting)
-    for position, part in enumerate(parts):
-        cycle.budget.begin_part(len(parts) - position)
-        base = cycle.ledger
-        victims = Victims(cycle, policy, base, part)
-        run = _Run(victims, RefusalCache(base, policy), dict(victims.asks))
-        _admit_all(run)
-        if run.found is not None:
-            _finish(run, run.found)
+    while parts:
+        cycle.budget.begin_part(len(parts))
+        run = _Run.begun(cycle, policy, parts.pop(0))
         runs.append(run)
-        if policy.by_share and run.found is not None and (again := _newly_entitled(run, run.found)):
-            parts.append(again)
+        _decide(run)
+        if run.found is not None:
+            _commit(run, run.found)
+            if policy.by_share and (further := _entitled(run)):
+                parts.append(further)
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
         inherited = [
@@ -124,22 +154,6 @@ def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Ask]) -> bool:
     return bool(idle >= LIMITS.least_idle_share * asked)
 
 
-def _finish(run: _Run, found: EvictionPlan) -> None:
-    """Carry out the admission with the least disruption; nothing is disturbed where that is not needed."""
-    best = finish(run.victims, found)
-    if isinstance(best, EvictionPlan) and run.policy.by_share:
-        more = _entitling(run, best)
-        best = best if more is best else finish(run.victims, more)
-    if isinstance(best, EvictionPlan):
-        run.found = best
-        _commit(run, best)
-        return
-    run.found = None
-    for ask in found.asks:
-        run.open[ask.group.key] = ask
-        _refuse(run, ask, best.why)
-
-
 def _parts(
     cycle: Cycle, policy: EvictionPolicy, waiting: Mapping[GroupKey, Ask]
 ) -> list[Mapping[GroupKey, Ask]]:
@@ -161,117 +175,80 @@ def _parts(
     return found
 
 
-def _entitling(run: _Run, found: EvictionPlan) -> EvictionPlan:
-    """The plan with refused groups that are within their share only with what the admitted ones take of it.
+def _decide(run: _Run) -> None:
+    """Admit, with the least disruption, and go on with the groups that what is admitted may entitle.
 
-    KAI tests every group on the totals that the groups before it left (4.4). What the admitted ones take is
-    chosen again for each such group. With many units it is not: ``_newly_entitled`` uses what they took.
+    KAI tests every group on the totals that the groups before it left (4.4). Of few units, those that the
+    admitted groups take are chosen anew with each group that is within its share only beside that choice.
     """
-    if len(run.victims.ranked) > LIMITS.open_units:
-        return found
-    missed, budget = RefusalCache(run.victims.base, run.policy), run.cycle.budget
-    # Half of the patience is for what follows.
-    least = budget.work_worth() / 2
-    for ask in _entitled_by_losses(run, found):
-        if len(found.asks) > LIMITS.beside or budget.work_worth() < least:
-            break
-        if missed.find(ask) is not None:
-            continue
-        result = attempt(run.victims, found, [ask], rechoose=True)
-        if isinstance(result, EvictionPlan):
-            found = result
-            run.refused.remove(ask.group.key)
-            run.cycle.waiting.pop(ask.group.key, None)
-        else:
-            missed.add(ask, result.why)
-    return found
+    _admit_all(run)
+    _finish(run)
+    if run.policy.by_share and run.found is not None and len(run.victims.ranked) <= LIMITS.open_units:
+        before = run.found
+        run.open = _beyond_share(run)
+        run.refusals, run.step, run.anew = RefusalCache(run.victims.base, run.policy), 1, True
+        run.least_work = run.cycle.budget.work_worth() / 2
+        _admit_all(run)
+        if run.found is not before:
+            _finish(run)
 
 
-def _entitled_by_losses(run: _Run, plan: EvictionPlan) -> list[Ask]:
-    """Refused triggers over their share, in the fair order, whose queue might lose enough to the admitted
-    ones.
-    """
-    book = run.victims.base.book.copy()
-    lost = [NOTHING] * len(book.held)
-    able = run.victims.taken_by(plan.asks)
-    for item in run.victims.ranked:
-        if item.rank in able:
-            for i in book.line(item.unit.group.queue):
-                lost[i] = amounts.add(lost[i], item.holds)
-    for ask in plan.asks:
-        book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
-    order = run.victims.line.fork(book, run.refused)
-    found: list[Ask] = []
-    while (key := order.pop()) is not None:
-        ask = run.victims.asks[key]
-        queue, asked = ask.group.queue, ask.asked
-        over = can_reclaim(book, queue, asked, ask.group.preemptible) is not None
-        if over and reclaim_conceivable(book, queue, asked, lost=lost):
-            found.append(ask)
-    return found
+def _finish(run: _Run) -> None:
+    """Pursue all goals for what is admitted; nothing is disturbed where that is not needed."""
+    if run.found is None:
+        return
+    best = finish(run.victims, run.found)
+    if isinstance(best, EvictionPlan):
+        run.found = best
+    else:
+        _refuse(run, run.found.asks, best.why)
+        run.found = None
 
 
-def _newly_entitled(run: _Run, found: EvictionPlan) -> Mapping[GroupKey, Ask]:
-    """Refused groups of queues that lost something to ``found``: these may be below their share now.
+def _beyond_share(run: _Run) -> dict[GroupKey, Ask]:
+    """The refused triggers that are over their share beside the admitted ones, if these take nothing."""
+    book, asks = run.book, run.victims.asks.items()
+    return {key: ask for key, ask in asks if key in run.refused and over_share(book, ask) is not None}
 
-    KAI tests every group on the totals that the groups before it left.
-    """
-    before, after, snapshot = run.victims.base.book, found.ledger.book, run.cycle.snapshot
-    asking = {key: snapshot.group_by_key[key].queue for key in run.refused - found.ledger.touched.keys()}
-    fell = {
-        queue
-        for queue in {*asking.values()}
-        if any(map(lt, after.allocated_of(queue), before.allocated_of(queue)))
-    }
-    return {key: ask for key, ask in run.victims.asks.items() if asking.get(key) in fell}
+
+def _entitled(run: _Run) -> dict[GroupKey, Ask]:
+    """Those of ``_beyond_share`` that are within their share beside what the admitted triggers took."""
+    after = run.ledger.book
+    return {key: ask for key, ask in _beyond_share(run).items() if over_share(after, ask) is None}
 
 
 def _admit_all(run: _Run) -> None:
     """Propose, simulate, compare, accept, until every trigger is decided or time has ended."""
-    step, first = LIMITS.chunk, True
-    while run.open and not run.cycle.out_of_time() and (chunk := _next(run, step)):
-        plan = first_plan(run.victims, chunk) if first else None
-        # What fits as it is leaves no plan, so the next chunk is a first one, too.
-        first = isinstance(plan, NoPlan)
-        clears_only = not run.policy.may_lose and len(run.victims.ranked_so_far) > LIMITS.cleared_units
-        if isinstance(plan, NoPlan):
-            _turn_down(run, chunk, plan)
-        elif plan is not None and _stands(run, plan, chunk):
-            _accept(run, plan, list(plan.asks))
-        elif not clears_only:
-            step = _step(run, chunk, plan)
-        if clears_only:
+    budget = run.cycle.budget
+    while run.open and not budget.ended(run.least_work) and (chunk := _next(run)):
+        best: _Proposal | None = None
+        for asks, result in _proposals(run, chunk):
+            if best is None or _better(run, chunk, result, best[1]):
+                best = asks, result
+        if best is None:
             # Reclaim will need the time that moves for a few more triggers would take.
             break
-    for ask in list(run.open.values()):
-        _refuse(run, ask, OUT_OF_TIME)
+        _settle(run, *best)
+    _refuse(run, list(run.open.values()), OUT_OF_TIME)
 
 
-def _stands(run: _Run, plan: EvictionPlan, chunk: Sequence[Ask]) -> bool:
-    """Whether a first plan is accepted at once: it serves the chunk, or there are many triggers or units."""
-    many = len(chunk) > LIMITS.optional_chunk or len(run.victims.ranked) > LIMITS.first_plan_units
-    return many or len(plan.asks) == len(chunk)
-
-
-def _next(run: _Run, step: int) -> list[Ask]:
-    """The next triggers, at most ``step``, in the fair order that holds if each gets its place.
+def _next(run: _Run) -> list[Ask]:
+    """The next triggers, at most ``run.step``, in the fair order that holds if each gets its place.
 
     Together they have no more pods than the budget is expected to have time for.
     A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
     others of the chunk is passed over, and looked at again once those have their places.
     """
-    # What a queue loses to others here entitles it only afterwards (``_newly_entitled``).
-    book = run.victims.base.book.copy()
-    for ask in run.found.asks if run.found else ():
-        book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+    # What a queue loses to others here entitles it only afterwards (``_decide``).
+    book = run.book
     order = run.victims.line.fork(book, run.open)
-    here = Beside(run.victims, run.refusals, run.ledger, book, run.found)
+    here = Beside(run.victims, run.refusals, run.ledger, book, run.found, anew=run.anew)
     kinds: dict[AskKind, list[Ask]] = {}
     for ask in run.open.values():
         kinds.setdefault(ask.kind, []).append(ask)
     left = set(run.open)
     pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds
-    while len(here.chunk) < step and pods_left > 0 and not run.cycle.out_of_time():
+    while len(here.chunk) < run.step and pods_left > 0 and not run.cycle.out_of_time():
         if not left or (key := order.pop(left)) is None:
             break
         ask = run.open[key]
@@ -285,114 +262,126 @@ def _next(run: _Run, step: int) -> list[Ask]:
         # Free capacity only shrinks, so all triggers of a kind are refused alike.
         alike = [other for other in kinds[ask.kind] if other.group.key in left]
         left.difference_update(other.group.key for other in alike)
-        for other in alike if lasting else ():
-            _refuse(run, other, why)
+        if lasting:
+            _refuse(run, alike, why)
     return here.chunk
 
 
-def _step(run: _Run, chunk: list[Ask], first: EvictionPlan | None) -> int:
-    """Decide the first triggers of the fair order by the joint model; returns how many to try next.
+def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
+    """What is tried for the chunk beside the admitted triggers, until nothing better is to be expected.
 
-    ``first``: a plan made without a solver for some of them; it is used where the model finds none.
+    In this order: a plan without a solver; the joint model of the chunk, of half of it and so on; as much of
+    that as the model can place; and without a solver the first alone, of which a search has proved nothing.
     """
-    many = run.found is not None and len(run.found.asks) > LIMITS.beside
+    if run.anew:
+        yield chunk, _jointly(run, chunk)
+        return
+    plan = first_plan(run.victims, chunk) if run.counting else None
+    run.counting = isinstance(plan, NoPlan)
+    units = len(run.victims.ranked_so_far)
+    large = units > LIMITS.first_plan_units
+    if plan is not None:
+        yield chunk, plan
+        if isinstance(plan, NoPlan) or large or len(chunk) > LIMITS.optional_chunk:
+            return
+        if len(plan.asks) == len(chunk):
+            return
+    if not run.policy.may_lose and units > LIMITS.cleared_units:
+        return
     # In reclaim the fair order decides where admission ends; halving finds that point.
-    fewest = 1 if many or run.policy.by_share else LIMITS.optional_chunk
-    result = _beside(run, chunk, many)
-    while isinstance(result, NoPlan) and len(chunk) > fewest and not result.unneeded:
-        # Half of them; only the first where none of them had its place in the plan that failed.
-        alone = result.served is not None and result.served.isdisjoint(ask.group.key for ask in chunk)
-        chunk = chunk[: 1 if alone else len(chunk) // 2]
-        result = _beside(run, chunk, many)
-    if isinstance(result, NoPlan) and len(chunk) > 1 and not result.unneeded:
+    fewest = 1 if run.many or run.policy.by_share else LIMITS.optional_chunk
+    result = _jointly(run, chunk)
+    yield chunk, result
+    while _undecided(result) and len(chunk) > fewest:
+        chunk = chunk[: len(chunk) // 2]
+        result = _jointly(run, chunk)
+        yield chunk, result
+    if _undecided(result) and len(chunk) > 1:
         result = attempt(run.victims, run.found, chunk, optional=True)
-    if first is not None and _beats(run, first, result):
-        chunk, result = list(first.asks), first
-    if isinstance(result, NoPlan) and not (result.why.proved or result.unneeded) and _few(run):
-        # A search that ended without a proof says nothing about each trigger alone.
+        yield chunk, result
+    if _undecided(result) and not (result.why.proved or plan or large or run.many):
         chunk = chunk[:1]
-        result = _alone(run, chunk[0])
-    if isinstance(result, EvictionPlan):
-        _accept(run, result, chunk)
-        return LIMITS.optional_chunk if len(chunk) <= LIMITS.optional_chunk else 2 * len(chunk)
-    _turn_down(run, chunk, result)
-    return LIMITS.optional_chunk
+        result = _counted(run, chunk)
+        yield chunk, result
+    doubled = isinstance(result, EvictionPlan) and len(chunk) > LIMITS.optional_chunk
+    run.step = 2 * len(chunk) if doubled else LIMITS.optional_chunk
 
 
-def _turn_down(run: _Run, chunk: Sequence[Ask], result: NoPlan) -> None:
-    """Refuse the chunk, or those in it that fit without disturbing any unit."""
-    for ask in chunk:
-        if not result.unneeded:
-            _refuse(run, ask, result.why)
-            run.refusals.add(ask, result.why)
-        elif ask.group.key in (result.served or ()):
-            _refuse(run, ask, result.why)
+def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
+    """Whether it is still open which of the triggers get a place, and how."""
+    return isinstance(result, NoPlan) and not result.unneeded
 
 
-def _beside(run: _Run, chunk: list[Ask], many: bool) -> EvictionPlan | NoPlan:
-    """A plan for the chunk and all admitted triggers, unless the same set was tried in another order.
+def _jointly(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:
+    """The joint model of the chunk and all admitted triggers, unless it failed for the same set before.
 
     Under reclaim, a single group that the first plan for many leaves out keeps waiting: a model of all of
     them costs too much.
     """
-    if many and run.policy.by_share and len(chunk) == 1:
+    if run.many and run.policy.by_share and len(chunk) == 1:
         return NoPlan(OUT_OF_TIME)
-    together = frozenset(ask.group.key for ask in (*(run.found.asks if run.found else ()), *chunk))
+    together = frozenset(ask.group.key for ask in (*run.admitted, *chunk))
     if together in run.failed:
         return run.failed[together]
-    result = attempt(run.victims, run.found, chunk)
+    result = attempt(run.victims, run.found, chunk, rechoose=run.anew)
     if isinstance(result, NoPlan) and result.why is not OUT_OF_TIME:
         run.failed[together] = result
     return result
 
 
-def _few(run: _Run) -> bool:
-    """Whether triggers and units are few enough to try the triggers one by one."""
-    admitted = len(run.found.asks) if run.found is not None else 0
-    return admitted < LIMITS.beside and len(run.victims.ranked) <= LIMITS.first_plan_units
-
-
-def _alone(run: _Run, ask: Ask) -> EvictionPlan | NoPlan:
-    """A plan for the trigger and all admitted ones; without a solver where a search proves nothing."""
-    result = _beside(run, [ask], many=False)
-    if isinstance(result, EvictionPlan) or result.why.proved or result.unneeded:
-        return result
-    asks = [*(run.found.asks if run.found else ()), ask]
+def _counted(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:
+    """A plan without a solver for the chunk and all admitted triggers."""
+    asks = [*run.admitted, *chunk]
     plan = first_plan(run.victims, asks)
-    return plan if isinstance(plan, EvictionPlan) and len(plan.asks) == len(asks) else result
+    return plan if isinstance(plan, EvictionPlan) and len(plan.asks) == len(asks) else NoPlan(OUT_OF_TIME)
 
 
-def _beats(run: _Run, fallback: EvictionPlan, result: EvictionPlan | NoPlan) -> bool:
-    """Whether the plan made without a solver is the better answer: there is no other, or it is worth more."""
-    if isinstance(result, NoPlan):
-        return not result.why.proved
-    same = {ask.group.key for ask in fallback.asks} == {ask.group.key for ask in result.asks}
-    return same and run.victims.values(fallback) < run.victims.values(result)
+def _better(
+    run: _Run, asks: Sequence[Ask], result: EvictionPlan | NoPlan, than: EvictionPlan | NoPlan
+) -> bool:
+    """Whether the later result is better: it serves the earlier of ``asks``, or the same for less by the
+    goals.
+
+    Of two that are no plan the later one says more.
+    """
+    if isinstance(result, NoPlan) or isinstance(than, NoPlan):
+        return isinstance(than, NoPlan) or (isinstance(result, NoPlan) and result.unneeded)
+    here, there = (
+        [ask.group.key in served for ask in asks]
+        for served in ({ask.group.key for ask in one.asks} for one in (result, than))
+    )
+    return here > there or (here == there and run.victims.values(result) < run.victims.values(than))
 
 
-def _accept(run: _Run, found: EvictionPlan, chunk: list[Ask]) -> None:
-    # A plan that serves no other group replaces the plan so far only if it is worth more.
-    if run.found is None or len(found.asks) > len(run.found.asks) or _beats(run, found, run.found):
-        run.found = found
-    admitted = {ask.group.key for ask in found.asks}
-    for ask in chunk:
-        if ask.group.key in admitted:
-            run.cycle.waiting.pop(ask.group.key, None)
-            del run.open[ask.group.key]
-        else:
-            _refuse(run, ask, NOTHING_SUFFICES)
-            run.refusals.add(ask, NOTHING_SUFFICES)
+def _settle(run: _Run, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> None:
+    """Admit what the proposal serves and refuse the rest; what no model has looked at stays open."""
+    why = NOTHING_SUFFICES
+    if isinstance(result, EvictionPlan):
+        if run.found is None or _better(run, result.asks, result, run.found):
+            run.found = result
+        served = frozenset(ask.group.key for ask in result.asks)
+        for key in served & run.open.keys():
+            del run.open[key]
+            run.refused.discard(key)
+            run.cycle.waiting.pop(key, None)
+        left = [ask for ask in asks if ask.group.key not in served] if result.variables else []
+    elif result.unneeded:
+        # The others are looked at again beside those that fit as they are.
+        _refuse(run, [ask for ask in asks if ask.group.key in (result.served or ())], result.why)
+        return
+    else:
+        left, why = list(asks), result.why
+    _refuse(run, left, why)
+    for ask in left:
+        run.refusals.add(ask, why)
 
 
-def _refuse(run: _Run, ask: Ask, why: Refusal) -> None:
-    del run.open[ask.group.key]
-    run.refused.add(ask.group.key)
-    _note(run.cycle, ask.group.key, why)
-
-
-def _note(cycle: Cycle, key: GroupKey, why: Refusal) -> None:
-    # Another action may take what this one may not, so the missing capacity stays the reason.
-    cycle.waiting.setdefault(key, why)
+def _refuse(run: _Run, asks: Iterable[Ask], why: Refusal) -> None:
+    for ask in asks:
+        run.open.pop(ask.group.key, None)
+        run.refused.add(ask.group.key)
+        # Another action may take what this one may not, so the missing capacity stays the reason.
+        run.cycle.waiting.setdefault(ask.group.key, why)
 
 
 def _commit(run: _Run, found: EvictionPlan) -> None:
@@ -443,11 +432,8 @@ def _overreaching(
 ) -> PodGroup | None:
     """The trigger that takes more than it may if the plans, made one after the other, end with ``ledger``."""
     asks = [ask for one in found for ask in one.asks]
-    ranked = [item for one in found for item in one.ranked]
-    owners: dict[int, tuple[GroupKey, ...]] = {}
-    for one in reversed(found):
-        owners = dict(one.owners) | {o + len(one.ranked): takers for o, takers in owners.items()}
-    ask = overreaching(base, asks, ranked, ledger, owners, inherited=inherited)
+    owners = {item: takers for one in found for item, takers in one.owners.items()}
+    ask = overreaching(base, asks, ledger, owners, inherited=inherited)
     return None if ask is None else ask.group
 
 

@@ -73,8 +73,8 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
     """
     triggers = tuple(ask.group.key for ask in found.asks)
     users = users_of(found)
-    for o, item in enumerate(found.ranked):
-        takers = found.owners.get(o, triggers)
+    for item in found.ranked:
+        takers = found.owners.get(item, triggers)
         among = frozenset(takers)
         for pod in item.unit.pods:
             here = tuple(key for key in users.get(pod.node or "", ()) if key in among)

@@ -99,7 +99,7 @@ def _opened(
             return None
         beyond = None
         if policy.by_share:
-            beyond = overreaching(base, asks, ranked, found.ledger, found.owners)
+            beyond = overreaching(base, asks, found.ledger, found.owners)
         if beyond is None:
             return found
         asks = [ask for ask in asks if ask is not beyond]
@@ -173,8 +173,8 @@ def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
     moved = frozenset(key for key, pod in pods.items() if base.place_of(pod) != ledger.place_of(pod))
     ranked = tuple(item for item in victims.ranked if any(pod.key in moved for pod in item.unit.pods))
     owners = {
-        o: tuple(dict.fromkeys(drain.taken_by[pod.key] for pod in item.unit.pods if pod.key in moved))
-        for o, item in enumerate(ranked)
+        item: tuple(dict.fromkeys(drain.taken_by[pod.key] for pod in item.unit.pods if pod.key in moved))
+        for item in ranked
     }
     asks = tuple(drain.served)
     answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)

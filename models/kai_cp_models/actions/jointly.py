@@ -7,7 +7,7 @@ once, when the admission is settled (``finish``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from kai_cp_models.actions.eviction_plan import (
@@ -272,11 +272,11 @@ class _Search:
             answer,
             victims.line,
             most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
-            lost_to=_lost_to(ranked, owners) if by_share else None,
+            lost_to=_lost_to(owners) if by_share else None,
         )
         beyond = None
         if by_share and simulated.ledger is not None:
-            beyond = overreaching(victims.base, placed, ranked, simulated.ledger, owners)
+            beyond = overreaching(victims.base, placed, simulated.ledger, owners)
         if simulated.ledger is None or beyond is not None:
             self._served = simulated.served
             self._sure = (
@@ -349,7 +349,7 @@ def _cut(
             for bound, part in zip(model.bounds, model.taken, strict=True)
             if a in bound.asks
             for o in lost
-            if o in part and o not in home and owners[o][0] == beyond.group.key
+            if o in part and o not in home and owners[model.ranked[o]][0] == beyond.group.key
         ]
         if came or took:
             # Beside other losses it might hold, so the cut is not exact.
@@ -368,30 +368,27 @@ def _cut(
     return simulated.ledger is not None and not simulated.early
 
 
-def _owners(
-    model: EvictingModel, answer: Answer, solver: cp_model.CpSolver
-) -> dict[int, tuple[GroupKey, ...]]:
+def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver) -> Owners:
     """The admitted triggers that take each disturbed unit, or may move it."""
     moved = {
         o for o, item in enumerate(model.ranked) if any(pod.key in answer.moved for pod in item.unit.pods)
     }
-    found: dict[int, tuple[GroupKey, ...]] = {}
+    found: dict[VictimCandidate, tuple[GroupKey, ...]] = {}
     for bound, part in zip(model.bounds, model.taken, strict=True):
         owners = tuple(model.asks[a].group.key for a in bound.asks if answer.admitted[a])
         if not owners:
             continue
         for o, literal in part.items():
             if solver.value(literal) or (o in moved and not answer.lost[o]):
-                found[o] = (*found.get(o, ()), *owners)
+                found[model.ranked[o]] = (*found.get(model.ranked[o], ()), *owners)
     return found
 
 
-def _lost_to(ranked: Sequence[VictimCandidate], owners: Owners) -> dict[GroupKey, frozenset[GroupKey]]:
+def _lost_to(owners: Owners) -> Mapping[GroupKey, Set[GroupKey]]:
     """The first trigger of every unit, by disturbed pod group."""
-    found: dict[GroupKey, frozenset[GroupKey]] = {}
-    for o, takers in owners.items():
-        key = ranked[o].unit.group.key
-        found[key] = found.get(key, frozenset()) | {takers[0]}
+    found: dict[GroupKey, set[GroupKey]] = {}
+    for item, takers in owners.items():
+        found.setdefault(item.unit.group.key, set()).add(takers[0])
     return found
 
 

@@ -13,14 +13,14 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kai_cp_models.actions.simulation import put_back, settle_moves
+from kai_cp_models.actions.simulation import nominated, put_back, settle_moves
 from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.joint.disaggregate import leave, may_leave
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.victim_candidates import VictimCandidate, gpu_weight, within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.placement import Placer, quota_check
+from kai_cp_models.placement import quota_check
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
 from kai_cp_models.rules.static.table import accepting
 
@@ -63,11 +63,9 @@ class NodeDrain:
         """Give the ask a place, moving what must move; False: nothing has changed."""
         if quota_check(self.ledger, ask.group, ask.batch) is not None:
             return False
-        if self.served:
-            placed = Placer(ask.gang, pipeline_only=True).place(self.ledger, ask.batch)
-            if isinstance(placed, Ledger):
-                self._accept(ask, placed, ())
-                return True
+        if self.served and nominated(placed := self.ledger.copy(), ask.gang, ask.batch):
+            self._accept(ask, placed, ())
+            return True
         for leaving in islice(self._plans(ask), LIMITS.clearing_tries):
             if self._allowed(ask, leaving) and (made := self._made(ask, leaving)) is not None:
                 self._accept(ask, *made)
@@ -96,32 +94,29 @@ class NodeDrain:
         ledger, moved = self.ledger.copy(), list(leaving)
         if not (left := _left(ledger, leaving)):
             return None
-        placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch, consume=True)
-        if not isinstance(placed, Ledger):
+        if not nominated(ledger, ask.gang, ask.batch):
             return None
-        touched = _nodes_of(self.ledger, leaving) | _nodes_of(placed, ask.pods)
+        touched = _nodes_of(self.ledger, leaving) | _nodes_of(ledger, ask.pods)
         while left:
             # The largest first: small ones fit in what is left.
             key = max(left, key=lambda key: (max(map(gpu_weight, left[key])), key))
             pods = left.pop(key)
-            back = _put_back(placed, key, pods)
-            if back is None:
+            if not _put_back(ledger, key, pods):
                 open_ = np.ones(len(ledger.idle), dtype=bool)
                 open_[list(touched)] = False
                 more = self._cheapest(pods, open_, smaller=True)
                 if not self._allowed(ask, [*moved, *more]):
                     return None
                 moved += more
-                touched |= _nodes_of(placed, more)
-                if not (further := _left(placed, more)):
+                touched |= _nodes_of(ledger, more)
+                if not (further := _left(ledger, more)):
                     return None
                 for other, members in further.items():
                     left.setdefault(other, []).extend(members)
-                if (back := _put_back(placed, key, pods)) is None:
+                if not _put_back(ledger, key, pods):
                     return None
-            placed = back
-            touched |= _nodes_of(placed, pods)
-        return placed, tuple(moved)
+            touched |= _nodes_of(ledger, pods)
+        return ledger, tuple(moved)
 
     def _accept(self, ask: Ask, ledger: Ledger, leaving: Sequence[Pod]) -> None:
         touched = _nodes_of(self.ledger, leaving) | _nodes_of(ledger, (*ask.pods, *leaving))
@@ -263,7 +258,10 @@ def _left(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
     return found
 
 
-def _put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ledger | None:
-    """The ledger with all of ``pods`` placed again, or None."""
-    back = put_back(ledger, key, pods)
-    return back if back is not None and all(back.status(pod) in ACTIVE_ALLOCATED for pod in pods) else None
+def _put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
+    """Place all of ``pods`` again; False: they do not fit, and nothing changed."""
+    ledger.mark()
+    put_back(ledger, key, pods)
+    back = all(ledger.status(pod) in ACTIVE_ALLOCATED for pod in pods)
+    (ledger.keep if back else ledger.back)()
+    return back

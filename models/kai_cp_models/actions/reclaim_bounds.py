@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
@@ -30,8 +31,8 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.snapshot import PodGroup
 
-Owners = Mapping[int, tuple[GroupKey, ...]]
-"""The triggers that each lost unit, by position, is lost to; the eviction is charged to the first."""
+Owners = Mapping[VictimCandidate, tuple[GroupKey, ...]]
+"""The triggers that each disturbed unit is taken by; the eviction is charged to the first."""
 
 
 def reclaim_bounds(
@@ -106,40 +107,40 @@ def shared_out(
     take it.
     """
     book = base.book.copy()
-    left: dict[str, list[int]] = {}
-    for o, gone in enumerate(lost):
+    left: dict[str, list[VictimCandidate]] = {}
+    for item, gone in zip(ranked, lost, strict=True):
         if gone:
-            left.setdefault(ranked[o].unit.group.queue, []).append(o)
+            left.setdefault(item.unit.group.queue, []).append(item)
 
-    def over_due(ask: Ask, o: int) -> bool:
-        asked, queue = ask.asked, ranked[o].unit.group.queue
+    def over_due(ask: Ask, item: VictimCandidate) -> bool:
+        asked, queue = ask.asked, item.unit.group.queue
         return not policy.by_share or _over_bound(book, *due_bounds(book, ask.group.queue, asked, queue))
 
-    found: dict[int, tuple[GroupKey, ...]] = {}
+    found: dict[VictimCandidate, tuple[GroupKey, ...]] = {}
     for ask in asks:
         group, mine = ask.group, takes[ask.group.key]
         need = sum(gpu_weight(pod) for pod in ask.pods)
         while need > 0:
             # The candidates are the first unit of each queue that the ask may take; of these, the first whose
             # queue is over its due.
-            heads = (next((o for o in units if ranked[o].rank in mine), None) for units in left.values())
-            heads_in_order = sorted(o for o in heads if o is not None)
-            first = next((o for o in heads_in_order if over_due(ask, o)), None)
+            heads = (next((item for item in units if item.rank in mine), None) for units in left.values())
+            heads_in_order = sorted((item for item in heads if item is not None), key=attrgetter("rank"))
+            first = next((item for item in heads_in_order if over_due(ask, item)), None)
             if first is None:
                 break
-            victim = ranked[first].unit.group
+            victim = first.unit.group
             found[first] = (group.key,)
-            need -= ranked[first].weight
+            need -= first.weight
             left[victim.queue].remove(first)
-            book.charge(victim.queue, ranked[first].holds, victim.preemptible, -1)
+            book.charge(victim.queue, first.holds, victim.preemptible, -1)
         book.charge(group.queue, ask.asked, group.preemptible)
-    for o, item in enumerate(ranked):
-        if o in found or not (lost[o] or any(pod.key in moved for pod in item.unit.pods)):
+    for item, gone in zip(ranked, lost, strict=True):
+        if item in found or not (gone or any(pod.key in moved for pod in item.unit.pods)):
             continue
         able = [ask for ask in asks if item.rank in takes[ask.group.key]] or list(asks)
-        if lost[o]:
-            able = sorted(able, key=lambda ask: not over_due(ask, o))
-        found[o] = tuple(ask.group.key for ask in able)
+        if gone:
+            able = sorted(able, key=lambda ask: not over_due(ask, item))
+        found[item] = tuple(ask.group.key for ask in able)
     return found
 
 
@@ -182,7 +183,6 @@ def _stands(base: Ledger, book: QueueBook, ask: Ask, units: Sequence[TakenUnit])
 def overreaching(
     base: Ledger,
     asks: Sequence[Ask],
-    ranked: Sequence[VictimCandidate],
     ledger: Ledger,
     owners: Owners,
     *,
@@ -198,18 +198,17 @@ def overreaching(
     book = base.book.copy()
     lost: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts, tuple[Pod, ...]]]] = {}
     disturbed: dict[GroupKey, set[str]] = {}
-    for o in sorted(owners, key=lambda o: ranked[o].rank):
-        pods = ranked[o].unit.pods
-        if ranked[o].unit.placed_now:
+    for item in sorted(owners, key=attrgetter("rank")):
+        pods, group, taker = item.unit.pods, item.unit.group, owners[item][0]
+        if item.unit.placed_now:
             # Withdrawn places never ran, so they are gone before the first test.
             if not any(pod.key in ledger.held for pod in pods):
-                group = ranked[o].unit.group
-                book.charge(group.queue, ranked[o].holds, group.preemptible, -1)
+                book.charge(group.queue, item.holds, group.preemptible, -1)
             continue
         if not all(map(ledger.stays, pods)):
-            lost.setdefault(owners[o][0], []).append((ranked[o].unit.group, ranked[o].holds, pods))
+            lost.setdefault(taker, []).append((group, item.holds, pods))
         if any(pod.key in ledger.changed for pod in pods):
-            disturbed.setdefault(owners[o][0], set()).add(ranked[o].unit.group.queue)
+            disturbed.setdefault(taker, set()).add(group.queue)
     for pod, taker in inherited:
         assert pod.group is not None
         group = snapshot.group_by_key[pod.group]

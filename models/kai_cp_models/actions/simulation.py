@@ -6,7 +6,7 @@ would take its place back in the next cycle (formulation 1.3 d).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from kai_cp_models.actions.locality import draw_together
@@ -18,7 +18,7 @@ from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
-from kai_cp_models.units import Batch, StatusOf
+from kai_cp_models.units import Batch, Gang, StatusOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def simulate(
     line: FairOrder,
     *,
     most_moved_ratio: float = UNLIMITED,
-    lost_to: Mapping[GroupKey, frozenset[GroupKey]] | None = None,
+    lost_to: Mapping[GroupKey, Set[GroupKey]] | None = None,
 ) -> Simulated:
     """Evict what the answer names, then place asks and victims in the fair order, greedily.
 
@@ -54,7 +54,7 @@ def simulate(
     """
     gone = _leaving(units, answer)
     placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
-    replayed = _carried_out(base, placed, gone, line, lost_to or {})
+    replayed = _replay(without(base, gone), placed, gone, line, lost_to or {})
     simulated = replayed.ledger
     # Where a pod that should move would be lost, the model's own places keep it.
     if (
@@ -65,7 +65,11 @@ def simulate(
         return replayed
     if replayed.early and any(answer.lost):
         torn = [] if simulated is None else _torn(base, simulated, units, gone)
-        return _carried_out(base, placed, [*gone, *torn], line, lost_to or {}) if torn else replayed
+        return (
+            _replay(without(base, [*gone, *torn]), placed, [*gone, *torn], line, lost_to or {})
+            if torn
+            else replayed
+        )
     made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
         made = draw_together(placed, made, pipeline_only=True)
@@ -93,17 +97,6 @@ def simulate_all(
             for pod in unit.pods:
                 leave(emptied, pod)
     return _replay(emptied, asks, gone, line, {}, some=True, late=late)
-
-
-def _carried_out(
-    base: Ledger,
-    asks: Sequence[Ask],
-    gone: Sequence[Pod],
-    line: FairOrder,
-    lost_to: Mapping[GroupKey, frozenset[GroupKey]],
-) -> Simulated:
-    """``base`` without ``gone``, with asks and victims placed again in the fair order."""
-    return _replay(without(base, gone), asks, gone, line, lost_to)
 
 
 def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequence[Pod]) -> list[Pod]:
@@ -150,7 +143,7 @@ def _replay(
     asks: Sequence[Ask],
     gone: Sequence[Pod],
     line: FairOrder,
-    lost_to: Mapping[GroupKey, frozenset[GroupKey]],
+    lost_to: Mapping[GroupKey, Set[GroupKey]],
     *,
     some: bool = False,
     late: Callable[[], bool] = lambda: False,
@@ -178,43 +171,33 @@ def _replay(
         queue = ledger.snapshot.group_by_key[key].queue
         if key in wanted:
             left.discard(key)
-            placed = _placed(ledger, wanted[key])
-            if placed is None:
-                failed = True
-            else:
-                ledger = placed
+            if nominated(ledger, wanted[key].gang, wanted[key].batch):
                 served.add(key)
                 order.use(ledger.book, queue)
+            else:
+                failed = True
         elif not left or (key in lost_to and lost_to[key] <= served):
             last.append(key)
-        else:
-            back = put_back(ledger, key, victims[key], consume=True, first=lost.get(key))
-            if back is not None:
-                if left and not failed:
-                    early.add(key)
-                ledger = back
-                order.use(ledger.book, queue)
+        elif put_back(ledger, key, victims[key]):
+            if left and not failed:
+                early.add(key)
+            order.use(ledger.book, queue)
     last += sorted(coming & victims.keys())
     # Pods that can stay where they are get their places before others look for new ones.
-    for key in last:
-        first = lost.get(key)
-        ledger = put_back(ledger, key, victims[key], stay=True, consume=True, first=first) or ledger
-    for key in last:
-        ledger = put_back(ledger, key, victims[key], consume=True) or ledger
+    for stay in (True, False):
+        for key in last:
+            put_back(ledger, key, victims[key], stay=stay)
     if not served or (len(served) < len(wanted) and not some):
         return Simulated(None, frozenset(early), frozenset(served))
     settle_moves(ledger, gone)
     return Simulated(ledger, frozenset(early), frozenset(served))
 
 
-def _placed(ledger: Ledger, ask: Ask) -> Ledger | None:
-    """The ledger, which the caller must not use again, with the ask placed; None where it has no place and
-    nothing changed.
-    """
-    if quota_check(ledger, ask.group, ask.batch) is not None:
-        return None
-    outcome = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch, consume=True)
-    return outcome if isinstance(outcome, Ledger) else None
+def nominated(ledger: Ledger, gang: Gang, batch: Batch) -> bool:
+    """Promise the batch a place within what its queue may hold; False: it has none, and nothing changed."""
+    if quota_check(ledger, gang.group, batch) is not None:
+        return False
+    return isinstance(Placer(gang, pipeline_only=True).place(ledger, batch, consume=True), Ledger)
 
 
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
@@ -237,64 +220,26 @@ def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
     return status_of
 
 
-def put_back(
-    ledger: Ledger,
-    key: GroupKey,
-    pods: Sequence[Pod],
-    *,
-    stay: bool = False,
-    consume: bool = False,
-    first: Ask | None = None,
-) -> Ledger | None:
-    """The ledger with as many batches of the evicted pods placed again as fit, or None.
+def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool = False) -> bool:
+    """Give as many batches of a group's evicted pods places again as fit, at home if they can; False: none.
 
-    ``stay``: only where they run. ``consume``: the input may be changed and returned; the caller must not use
-    it again unless the result is None. ``first``: what is ``missing``, if known.
+    ``stay``: only where they run.
     """
     gang = ledger.fixed.gangs[key]
-    group = gang.group
     evicted = {pod.key for pod in pods}
-    current = ledger if consume else ledger.copy()
     came_back = False
-    while True:
-        batch = gang.next_batch(as_pending(current, evicted)) if first is None else first.batch
-        first = None
-        if batch is None or quota_check(current, group, batch) is not None:
+    while (batch := gang.next_batch(as_pending(ledger, evicted))) is not None:
+        ledger.mark()
+        home = come_home(ledger, batch.all_pods)
+        back = home or (not stay and nominated(ledger, gang, batch))
+        # A gang that ran below its minimum does so again, but does not start elsewhere in that way.
+        whole = home and not gang.satisfied_at_first
+        if not back or not (whole or gang.satisfied(gang.group.root, ledger.status)):
+            ledger.back()
             break
-        if _stays(current, batch):
-            if gang.satisfied_at_first and not gang.satisfied(group.root, current.status):
-                # The other pods that must run together with it have no place.
-                for pod in batch.all_pods:
-                    current.evict(pod)
-                break
-        else:
-            if stay:
-                break
-            outcome = Placer(gang, pipeline_only=True).place(current, batch, consume=True)
-            if not isinstance(outcome, Ledger):
-                break
-            current = outcome
-            if not gang.satisfied(group.root, current.status):
-                # Elsewhere it would start below its minimum.
-                for pod in batch.all_pods:
-                    current.unplace(pod)
-                break
+        ledger.keep()
         came_back = True
-    return current if came_back else None
-
-
-def _stays(ledger: Ledger, batch: Batch) -> bool:
-    """Whether the evicted batch stays where it runs; False: its place is taken, and nothing changed."""
-    pods = batch.all_pods
-    if any(
-        pod.status not in ACTIVE_USED
-        or pod.key in ledger.held
-        or any(rule.concerns(pod) for rule in ledger.rules)
-        for pod in pods
-    ):
-        # Its devices may be taken although the node has enough free capacity.
-        return False
-    return come_home(ledger, pods)
+    return came_back
 
 
 def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:

@@ -17,7 +17,7 @@ from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.fairness.quota_checks import over_limit
 from kai_cp_models.joint.policy import CONSOLIDATION, EvictionPolicy
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GroupKey, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey
 from kai_cp_models.snapshot import Snapshot
 
 
@@ -40,7 +40,7 @@ def settle(
             kept[key] = replace(eviction, triggers=left)
             continue
         pod = ledger.snapshot.pod_by_key[key]
-        if restored(ledger, pod):
+        if come_home(ledger, [pod]):
             continue
         if takers := successors(pod):
             kept[key] = Eviction(policy.name, takers, policy.message(takers))
@@ -66,70 +66,47 @@ def _moves_too_many(snapshot: Snapshot, evicted_by: Mapping[PodKey, Eviction]) -
     return bool(moved_beyond(moves, snapshot.policy.max_consolidation_preemptees))
 
 
-def restored(ledger: Ledger, pod: Pod, *, keep: bool = True) -> bool:
-    """Let the pod be back where it runs; False: its room or its queue's limit is taken, or others joined it
-    where it moved, and nothing changed.
+def come_home(ledger: Ledger, pods: Sequence[Pod], *, keep: bool = True) -> bool:
+    """Let all the pods be back where they run; False: one of them has no room there, or others rely on its
+    new place, and nothing changed.
 
     ``keep`` False: only tell whether that is so.
     """
-    if pod.key in ledger.held and ledger.relied_on([pod]):
+    moved = [pod for pod in pods if pod.key in ledger.held]
+    if moved and ledger.relied_on(moved):
         return False
     ledger.mark()
-    if pod.key in ledger.held:
+    for pod in moved:
         ledger.unplace(pod)
-    back = come_home(ledger, [pod])
-    (ledger.keep if back and keep else ledger.back)()
-    return back
+    home = all(_back(ledger, pod) for pod in pods)
+    (ledger.keep if home and keep else ledger.back)()
+    return home
 
 
-def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
-    """Take back the evictions of pods without another place; False: they do not fit, and nothing changed."""
-    home: list[Pod] = []
-    for pod in pods:
-        if not has_room_at_home(ledger, pod):
-            break
-        ledger.unevict(pod)
-        home.append(pod)
-        if not _has_room(ledger, pod):
-            break
-    else:
-        return True
-    for pod in reversed(home):
-        ledger.evict(pod)
-    return False
+def _back(ledger: Ledger, pod: Pod) -> bool:
+    """Take the eviction of the pod back if there is room for it; what it takes on devices shows only then."""
+    if pod.status not in ACTIVE_USED or not has_room_at_home(ledger, pod):
+        return False
+    ledger.unevict(pod)
+    node = ledger.snapshot.node_index[pod.node or ""]
+    total = ledger.fixed.mib_on[node]
+    devices = (ledger.devices.get((node, name)) for name in pod.gpu_groups)
+    return min(ledger.room.free_on(node)) >= 0 and all(
+        device is None or device.future_free_mib(total) >= 0 for device in devices
+    )
 
 
 def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
-    """Whether limits and its node have room for the pod where it ran; the devices of shares are tested later.
+    """Whether limits and its node have room for the pod where it ran, the devices of shares apart.
 
     Other rules would count a place that the pod has elsewhere, so they are asked only where it has none.
     """
-    if _taken(ledger, pod) or _beyond_limit(ledger, pod):
+    node = ledger.snapshot.node_index[pod.node or ""]
+    if any(map(lt, ledger.room.free_on(node), ledger.amounts_on(pod, node))):
+        return False
+    group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
+    if group is not None and over_limit(ledger.book, group.queue, ledger.fixed.charge(pod, node)) is not None:
         return False
     if pod.key in ledger.held or not any(rule.concerns(pod) for rule in ledger.rules):
         return True
-    return bool(ledger.fits(pod, now=False)[ledger.snapshot.node_index[pod.node or ""]])
-
-
-def _taken(ledger: Ledger, pod: Pod) -> bool:
-    """Whether the pod's request no longer fits its node; the devices of shares are tested later."""
-    node = ledger.snapshot.node_index[pod.node or ""]
-    return any(map(lt, ledger.room.free_on(node), ledger.amounts_on(pod, node)))
-
-
-def _beyond_limit(ledger: Ledger, pod: Pod) -> bool:
-    group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
-    if group is None:
-        return False
-    node = ledger.snapshot.node_index[pod.node or ""]
-    return over_limit(ledger.book, group.queue, ledger.fixed.charge(pod, node)) is not None
-
-
-def _has_room(ledger: Ledger, pod: Pod) -> bool:
-    """Whether node and devices of a pod that came home are not promised twice."""
-    node = ledger.snapshot.node_index[pod.node or ""]
-    if min(ledger.room.free_on(node)) < 0:
-        return False
-    total = ledger.fixed.mib_on[node]
-    devices = (ledger.devices.get((node, name)) for name in pod.gpu_groups)
-    return all(device is None or device.future_free_mib(total) >= 0 for device in devices)
+    return bool(ledger.fits(pod, now=False)[node])

@@ -76,13 +76,11 @@ def test_triggers_that_failed_together_are_not_tried_again(
     attempt = evict.attempt
 
     def recorded(
-        victims: Victims, before: EvictionPlan | None, chunk: Sequence[Ask], *, optional: bool = False
+        victims: Victims, before: EvictionPlan | None, chunk: Sequence[Ask], **more: bool
     ) -> EvictionPlan | NoPlan:
         asks = (*(before.asks if before else ()), *chunk)
         tried.append(frozenset(ask.group.key for ask in asks))
-        return (
-            NoPlan(why) if len(asks) == len(TRIGGERS) else attempt(victims, before, chunk, optional=optional)
-        )
+        return NoPlan(why) if len(asks) == len(TRIGGERS) else attempt(victims, before, chunk, **more)
 
     monkeypatch.setattr(evict, "attempt", recorded)
     monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)

@@ -48,9 +48,8 @@ def beyond(snapshot: Snapshot, *names: str, lost: int, owners: Sequence[int]) ->
     for item in ranked[:lost]:
         for one in item.unit.pods:
             ledger.evict(one)
-    found = overreaching(
-        base, asks, ranked, ledger, {o: (asks[owner].group.key,) for o, owner in enumerate(owners)}
-    )
+    taken = {item: (asks[owner].group.key,) for item, owner in zip(ranked, owners, strict=False)}
+    found = overreaching(base, asks, ledger, taken)
     return None if found is None else found.group.key.name
 
 
@@ -84,13 +83,13 @@ def test_a_victim_that_is_placed_again_is_no_loss() -> None:
     base = Ledger.of(cluster(snapshot.pods, snapshot.groups, [node("n1"), node("n2")], snapshot.queues))
     (ask,) = asks_of(base, "t0")
     ranked = units(base, "v")
-    owners = dict.fromkeys(range(5), (ask.group.key,))
+    owners = dict.fromkeys(ranked[:5], (ask.group.key,))
     ledger = base.copy()
     for item in ranked[:5]:
         ledger.evict(item.unit.pods[0])
-    assert overreaching(base, [ask], ranked, ledger, owners) is ask
+    assert overreaching(base, [ask], ledger, owners) is ask
     ledger.place(ranked[4].unit.pods[0], 1, pipelined=True)
-    assert overreaching(base, [ask], ranked, ledger, owners) is None
+    assert overreaching(base, [ask], ledger, owners) is None
 
 
 # --- which asks the losses are charged to ---------------------------------------------------------------
@@ -108,7 +107,7 @@ def test_each_ask_takes_until_it_has_what_it_needs() -> None:
     lost = [item.rank < 3 for item in ranked]
     t0, t1 = (ask.group.key for ask in asks)
     found = shared_out(base, RECLAIM, asks, ranked, lost, moved=(), takes=takes)
-    assert found == {0: (t0,), 1: (t1,), 2: (t0, t1)}
+    assert [found[item] for item in ranked[:3]] == [(t0,), (t1,), (t0, t1)]
 
 
 def test_an_ask_takes_only_what_it_may() -> None:
@@ -120,4 +119,4 @@ def test_an_ask_takes_only_what_it_may() -> None:
     takes = {t0: frozenset((1,)), t1: frozenset((0, 1, 2))}
     moved = {ranked[2].unit.pods[0].key}
     found = shared_out(base, RECLAIM, asks, ranked, [True, True, False], moved=moved, takes=takes)
-    assert found == {0: (t1,), 1: (t0,), 2: (t1,)}
+    assert [found[item] for item in ranked] == [(t1,), (t0,), (t1,)]

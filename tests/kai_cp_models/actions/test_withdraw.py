@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from kai_cp_models.actions.withdraw import restored, settle
+from kai_cp_models.actions.withdraw import come_home, settle
 from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.joint.policy import PREEMPT
 from kai_cp_models.ledger import Ledger
@@ -52,7 +52,7 @@ def test_to_ask_whether_a_pod_could_return_changes_nothing() -> None:
     snapshot = cluster([pod("x-0", "n1")])
     ledger, (one,) = Ledger.of(snapshot), snapshot.pods
     ledger.evict(one)
-    assert restored(ledger, one, keep=False)
+    assert come_home(ledger, [one], keep=False)
     assert one.key in ledger.changed
-    assert restored(ledger, one)
+    assert come_home(ledger, [one])
     assert not ledger.changed
