@@ -279,8 +279,13 @@ class Refuter:
 
     @cached_property
     def _first_asks(self) -> Mapping[GroupKey, Ask]:
-        """What every pod group asks for first that waits in the snapshot."""
-        return {key: one.ask for key, one in waiting_lines(self._base).items() if one.ask is not None}
+        """What every pod group asks for first that waits in the snapshot and is not refused whatever the plan
+        is."""
+        return {
+            key: one.ask
+            for key, one in waiting_lines(self._base).items()
+            if one.ask is not None and (one.refusal is None or one.refusal.reason not in UNCONDITIONAL)
+        }
 
     @cached_property
     def _kinds(self) -> Mapping[GroupKey, _Coming]:
@@ -400,8 +405,7 @@ class Refuter:
         lost = self._departures.given(taken)
         for i in book.line(ask.group.queue):
             earlier = self._sums.up_to(i, before)
-            lent = self._base.lent(ask.pods, asked, beside=earlier.firm)
-            free = NOTHING if lent is None else lent.by_queue.get(book.name(i), NOTHING)
+            free = self._lent(ask, asked, earlier.firm).get(book.name(i), NOTHING)
             for r in range(3):
                 if not asked[r]:
                     continue
@@ -415,6 +419,12 @@ class Refuter:
                 if firm - free[r] > quota:
                     return True
         return False
+
+    def _lent(self, ask: Ask, asked: Amounts, beside: Amounts) -> Mapping[str, Amounts]:
+        """The most that quotas lend to the batch: if they lend to one of its pods, as if to all of them."""
+        pods = ask.pods if self._base.rules else ()
+        found = (self._base.lent([pod], asked, beside=beside) for pod in pods)
+        return next((lent.by_queue for lent in found if lent is not None and lent.by_queue), {})
 
     @cached_property
     def _counting(self) -> Counting:

@@ -67,6 +67,14 @@ LATE = {"preemptionDelay": "9h"}
 RACKS = {"topology": "fabric", "requiredTopologyLevel": "rack"}
 
 
+def revised(name: str, seconds: float, one: Object) -> Object:
+    """A pod of a revision of the Deployment web, so old."""
+    owner = {"kind": "ReplicaSet", "name": f"web-{name}", "controller": True}
+    one["metadata"]["labels"]["pod-template-hash"] = name
+    one["metadata"] |= {"ownerReferences": [owner], "creationTimestamp": ago(seconds)}
+    return one
+
+
 def evicts(name: str, on: str, action: ActionName, *triggers: str, group: str = "") -> Decision:
     keys = tuple(GroupKey("default", trigger) for trigger in triggers)
     return Decision(
@@ -254,6 +262,23 @@ def without_shares_every_queue_may_reclaim(refutable: bool) -> tuple[Snapshot, P
     return replace(snapshot, policy=policy), Plan(tuple(better))
 
 
+def a_gang_may_borrow_in_part(refutable: bool) -> tuple[Snapshot, Plan]:
+    """The old pod gives back what the new one of the gang takes; the other one has the quota that is left."""
+    lends = queue("q", quota={"gpu": 2 if refutable else 1})
+    lends["metadata"]["annotations"] = {"kai-cp/rollout": "1h"}
+    snapshot = world(
+        [node(gpus=3)],
+        [
+            revised("r1", 90_000, pod("web-0", "n0", gpus=1, group="web", priority="build")),
+            revised("r2", 60, pod("pair-0", gpus=1, group="pair", priority="build")),
+            pod("pair-1", gpus=1, group="pair", priority="build"),
+        ],
+        groups={"pair": {"minMember": 2}},
+        queues=[lends],
+    )
+    return snapshot, Plan(tuple(binds(f"pair-{i}", "n0", group="pair") for i in range(2)))
+
+
 HOLES = {
     a_further_pod_may_evict: "late",
     what_was_placed_freely_may_evict: "late",
@@ -263,6 +288,7 @@ HOLES = {
     a_gang_that_ends_gives_back_quota: "waits",
     a_pod_that_leaves_may_count_for_the_minimum: "waits",
     without_shares_every_queue_may_reclaim: "waits",
+    a_gang_may_borrow_in_part: "pair",
 }
 """Tiny worlds, each with a group that the engine refuses and another permitted plan serves."""
 
@@ -274,10 +300,10 @@ def test_a_group_that_another_permitted_plan_serves_is_not_called_impossible(
 ) -> None:
     snapshot, better = made(refutable)
     group = GroupKey("default", HOLES[made])
-    settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}})
+    settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}, "rules": {"rollouts": True}})
     plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
     proved = {one.group: one.proved for one in plan.unscheduled}
-    assert (violations(snapshot, better) == []) == refutable
+    assert (violations(snapshot, better, settings.rules) == []) == refutable
     assert group.name not in placed(plan)
     assert group.name in {name.partition("-")[0] for name in placed(better)}
     assert proved[group] == (not refutable)
