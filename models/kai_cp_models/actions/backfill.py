@@ -9,6 +9,7 @@ offering it now saves that cycle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Final
 
 from kai_cp_models.actions.common import line_of, no_place, waiting_groups
@@ -23,6 +24,7 @@ from kai_cp_models.placement import NoPlace, Placer, quota_check
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 from kai_cp_models.shapes import BatchShape
+from kai_cp_models.units import Gang
 
 _SEARCHED: Final = frozenset({FITS_AS_IT_IS.reason, OUT_OF_TIME.reason})
 
@@ -126,8 +128,8 @@ def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]
             return
         together = batch.all_pods
         if come_home(ledger, together):
-            if not gang.satisfied(gang.group.root, ledger.status):
-                # The other pods of the gang have no place.
+            if not gang.satisfied(gang.group.root, ledger.status) or _out_of_turn(ledger, gang):
+                # The other pods of the gang have no place, or a member that leaves after these has none.
                 for pod in together:
                     ledger.evict(pod)
                 return
@@ -136,6 +138,15 @@ def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]
         else:
             # They do not fit together; without the last of them the others may.
             left.remove(together[-1])
+
+
+def _out_of_turn(ledger: Ledger, gang: Gang) -> bool:
+    """Whether a pod set has lost its minimum while another keeps more than its own, which leaves first
+    (5.4)."""
+    before, after = gang.tally(attrgetter("status")), ledger.tally(gang)
+    leaves = gang.group.root.leaves()
+    dropped = any(before[one.name].active >= one.minimum > after[one.name].active for one in leaves)
+    return dropped and any(after[one.name].active > one.minimum for one in leaves)
 
 
 def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
