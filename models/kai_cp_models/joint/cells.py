@@ -35,17 +35,15 @@ class PodClass:
     mask: Mask
     scoped: bool = False
     """Whether a topology constraint holds for the pods of one ask."""
-    terms: list[tuple[int, cp_model.IntVar]] = field(default_factory=list)
-    """(count, literal): how many pods each admitted ask or moved pod adds."""
     x: dict[int, cp_model.IntVar] = field(default_factory=dict)
     """Count of the class by cell; see also ``POOL``."""
-    pods: list[tuple[Pod, int | None]] = field(default_factory=list)
-    """Pods in placement order with the ask they belong to (None: a moved pod)."""
+    pods: list[tuple[Pod, cp_model.IntVar]] = field(default_factory=list)
+    """Pods in placement order, each with the literal that says whether it goes somewhere."""
 
     @property
     def most(self) -> int:
         """Pods of the class if everything is admitted and moved."""
-        return sum(count for count, _ in self.terms)
+        return len(self.pods)
 
     @property
     def shares(self) -> bool:

@@ -250,23 +250,18 @@ class EvictingModel(JointModel):
 
     def _bounded(self, bound: ReclaimBound, part: Mapping[int, cp_model.IntVar]) -> None:
         """Before a unit goes, its levelled queue holds more than its due in some resource (4.4)."""
-        book = self.ledger.book
         by_level: dict[str, list[int]] = {}
         for o in sorted(part, key=lambda o: self.ranked[o].rank):
             found = bound.bounds.get(self.ranked[o].unit.group.queue)
             if found is not None:
                 by_level.setdefault(found[0], []).append(o)
         for level, members in by_level.items():
-            held = book.held[book.index(level)]
-            bounds = next(bound.bounds[self.ranked[o].unit.group.queue][1] for o in members)
+            held = self.ledger.book.held[self.ledger.book.index(level)]
+            bounds = bound.bounds[self.ranked[members[0]].unit.group.queue][1]
             excess = {
-                r: held[r] - most for r in range(3) if (most := bounds[r]) is not None and held[r] > most
+                r: held[r] - most for r, most in enumerate(bounds) if most is not None and held[r] > most
             }
-            if excess:
-                self._keep_over(level, members, part, excess, self._gone_before(bound, level))
-            else:
-                for o in members:
-                    self.cp.add(part[o] == 0)
+            self._keep_over(level, members, part, excess, self._gone_before(bound, level))
 
     def _keep_over(
         self,

@@ -47,7 +47,7 @@ class JointModel:
         self.ledger = ledger
         self._table = ledger.fixed.table
         self._may_lose = may_lose
-        self._rooms: dict[PodSpec, Mask] = {}
+        self._fits: dict[PodSpec, Mask] = {}
         self.asks = tuple(asks)
         self.units = tuple(units)
         self.cp = cp_model.CpModel()
@@ -66,31 +66,40 @@ class JointModel:
         """Shared devices with pods that may leave, and those pods."""
         self._classes: dict[Hashable, PodClass] = {}
         self._scope_domains: dict[tuple[GroupKey, str], dict[int, cp_model.IntVar]] = {}
-        self._collect_leavers()
         self._collect_asks()
-        self._collect_moves()
+        self._collect_units()
         self._counts(max_variables)
         self._scopes()
         self._capacity()
 
-    def _may_move(self, pod: Pod) -> bool:
-        """Whether a move of the pod is considered.
+    def _may_move(self, pod: Pod, node: int) -> bool:
+        """Whether a move of the pod away from ``node`` is considered.
 
         Where pods may be lost, a pod moves only if another node has free capacity for it now: moving it into
         a lost pod's place would cause two restarts instead of one.
         """
         if not self._may_lose:
             return True
-        mask = self._rooms.get(pod.spec)
-        if mask is None:
-            mask = self._rooms[pod.spec] = self.ledger.fits(pod, now=False)
-        place = self.ledger.place_of(pod)
-        here = place is not None and bool(mask[place[0]])
-        return int(mask.sum()) - here > 0
+        if pod.spec not in self._fits:
+            self._fits[pod.spec] = self.ledger.fits(pod, now=False)
+        fits = self._fits[pod.spec]
+        return int(fits.sum()) > bool(fits[node])
 
     # --- classes ---------------------------------------------------------------------------------
 
-    def _collect_leavers(self) -> None:
+    def _collect_asks(self) -> None:
+        for a, ask in enumerate(self.asks):
+            for scopes, leaf in ask.batch.leaves:
+                for pod in leaf.pods:
+                    key: Hashable = (a, leaf.subgroup.name, pod.spec) if scopes else ("free", pod.spec)
+                    if key not in self._classes:
+                        mask = self._table.accepting(pod).copy()
+                        for scope in scopes:
+                            mask &= self._table.domains_of(scope)[0]
+                        self._classes[key] = PodClass(pod, mask, bool(scopes))
+                    self._classes[key].pods.append((pod, self.admitted[a]))
+
+    def _collect_units(self) -> None:
         for lost, unit in zip(self.lost, self.units, strict=True):
             for pod in unit.pods:
                 place = self.ledger.place_of(pod)
@@ -100,44 +109,25 @@ class JointModel:
                 self._leaving.setdefault(place[0], []).append(pod)
                 for name in place[1] if pod.spec.gpu.shares else ():
                     self._members.setdefault((place[0], name), []).append(pod)
-                if unit.movable and self._may_move(pod):
+                if unit.movable and self._may_move(pod, place[0]):
                     moved = self.cp.new_bool_var(f"moved[{pod.key}]")
                     self.cp.add_at_most_one(lost, moved)
                     self.gone[pod.key] = lost + moved
+                    self._collect_move(unit, pod, place[0], moved)
                 else:
                     moved = self.cp.new_constant(0)
                     self.gone[pod.key] = lost
                 self.moved[pod.key] = moved
 
-    def _collect_asks(self) -> None:
-        for a, ask in enumerate(self.asks):
-            for scopes, leaf in ask.batch.leaves:
-                for pod in leaf.pods:
-                    key: Hashable = (a, leaf.subgroup.name, pod.spec) if scopes else ("free", pod.spec)
-                    found = self._classes.get(key)
-                    if found is None:
-                        mask = self._table.accepting(pod).copy()
-                        for scope in scopes:
-                            mask &= self._table.domains_of(scope)[0]
-                        found = self._classes[key] = PodClass(pod, mask, bool(scopes))
-                    found.terms.append((1, self.admitted[a]))
-                    found.pods.append((pod, a))
-
-    def _collect_moves(self) -> None:
-        for unit in self.units:
-            for pod in unit.pods:
-                place = self.ledger.place_of(pod)
-                if place is None or not (unit.movable and self._may_move(pod)):
-                    continue
-                scopes = unit.group.root.scopes_of(pod.subgroup or "default")
-                # A pod pinned by a constraint moves inside its present domain.
-                mask = self._table.accepting(pod) & self._table.inside(scopes, place[0])
-                key: Hashable = ("pinned", mask.tobytes(), pod.spec) if scopes else ("free", pod.spec)
-                found = self._classes.get(key)
-                if found is None:
-                    found = self._classes[key] = PodClass(pod, mask)
-                found.terms.append((1, self.moved[pod.key]))
-                found.pods.append((pod, None))
+    def _collect_move(self, unit: EvictionUnit, pod: Pod, node: int, moved: cp_model.IntVar) -> None:
+        scopes = unit.group.root.scopes_of(pod.subgroup or "default")
+        # A pod pinned by a constraint moves inside its present domain.
+        inside = self._table.inside(scopes, node) if scopes else None
+        key: Hashable = ("free", pod.spec) if inside is None else ("pinned", inside.tobytes(), pod.spec)
+        if key not in self._classes:
+            mask = self._table.accepting(pod)
+            self._classes[key] = PodClass(pod, mask if inside is None else mask & inside)
+        self._classes[key].pods.append((pod, moved))
 
     # --- counts ----------------------------------------------------------------------------------
 
@@ -160,7 +150,7 @@ class JointModel:
         for number, item, most in counted:
             for cell, count in most.items():
                 item.x[cell] = self.cp.new_int_var(0, min(count, item.most), f"x[{number},{cell}]")
-            self.cp.add(sum(item.x.values()) == sum(count * literal for count, literal in item.terms))
+            self.cp.add(sum(item.x.values()) == sum(goes for _, goes in item.pods))
 
     def _alike(self) -> Mask:
         return gpus_alone_bind(self.ledger, self._classes.values(), self._leaving)
@@ -315,18 +305,11 @@ class JointModel:
     def _moves_into_idle_room(self) -> None:
         """Pods move into capacity that is idle before anything is lost, see ``_may_move``."""
         free = np.maximum(self._free[:, GPU], 0) // MILLI
-        sizes: dict[int, list[Linear]] = {}
-        for key, literal in self.moved.items():
-            if size := self._leaver[key].spec.requests[GPU] // MILLI:
-                sizes.setdefault(size, []).append(literal)
-        for size in sizes:
-            load = [
-                (larger // size) * literal
-                for larger, literals in sizes.items()
-                if larger >= size
-                for literal in literals
-            ]
-            self.cp.add(sum(load) <= int((free // size).sum()))
+        sized = ((self._leaver[key].spec.requests[GPU] // MILLI, moves) for key, moves in self.moved.items())
+        moving = [(size, moves) for size, moves in sized if size]
+        for least in dict.fromkeys(size for size, _ in moving):
+            load = sum(size // least * moves for size, moves in moving if size >= least)
+            self.cp.add(load <= int((free // least).sum()))
 
     def _rule_rows(self, nodes: Sequence[int]) -> None:
         """The rows of the stateful rules; where one has a say, every cell is a node."""
@@ -357,8 +340,7 @@ class JointModel:
         lost = tuple(bool(solver.value(var)) for var in self.lost)
         moved = frozenset(key for key, var in self.moved.items() if solver.value(var))
         going = {
-            key: [pod for pod, ask in item.pods if (admitted[ask] if ask is not None else pod.key in moved)]
-            for key, item in self._classes.items()
+            key: [pod for pod, goes in item.pods if solver.value(goes)] for key, item in self._classes.items()
         }
         free = self._free[:, GPU] // MILLI
         for node, pods in self._leaving.items():
