@@ -80,7 +80,8 @@ class NodeCells:
         together, alone = np.flatnonzero(useful & alike), np.flatnonzero(useful & ~alike)
         parts = [alone[i : i + 1] for i in range(len(alone))]
         if len(together):
-            columns = [*(item.mask for item in classes), *domains]
+            # Most classes accept the same nodes.
+            columns = [*{item.mask.tobytes(): item.mask for item in classes}.values(), *domains]
             matrix = np.stack([column[together].astype(np.int64) for column in columns], axis=1)
             _, cell_of = np.unique(matrix, axis=0, return_inverse=True)
             order = np.argsort(cell_of, kind="stable")
