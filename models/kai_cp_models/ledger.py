@@ -114,6 +114,7 @@ class Fixed:
     waiting: dict[GroupKey, Any] = field(default_factory=dict)
     """Waiting groups as the snapshot has them, see ``actions.common``."""
     _charges: dict[tuple[object, ...], Amounts] = field(default_factory=dict)
+    _taken: dict[tuple[int, bool, tuple[bool, ...]], NodeAmounts] = field(default_factory=dict)
 
     def charge(self, pod: Pod, node: int) -> Amounts:
         """What the pod is charged in its queue when it is on ``node`` (2.3); computed once for equal pods."""
@@ -123,6 +124,16 @@ class Fixed:
         known = self._charges.get(kind)
         if known is None:
             known = self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
+        return known
+
+    def taken_on(self, pod: Pod, node: int) -> NodeAmounts:
+        """What the pod takes of the node, shared devices apart; computed once for equal pods and nodes."""
+        advertised = self.advertised[node]
+        kind = (id(pod.spec), pod.reservation, advertised)
+        known = self._taken.get(kind)
+        if known is None:
+            amounts = zip(taken(pod), advertised, strict=True)
+            known = self._taken[kind] = tuple(amount if there else 0 for amount, there in amounts)
         return known
 
     def gpus(self, devices: int, *, new: bool) -> NodeAmounts:
@@ -511,8 +522,7 @@ class Ledger:
 
     def amounts_on(self, pod: Pod, node: int) -> NodeAmounts:
         """What the pod takes of the node, shared devices apart; never of what the node does not have."""
-        advertised = self.fixed.advertised[node]
-        return tuple(amount if there else 0 for amount, there in zip(taken(pod), advertised, strict=True))
+        return self.fixed.taken_on(pod, node)
 
     def _share(self, pod: Pod, node: int, names: tuple[str, ...], role: str, sign: int) -> None:
         need = self.share_mib_on(pod, node)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from kai_cp_models.domains.locality import EqualPods, Fabric
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodStatus
 from kai_cp_models.scores import scores
@@ -36,18 +38,16 @@ class NoPlace:
     pod: Pod | None = None
 
 
-def quota_check(
-    ledger: Ledger, group: PodGroup, batch: Batch, *, lending: bool = False
-) -> tuple[str, str] | None:
-    """(reason token, message) when limits or non-preemptible quota refuse the batch (3.7), else None.
+def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str, str] | None:
+    """(reason token, message) when limits or non-preemptible quota refuse the ask (3.7), else None.
 
-    ``lending``: quotas lend to rollouts, because nothing is evicted for the batch (3.8).
+    ``lending``: quotas lend to rollouts, because nothing is evicted for the ask (3.8).
     """
-    asked = ledger.shape(batch).optimistic
-    refusal = over_limit(ledger.book, group.queue, asked)
+    asked = ask.kind.shape.optimistic
+    refusal = over_limit(ledger.book, ask.group.queue, asked)
     if refusal:
         return "OverLimit", refusal.message
-    why = _over_quota(ledger, group, batch.all_pods, asked, lending=lending)
+    why = _over_quota(ledger, ask.group, ask.pods, asked, lending=lending)
     return ("NonPreemptibleOverQuota", why) if why else None
 
 
@@ -95,6 +95,9 @@ class _Area:
         return nodes if self.mask is None else nodes & self.mask
 
 
+_ANYWHERE: Final = _Area()
+
+
 @dataclass
 class Placer:
     """Places batches of one pod group in ledgers.
@@ -114,7 +117,7 @@ class Placer:
         if the batch found no place.
         """
         target = ledger if consume else ledger.copy()
-        failure = self._subtree(target, batch, _Area())
+        failure = self._subtree(target, batch, _ANYWHERE)
         if failure is not None:
             return failure
         self.start_together(target, batch)
@@ -122,9 +125,11 @@ class Placer:
 
     def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> bool:
         """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
+        if len(self.gang.pods) < 2:
+            return False
         self._filled = None
         fabric = ledger.fixed.close_fabric
-        if fabric is None or len(self.gang.pods) < 2:
+        if fabric is None:
             return False
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
         if not pods:

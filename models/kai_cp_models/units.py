@@ -282,6 +282,11 @@ class Gang:
             return self.state(status_of).batch
         return next(self._batches(status_of), None)
 
+    @cached_property
+    def first_batch(self) -> Batch | None:
+        """The next batch when all pods wait."""
+        return self.next_batch(lambda _: PodStatus.PENDING)
+
     def batches(self) -> Iterator[Batch]:
         """The next batches in the snapshot, as if each got its places before the one that follows."""
         return self._batches(_as_read)

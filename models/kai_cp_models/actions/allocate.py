@@ -71,7 +71,7 @@ def allocate(
         run.turns.append(key)
         group = snapshot.group_by_key[key]
         ask = run.asks[key]
-        refusal = quota_check(run.ledger, group, ask.batch, lending=True)
+        refusal = quota_check(run.ledger, ask, lending=True)
         if refusal is not None:
             cycle.waiting[key] = Refusal(*refusal, proved=True)
             continue

@@ -188,7 +188,7 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
             for pod in victims[key]:
                 if pod.key in ledger.held:
                     cycle.placed_by[pod.key] = cycle.evicted_by[pod.key].action
-        elif quota_check(ledger, group, ask.batch, lending=True) is not None:
+        elif quota_check(ledger, ask, lending=True) is not None:
             # Asks for as much may be within the limits of their queues.
             continue
         else:

@@ -61,9 +61,9 @@ class NodeDrain:
 
     def serve(self, ask: Ask) -> bool:
         """Give the ask a place, moving what must move; False: nothing has changed."""
-        if quota_check(self.ledger, ask.group, ask.batch) is not None:
+        if quota_check(self.ledger, ask) is not None:
             return False
-        if self.served and nominated(placed := self.ledger.copy(), ask.gang, ask.batch):
+        if self.served and nominated(placed := self.ledger.copy(), ask):
             self._accept(ask, placed, ())
             return True
         for leaving in islice(self._plans(ask), LIMITS.clearing_tries):
@@ -94,7 +94,7 @@ class NodeDrain:
         ledger, moved = self.ledger.copy(), list(leaving)
         if not (left := _left(ledger, leaving)):
             return None
-        if not nominated(ledger, ask.gang, ask.batch):
+        if not nominated(ledger, ask):
             return None
         touched = _nodes_of(self.ledger, leaving) | _nodes_of(ledger, ask.pods)
         while left:

@@ -18,7 +18,7 @@ from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
-from kai_cp_models.units import Batch, Gang, StatusOf
+from kai_cp_models.units import StatusOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _replay(
         queue = ledger.snapshot.group_by_key[key].queue
         if key in wanted:
             left.discard(key)
-            if nominated(ledger, wanted[key].gang, wanted[key].batch):
+            if nominated(ledger, wanted[key]):
                 served.add(key)
                 order.use(ledger.book, queue)
             else:
@@ -193,17 +193,18 @@ def _replay(
     return Simulated(ledger, frozenset(early), frozenset(served))
 
 
-def nominated(ledger: Ledger, gang: Gang, batch: Batch) -> bool:
-    """Promise the batch a place within what its queue may hold; False: it has none, and nothing changed."""
-    if quota_check(ledger, gang.group, batch) is not None:
+def nominated(ledger: Ledger, ask: Ask) -> bool:
+    """Promise the ask a place within what its queue may hold; False: it has none, and nothing changed."""
+    if quota_check(ledger, ask) is not None:
         return False
-    return isinstance(Placer(gang, pipeline_only=True).place(ledger, batch, consume=True), Ledger)
+    return isinstance(Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch, consume=True), Ledger)
 
 
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
     """What a group asks for in the fair order to have evicted pods again."""
     gang = ledger.fixed.gangs[key]
-    batch = gang.next_batch(as_pending(ledger, {pod.key for pod in pods}))
+    all_gone = len(pods) == len(gang.pods) and not any(map(ledger.stays, pods))
+    batch = gang.first_batch if all_gone else gang.next_batch(as_pending(ledger, {p.key for p in pods}))
     return None if batch is None else ask_of(ledger, gang, batch)
 
 
@@ -226,12 +227,12 @@ def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool =
     ``stay``: only where they run.
     """
     gang = ledger.fixed.gangs[key]
-    evicted = {pod.key for pod in pods}
     came_back = False
-    while (batch := gang.next_batch(as_pending(ledger, evicted))) is not None:
+    ask = missing(ledger, key, pods)
+    while ask is not None:
         ledger.mark()
-        home = come_home(ledger, batch.all_pods)
-        back = home or (not stay and nominated(ledger, gang, batch))
+        home = come_home(ledger, ask.pods)
+        back = home or (not stay and nominated(ledger, ask))
         # A gang that ran below its minimum does so again, but does not start elsewhere in that way.
         whole = home and not gang.satisfied_at_first
         if not back or not (whole or gang.satisfied(gang.group.root, ledger.status)):
@@ -239,6 +240,7 @@ def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool =
             break
         ledger.keep()
         came_back = True
+        ask = missing(ledger, key, pods) if len(ask.pods) < len(pods) else None
     return came_back
 
 

@@ -35,7 +35,7 @@ def serve_everybody(walk: Walk) -> None:
         walk.turns.append(key)
         group = snapshot.group_by_key[key]
         ask = walk.asks[key]
-        refusal = quota_check(walk.ledger, group, ask.batch, lending=True)
+        refusal = quota_check(walk.ledger, ask, lending=True)
         why: Refusal | None
         why = Refusal(*refusal, proved=True) if refusal else _start_now(walk, ask, admission)
         if why is None:
