@@ -42,10 +42,6 @@ class FreeCapacity:
         """What is idle on a node."""
         return self._idle[node]
 
-    def releasing_on(self, node: int) -> NodeAmounts:
-        """What is promised on a node beside what is idle."""
-        return self._releasing[node]
-
     def free_on(self, node: int) -> NodeAmounts:
         """What is left on a node once everything releasing is gone."""
         return tuple(map(add, self._idle[node], self._releasing[node]))

@@ -294,10 +294,6 @@ class Ledger:
         if counts := tally.get(name):
             self._tallies[pod.group] = {**tally, name: counts.moved(before or pod.status, self.status(pod))}
 
-    def asked(self, batch: Batch) -> Amounts:
-        """The size of the batch in order, demand and reclaim (2.3)."""
-        return self.fixed.shapes.of(batch).pessimistic
-
     def shape(self, batch: Batch) -> BatchShape:
         """The shape of the batch: equal batches have the same one."""
         return self.fixed.shapes.of(batch)
