@@ -316,7 +316,7 @@ SMALL = st.sampled_from([0, 0, 1, 2, 3])
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> tuple[Snapshot, QueueBook, dict[GroupKey, Entry]]:
+def clusters(draw: st.DrawFn, most: int = 6) -> tuple[Snapshot, QueueBook, dict[GroupKey, Entry]]:
     """Up to three departments with up to three teams each, and a few groups per team."""
     queues: list[Queue] = []
     teams: list[str] = []
@@ -340,7 +340,7 @@ def clusters(draw: st.DrawFn) -> tuple[Snapshot, QueueBook, dict[GroupKey, Entry
     teams = [q.name for q in queues if q.name not in parents]
     groups = [
         group(f"g{i}", team, priority=draw(st.sampled_from([50, 60])), created=float(draw(SMALL)))
-        for i, team in enumerate(draw(st.lists(st.sampled_from(teams), max_size=6)))
+        for i, team in enumerate(draw(st.lists(st.sampled_from(teams), max_size=most)))
     ]
     members = [running(g, draw(st.sampled_from([0, 1, 2]))) for g in groups]
     members += [pending(g, draw(st.sampled_from([0, 1, 3]))) for g in groups]
@@ -351,6 +351,25 @@ def clusters(draw: st.DrawFn) -> tuple[Snapshot, QueueBook, dict[GroupKey, Entry
     size = st.tuples(st.sampled_from([0, 1000]), st.just(0), st.sampled_from([0, 1000, 2000]))
     waiting = {g.key: (group_sort_key(g, draw(st.integers(0, 2))), draw(size)) for g in groups}
     return snapshot, book, waiting
+
+
+@given(drawn=clusters(most=14), data=st.data())
+def test_groups_that_nobody_looks_for_are_passed_over_as_if_each_was_popped(
+    drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Entry]], data: st.DataObject
+) -> None:
+    snapshot, book, waiting = drawn
+    among = {key for key in sorted(waiting) if data.draw(st.booleans())}
+    order, one_by_one = FairOrder(snapshot, book, waiting), FairOrder(snapshot, book, waiting)
+    while (key := order.pop(among)) is not None:
+        while (other := one_by_one.pop()) not in among:
+            assert other is not None
+        assert key == other
+        queue, asked = snapshot.group_by_key[key].queue, waiting[key][1]
+        book.charge(queue, asked, preemptible=True)
+        for line in (order, one_by_one):
+            line.charged(queue)
+        assert len(order) == len(one_by_one)
+    assert among.isdisjoint(iter(one_by_one.pop, None))
 
 
 @given(drawn=clusters(), data=st.data())
