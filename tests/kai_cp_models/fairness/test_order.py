@@ -354,7 +354,7 @@ def clusters(draw: st.DrawFn, most: int = 6) -> tuple[Snapshot, QueueBook, dict[
 
 
 @given(drawn=clusters(most=14), data=st.data())
-def test_groups_that_nobody_looks_for_are_passed_over_as_if_each_was_popped(
+def test_pop_among_some_groups_gives_the_order_of_single_pops(
     drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Entry]], data: st.DataObject
 ) -> None:
     snapshot, book, waiting = drawn
