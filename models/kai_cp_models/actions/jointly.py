@@ -93,14 +93,6 @@ def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
     Returns ``NoPlan`` only where no unit has to be disturbed for these asks.
     """
     budget = victims.cycle.budget
-    began = budget.spent
-    best = _finish(victims, found)
-    budget.in_vain(budget.spent - began)
-    return best
-
-
-def _finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
-    budget = victims.cycle.budget
     too_large = (
         found.variables > LIMITS.finished_variables
         or len(found.ranked) > LIMITS.weighed_units
@@ -113,15 +105,15 @@ def _finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
         # The new plan needs no unit beyond the present threshold (formulation 1.4).
         deepest = max(found.disturbed)
         useful = {rank for rank in useful if rank <= deepest}
-    for threshold in (True, False):
-        task = _Task(found.asks, len(found.asks), useful, threshold=threshold, known=found)
-        best = _solved(victims, task)
-        if isinstance(best, EvictionPlan):
-            # A simulation may refuse what the model proved.
-            return best if victims.values(best) <= victims.values(found) else found
-        if best.unneeded:
-            return best
-    return found
+    began = budget.spent
+    best = _solved(victims, _Task(found.asks, len(found.asks), useful, known=found))
+    if isinstance(best, NoPlan) and not best.unneeded:
+        best = _solved(victims, _Task(found.asks, len(found.asks), useful, threshold=False, known=found))
+    budget.in_vain(budget.spent - began)
+    if isinstance(best, NoPlan):
+        return best if best.unneeded else found
+    # A simulation may refuse what the model proved.
+    return best if victims.values(best) <= victims.values(found) else found
 
 
 @dataclass(frozen=True, slots=True)
