@@ -181,9 +181,14 @@ class _Engine:
     def _prove(self) -> None:
         """The proofs of the refusals, and what they say about the admission of every action."""
         self._cycle.budget.begin(1.0)
-        self._proofs = Refuter(self._cycle, self._base).proofs()
-        self._tell_cut("proofs")
         stages = self._cycle.stages
+        try:
+            self._proofs = Refuter(self._cycle, self._base).proofs()
+        except Exception:
+            # The plan was checked without them.
+            logger.log(self._level, "proofs failed", exc_info=True)
+            stages.append(Stage(f"proofs: {FAILED}", "GREEDY"))
+        self._tell_cut("proofs")
         for position, stage in enumerate(stages):
             action, _, name = stage.name.partition(": ")
             refused = self._cycle.refused.get(action)  # type: ignore[call-overload]

@@ -321,6 +321,21 @@ def test_an_action_that_fails_costs_its_own_decisions_only(monkeypatch: pytest.M
     assert reasons(plan).get("t") != "Nonsense"
 
 
+def test_proofs_that_fail_cost_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a rule that raises when it is asked about a refused pod: a gets the last GPU, b none."""
+
+    def broken(_: object) -> None:
+        raise RuntimeError("a bug")
+
+    snapshot = cluster([pod("a-0"), pod("b-0")], [group("a"), group("b", created=5.0)], [node(gpus=1)])
+    assert [one.proved for one in decide(snapshot, SETTINGS).unscheduled] == [True]
+    monkeypatch.setattr(engine.Refuter, "proofs", broken)
+    plan = decide(snapshot, SETTINGS)
+    assert bound(plan) == {"a-0": "n1"}
+    assert [one.proved for one in plan.unscheduled] == [False]
+    assert f"proofs: {FAILED}" in [stage.name for stage in plan.stages]
+
+
 # --- the clock -----------------------------------------------------------------------------------
 
 
