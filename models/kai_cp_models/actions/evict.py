@@ -49,6 +49,8 @@ class _Run:
     victims: Victims
     refusals: RefusalCache
     open: dict[GroupKey, Ask]
+    step: int = LIMITS.chunk
+    """How many triggers are tried together."""
     counting: bool = True
     """Whether all chunks so far fit as they are, so that the next one gets a first plan."""
     anew: bool = False
@@ -184,7 +186,7 @@ def _decide(run: _Run) -> None:
     if run.policy.by_share and run.found is not None and len(run.victims.ranked) <= LIMITS.open_units:
         before = run.found
         run.open = _beyond_share(run)
-        run.refusals, run.anew = RefusalCache(run.victims.base, run.policy), True
+        run.refusals, run.step, run.anew = RefusalCache(run.victims.base, run.policy), 1, True
         run.least_work = run.cycle.budget.work_worth() / 2
         _admit_all(run)
         if run.found is not before:
@@ -231,7 +233,7 @@ def _admit_all(run: _Run) -> None:
 
 
 def _next(run: _Run) -> list[Ask]:
-    """The next triggers in the fair order that holds if each gets its place; one, if chosen anew.
+    """The next triggers, at most ``run.step``, in the fair order that holds if each gets its place.
 
     Together they have no more pods than the budget is expected to have time for.
     A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
@@ -246,8 +248,7 @@ def _next(run: _Run) -> list[Ask]:
         kinds.setdefault(ask.kind, []).append(ask)
     left = set(run.open)
     pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds
-    most = 1 if run.anew else LIMITS.chunk
-    while len(here.chunk) < most and pods_left > 0 and not run.cycle.out_of_time():
+    while len(here.chunk) < run.step and pods_left > 0 and not run.cycle.out_of_time():
         if not left or (key := order.pop(left)) is None:
             break
         ask = run.open[key]
@@ -302,6 +303,8 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
         chunk = chunk[:1]
         result = _counted(run, chunk)
         yield chunk, result
+    doubled = isinstance(result, EvictionPlan) and len(chunk) > LIMITS.optional_chunk
+    run.step = 2 * len(chunk) if doubled else LIMITS.optional_chunk
 
 
 def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
