@@ -172,14 +172,10 @@ class _Rights:
     @cached_property
     def _gained(self) -> Sequence[Amounts]:
         """Per queue of the book, by how much it might rise."""
-        found: list[Amounts] = [NOTHING] * len(self._book.held)
         given = [(one.queue, amounts.total(repeat(one.gains, n))) for one, n in self._coming.items()]
         if self.moves:
             given += self._departures.grown
-        for queue, gains in given:
-            for i in self._book.line(queue):
-                found[i] = amounts.add(found[i], gains)
-        return found
+        return self._book.summed(given)
 
 
 class Refuter:

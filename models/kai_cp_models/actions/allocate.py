@@ -65,11 +65,10 @@ def allocate(
         run.admission.enable()
         cycle.waiting.update(run.waiting)
         run.waiting = cycle.waiting
-    snapshot, admission, order = cycle.snapshot, run.admission, run.order
+    admission, order = run.admission, run.order
     first: AdmissionPass | None = None
     while not cycle.out_of_time() and (key := order.pop()) is not None:
         run.turns.append(key)
-        group = snapshot.group_by_key[key]
         ask = run.asks[key]
         refusal = quota_check(run.ledger, ask, lending=True)
         if refusal is not None:
@@ -84,7 +83,7 @@ def allocate(
             continue
         run.ledger = outcome
         cycle.waiting.pop(key, None)
-        order.use(run.ledger.book, group.queue)
+        order.use(run.ledger.book, ask.group.queue)
         whole = len(ask.pods) == len(ask.gang.pods)
         batch = None if whole else run.ledger.state(ask.gang).batch
         if batch is not None:

@@ -14,8 +14,7 @@ from typing import Final, NamedTuple
 from kai_cp_models.actions.eviction_plan import NO_VICTIMS, TOO_LITTLE, EvictionPlan
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Refusal
-from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import OverQuota, non_preemptible_over_quota
 from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
@@ -45,13 +44,9 @@ class Beside:
     @cached_property
     def lost(self) -> Sequence[Amounts]:
         """The most that each queue may lose to the admitted triggers; nothing where their plan stays."""
-        found = [NOTHING] * len(self.book.held)
-        if self.before is not None and self.anew:
-            able = self.victims.taken_by(self.before.asks)
-            for item in self.victims.ranked:
-                for i in self.book.line(item.unit.group.queue) if item.rank in able else ():
-                    found[i] = amounts.add(found[i], item.holds)
-        return found
+        able = self.victims.taken_by(self.before.asks) if self.before is not None and self.anew else ()
+        ranked = self.victims.ranked if able else ()
+        return self.book.summed((item.unit.group.queue, item.holds) for item in ranked if item.rank in able)
 
     @cached_property
     def counted(self) -> CumulativeDemand:

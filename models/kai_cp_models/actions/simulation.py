@@ -65,11 +65,10 @@ def simulate(
         return replayed
     if replayed.early and any(answer.lost):
         torn = [] if simulated is None else _torn(base, simulated, units, gone)
-        return (
-            _replay(without(base, [*gone, *torn]), placed, [*gone, *torn], line, lost_to or {})
-            if torn
-            else replayed
-        )
+        if not torn:
+            return replayed
+        gone += torn
+        return _replay(without(base, gone), placed, gone, line, lost_to or {})
     made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
         made = draw_together(placed, made, pipeline_only=True)

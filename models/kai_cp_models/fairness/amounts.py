@@ -33,11 +33,7 @@ _MIG_NAME: Final = re.compile(r"^nvidia\.com/mig-(\d+)g\.(\d+)gb$")
 
 def accepted(snapshot: Snapshot, pod: Pod, node: Node) -> Amounts:
     """What the pod is charged once it is placed on ``node`` (2.3, end)."""
-    gpu = pod.spec.gpu
-    cpu, memory, milli_gpus = without_shared_memory(snapshot, pod)
-    if gpu.kind is GpuKind.MEMORY:
-        milli_gpus += gpu.devices * memory_portion(gpu.memory_mib, node.gpu_memory_mib)
-    return cpu, memory, milli_gpus
+    return _accepted_at(snapshot, pod, node.gpu_memory_mib)
 
 
 def optimistic(snapshot: Snapshot, pod: Pod) -> Amounts:
@@ -62,11 +58,16 @@ def pessimistic_batch(snapshot: Snapshot, pods: Iterable[Pod]) -> Amounts:
 
 
 def most(snapshot: Snapshot, pod: Pod) -> Amounts:
-    """The most the pod can be charged: memory shares on the smallest GPU, rounded up as there (2.3)."""
+    """The most the pod can be charged: what it is on the smallest GPU (2.3)."""
+    return _accepted_at(snapshot, pod, smallest_gpu_mib(snapshot))
+
+
+def _accepted_at(snapshot: Snapshot, pod: Pod, gpu_mib: int) -> Amounts:
+    """What the pod is charged on a node whose GPUs have so much memory."""
     gpu = pod.spec.gpu
     cpu, memory, milli_gpus = without_shared_memory(snapshot, pod)
     if gpu.kind is GpuKind.MEMORY:
-        milli_gpus += gpu.devices * memory_portion(gpu.memory_mib, smallest_gpu_mib(snapshot))
+        milli_gpus += gpu.devices * memory_portion(gpu.memory_mib, gpu_mib)
     return cpu, memory, milli_gpus
 
 

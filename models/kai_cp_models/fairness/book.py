@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts, add
 from kai_cp_models.fairness.share import cluster_total, divide
 from kai_cp_models.fairness.totals import SCALE, QueueTotals, QueueTree, to_amounts, to_shares
 from kai_cp_models.pods import UNLIMITED
@@ -106,6 +106,14 @@ class QueueBook:
     def line(self, queue: str) -> tuple[int, ...]:
         """Positions from the queue up to its root, itself first."""
         return self.tree.lines[self.tree.index[queue]]
+
+    def summed(self, given: Iterable[tuple[str, Amounts]]) -> list[Amounts]:
+        """For each row, the sum of what is given to its queue and to those below it."""
+        found = [NOTHING] * len(self.held)
+        for queue, one in given:
+            for i in self.line(queue):
+                found[i] = add(found[i], one)
+        return found
 
     def allocated_of(self, queue: str) -> Amounts:
         """What a queue holds, everything below it included."""

@@ -156,13 +156,9 @@ class Departures:
         return self._summed(self._parts(sources))
 
     def _summed(self, parts: Mapping[str, _Part]) -> Sequence[Amounts]:
-        book = self.base.book
-        found: list[Amounts] = [NOTHING] * len(book.held)
-        for queue, part in parts.items():
-            if part.gives != NOTHING:
-                for i in book.line(queue):
-                    found[i] = amounts.add(found[i], part.gives)
-        return found
+        given = ((queue, part.gives) for queue, part in parts.items())
+        # Pods without a pod group are of no queue.
+        return self.base.book.summed((queue, gives) for queue, gives in given if gives != NOTHING)
 
     @cached_property
     def movable(self) -> tuple[Pod, ...]:
