@@ -87,7 +87,7 @@ def _opened(
             return None
         before, asks = len(asks), [ask for ask in asks if ask.group.key in simulated.served]
         found = _shown(victims, asks, ranked, simulated.ledger)
-        if not found.disturbed <= victims.taken_by(asks):
+        if not _touched(base, found) <= victims.taken_by(asks):
             # Some units left for asks that got no place, and the others may not take them. They come home
             # beside the others alone; where they do not, only what these may take is opened.
             if len(asks) == before:
@@ -105,6 +105,19 @@ def _opened(
         asks = [ask for ask in asks if ask is not beyond]
         ranked = _counted_for(victims, asks, again)
     return None
+
+
+def _touched(base: Ledger, found: EvictionPlan) -> set[int]:
+    """Ranks of the units of which a pod does not keep its place.
+
+    A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
+    """
+    after = found.ledger
+    return {
+        item.rank
+        for item in found.ranked
+        if any(not after.stays(pod) or after.place_of(pod) != base.place_of(pod) for pod in item.unit.pods)
+    }
 
 
 def _as_it_is(victims: Victims, chunk: Sequence[Ask]) -> NoPlan | None:

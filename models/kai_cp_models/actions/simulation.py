@@ -240,6 +240,9 @@ def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool =
         ledger.keep()
         came_back = True
         ask = missing(ledger, key, pods) if len(ask.pods) < len(pods) else None
+    if came_back and ask is None and (left := [pod for pod in pods if not ledger.stays(pod)]):
+        # A subgroup that ran below its minimum is in no batch, but runs on beside the others.
+        come_home(ledger, left)
     return came_back
 
 

@@ -21,7 +21,9 @@ from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup, Queue, Snapshot, Topology, TopologyConstraint
-from tests.support.plans import lost, placed, reasons, solved
+from tests.support import tiny
+from tests.support.objects import Object
+from tests.support.plans import evicted, lost, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 SEEDS = range(12)
@@ -216,3 +218,55 @@ def test_first_plan_ends_where_pods_that_left_for_others_do_not_come_home() -> N
         plan = solved(snapshot)
     assert calls
     assert not any("cut" in stage.name for stage in plan.stages)
+
+
+def torn_gang(first: str, second: str) -> tuple[list[Object], dict[str, Object]]:
+    """A gang of which one subgroup suffices: a runs, and one of the two pods of b."""
+    named = (("a", "torn-a", first, 2), ("b", "torn-b", second, 2), ("b", "torn-more", "", 8))
+    members = [
+        tiny.pod(name, on, gpus=gpus, group="torn", labels={"kai.scheduler/subgroup-name": part})
+        for part, name, on, gpus in named
+    ]
+    parts = [{"name": "a", "minMember": 1}, {"name": "b", "minMember": 2}]
+    return members, {"torn": {"minSubGroup": 1, "subGroups": parts}}
+
+
+OLD = {"nodeSelector": {"kind": "old"}}
+
+
+def test_pods_that_a_gang_leaves_behind_are_taken_only_by_right() -> None:
+    """The gang leaves for high, which finds no place: its pods listen on one port. Subgroup a comes home
+    alone. later fits into the place of torn-b, which it may not take."""
+    members, groups = torn_gang("n0", "n0")
+    listens = {"ports": [{"containerPort": 80, "hostPort": 80}], "name": "c", "image": "i"}
+    resources = {"resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}}}
+    high = {"priority": "build-preemptible", "containers": [listens | resources]}
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=4, labels={"kind": "old"}), tiny.node("n1", gpus=1)],
+        [
+            tiny.pod("small", "n1", gpus=1, priority="low"),
+            *(tiny.pod(f"high-{i}", group="high", **OLD, **high) for i in range(2)),
+            tiny.pod("later", gpus=1, **OLD),
+            *members,
+        ],
+        groups=groups | {"high": {"minMember": 2}},
+        actions="allocate, preempt",
+    )
+    plan = solved(snapshot)
+    assert evicted(plan) == set()
+    assert "InternalError" not in reasons(plan).values()
+
+
+@pytest.mark.usefixtures("speechless")
+def test_a_pod_below_the_minimum_of_its_subgroup_stays_beside_the_others() -> None:
+    """high needs the place of torn-a, which moves; torn-b, which is in no batch, stays."""
+    members, groups = torn_gang("n0", "n1")
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=2, labels={"kind": "old"}), *(tiny.node(f"n{i}", gpus=2) for i in (1, 2))],
+        [*members, tiny.pod("high", gpus=2, priority="build-preemptible", **OLD)],
+        groups=groups,
+        actions="allocate, preempt",
+    )
+    plan = solved(snapshot)
+    assert evicted(plan) == {"torn-a"}
+    assert placed(plan) == {"high"}
