@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
-from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod
+from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod, PodSpec
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.scores import Ranking
 
@@ -181,7 +181,7 @@ class FeasibilityCache:
 
     def __init__(self) -> None:
         self._touched: list[int] = []
-        self._views: dict[int, NodeView] = {}
+        self._views: dict[PodSpec, NodeView] = {}
 
     def copy(self) -> FeasibilityCache:
         """The same answers for a copy of the ledger."""
@@ -199,10 +199,10 @@ class FeasibilityCache:
 
     def view(self, ledger: Ledger, pod: Pod) -> NodeView:
         """The nodes as pods of this spec see them now; nothing but the spec of a pod matters here."""
-        view = self._views.get(id(pod.spec))
+        view = self._views.get(pod.spec)
         touches = len(self._touched)
         if view is None:
-            view = self._views[id(pod.spec)] = NodeView(ledger, pod)
+            view = self._views[pod.spec] = NodeView(ledger, pod)
             view.seen = touches
         elif view.seen != touches:
             view.follow(ledger, self._touched[view.seen :], touches)

@@ -36,6 +36,7 @@ from kai_cp_models.pods import (
     GroupKey,
     Pod,
     PodKey,
+    PodSpec,
     PodStatus,
 )
 from kai_cp_models.rules.stateful import open_rules
@@ -114,13 +115,13 @@ class Fixed:
     waiting: dict[GroupKey, Any] = field(default_factory=dict)
     """Waiting groups as the snapshot has them, see ``actions.common``."""
     _charges: dict[tuple[object, ...], Amounts] = field(default_factory=dict)
-    _taken: dict[tuple[int, bool, tuple[bool, ...]], NodeAmounts] = field(default_factory=dict)
+    _taken: dict[tuple[PodSpec, bool, tuple[bool, ...]], NodeAmounts] = field(default_factory=dict)
 
     def charge(self, pod: Pod, node: int) -> Amounts:
         """What the pod is charged in its queue when it is on ``node`` (2.3); computed once for equal pods."""
         by_node = self.mib_on[node] if pod.spec.gpu.kind is GpuKind.MEMORY else None
         claims = self.snapshot.extras[CLAIM_MILLI_GPUS]
-        kind = (id(pod.spec), by_node, pod.key if claims and pod.key in claims else None)
+        kind = (pod.spec, by_node, pod.key if claims and pod.key in claims else None)
         known = self._charges.get(kind)
         if known is None:
             known = self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
@@ -129,7 +130,7 @@ class Fixed:
     def taken_on(self, pod: Pod, node: int) -> NodeAmounts:
         """What the pod takes of the node, shared devices apart; computed once for equal pods and nodes."""
         advertised = self.advertised[node]
-        kind = (id(pod.spec), pod.reservation, advertised)
+        kind = (pod.spec, pod.reservation, advertised)
         known = self._taken.get(kind)
         if known is None:
             amounts = zip(taken(pod), advertised, strict=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
-from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod, PodSpec, PodStatus
 from kai_cp_models.sharing import SharedDevice, share_mib
 from kai_cp_models.snapshot import Snapshot
 
@@ -30,7 +30,7 @@ def loaded(snapshot: Snapshot, allocatable: Ints) -> tuple[FreeCapacity, Devices
     idle, releasing = allocatable.copy(), np.zeros_like(allocatable)
     index = snapshot.node_index
     # There are many pods and few requests: pods share their specs.
-    rows: dict[tuple[int, bool], int] = {}
+    rows: dict[tuple[PodSpec, bool], int] = {}
     requests: list[NodeAmounts] = []
     row_of: list[int] = []
     node_of: list[int] = []
@@ -40,7 +40,7 @@ def loaded(snapshot: Snapshot, allocatable: Ints) -> tuple[FreeCapacity, Devices
         node = index.get(pod.node) if pod.node and pod.status in ACTIVE_USED else None
         if node is None:
             continue
-        kind = (id(pod.spec), pod.reservation)
+        kind = (pod.spec, pod.reservation)
         row = rows.get(kind)
         if row is None:
             row = rows[kind] = len(requests)
@@ -76,9 +76,9 @@ def _devices(snapshot: Snapshot, sharing: Sequence[tuple[Pod, int]]) -> Devices:
     """The shared devices of pods and their nodes, summed up."""
     sums: dict[tuple[int, str], list[int]] = {}
     memory = [node.gpu_memory_mib for node in snapshot.nodes]
-    needs: dict[tuple[int, int], int] = {}
+    needs: dict[tuple[PodSpec, int], int] = {}
     for pod, node in sharing:
-        kind = (id(pod.spec), memory[node])
+        kind = (pod.spec, memory[node])
         need = needs.get(kind)
         if need is None:
             need = needs[kind] = share_mib(pod, memory[node])

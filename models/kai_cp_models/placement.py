@@ -21,7 +21,7 @@ from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodSpec, PodStatus
 from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import PodGroup, Subgroup
 from kai_cp_models.units import Batch, Gang
@@ -141,9 +141,9 @@ class Placer:
         present = self._active_nodes(ledger, batch.subgroup)
         if len(pods) < 2 and not len(present):
             return False
-        alike: dict[int, list[Pod]] = {}
+        alike: dict[PodSpec, list[Pod]] = {}
         for pod in pods:
-            alike.setdefault(id(pod.spec), []).append(pod)
+            alike.setdefault(pod.spec, []).append(pod)
         now = not self.pipeline_only
         kinds = [
             EqualPods(len(one), one[0].spec.requests[GPU], ledger.slots(one[0], now=now))

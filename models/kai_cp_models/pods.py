@@ -177,9 +177,19 @@ class ClaimRef:
     template: str = ""
 
 
+class _KeepsHash:
+    """Room for a hash, apart from the fields, so that another process, which hashes text in another way, does
+    not get it."""
+
+    __slots__ = ("_hash",)
+    _hash: int
+
+
 @dataclass(frozen=True, slots=True)
-class PodSpec:
-    """What a pod asks of a node. Equal specs are one object, so pods of a class share it.
+class PodSpec(_KeepsHash):
+    """What a pod asks of a node. It is the key of whatever is equal for equal pods.
+
+    The reader makes equal specs one object, so looking one up compares no fields.
 
     ``requests``: vector aligned with ``Snapshot.dimensions`` (2.1); the GPU entry holds whole GPUs in
     milli_gpus for REGULAR requests and 0 for shares.
@@ -210,6 +220,13 @@ class PodSpec:
     scheduling_key: str = ""
     """Extra identity of namespace-scoped needs (claims, volumes, affinity): pods that differ in it
     are different classes although their requests agree. "" when the pod has none."""
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash(tuple(getattr(self, name) for name in self.__slots__)))
+            return self._hash
 
     @property
     def needs_gpu(self) -> bool:

@@ -62,7 +62,7 @@ class Shapes:
             shape = self._by_content[content] = BatchShape(
                 amounts.pessimistic_batch(self._snapshot, pods),
                 amounts.optimistic_batch(self._snapshot, pods),
-                tuple({id(pod.spec): pod for pod in pods}.values()),
+                tuple({pod.spec: pod for pod in pods}.values()),
                 len(pods),
                 len(batch.leaves),
                 any(scopes for scopes, _ in batch.leaves),
@@ -71,10 +71,10 @@ class Shapes:
         return shape
 
     def _kinds(self, leaf: Batch) -> tuple[object, ...]:
-        """What the pods of a leaf ask for, with numbers; equal specs are one object, alive all through."""
+        """What the pods of a leaf ask for, with numbers."""
         counts: dict[object, int] = {}
         for pod in leaf.pods:
-            kind: object = id(pod.spec)
+            kind: object = pod.spec
             if self._claims and pod.key in self._claims:
                 kind = (kind, pod.key)
             counts[kind] = counts.get(kind, 0) + 1

@@ -225,7 +225,7 @@ class Snapshot:
     @cached_property
     def specs(self) -> tuple[PodSpec, ...]:
         """Every spec that pods have, once: there are many pods and few specs."""
-        return tuple({id(pod.spec): pod.spec for pod in self.pods}.values())
+        return tuple(dict.fromkeys(pod.spec for pod in self.pods))
 
     @cached_property
     def members(self) -> dict[GroupKey, tuple[Pod, ...]]:

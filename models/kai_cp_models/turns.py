@@ -174,16 +174,16 @@ def costs_of(snapshot: Snapshot) -> dict[GroupKey, int]:
         if pod.group is not None and pod.status is PodStatus.PENDING and pod.ours:
             pending[pod.group].append(pod)
     scale = max(1.0, len(snapshot.nodes) / _NODES)
-    kinds: dict[int, int] = {}
+    kinds: dict[PodSpec, int] = {}
     groups = snapshot.group_by_key
     return {key: _cost(groups[key], pods, kinds, scale) for key, pods in pending.items() if key in groups}
 
 
-def _cost(group: PodGroup, pods: Sequence[Pod], kinds: dict[int, int], scale: float) -> int:
-    found = {id(pod.spec): pod.spec for pod in pods}
-    for each, spec in found.items():
-        if each not in kinds:
-            kinds[each] = _kind(spec)
+def _cost(group: PodGroup, pods: Sequence[Pod], kinds: dict[PodSpec, int], scale: float) -> int:
+    found = {pod.spec for pod in pods}
+    for spec in found:
+        if spec not in kinds:
+            kinds[spec] = _kind(spec)
     count = len(pods)
     leaves = group.root.leaves()
     extra = max(0, count - sum(leaf.minimum for leaf in leaves)) if len(leaves) > 1 else 0

@@ -102,8 +102,9 @@ class StatusCounts(NamedTuple):
 
 GangTally = Mapping[str, StatusCounts]
 """The counts of every pod set, by its name."""
-Met = dict[int, int]
-"""By ``id`` of a subgroup: of a pod set its pods in some statuses, of a set its satisfied members."""
+Met = dict[str, int]
+"""By the name of a subgroup, unique in its group: of a pod set its pods in some statuses, of a set its
+satisfied members."""
 
 
 class _Queue:
@@ -226,7 +227,7 @@ class Gang:
         statuses: frozenset[PodStatus] = ACTIVE_ALLOCATED,
     ) -> bool:
         """Whether the subtree meets its minimum with pods in ``statuses`` (5.1)."""
-        return self._counted(status_of, statuses)[id(subgroup)] >= subgroup.minimum
+        return self._counted(status_of, statuses)[subgroup.name] >= subgroup.minimum
 
     @cached_property
     def _upwards(self) -> tuple[Subgroup, ...]:
@@ -247,9 +248,9 @@ class Gang:
         met: Met = {}
         for subgroup in self._upwards:
             if subgroup.leaf:
-                met[id(subgroup)] = counts[subgroup.name]
+                met[subgroup.name] = counts[subgroup.name]
             else:
-                met[id(subgroup)] = sum(_satisfied(child, met) for child in subgroup.children)
+                met[subgroup.name] = sum(_satisfied(child, met) for child in subgroup.children)
         return met
 
     def ready(self, status_of: StatusOf) -> bool:
@@ -264,9 +265,9 @@ class Gang:
         above = False
         for subgroup in self._upwards:
             if subgroup.leaf:
-                if met[id(subgroup)] < subgroup.minimum:
+                if met[subgroup.name] < subgroup.minimum:
                     return 0
-                above = above or met[id(subgroup)] > subgroup.minimum
+                above = above or met[subgroup.name] > subgroup.minimum
         return 2 if above else 1
 
     @property
@@ -303,7 +304,7 @@ class Gang:
 
     def _next(self, subgroup: Subgroup, queue: _Queue, met: Met, could: Met) -> Batch | None:
         """``next_batch`` of a subtree; ``could``: how far it would be met if all that are ready ran."""
-        missing = subgroup.minimum - met[id(subgroup)]
+        missing = subgroup.minimum - met[subgroup.name]
         if subgroup.leaf:
             pods = queue.first(subgroup.name, max(missing, 1))
             return Batch(subgroup, pods=pods) if pods else None
@@ -373,11 +374,11 @@ class Gang:
     @cached_property
     def _paths(self) -> Mapping[str, tuple[Subgroup, ...]]:
         """From every pod set, by name, up to the root."""
-        paths: dict[int, tuple[Subgroup, ...]] = {id(self.group.root): (self.group.root,)}
+        paths: dict[str, tuple[Subgroup, ...]] = {self.group.root.name: (self.group.root,)}
         for subgroup in reversed(self._upwards):
             for child in subgroup.children:
-                paths[id(child)] = (child, *paths[id(subgroup)])
-        return {leaf.name: paths[id(leaf)] for leaf in self.group.root.leaves()}
+                paths[child.name] = (child, *paths[subgroup.name])
+        return {leaf.name: paths[leaf.name] for leaf in self.group.root.leaves()}
 
     def _all_of(self, subgroup: Subgroup, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
         return tuple(pod for leaf in subgroup.leaves() for pod in active[leaf.name])
@@ -404,21 +405,21 @@ class Gang:
 
 def _satisfied(subgroup: Subgroup, met: Met) -> bool:
     """Whether a subgroup is counted to meet its minimum (5.1)."""
-    return met[id(subgroup)] >= subgroup.minimum
+    return met[subgroup.name] >= subgroup.minimum
 
 
 def _count(path: Sequence[Subgroup], step: int, met: Met) -> None:
     """One pod more (1) or less (-1) in the first of these, which lead up to the root."""
     for subgroup in path:
         stood = _satisfied(subgroup, met)
-        met[id(subgroup)] += step
+        met[subgroup.name] += step
         if _satisfied(subgroup, met) == stood:
             return
 
 
 def _turn(subgroup: Subgroup, met: Met) -> tuple[object, ...]:
     """Subgroup order (3.6): below threshold, then required, then emptier, then by name."""
-    count = met[id(subgroup)]
+    count = met[subgroup.name]
     if count < subgroup.minimum:
         return (0, 0, 0.0, subgroup.name)
     required = subgroup.minimum > 0

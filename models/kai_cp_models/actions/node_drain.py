@@ -21,7 +21,7 @@ from kai_cp_models.joint.victim_candidates import VictimCandidate, gpu_weight, w
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import quota_check
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.rules.static.table import accepting
 
 _NEVER: Final = np.inf
@@ -57,7 +57,7 @@ class NodeDrain:
         for pod in self._movable.values():
             for node in _nodes_of(self.base, (pod,)):
                 self._on.setdefault(node, set()).add(pod.key)
-        self._costs: dict[int, tuple[Pod, Floats]] = {}
+        self._costs: dict[PodSpec, tuple[Pod, Floats]] = {}
 
     def serve(self, ask: Ask) -> bool:
         """Give the ask a place, moving what must move; False: nothing has changed."""
@@ -188,7 +188,7 @@ class NodeDrain:
 
     def _costs_of(self, pod: Pod) -> Floats:
         """[N] weight of the pods that make room for such a pod on each node; infinite where none can."""
-        _, costs = self._costs.setdefault(id(pod.spec), (pod, self._unknown(pod)))
+        _, costs = self._costs.setdefault(pod.spec, (pod, self._unknown(pod)))
         for node in np.flatnonzero(np.isnan(costs)).tolist():
             found = self._drained(node, pod)
             costs[node] = _NEVER if found is None else _weight(found)

@@ -90,7 +90,7 @@ def _charge(
             continue
         where = node if pod.spec.gpu.kind is GpuKind.MEMORY else None
         claim = pod.key if claimed and pod.key in claimed else None
-        kind = (group.queue, group.preemptible, id(pod.spec), where, claim)
+        kind = (group.queue, group.preemptible, pod.spec, where, claim)
         count = alike.get(kind, 0)
         if not count:
             examples.append((group, pod, node))

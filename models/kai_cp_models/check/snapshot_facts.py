@@ -12,7 +12,7 @@ from kai_cp_models.arrays import Floats
 from kai_cp_models.check import amounts
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.share import fair_shares
-from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GpuKind, Pod, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GpuKind, Pod, PodSpec, PodStatus
 from kai_cp_models.snapshot import Node, PodGroup, Shares, Snapshot
 
 
@@ -72,13 +72,13 @@ class SnapshotFacts:
 
         Floats: they are exact up to the largest amount that a node can have, and never wrap around.
         """
-        index, kinds = self.snapshot.node_index, dict[int, int]()
+        index, kinds = self.snapshot.node_index, dict[PodSpec, int]()
         rows: list[tuple[int, ...]] = []
         nodes: list[int] = []
         held: list[int] = []
         for pod, name in places:
             if name in index:
-                kind = kinds.setdefault(id(pod.spec), len(rows))
+                kind = kinds.setdefault(pod.spec, len(rows))
                 if kind == len(rows):
                     rows.append(pod.spec.requests)
                 nodes.append(index[name])
@@ -132,7 +132,7 @@ class SnapshotFacts:
                 continue
             where = pod.node if pod.spec.gpu.kind is GpuKind.MEMORY else None
             claim = pod.key if pod.key in claimed else None
-            kind = (group.queue, group.preemptible, id(pod.spec), where, claim)
+            kind = (group.queue, group.preemptible, pod.spec, where, claim)
             if kind not in alike:
                 alike[kind] = 0
                 examples.append((group, pod, self.node(pod.node)))

@@ -3,6 +3,7 @@ the message when there is none (8.3 steps 2, 3 and 6)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -34,15 +35,7 @@ class Demand:
 
     @classmethod
     def of(cls, pods: Sequence[Pod]) -> Demand:
-        seen: dict[int, int] = {}
-        spec_of: dict[int, PodSpec] = {}
-        for pod in pods:
-            key = id(pod.spec)
-            seen[key] = seen.get(key, 0) + 1
-            spec_of[key] = pod.spec
-        found: dict[PodSpec, int] = {}
-        for key, count in seen.items():
-            found[spec_of[key]] = found.get(spec_of[key], 0) + count
+        found = Counter(pod.spec for pod in pods)
         requests = np.array([spec.requests for spec in found], dtype=np.int64)
         for i, spec in enumerate(found):
             if spec.gpu.kind is GpuKind.FRACTION:

@@ -20,7 +20,7 @@ from kai_cp_models.explain.holders import VictimUnit
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GPU, Pod, PodKey
+from kai_cp_models.pods import GPU, Pod, PodKey, PodSpec
 from kai_cp_models.snapshot import Subgroup
 
 MOST_NODES: Final = 64
@@ -150,7 +150,7 @@ def _drafts(
 ) -> dict[tuple[Hashable, ...], Leaver]:
     """Leavers by node; ``cell`` is the node for now."""
     numbers: dict[Hashable, int] = {}
-    requests: dict[int, tuple[int, ...]] = {}
+    requests: dict[PodSpec, tuple[int, ...]] = {}
     paths = ledger.snapshot.queue_path
     found: dict[tuple[Hashable, ...], Leaver] = {}
     for u, holder in enumerate(holders):
@@ -163,9 +163,9 @@ def _drafts(
                 continue
             node = place[0]
             mover = _mover(ledger, holder, pod, node, root, numbers=numbers, movers=movers)
-            request = requests.get(id(pod.spec))
+            request = requests.get(pod.spec)
             if request is None or pod.reservation:
-                request = requests[id(pod.spec)] = request_of(pod)
+                request = requests[pod.spec] = request_of(pod)
             share = pod.key if pod.spec.gpu.shares else None
             holds = charged(ledger, (pod,)) if below or holder.level is not None else NOTHING
             key = (
@@ -217,7 +217,7 @@ def _mover(
     scopes = root.scopes_of(pod.subgroup or "default")
     domains = (table.domains_of(scope)[1] for scope in scopes)
     pinned = (None if domain is None else int(domain[node]) for domain in domains)
-    key = (id(pod.spec), *zip((scope.constraint for scope in scopes), pinned, strict=True))
+    key = (pod.spec, *zip((scope.constraint for scope in scopes), pinned, strict=True))
     number = numbers.get(key)
     if number is None:
         number = numbers[key] = len(movers)

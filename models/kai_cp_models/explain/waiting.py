@@ -90,7 +90,7 @@ def _entry(
         shape = cycle.ledger.shape(batch) if batch is not None else None
         single = len(pending) == 1
         rights = (group.queue, group.priority) if reason == "TopologyFragmented" else None
-        kind = (reason, id(why.pod.spec), id(own.spec), shape, single, rights)
+        kind = (reason, why.pod.spec, own.spec, shape, single, rights)
         if kind not in words:
             words[kind] = _of_pod(cycle, gang, own, why, free, single=single)
         reason, message = words[kind]
@@ -179,7 +179,7 @@ def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
 
 def _fits_now(cycle: Cycle, pending: Sequence[Pod]) -> bool:
     """Whether each of the pods, by itself, fits in what the cycle leaves free."""
-    return all(cycle.ledger.fits(pod, now=False).any() for pod in {id(p.spec): p for p in pending}.values())
+    return all(cycle.ledger.fits(pod, now=False).any() for pod in {p.spec: p for p in pending}.values())
 
 
 def _gated(cycle: Cycle) -> dict[GroupKey, int]:

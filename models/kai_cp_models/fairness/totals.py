@@ -106,7 +106,7 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
     """
     claims = snapshot.extras[CLAIM_MILLI_GPUS]
     groups = snapshot.group_by_key
-    by_memory = {id(spec) for spec in snapshot.specs if spec.gpu.kind is GpuKind.MEMORY}
+    by_memory = {spec for spec in snapshot.specs if spec.gpu.kind is GpuKind.MEMORY}
     counts: dict[tuple[object, ...], int] = {}
     firsts: list[tuple[Pod, PodGroup]] = []
     pod_sets: dict[GroupKey, frozenset[str]] = {}
@@ -123,7 +123,7 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
             # One of an unknown pod set is never placed, so it adds nothing to the demand (1.2).
             if (pod.subgroup or "default") not in pod_sets[group.key]:
                 continue
-        spec = id(pod.spec)
+        spec = pod.spec
         where = pod.node if placed and spec in by_memory else None
         claim = pod.key if claims and pod.key in claims else None
         kind = (group.queue, group.preemptible, placed, spec, where, claim)

@@ -68,14 +68,14 @@ class Counting:
 
         ``everywhere``: count all nodes, also those that no such pod accepts.
         """
-        examples = {id(pod.spec): pod for pod in asking}
+        examples = {pod.spec: pod for pod in asking}
         self._ledger = ledger
         self._sizes = sorted({size for pod in examples.values() if (size := _whole_gpus(pod))})
         self._nodes: Mask = np.full(len(ledger.idle), everywhere)
         for pod in examples.values():
             self._nodes |= accepting(ledger.fixed.table, pod)
         self._free = ledger.idle + ledger.releasing
-        self._demands: dict[int, tuple[PodSpec, Ints]] = {}
+        self._demands: dict[PodSpec, Ints] = {}
         self._asked: dict[BatchShape, Ints] = {}
 
     @cached_property
@@ -104,15 +104,15 @@ class Counting:
         return found
 
     def _demand(self, pod: Pod) -> Ints:
-        found = self._demands.get(id(pod.spec))
+        found = self._demands.get(pod.spec)
         if found is None:
             whole = _whole_gpus(pod)
             amounts = list(pod.spec.requests)
             if pod.spec.gpu.shares:
                 amounts[GPU] = self._least_milli_gpus(pod)
-            found = pod.spec, np.array([*(whole // size for size in self._sizes), *amounts], dtype=np.int64)
-            self._demands[id(pod.spec)] = found
-        return found[1]
+            found = np.array([*(whole // size for size in self._sizes), *amounts], dtype=np.int64)
+            self._demands[pod.spec] = found
+        return found
 
     def _least_milli_gpus(self, pod: Pod) -> int:
         """The least that a share takes of its devices: memory is given out in whole MiB (2.3)."""
@@ -132,7 +132,7 @@ class Counting:
         """What the pods hold at their places, as columns."""
         rows = [(0,) * self._free.shape[1]]
         """What pods of one spec hold; the first stands for those without a place."""
-        kinds: dict[int, int] = {}
+        kinds: dict[PodSpec, int] = {}
         nodes: list[int] = []
         held: list[int] = []
         shares: list[tuple[int, Pod, _Place]] = []
@@ -142,9 +142,9 @@ class Counting:
                 nodes.append(0)
                 held.append(0)
                 continue
-            kind = kinds.get(id(pod.spec))
+            kind = kinds.get(pod.spec)
             if kind is None:
-                kind = kinds[id(pod.spec)] = len(rows)
+                kind = kinds[pod.spec] = len(rows)
                 rows.append(pod.spec.requests)
             if pod.spec.gpu.shares:
                 shares.append((len(nodes), pod, place))
@@ -251,7 +251,7 @@ class CumulativeDemand:
         self._takes = takes
         self._moved = moved
         self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Ints] = {}
-        self._unions: dict[tuple[int, int], tuple[frozenset[int], frozenset[int], frozenset[int]]] = {}
+        self._unions: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
         self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._demand = counting.demand(())
         self._open: frozenset[int] = frozenset()
@@ -285,13 +285,12 @@ class CumulativeDemand:
 
     def _opened(self, takes: frozenset[int]) -> frozenset[int]:
         """The units open so far and those of ``takes``; equal sets are one object, because they are large."""
-        key = (id(self._open), id(takes))
+        key = self._open, takes
         known = self._unions.get(key)
         if known is None:
             union = self._open | takes
-            # The parts are kept alive, so that no other set gets the id of one of them.
-            known = self._unions[key] = self._open, takes, self._sets.setdefault(union, union)
-        return known[2]
+            known = self._unions[key] = self._sets.setdefault(union, union)
+        return known
 
     def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
         """Free capacity when all of ``open_`` leave; units not in ``lost`` (None: all are in it) need a place

@@ -16,7 +16,7 @@ from operator import itemgetter
 from kai_cp_models.fairness.order import group_sort_key
 from kai_cp_models.joint.problem import Ask, EvictionUnit, fits_in_place_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import Pod
+from kai_cp_models.pods import Pod, PodSpec
 from kai_cp_models.snapshot import Subgroup
 
 _Kinds = tuple[Pod, ...]
@@ -28,7 +28,7 @@ class Returning:
 
     def __init__(self, ledger: Ledger, units: Iterable[EvictionUnit]) -> None:
         self._ledger = ledger
-        self._fits: dict[tuple[tuple[int, ...], tuple[int, ...]], bool] = {}
+        self._fits: dict[tuple[frozenset[PodSpec], frozenset[PodSpec]], bool] = {}
         # A group that loses its gang starts again from below its minimum; surplus pods come after all such
         # groups.
         turns = (
@@ -50,7 +50,7 @@ class Returning:
         return sorted(o for _, o, pods, mine in earlier if pods <= count and self._replace(mine, kinds))
 
     def _replace(self, mine: _Kinds, theirs: _Kinds) -> bool:
-        key = tuple(id(pod.spec) for pod in mine), tuple(id(pod.spec) for pod in theirs)
+        key = frozenset(pod.spec for pod in mine), frozenset(pod.spec for pod in theirs)
         found = self._fits.get(key)
         if found is None:
             pairs = product(mine, theirs)
@@ -59,7 +59,7 @@ class Returning:
 
 
 def _kinds(pods: Sequence[Pod]) -> _Kinds:
-    return tuple({id(pod.spec): pod for pod in pods}.values())
+    return tuple({pod.spec: pod for pod in pods}.values())
 
 
 def _constrained(part: Subgroup) -> bool:

@@ -129,7 +129,7 @@ class AffinityState(TalliedState):
 
     def profile(self, pod: Pod) -> Profile:
         """The pod's profile; pods of equal spec, namespace and labels share it."""
-        identity = (id(pod.spec), pod.key.namespace, tuple(sorted(pod.labels.items())))
+        identity = (pod.spec, pod.key.namespace, tuple(sorted(pod.labels.items())))
         if identity not in self._profiles:
             self._profiles[identity] = self._profile(pod)
         return self._profiles[identity]

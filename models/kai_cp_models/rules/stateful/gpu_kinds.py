@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.marking import marked
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, PodKey, PodSpec
 from kai_cp_models.records.notes import KINDS, KindBounds, unread_of
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
@@ -139,7 +139,7 @@ class KindState(LeavingState):
         named = {kind for bounds in self._bounds.values() for kind in bounds}
         self._on = {kind: np.array([one == kind for one in self._kinds], dtype=np.bool_) for kind in named}
         self._cells: dict[tuple[str, bool], tuple[Cell, ...]] = {}
-        self._charges: dict[tuple[int, int], NDArray[np.int64]] = {}
+        self._charges: dict[tuple[PodSpec, int], NDArray[np.int64]] = {}
         """[N] what alike pods cost on every node."""
         self._staying: dict[Cell, int] = {}
         self._leaving: dict[Cell, int] = {}
@@ -194,7 +194,7 @@ class KindState(LeavingState):
         return known
 
     def _charge(self, pod: Pod) -> NDArray[np.int64]:
-        key = id(pod.spec), amounts.claim_milli_gpus(self._snapshot, pod)
+        key = pod.spec, amounts.claim_milli_gpus(self._snapshot, pod)
         known = self._charges.get(key)
         if known is None:
             snapshot = self._snapshot

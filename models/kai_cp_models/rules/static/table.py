@@ -59,8 +59,7 @@ class NodeTable:
         self.dra_gpus: Mask = np.array([node.dra_gpus > 0 for node in nodes], dtype=bool)
         self.ready: Mask = np.array([not node.not_ready for node in nodes], dtype=bool)
         self._columns: dict[str, Column] = {}
-        self._by_identity: dict[int, tuple[PodSpec, Mask, bool]] = {}
-        self._by_value: dict[PodSpec, Mask] = {}
+        self._by_spec: dict[PodSpec, tuple[Mask, bool]] = {}
 
     def __len__(self) -> int:
         return len(self.snapshot.nodes)
@@ -139,27 +138,24 @@ class NodeTable:
 
     def accepted(self, pod: Pod) -> bool:
         """Whether every static rule accepts some node for the pod."""
-        self.accepting(pod)
-        return self._by_identity[id(pod.spec)][2]
+        return self._accepted(pod)[1]
 
     def accepting(self, pod: Pod) -> Mask:
         """[N] nodes that every static rule accepts for the pod; see the function of this name."""
-        spec = pod.spec
-        seen = self._by_identity.get(id(spec))
-        if seen is not None:
-            return seen[1]
-        mask = self._by_value.get(spec)
-        if mask is None:
+        return self._accepted(pod)[0]
+
+    def _accepted(self, pod: Pod) -> tuple[Mask, bool]:
+        """``accepting``, and ``accepted``."""
+        known = self._by_spec.get(pod.spec)
+        if known is None:
             mask = np.ones(len(self), dtype=bool)
             for rule in STATIC_RULES:
                 allowed = rule.mask(self, pod)
                 if allowed is not None:
                     mask &= allowed
             mask.flags.writeable = False
-            self._by_value[spec] = mask
-        # The spec is kept beside its mask, so that no other spec can get its id.
-        self._by_identity[id(spec)] = (spec, mask, bool(mask.any()))
-        return mask
+            known = self._by_spec[pod.spec] = mask, bool(mask.any())
+        return known
 
 
 def accepting(table: NodeTable, pod: Pod) -> Mask:

@@ -51,7 +51,7 @@ class NumaState(LeavingState):
         self._kinds = self.zones.kinds()
         self._states: dict[tuple[int, bytes], int] = {}
         self._answers: dict[Hashable, dict[int, Any]] = {}
-        self._demands: dict[int, Hashable] = {}
+        self._demands: dict[PodSpec, Hashable] = {}
         self._fits_empty: dict[Hashable, bool] = {}
         self._placed: dict[PodKey, tuple[int, Ints]] = {}
         total = np.zeros_like(self.zones.allocatable)
@@ -117,11 +117,11 @@ class NumaState(LeavingState):
 
     def _demand(self, spec: PodSpec) -> Hashable:
         """A key that is equal for pods that align the same amounts; None if nothing is aligned."""
-        if id(spec) not in self._demands:
+        if spec not in self._demands:
             pod, containers = spec.requests, spec.container_requests
             parts = [self._wanted(spec, row).tobytes() for row in (pod, *containers)]
-            self._demands[id(spec)] = tuple(parts) if self._wanted(spec, pod).any() else None
-        return self._demands[id(spec)]
+            self._demands[spec] = tuple(parts) if self._wanted(spec, pod).any() else None
+        return self._demands[spec]
 
     def _numbers(self, *, now: bool) -> NDArray[np.int64]:
         """[N] the number of each node's state."""
