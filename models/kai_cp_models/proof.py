@@ -197,6 +197,8 @@ class Refuter:
         self._free: dict[tuple[frozenset[VictimSource], bool], NDArray[np.int64]] = {}
         self._concerned: dict[tuple[int, tuple[frozenset[VictimSource], bool]], bool] = {}
         self._demands: dict[bool, list[Ints]] = {}
+        self._refused: dict[tuple[PodKey | int, frozenset[VictimSource], bool], bool] = {}
+        """Whether no node takes a pod, by its name where stateful rules concern it, else by its spec."""
         self._accepted: dict[int, bool] = {}
         self._kinds_waiting: dict[int, dict[tuple[object, ...], list[Pod]]] = {}
         """The waiting pods by rule and kind."""
@@ -462,10 +464,14 @@ class Refuter:
         if self._departures.count(taken, moves) > LIMITS.proof_leaving:
             return False
         rules = self._base.rules
-        examples = {
-            pod.key if any(rule.concerns(pod) for rule in rules) else id(pod.spec): pod for pod in ask.pods
-        }
-        return any(not self._taking(pod, (taken, moves)).any() for pod in examples.values())
+        for pod in ask.pods:
+            own = any(rule.concerns(pod) for rule in rules)
+            key = (pod.key if own else id(pod.spec)), taken, moves
+            if key not in self._refused:
+                self._refused[key] = not self._taking(pod, (taken, moves)).any()
+            if self._refused[key]:
+                return True
+        return False
 
     def _taking(self, pod: Pod, key: tuple[frozenset[VictimSource], bool]) -> Mask:
         """[N] nodes that may take the pod when what may leave (and move) is gone, which the key says.

@@ -6,7 +6,7 @@ afterwards, and bound pods stay bound.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -38,37 +38,62 @@ def draw_together(asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = Fa
 
     largest_first = sorted(gangs.values(), key=_size, reverse=True)
     far = [[parts] for parts in gangs.values() if distance(made, [parts]) > 1]
-    for some in (largest_first, *far) if far else ():
-        drawn = _placed_again(made, [ask for parts in some for ask in parts], pipeline_only=pipeline_only)
-        if drawn is not None and distance(drawn, some) < distance(made, some):
-            made = drawn
-    return made
+    if not far:
+        return made
+    drawn, found = made.copy(), made
+    for some in (largest_first, *far):
+        before = distance(drawn, some)
+        drawn.mark()
+        placed = _placed_again(drawn, fabric, some, before, pipeline_only=pipeline_only)
+        if placed and distance(drawn, some) < before:
+            drawn.keep()
+            found = drawn
+        else:
+            drawn.back()
+    return found
 
 
-def _placed_again(made: Ledger, asks: Sequence[Ask], *, pipeline_only: bool) -> Ledger | None:
-    """``made`` with the asks placed anew; None where one finds no place as good, or others rely on theirs."""
-    if made.relied_on([pod for ask in asks for pod in ask.gang.pods]):
-        return None
-    ledger = made.copy()
+def _placed_again(
+    ledger: Ledger, fabric: Fabric, gangs: Sequence[Sequence[Ask]], distance: int, *, pipeline_only: bool
+) -> bool:
+    """Place the gangs anew; False where one finds no place as good, where others rely on theirs, or where one
+    gang has no place closer than ``distance``. The caller takes back what was done.
+    """
+    asks = [ask for parts in gangs for ask in parts]
+    if ledger.relied_on([pod for ask in asks for pod in ask.gang.pods]):
+        return False
+    bound = {pod.key for ask in asks for pod in ask.pods if ledger.status(pod) is PodStatus.ALLOCATED}
     for ask in asks:
         for pod in ask.pods:
             ledger.unplace(pod)
+    if len(gangs) == 1 and not _room_closer(ledger, fabric, asks, distance):
+        return False
     for ask in asks:
         outcome = Placer(ask.gang, pipeline_only=pipeline_only).place(ledger, ask.batch, consume=True)
-        if not isinstance(outcome, Ledger) or not _as_good(outcome, made, ask):
-            return None
-        ledger = outcome
-    return ledger
+        # Every pod that was bound must be bound again.
+        if not isinstance(outcome, Ledger) or any(
+            pod.key in bound and ledger.status(pod) is not PodStatus.ALLOCATED for pod in ask.pods
+        ):
+            return False
+    return True
+
+
+def _room_closer(ledger: Ledger, fabric: Fabric, asks: Sequence[Ask], distance: int) -> bool:
+    """Whether some place closer than ``distance`` has slots for all pods with whole GPUs of a gang.
+
+    It is no more than necessary. Where stateful rules concern the pods, slots do not tell.
+    """
+    pods = [pod for ask in asks for pod in ask.pods if pod.spec.requests[GPU]]
+    if any(rule.concerns(pod) for rule in ledger.rules for pod in pods):
+        return True
+    alike = {id(pod.spec): pod for pod in pods}
+    counts = Counter(id(pod.spec) for pod in pods)
+    slots = [(ledger.slots(pod, now=False), counts[spec]) for spec, pod in alike.items()]
+    return fabric.may_hold(slots, distance)
 
 
 def _size(parts: Sequence[Ask]) -> int:
     return sum(milli_gpus(pod) for ask in parts for pod in ask.pods)
-
-
-def _as_good(ledger: Ledger, made: Ledger, ask: Ask) -> bool:
-    """Whether every pod of the ask that was bound still is."""
-    bound = PodStatus.ALLOCATED
-    return all(ledger.status(pod) is bound for pod in ask.pods if made.status(pod) is bound)
 
 
 def _distance(fabric: Fabric, ledger: Ledger, gang: Gang) -> int:
