@@ -46,7 +46,7 @@ def _suspects(world: PlannedCluster) -> frozenset[str]:
     bound = facts.requests((world.pod(key), d.node) for key, d in world.binds.items())
     given = facts.requests((world.pod(key), d.node) for key, d in placed)
     gone = facts.requests((p, p.node) for p in evicted if p.node and p.status in ACTIVE_ALLOCATED)
-    room = np.array([node.allocatable for node in world.snapshot.nodes]).clip(min=0)
+    room = facts.allocatable
     now, end = facts.requested + bound, facts.requested - facts.releasing - gone + given
     over = np.flatnonzero(((now > room) | (end > room)).any(axis=1)).tolist()
     sharing = {decision.node for _, decision in placed if decision.gpu_groups}

@@ -19,9 +19,9 @@ from kai_cp_models.snapshot import PodGroup
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Pod groups that get a place in part."""
     for group in world.touched_groups:
-        if _plainly_whole(world, group):
+        if not world.placed_of(group) or _plainly_whole(world, group):
             continue
-        if group.backed_off and any(p.key in world.added for p in world.snapshot.members[group.key]):
+        if group.backed_off and any(p.key in world.added for p in world.placed_of(group)):
             yield f"gangs: pod group {group.key} gets a place, but it is backed off on this node pool"
         yield from _whole(world, group)
         yield from _moved(world, group)

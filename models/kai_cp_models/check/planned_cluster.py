@@ -8,7 +8,7 @@ nomination in the end. A pod that an earlier action placed and a later one withd
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -123,8 +123,30 @@ class PlannedCluster:
     @cached_property
     def touched_groups(self) -> tuple[PodGroup, ...]:
         """Pod groups that the plan changes."""
-        keys = {self.pod(key).group for key in (*self.placed, *self.evictions)}
+        keys = self._placed_by_group.keys() | self._evicted_by_group.keys()
         return tuple(group for group in self.snapshot.groups if group.key in keys)
+
+    @cached_property
+    def _placed_by_group(self) -> Mapping[GroupKey | None, Sequence[Pod]]:
+        return self._by_group(self.placed)
+
+    @cached_property
+    def _evicted_by_group(self) -> Mapping[GroupKey | None, Sequence[Pod]]:
+        return self._by_group(self.evictions)
+
+    def _by_group(self, keys: Iterable[PodKey]) -> Mapping[GroupKey | None, Sequence[Pod]]:
+        found: dict[GroupKey | None, list[Pod]] = {}
+        for pod in map(self.pod, keys):
+            found.setdefault(pod.group, []).append(pod)
+        return found
+
+    def placed_of(self, group: PodGroup) -> Sequence[Pod]:
+        """Pods of a group that get a place."""
+        return self._placed_by_group.get(group.key, ())
+
+    def evicted_of(self, group: PodGroup) -> Sequence[Pod]:
+        """Pods of a group that are evicted, moved ones included."""
+        return self._evicted_by_group.get(group.key, ())
 
     def active_before(self, group: GroupKey) -> Iterator[Pod]:
         """Pods of a group that count toward its minimum before the plan."""

@@ -14,16 +14,13 @@ from collections.abc import Iterable, Iterator
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.rollouts import Rollouts
-from kai_cp_models.check.snapshot_facts import HeldByQueue
-from kai_cp_models.extras import CLAIM_MILLI_GPUS
-from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GpuKind, Pod, PodKey
-from kai_cp_models.snapshot import PodGroup, Shares
+from kai_cp_models.check.snapshot_facts import HeldByQueue, HeldByQueues
+from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, UNLIMITED, Pod, PodKey
+from kai_cp_models.snapshot import Shares
 
 _SCALE = (1, 1, MILLI)
 """Shares count GPUs in devices, amounts in thousandths."""
 _NOISE = 1e-6
-_Sums = tuple[HeldByQueue, HeldByQueue]
-"""What queues hold: in all, and by non-preemptible pod groups."""
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
@@ -41,7 +38,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 def _homeless(world: PlannedCluster) -> Iterator[str]:
     for group in world.touched_groups:
-        if not any(p.key in world.added for p in world.snapshot.members[group.key]):
+        if not any(p.key in world.added for p in world.placed_of(group)):
             continue
         if group.queue not in world.snapshot.queue_by_name:
             yield f"queues: pod group {group.key} gets a place, but its queue {group.queue!r} does not exist"
@@ -49,7 +46,7 @@ def _homeless(world: PlannedCluster) -> Iterator[str]:
             yield f"queues: pod group {group.key} gets a place, but its queue {group.queue} is not a leaf"
 
 
-def held(world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True) -> _Sums:
+def held(world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True) -> HeldByQueues:
     """What queues and their ancestors hold through ``pods``: in all, and by non-preemptible pod groups.
 
     ``moved``: charge evicted pods that move at their new node, otherwise at the old one.
@@ -59,7 +56,7 @@ def held(world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True) -> _
     return total, firm
 
 
-def sums(world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> _Sums:
+def sums(world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> HeldByQueues:
     """What queues hold with ``arriving`` at their new places and ``leaving`` gone from their old ones."""
     total, firm = world.start.held
     sums = HeldByQueue(total), HeldByQueue(firm)
@@ -69,47 +66,23 @@ def sums(world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] 
 
 
 def _charge(
-    world: PlannedCluster,
-    sums: _Sums,
-    pods: Iterable[Pod],
-    times: int,
-    *,
-    moved: bool,
+    world: PlannedCluster, sums: HeldByQueues, pods: Iterable[Pod], times: int, *, moved: bool
 ) -> None:
-    """Charge pods with a factor; pods that cost the same in the same queue are counted first."""
-    alike: dict[tuple[object, ...], int] = {}
-    examples: list[tuple[PodGroup, Pod, str]] = []
-    claimed = world.snapshot.extras[CLAIM_MILLI_GPUS]
-    for pod in pods:
-        group = world.group_of(pod)
-        if group is None or group.queue not in world.snapshot.queue_path:
-            continue
-        decision = world.placed.get(pod.key)
-        node = decision.node if decision is not None and (moved or pod.node is None) else pod.node
-        if node is None:
-            continue
-        where = node if pod.spec.gpu.kind is GpuKind.MEMORY else None
-        claim = pod.key if claimed and pod.key in claimed else None
-        kind = (group.queue, group.preemptible, pod.spec, where, claim)
-        count = alike.get(kind, 0)
-        if not count:
-            examples.append((group, pod, node))
-        alike[kind] = count + 1
-    total, firm = sums
-    for (group, pod, node), count in zip(examples, alike.values(), strict=True):
-        cost = amounts.charge(world.snapshot, pod, world.node(node))
-        for queue in world.snapshot.queue_path[group.queue]:
-            total.add(queue, cost, times * count)
-            if not group.preemptible:
-                firm.add(queue, cost, times * count)
+    places = ((pod, _charged_at(world, pod, moved=moved)) for pod in pods)
+    world.start.add_up(sums, ((pod, node) for pod, node in places if node is not None), times)
+
+
+def _charged_at(world: PlannedCluster, pod: Pod, *, moved: bool) -> str | None:
+    decision = world.placed.get(pod.key)
+    return decision.node if decision is not None and (moved or pod.node is None) else pod.node
 
 
 def _over(
     world: PlannedCluster,
     rollouts: Rollouts,
     keys: Iterable[PodKey],
-    more: _Sums,
-    changes: Iterable[tuple[_Sums, int]],
+    more: HeldByQueues,
+    changes: Iterable[tuple[HeldByQueues, int]],
     *,
     now: bool,
 ) -> Iterator[str]:

@@ -47,8 +47,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         if claim.disturbs:
             yield from _judge(world, levels, claim)
         for pod in claim.gets:
-            node = world.node(world.placed[pod.key].node)
-            levels.charge(claim.group, amounts.charge(world.snapshot, pod, node), 1)
+            levels.charge(claim.group, world.start.charge(pod, world.placed[pod.key].node), 1)
         for units in claim.takes.values():
             for pod in (pod for unit in units for pod in unit):
                 victim = world.group_of(pod)
@@ -116,7 +115,7 @@ def _units(world: PlannedCluster, pods: list[Pod]) -> dict[str, list[list[Pod]]]
 
 def _held(world: PlannedCluster, pod: Pod) -> CheckedAmounts:
     assert pod.node is not None
-    return amounts.charge(world.snapshot, pod, world.node(pod.node))
+    return world.start.charge(pod, pod.node)
 
 
 def _cost(world: PlannedCluster, pods: list[Pod]) -> CheckedAmounts:

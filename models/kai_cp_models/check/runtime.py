@@ -27,9 +27,9 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     for group in world.touched_groups:
         if group.last_start is None:
             continue
-        evicted = [p.key for p in world.snapshot.members[group.key] if p.key in world.evictions]
+        evictions = [world.evictions[pod.key] for pod in world.evicted_of(group)]
         for action in _GRANTING:
-            decisions = [world.evictions[key] for key in evicted if world.evictions[key].action == action]
+            decisions = [decision for decision in evictions if decision.action == action]
             if not decisions:
                 continue
             # Of several triggers that may take it, the one with the shortest minimum runtime counts.

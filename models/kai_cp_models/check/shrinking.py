@@ -20,8 +20,11 @@ from kai_cp_models.snapshot import PodGroup, Subgroup
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Pod groups that lose part of a minimum, or shrink in the wrong order."""
     for group in world.touched_groups:
-        lost = [p for p in world.snapshot.members[group.key] if p.key in world.lost]
-        if lost and not all(world.evictions[p.key].action in STATE_ACTIONS for p in lost):
+        lost = [p for p in world.evicted_of(group) if p.key in world.lost]
+        if not lost or not any(world.active_after(group.key)):
+            # A group that keeps no pod gives up all of its units, in whatever order.
+            continue
+        if not all(world.evictions[p.key].action in STATE_ACTIONS for p in lost):
             yield from _torn(world, group)
             yield from _wrong_pod(world, group, lost)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -37,6 +37,10 @@ class HeldByQueue(dict[str, amounts.CheckedAmounts]):
             self.add(queue, cost, times)
 
 
+HeldByQueues = tuple[HeldByQueue, HeldByQueue]
+"""What queues hold: in all, and by non-preemptible pod groups."""
+
+
 @dataclass(frozen=True)
 class SnapshotFacts:
     """A snapshot, and facts that several audits of it share."""
@@ -44,6 +48,7 @@ class SnapshotFacts:
     snapshot: Snapshot
     fair_shares: Mapping[str, Shares]
     """The fair share of every queue; the only value here that comes from the engine."""
+    _charges: dict[tuple[object, ...], amounts.CheckedAmounts] = field(default_factory=dict)
 
     @staticmethod
     def of(snapshot: Snapshot) -> SnapshotFacts:
@@ -57,6 +62,36 @@ class SnapshotFacts:
     def group_of(self, pod: Pod) -> PodGroup | None:
         """The pod group of a pod."""
         return self.snapshot.group_by_key.get(pod.group) if pod.group is not None else None
+
+    @cached_property
+    def allocatable(self) -> Floats:
+        """[N, D] what the nodes have; read-only."""
+        return np.array([node.allocatable for node in self.snapshot.nodes], dtype=np.float64).clip(min=0)
+
+    def charge(self, pod: Pod, node: str) -> amounts.CheckedAmounts:
+        """What the pod counts in its queue on the node; computed once for pods that cost the same."""
+        claimed = self.snapshot.extras[CLAIM_MILLI_GPUS]
+        where = node if pod.spec.gpu.kind is GpuKind.MEMORY else None
+        kind = pod.spec, where, pod.key if claimed and pod.key in claimed else None
+        known = self._charges.get(kind)
+        if known is None:
+            known = self._charges[kind] = amounts.charge(self.snapshot, pod, self.node(node))
+        return known
+
+    def add_up(self, sums: HeldByQueues, places: Iterable[tuple[Pod, str]], times: int = 1) -> None:
+        """Charge the queues and all queues above them for pods on nodes, times a factor."""
+        alike: dict[tuple[str, bool, amounts.CheckedAmounts], int] = {}
+        for pod, node in places:
+            group = self.group_of(pod)
+            if group is not None and group.queue in self.snapshot.queue_path:
+                kind = group.queue, group.preemptible, self.charge(pod, node)
+                alike[kind] = alike.get(kind, 0) + 1
+        total, firm = sums
+        for (leaf, preemptible, cost), count in alike.items():
+            for queue in self.snapshot.queue_path[leaf]:
+                total.add(queue, cost, times * count)
+                if not preemptible:
+                    firm.add(queue, cost, times * count)
 
     @cached_property
     def residents(self) -> Mapping[str, tuple[Pod, ...]]:
@@ -118,30 +153,9 @@ class SnapshotFacts:
         return found
 
     @cached_property
-    def held(self) -> tuple[HeldByQueue, HeldByQueue]:
+    def held(self) -> HeldByQueues:
         """What queues and their ancestors hold: in all, and by non-preemptible pod groups."""
-        # Pods with the same request of the same queue cost the same, so they are counted first.
-        alike: dict[tuple[object, ...], int] = {}
-        examples: list[tuple[PodGroup, Pod, Node]] = []
-        claimed = self.snapshot.extras[CLAIM_MILLI_GPUS]
-        for pod in self.snapshot.pods:
-            if pod.status not in ACTIVE_ALLOCATED or pod.node is None:
-                continue
-            group = self.group_of(pod)
-            if group is None or group.queue not in self.snapshot.queue_path:
-                continue
-            where = pod.node if pod.spec.gpu.kind is GpuKind.MEMORY else None
-            claim = pod.key if pod.key in claimed else None
-            kind = (group.queue, group.preemptible, pod.spec, where, claim)
-            if kind not in alike:
-                alike[kind] = 0
-                examples.append((group, pod, self.node(pod.node)))
-            alike[kind] += 1
-        total, firm = HeldByQueue(), HeldByQueue()
-        for (group, pod, node), count in zip(examples, alike.values(), strict=True):
-            cost = amounts.charge(self.snapshot, pod, node)
-            for queue in self.snapshot.queue_path[group.queue]:
-                total.add(queue, cost, count)
-                if not group.preemptible:
-                    firm.add(queue, cost, count)
-        return total, firm
+        found = HeldByQueue(), HeldByQueue()
+        pods = self.snapshot.pods
+        self.add_up(found, ((p, p.node) for p in pods if p.status in ACTIVE_ALLOCATED and p.node is not None))
+        return found

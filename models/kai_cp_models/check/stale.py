@@ -17,13 +17,8 @@ from kai_cp_models.snapshot import PodGroup
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Evictions of gangs that are not stale, or only in part."""
     for group in world.touched_groups:
-        members = world.snapshot.members[group.key]
-        evicted = [
-            p
-            for p in members
-            if p.key in world.evictions and world.evictions[p.key].action == "stalegangeviction"
-        ]
-        if not evicted:
+        evictions = (world.evictions[pod.key] for pod in world.evicted_of(group))
+        if not any(decision.action == "stalegangeviction" for decision in evictions):
             continue
         what = f"stale: pod group {group.key} is evicted"
         reason = _fresh(world, group)
