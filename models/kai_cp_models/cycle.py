@@ -86,6 +86,8 @@ class Cycle:
     overreaching: Callable[[Ledger], PodGroup | None] = _no_reclaim
     """The trigger of reclaim that takes more than it may if the cycle ends with this ledger; None: there is
     none."""
+    at_rest: bool = False
+    """Whether ``backfill`` found nothing to do after the last change of the plan."""
     _budget: Budget | None = None
     time: Any = None
     """What the cycle knows of the time axis (``reservations``); it is replaced, never changed. None: off."""

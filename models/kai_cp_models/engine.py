@@ -157,7 +157,7 @@ class _Engine:
         """Once more, when all actions have run: needless evictions are taken back, idle capacity is
         offered."""
         acting = [name for name in self._snapshot.policy.actions if name not in STATE_ACTIONS]
-        if self._decisions and acting and not self._cycle.out_of_time():
+        if self._decisions and acting and not (self._cycle.at_rest or self._cycle.out_of_time()):
             last = acting[-1]
             self._act(last, partial(backfill, action=last))
 
@@ -270,6 +270,7 @@ class _Engine:
     ) -> tuple[str | Exception, frozenset[GroupKey]]:
         """One run of the action: what was wrong with it ("": nothing), and with which pod groups."""
         self._cycle.budget.begin(_work_share(action))
+        rested, self._cycle.at_rest = self._cycle.at_rest, False
         try:
             run(self._cycle)
             settle(self._cycle)
@@ -283,6 +284,7 @@ class _Engine:
             return RuntimeError(f"{type(problem).__name__}: {problem}"), found
         self._tell_cut(action)
         if decisions == self._decisions:
+            self._cycle.at_rest |= rested
             return "", frozenset()
         started = time.monotonic()
         broken = violations(

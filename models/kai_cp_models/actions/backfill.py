@@ -9,6 +9,7 @@ offering it now saves that cycle.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from operator import attrgetter
 from typing import Final
 
@@ -40,11 +41,12 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
     gone: frozenset[str] = frozenset()
     saved = cycle.save()
     while True:
-        changed = _come_home(cycle, gone)
-        changed |= _offer(cycle, action, gone)
+        home = _come_home(cycle, gone)
+        changed = _offer(cycle, action, gone, home=home) or home
         beyond = cycle.overreaching(cycle.ledger) if changed else None
         more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.queue])
         if more <= gone:
+            cycle.at_rest = not changed
             return
         gone |= more
         cycle.restore(saved)
@@ -57,9 +59,9 @@ def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
     """
     found: dict[GroupKey, list[Pod]] = {}
     ledger, paths, ended = cycle.ledger, cycle.snapshot.queue_path, _ended(cycle)
-    for key in sorted(cycle.evicted_by):
+    for key, eviction in cycle.evicted_by.items():
         pod = cycle.snapshot.pod_by_key[key]
-        by = cycle.evicted_by[key].action
+        by = eviction.action
         if pod.group is None or pod.group in ended or by in TIME_ACTIONS:
             continue
         queue = cycle.snapshot.group_by_key[pod.group].queue
@@ -149,10 +151,18 @@ def _out_of_turn(ledger: Ledger, gang: Gang) -> bool:
     return dropped and any(after[one.name].active > one.minimum for one in leaves)
 
 
-def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
-    """Give what is idle to pod groups that wait or were evicted, in fair order; False: nothing changed."""
+def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool) -> bool:
+    """Give what is idle to pod groups that wait or were evicted, in fair order; False: nothing changed.
+
+    ``home``: whether evicted pods may have room where they ran.
+    """
     ledger, snapshot = cycle.ledger, cycle.snapshot
     victims = _lost(cycle, gone)
+    home = home and _one_may_return(ledger, victims)
+    waiting = (pod for pod in snapshot.pods if pod.status is PodStatus.PENDING)
+    specs = {pod.spec: pod for pod in chain(waiting, *victims.values())}
+    if not home and not any(map(ledger.has_room, specs.values())):
+        return False
     # A group beyond the depth limit of its queue is not looked at here either.
     refused = cycle.waiting.keys() - _ended(cycle)
     if "allocate" not in snapshot.policy.actions:
@@ -169,7 +179,6 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
     # As in allocate: free capacity only shrinks, so where one ask finds no place, asks for as much or more
     # find none, and where a shape has no room, it never has.
     shapes = _roomy(ledger, {ask.kind.shape for ask in asks.values()})
-    home = _one_may_return(ledger, victims)
     if not shapes and not home:
         return False
     order = line_of(ledger, asks)
