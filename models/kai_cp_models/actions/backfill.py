@@ -191,7 +191,7 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool
         if refusals.find(ask) is not None:
             continue
         if key in victims:
-            if not put_back(ledger, key, victims[key]):
+            if not put_back(ledger, key, victims[key], ask=ask):
                 continue
             placed = ledger
             for pod in victims[key]:

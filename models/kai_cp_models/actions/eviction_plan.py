@@ -72,16 +72,13 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
     serve several.
     """
     triggers = tuple(ask.group.key for ask in found.asks)
-    users = users_of(found)
+    users = {} if policy.by_share else users_of(found)
     for item in found.ranked:
         takers = found.owners.get(item, triggers)
         among = frozenset(takers)
         for pod in item.unit.pods:
             here = tuple(key for key in users.get(pod.node or "", ()) if key in among)
-            if policy.by_share:
-                yield pod, takers[:1]
-            else:
-                yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named]
+            yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named]
 
 
 def users_of(found: EvictionPlan) -> dict[str, tuple[GroupKey, ...]]:

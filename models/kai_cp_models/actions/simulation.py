@@ -177,7 +177,7 @@ def _replay(
                 failed = True
         elif not left or (key in lost_to and lost_to[key] <= served):
             last.append(key)
-        elif put_back(ledger, key, victims[key]):
+        elif put_back(ledger, key, victims[key], ask=lost.get(key)):
             if left and not failed:
                 early.add(key)
             order.use(ledger.book, queue)
@@ -185,7 +185,9 @@ def _replay(
     # Pods that can stay where they are get their places before others look for new ones.
     for stay in (True, False):
         for key in last:
-            put_back(ledger, key, victims[key], stay=stay)
+            if put_back(ledger, key, victims[key], ask=lost.get(key), stay=stay):
+                # What it still asks for is something else.
+                lost.pop(key, None)
     if not served or (len(served) < len(wanted) and not some):
         return Simulated(None, frozenset(early), frozenset(served))
     settle_moves(ledger, gone)
@@ -220,18 +222,21 @@ def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
     return status_of
 
 
-def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, stay: bool = False) -> bool:
+def put_back(
+    ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: Ask | None = None, stay: bool = False
+) -> bool:
     """Give as many batches of a group's evicted pods places again as fit, at home if they can; False: none.
 
-    ``stay``: only where they run.
+    ``ask``: what the group asks for first (``missing``), if that is known. ``stay``: only where they run.
     """
     gang = ledger.fixed.gangs[key]
     came_back = False
-    ask = missing(ledger, key, pods)
+    ask = ask or missing(ledger, key, pods)
     while ask is not None:
         ledger.mark()
         home = come_home(ledger, ask.pods)
-        back = home or (not stay and nominated(ledger, ask))
+        room = not (home or stay) and all(map(ledger.has_room, ask.kind.shape.examples))
+        back = home or (room and nominated(ledger, ask))
         # A gang that ran below its minimum does so again, but does not start elsewhere in that way.
         whole = home and not gang.satisfied_at_first
         if not back or not (whole or gang.satisfied(gang.group.root, ledger.status)):
