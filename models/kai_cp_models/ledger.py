@@ -106,6 +106,11 @@ class Fixed:
         }
 
     @cached_property
+    def running(self) -> frozenset[GroupKey | None]:
+        """The pod groups that the snapshot has on nodes."""
+        return frozenset(self.snapshot.pod_by_key[key].group for key in self.homes)
+
+    @cached_property
     def shapes(self) -> Shapes:
         """What batches ask for."""
         return Shapes(self.snapshot)
@@ -303,6 +308,10 @@ class Ledger:
         """(node index, GPU groups) where the pod is or will be, or None."""
         held = self.held.get(pod.key)
         return self.fixed.homes.get(pod.key) if held is None else (held.node, held.gpu_groups)
+
+    def has_places(self, group: GroupKey) -> bool:
+        """Whether pods of the group may have places; if not, it has nothing to give up."""
+        return group in self.fixed.running or group in self.touched
 
     def share_mib(self, pod: Pod) -> Ints:
         """[N] memory that one device of a share takes on each node (2.3)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeGuard
 
 from kai_cp_models.actions.backfill import backfill
@@ -67,6 +67,14 @@ class _Run:
         """A run for the waiting groups in the state that the cycle is in."""
         victims = Victims(cycle, policy, cycle.ledger, asks)
         return _Run(victims, RefusalCache(cycle.ledger, policy), dict(asks))
+
+    @cached_property
+    def kinds(self) -> Mapping[AskKind, Sequence[Ask]]:
+        """All triggers of the run by kind."""
+        found: dict[AskKind, list[Ask]] = {}
+        for ask in self.victims.asks.values():
+            found.setdefault(ask.kind, []).append(ask)
+        return found
 
     @property
     def cycle(self) -> Cycle:
@@ -207,14 +215,16 @@ def _finish(run: _Run) -> None:
 
 def _beyond_share(run: _Run) -> dict[GroupKey, Ask]:
     """The refused triggers that are over their share beside the admitted ones, if these take nothing."""
-    book, asks = run.book, run.victims.asks.items()
-    return {key: ask for key, ask in asks if key in run.refused and over_share(book, ask) is not None}
+    book, asks = run.book, run.victims.asks
+    beyond = {kind for kind, alike in run.kinds.items() if over_share(book, alike[0]) is not None}
+    return {key: ask for key, ask in asks.items() if key in run.refused and ask.kind in beyond}
 
 
 def _entitled(run: _Run) -> dict[GroupKey, Ask]:
     """Those of ``_beyond_share`` that are within their share beside what the admitted triggers took."""
     after = run.ledger.book
-    return {key: ask for key, ask in _beyond_share(run).items() if over_share(after, ask) is None}
+    within = {kind for kind, alike in run.kinds.items() if over_share(after, alike[0]) is None}
+    return {key: ask for key, ask in _beyond_share(run).items() if ask.kind in within}
 
 
 def _admit_all(run: _Run) -> None:
@@ -243,9 +253,6 @@ def _next(run: _Run) -> list[Ask]:
     book = run.book
     order = run.victims.line.fork(book, run.open)
     here = Beside(run.victims, run.refusals, run.ledger, book, run.found, anew=run.anew)
-    kinds: dict[AskKind, list[Ask]] = {}
-    for ask in run.open.values():
-        kinds.setdefault(ask.kind, []).append(ask)
     left = set(run.open)
     pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds
     while len(here.chunk) < run.step and pods_left > 0 and not run.cycle.out_of_time():
@@ -260,7 +267,7 @@ def _next(run: _Run) -> list[Ask]:
             continue
         why, lasting = refused
         # Free capacity only shrinks, so all triggers of a kind are refused alike.
-        alike = [other for other in kinds[ask.kind] if other.group.key in left]
+        alike = [other for other in run.kinds[ask.kind] if other.group.key in left]
         left.difference_update(other.group.key for other in alike)
         if lasting:
             _refuse(run, alike, why)

@@ -158,8 +158,9 @@ class Victims:
         return {queue: self._leaving(groups) for queue, groups in victims.items()}
 
     def _leaving(self, groups: Iterable[PodGroup]) -> Leaving:
-        gangs = self.base.fixed.gangs
-        return self.counting.leaving(pod for group in groups for pod in gangs[group.key].pods)
+        base, gangs = self.base, self.base.fixed.gangs
+        there = (gangs[group.key] for group in groups if base.has_places(group.key))
+        return self.counting.leaving(pod for gang in there for pod in gang.pods)
 
     @cached_property
     def _returning(self) -> Returning:

@@ -70,6 +70,8 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     chains: dict[GroupKey, _Chain] = {}
     relying, joined = ledger.relying(), _joined(cycle, policy)
     for group in _disturbed(cycle, asks, policy):
+        if not ledger.has_places(group.key):
+            continue
         pods = ledger.fixed.gangs[group.key].pods if joined else ()
         shares = any(not joined.isdisjoint(pod.gpu_groups) and pod.key not in ledger.held for pod in pods)
         if shares or group.key in cycle.left_out:
