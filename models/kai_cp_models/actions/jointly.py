@@ -353,8 +353,13 @@ def _cut(
         for ask, literal, yes in zip(model.asks, model.admitted, answer.admitted, strict=True)
         if yes and ask.group.key not in simulated.served
     ]
-    early = [model.lost[o] for o in lost if model.ranked[o].unit.group.key in simulated.early]
-    model.refuse([*(early or model.disturbance(answer)), *unserved])
+    early: dict[GroupKey, list[cp_model.BoolVarT]] = {}
+    for o in lost:
+        if (group := model.ranked[o].unit.group.key) in simulated.early:
+            early.setdefault(group, []).append(model.lost[o])
+    # Each group alone: beside another choice of the others it would mostly come back as well.
+    for part in early.values() or [model.disturbance(answer)]:
+        model.refuse([*part, *unserved])
     # In another plan victims that came back too early might find no place to come back to. Where only the
     # places failed, other places for the same losses might not.
     return simulated.ledger is not None and not simulated.early

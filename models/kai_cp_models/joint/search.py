@@ -67,31 +67,6 @@ SOLVING: Final = Clock()
 """The difference before and after a decision is the solver's part of it."""
 
 
-def solver_for(
-    model: cp_model.CpModel, settings: SolverSettings, work: float, *, known: bool = False
-) -> cp_model.CpSolver:
-    """A solver set up for the size of the model: small ones need no threads, large ones no probing.
-
-    ``known``: the hint is a solution. It takes a third less time to improve it without probing, and proves no
-    less; where none is known, probing finds one, or that there is none. ``work``: the most it may use, see
-    ``Budget``. Several workers take turns, so that they always give the same answer.
-    """
-    solver = cp_model.CpSolver()
-    parameters = solver.parameters
-    parameters.max_deterministic_time = max(work, 0.0) / DETERMINISTIC_TIME_WORK
-    parameters.random_seed = settings.seed
-    # The linear relaxation at the root settles most counting arguments (formulation 2.1).
-    parameters.linearization_level = 2
-    variables = len(model.proto.variables)
-    parameters.num_workers = 1 if variables < LIMITS.small_variables else settings.workers
-    parameters.interleave_search = parameters.num_workers > 1
-    if known or variables >= LIMITS.small_variables:
-        parameters.cp_model_probing_level = 0
-        parameters.symmetry_level = 0
-        parameters.max_presolve_iterations = 1
-    return solver
-
-
 def solve(
     model: cp_model.CpModel,
     settings: SolverSettings,
@@ -104,19 +79,29 @@ def solve(
 ) -> tuple[Outcome, cp_model.CpSolver]:
     """Solve the model as it is; ``fixed``: with every variable at its hint.
 
-    ``known``: see ``solver_for``. ``work``: the most it may use, see ``Budget``. ``seconds``: until the
-    deadline.
+    ``known``: the hint is a solution, which one worker betters and proves two to five times as fast as
+    several. Where none is known for a large model, several look for one; they take turns, so that they always
+    give the same answer. ``work``: the most it may use, see ``Budget``. ``seconds``: until the deadline.
     """
-    solver = solver_for(model, settings, work, known=known)
+    solver = cp_model.CpSolver()
+    parameters = solver.parameters
+    parameters.max_deterministic_time = max(work, 0.0) / DETERMINISTIC_TIME_WORK
+    parameters.random_seed = settings.seed
+    # The linear relaxation at the root settles most counting arguments (formulation 2.1).
+    parameters.linearization_level = 2
+    large = len(model.proto.variables) >= LIMITS.small_variables
+    # Several workers may end the process when the time is up (google/or-tools#5025): not for a check.
+    parameters.interleave_search = large and not (known or fixed)
+    parameters.num_workers = settings.workers if parameters.interleave_search else 1
+    if known or large:
+        # Probing finds a solution, or that there is none; where one is known it costs a third of the time.
+        parameters.cp_model_probing_level = 0
+        parameters.symmetry_level = 0
+        parameters.max_presolve_iterations = 1
+    parameters.relative_gap_limit = gap
+    parameters.fix_variables_to_their_hinted_value = fixed
     if seconds < inf:
-        solver.parameters.max_time_in_seconds = max(seconds, _LEAST_SECONDS)
-    solver.parameters.relative_gap_limit = gap
-    if fixed:
-        # There is nothing to search for, and several workers may end the process when the time is up
-        # (google/or-tools#5025).
-        solver.parameters.fix_variables_to_their_hinted_value = True
-        solver.parameters.num_workers = 1
-        solver.parameters.interleave_search = False
+        parameters.max_time_in_seconds = max(seconds, _LEAST_SECONDS)
     started = time.monotonic()
     status = solver.solve(model)
     taken = time.monotonic() - started
