@@ -111,7 +111,7 @@ class SearchLimits:
     small_variables: int = _limit(
         2_000,
         "variables",
-        "below, one worker and full presolve; from there on several workers and light presolve",
+        "below, one worker and full presolve; from there on several workers, unless a plan is known",
     )
     sum_of_goals: int = _limit(
         10**12,
