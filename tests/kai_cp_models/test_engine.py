@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kai_cp.reader import parse
-from kai_cp_models import engine, proof
+from kai_cp_models import engine
 from kai_cp_models.actions.allocate import allocate
 from kai_cp_models.check import violations
 from kai_cp_models.cycle import Cycle, Refusal
@@ -19,6 +19,7 @@ from kai_cp_models.joint.search import Outcome
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
+from kai_cp_models.proof import any_plan
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Shares, Snapshot
 from tests.properties.test_oracle import _tiny as tiny
@@ -207,7 +208,7 @@ def big_then_small(big_created: float = 1.0) -> Snapshot:
 def test_a_solver_that_finds_nothing_costs_no_group_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """What needs no solve is decided as before."""
     monkeypatch.setattr(admission, "solve", in_vain)
-    monkeypatch.setattr(proof, "solve", in_vain)
+    monkeypatch.setattr(any_plan, "solve", in_vain)
     plan = decide(big_then_small(big_created=3.0), SETTINGS)
     assert placed(plan) == {"small-0", "small-1"}
     assert [u.group.name for u in plan.unscheduled] == ["big"]

@@ -18,7 +18,6 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod
 
 NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one", True)
-TOO_LITTLE: Final = Refusal("NotPossible", "all permitted victims together do not free enough capacity", True)
 NOTHING_SUFFICES: Final = Refusal("NotPossible", "no permitted set of evictions frees enough capacity")
 FITS_AS_IT_IS: Final = Refusal("FitsAsItIs", "it fits without evictions; allocate places it", True)
 OUT_OF_TIME: Final = Refusal(

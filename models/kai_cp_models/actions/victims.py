@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kai_cp_models.actions.common import line_of
-from kai_cp_models.actions.eviction_plan import TOO_LITTLE, EvictionPlan
+from kai_cp_models.actions.eviction_plan import EvictionPlan
 from kai_cp_models.arrays import Ints
-from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.counting import Counting, CumulativeDemand, Leaving
+from kai_cp_models.joint.counting import CapacitySums, Counting, CumulativeDemand, Leaving
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
@@ -125,19 +125,14 @@ class Victims:
             self.takes_of(ask)
         return CumulativeDemand(self.counting, self.ranked, self.takes, moved=not self.policy.may_lose)
 
-    def refused_by_sums(self, ask: Ask) -> Refusal | None:
-        """The refusal of an ask that counting refuses although it is alone and everything that it may disturb
-        is gone.
+    def sums_alone(self, ask: Ask) -> CapacitySums:
+        """What must suffice for the ask if it is alone and everything that it may disturb is gone.
 
-        The refusal is a proof. It is looked for before victims are ranked, which takes longer.
+        It takes less than to rank the victims.
         """
-        wanted = self.counting.asked(ask)
+        own = self.counting.asked(ask)
         if not self.policy.may_lose:
-            short = (wanted > self.counting.idle_room)[self.counting.totals] & (
-                wanted[self.counting.totals] > 0
-            )
-            message = "moving pods cannot help: there is too little free capacity in all"
-            return Refusal("NoRoomInSum", message, True) if short.any() else None
+            return CapacitySums(self.counting, own, own, self.counting.idle_room, moved=True)
         reach = VictimFilter(self.base, ask, self.policy)
         victims = self.cycle.snapshot.preemptible_groups
         scope = reach.scope(victims)
@@ -149,7 +144,7 @@ class Victims:
                 columns = [self._by_victim_queue[queue] for queue in victims if reach.reclaims_from(queue)]
             room = self.counting.room_of(Leaving.joined([self._leaving(()), *columns]))
             self._rooms[scope] = room
-        return TOO_LITTLE if (wanted > room)[wanted > 0].any() else None
+        return CapacitySums(self.counting, own, own, room)
 
     @cached_property
     def _by_victim_queue(self) -> Mapping[str, Leaving]:

@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from functools import partial
 from typing import Final
 
+from kai_cp_models.certificates import dead_end
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import may_reclaim
@@ -109,7 +110,7 @@ def _of_pod(
     """
     refused = pod if why.pod is None else why.pod
     ledger, reason = cycle.ledger, why.reason
-    if missing := dead_end(ledger, refused):
+    if missing := dead_end(ledger, (refused,)):
         return "DependencyMissing", missing
     message = explain_pod(ledger, pod)
     batch = ledger.state(gang).batch
@@ -189,12 +190,6 @@ def _gated(cycle: Cycle) -> dict[GroupKey, int]:
         return {}
     waiting = {group.key for group in cycle.snapshot.waiting_groups}
     return Counter(pod.group for pod in pods if pod.group is not None and pod.group not in waiting)
-
-
-def dead_end(ledger: Ledger, pod: Pod) -> str:
-    """What the pod needs and does not exist, so that no free capacity could help it (4.3); "" if nothing."""
-    concerned = (rule for rule in ledger.rules if rule.concerns(pod))
-    return next(filter(None, (rule.dead_end(pod) for rule in concerned)), "")
 
 
 def explain_pod(ledger: Ledger, pod: Pod) -> str:

@@ -57,7 +57,7 @@ def first_over(
     book: QueueBook,
     queue: str,
     amounts: Amounts,
-    used: Rows,
+    used: Rows | Mapping[int, Amounts],
     bounds: Rows,
     *,
     bound: QuotaBound,

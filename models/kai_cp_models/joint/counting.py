@@ -8,7 +8,7 @@ requests and how many victims are worth trying.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,6 +60,30 @@ class Leaving:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class CapacitySums:
+    """What is asked for beside what there is, as rows of ``counting``: pieces [size], then amounts [D].
+
+    ``own``: what a batch asks for. ``wanted``: what it and those beside it ask for. ``room``: the most that
+    the nodes offer. ``moved``: pods only move, so the sums of whole resources alone count.
+    """
+
+    counting: Counting
+    own: Ints
+    wanted: Ints
+    room: Ints
+    moved: bool = False
+
+    def exceeded(self) -> bool:
+        """Whether there is too little of something that the batch asks for; True is a proof."""
+        over = (self.wanted > self.room) & (self.own > 0)
+        if self.moved:
+            over = over[self.counting.totals]
+            # A shared GPU that moves empty needs no reservation pod any more.
+            over[PODS] &= not self.counting.ledger.devices
+        return bool(over.any())
+
+
 class Counting:
     """Demand and free capacity of one state of the cluster, row by row."""
 
@@ -69,7 +93,7 @@ class Counting:
         ``everywhere``: count all nodes, also those that no such pod accepts.
         """
         examples = {pod.spec: pod for pod in asking}
-        self._ledger = ledger
+        self.ledger = ledger
         self._sizes = sorted({size for pod in examples.values() if (size := _whole_gpus(pod))})
         self._nodes: Mask = np.full(len(ledger.idle), everywhere)
         for pod in examples.values():
@@ -81,7 +105,7 @@ class Counting:
     @cached_property
     def _shared(self) -> NDArray[np.float64]:
         """[N] free parts of shared devices, in milli-GPUs."""
-        return MILLI * self._ledger.shared_free()
+        return MILLI * self.ledger.shared_free()
 
     @property
     def totals(self) -> slice:
@@ -116,16 +140,16 @@ class Counting:
 
     def _least_milli_gpus(self, pod: Pod) -> int:
         """The least that a share takes of its devices: memory is given out in whole MiB (2.3)."""
-        memory = self._ledger.fixed.gpu_memory_mib
-        known = accepting(self._ledger.fixed.table, pod) & (memory > 0)
+        memory = self.ledger.fixed.gpu_memory_mib
+        known = accepting(self.ledger.fixed.table, pod) & (memory > 0)
         if not known.any():
             return 0
-        parts = MILLI * self._ledger.share_mib(pod)[known] // memory[known]
+        parts = MILLI * self.ledger.share_mib(pod)[known] // memory[known]
         return pod.spec.gpu.devices * int(parts.min())
 
     def overfull(self, pod: Pod) -> bool:
         """Whether the pod's node is over its capacity, so that its leaving may give nothing."""
-        place = self._ledger.place_of(pod)
+        place = self.ledger.place_of(pod)
         return place is not None and bool((self._free[place[0]] < 0).any())
 
     def leaving(self, pods: Iterable[Pod]) -> Leaving:
@@ -137,7 +161,7 @@ class Counting:
         held: list[int] = []
         shares: list[tuple[int, Pod, _Place]] = []
         for pod in pods:
-            place = self._ledger.place_of(pod)
+            place = self.ledger.place_of(pod)
             if place is None:
                 nodes.append(0)
                 held.append(0)
@@ -215,7 +239,7 @@ class Counting:
         """A shared device whose members all leave is whole again; another gains what the leaving members
         held.
         """
-        devices = self._ledger.devices
+        devices = self.ledger.devices
         members: dict[tuple[int, str], int] = {}
         for pod, (node, names) in shares:
             # The device's reservation pod has a pod slot of its own, which becomes free with the last member.
@@ -261,20 +285,18 @@ class CumulativeDemand:
         """The same state, to try more asks on."""
         return copy(self)
 
-    def fits(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> bool:
-        """Whether counting allows the ask beside everything held so far; False is a proof.
+    def sums(
+        self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None
+    ) -> Iterator[CapacitySums]:
+        """What must suffice for the ask beside everything held so far.
 
         ``beside``: ranks of the units that may be lost while the ask has its place; None: all.
         """
-        wanted = self._counting.asked(ask)
-        asked = wanted > 0
-        everything = (self._demand + wanted)[asked]
-        open_ = self._opened(self._takes[entitlement])
+        own = self._counting.asked(ask)
+        wanted, open_ = self._demand + own, self._opened(self._takes[entitlement])
         kept = self._beside if beside is None else self._beside | {beside}
-        return all(
-            bool((everything <= self._room(open_, lost)[asked]).all())
-            for lost in (None, *sorted(kept, key=len))
-        )
+        for lost in (None, *sorted(kept, key=len)):
+            yield CapacitySums(self._counting, own, wanted, self._room(open_, lost))
 
     def hold(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> None:
         """Count the ask as placed."""

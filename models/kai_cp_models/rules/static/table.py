@@ -60,6 +60,7 @@ class NodeTable:
         self.ready: Mask = np.array([not node.not_ready for node in nodes], dtype=bool)
         self._columns: dict[str, Column] = {}
         self._by_spec: dict[PodSpec, tuple[Mask, bool]] = {}
+        self._when_empty: dict[PodSpec, bool] = {}
 
     def __len__(self) -> int:
         return len(self.snapshot.nodes)
@@ -139,6 +140,15 @@ class NodeTable:
     def accepted(self, pod: Pod) -> bool:
         """Whether every static rule accepts some node for the pod."""
         return self._accepted(pod)[1]
+
+    def takes_when_empty(self, pod: Pod) -> bool:
+        """Whether some node that every static rule accepts for the pod is large enough for it."""
+        known = self._when_empty.get(pod.spec)
+        if known is None:
+            request = [0 if d == GPU and pod.spec.gpu.shares else x for d, x in enumerate(pod.spec.requests)]
+            large = (self.allocatable >= request).all(axis=1)
+            known = self._when_empty[pod.spec] = bool((self.accepting(pod) & large).any())
+        return known
 
     def accepting(self, pod: Pod) -> Mask:
         """[N] nodes that every static rule accepts for the pod; see the function of this name."""

@@ -1,0 +1,120 @@
+"""Certificates: what shows that a batch gets no places, each stated once.
+
+Each is a relaxation of every plan that some rights permit, beside batches that have places. An action asks
+them with its own rights and beside what it has admitted, before it searches (``actions/certificates.py``); a
+proof asks them with the rights of every plan (``proof``). What is shown holds beside more, too, and with
+fewer rights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from kai_cp_models.cycle import Refusal
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.book import Rows
+from kai_cp_models.fairness.quota_checks import first_over, over_limit
+from kai_cp_models.joint.counting import CapacitySums
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import Pod
+
+
+class Surroundings(Protocol):
+    """Beside which batches something is asked for, and what may leave for any of them."""
+
+    @property
+    def base(self) -> Ledger:
+        """The ledger before anything leaves."""
+        ...
+
+    def least_held(self, ask: Ask) -> LeastHeld:
+        """What the queues of the ask hold at the least beside it."""
+        ...
+
+    def sums(self, ask: Ask) -> Iterator[CapacitySums]:
+        """CapacitySums of capacity with the ask."""
+        ...
+
+
+class LeastHeld(NamedTuple):
+    """What queues hold at the least, by position in the book: in all, and of what cannot be preempted.
+
+    ``lent``: what their quotas lend to the batch at the most (3.8).
+    """
+
+    held: Rows | Mapping[int, Amounts]
+    firm: Rows | Mapping[int, Amounts]
+    lent: Mapping[str, Amounts]
+
+
+S = TypeVar("S", bound=Surroundings, contravariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate(Generic[S]):
+    """One way to refuse a batch. ``refuse``: why there are no places for it; None where it shows nothing.
+
+    ``lasting``: it holds whatever leaves, and whatever else has places.
+    """
+
+    name: str
+    refuse: Callable[[S, Ask], Refusal | None]
+    lasting: bool = False
+
+
+TOO_LITTLE: Final = Refusal("NotPossible", "all permitted victims together do not free enough capacity", True)
+NOTHING_TO_MOVE_INTO: Final = Refusal(
+    "NoRoomInSum", "moving pods cannot help: there is too little free capacity in all", True
+)
+
+
+def dead_end(ledger: Ledger, pods: Sequence[Pod]) -> str:
+    """What one of the pods needs and does not exist, so that no free capacity could help it (4.3); "" if
+    nothing."""
+    rules = ((rule, pod) for rule in ledger.rules for pod in pods if rule.concerns(pod))
+    return next(filter(None, (rule.dead_end(pod) for rule, pod in rules)), "")
+
+
+def _missing_object(beside: Surroundings, ask: Ask) -> Refusal | None:
+    words = dead_end(beside.base, ask.pods)
+    return Refusal("DependencyMissing", words, True) if words else None
+
+
+def _no_node_accepts(beside: Surroundings, ask: Ask) -> Refusal | None:
+    """No node takes one of the pods even if it is empty."""
+    for pod in ask.kind.shape.examples:
+        if not beside.base.fixed.table.takes_when_empty(pod):
+            return Refusal("NoNodeAccepts", "no node accepts a pod of the group", True, pod)
+    return None
+
+
+def _over_bounds(beside: Surroundings, ask: Ask) -> Refusal | None:
+    """A limit, or the quota of what cannot be preempted, is still exceeded (3.7)."""
+    book, asked, least = beside.base.book, ask.kind.shape.optimistic, beside.least_held(ask)
+    over = first_over(book, ask.group.queue, asked, least.held, book.limit, bound="limit")
+    if over is not None:
+        # In words, what the queue holds before anything leaves.
+        return Refusal("OverLimit", (over_limit(book, ask.group.queue, asked) or over).message, True)
+    if ask.group.preemptible:
+        return None
+    over = first_over(
+        book, ask.group.queue, asked, least.firm, book.firm_quota, bound="quota", lent=least.lent
+    )
+    return None if over is None else Refusal("NonPreemptibleOverQuota", over.message, True)
+
+
+def _over_sums(beside: Surroundings, ask: Ask) -> Refusal | None:
+    """The pods are more than all nodes that one of the asks accepts offer in sum."""
+    short = next((one for one in beside.sums(ask) if one.exceeded()), None)
+    if short is None:
+        return None
+    return NOTHING_TO_MOVE_INTO if short.moved else TOO_LITTLE
+
+
+MISSING_OBJECT: Final = Certificate("an object is missing", _missing_object, lasting=True)
+NO_NODE_ACCEPTS: Final = Certificate("no node accepts a pod", _no_node_accepts, lasting=True)
+OVER_BOUNDS: Final = Certificate("over a limit or quota", _over_bounds)
+OVER_SUMS: Final = Certificate("over the sums of capacity", _over_sums)

@@ -1,0 +1,115 @@
+"""Proofs of refusals: that no permitted plan serves a pod group beside all that come before it.
+
+Proofs are made at the end of the cycle, for the plan as it is then, and from the snapshot alone: shortcuts of
+an action, its other refusals and changes by later actions cannot influence them. Every certificate is a
+relaxation. The batches that got a place and come before this one keep one, wherever it is. Beside them, every
+group that waits may come or not, and by whichever action: all that one of them could ever take is gone at
+once; what could be moved may go anywhere. If there is no place even so, there is none in any permitted plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kai_cp_models.actions.common import waiting_lines
+from kai_cp_models.actions.stale import stale_groups
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.joint.departures import Departures
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod
+from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
+from kai_cp_models.proof.any_plan import Emptied, Known
+from kai_cp_models.proof.rights import Coming, Rights
+from kai_cp_models.proof.served import ServedBatches
+from kai_cp_models.reasons import UNCONDITIONAL
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Why a pod group cannot be served; ``certificate``: what excludes every plan."""
+
+    certificate: str
+
+
+class Refuter:
+    """Proofs for one finished cycle; ``base``: the ledger that it began with."""
+
+    def __init__(self, cycle: Cycle, base: Ledger) -> None:
+        self._cycle = cycle
+        self._base = base
+        self._first_asks = {
+            key: one.ask
+            for key, one in waiting_lines(base).items()
+            if one.ask is not None and (one.refusal is None or one.refusal.reason not in UNCONDITIONAL)
+        }
+        """What every pod group asks for first that waits in the snapshot and may come in some plan."""
+        self._served = ServedBatches(cycle, base, self._first_asks)
+
+    def proofs(self) -> dict[GroupKey, Proof]:
+        """The refused groups for which there is a proof.
+
+        At first every group that waits may come. Those that are refused even so, and whatever else gets a
+        place, come in no plan at all, and the rest is asked again beside fewer.
+        """
+        found: dict[GroupKey, Proof] = {}
+        if self._cycle.out_of_time() or self._cycle.dropped:
+            return found
+        waiting = {key: self._asked(key) for key in sorted(self._cycle.waiting)}
+        found |= {key: one for key, one in waiting.items() if isinstance(one, Proof)}
+        asks = {key: one for key, one in waiting.items() if isinstance(one, Ask)}
+        if asks:
+            self._compose(asks, found)
+        return found
+
+    def _asked(self, key: GroupKey) -> Ask | Proof | None:
+        """What the group asks for; the proof that it is ready in no plan; None where it got a place or asks
+        for nothing.
+        """
+        one = waiting_lines(self._base).get(key)
+        if one is None or key in self._served.groups:
+            return None
+        return one.ask if one.refusal is None else Proof(one.refusal.reason)
+
+    def _compose(self, asks: dict[GroupKey, Ask], found: dict[GroupKey, Proof]) -> None:
+        """Add to ``found`` the proofs for those of ``asks`` that certificates refuse in every plan."""
+        never, rights = set(found), None
+        known = self._known()
+        kinds = {key: Coming.of(self._base.snapshot, ask) for key, ask in self._first_asks.items()}
+        # What is open beside more is open beside fewer, so the last ones are asked first.
+        before = {key: self._served.before(key) for key in asks}
+        asks = dict(sorted(asks.items(), key=lambda item: before[item[0]], reverse=True))
+        while asks:
+            coming = Counter(one for key, one in kinds.items() if key not in never)
+            wider, rights = rights, Rights(self._base, known.departures, coming)
+            if wider is not None and (wider.taken, wider.moves) == (rights.taken, rights.moves):
+                return
+            emptied = Emptied(known, rights)
+            for key, ask in asks.items():
+                if self._cycle.out_of_time():
+                    return
+                certificate = emptied.refusal(ask, before[key])
+                if certificate:
+                    found[key] = Proof(certificate)
+                if certificate and (not before[key] or emptied.refusal(ask, 0)):
+                    never.add(key)
+            asks = {key: ask for key, ask in asks.items() if key not in never}
+
+    def _known(self) -> Known:
+        """What the certificates of all rounds share."""
+        waiting = (pod for ask in self._first_asks.values() for pod in ask.kind.shape.examples)
+        served = (pod for ask in self._served.asks for pod in ask.kind.shape.examples)
+        specs = {pod.spec: pod for asking in (waiting, served) for pod in asking}
+        departures = Departures(self._base, _ended(self._cycle, self._base))
+        return Known(self._cycle, self._base, departures, self._served, list(specs.values()))
+
+
+def _ended(cycle: Cycle, base: Ledger) -> Iterable[Pod]:
+    """Pods that end for their own state in some plan; a gang that got its missing pods may be stale."""
+    snapshot = cycle.snapshot
+    stale = {pod.key for key, _ in stale_groups(replace(cycle, ledger=base)) for pod in snapshot.members[key]}
+    done = {key for key, one in cycle.evicted_by.items() if one.action in STATE_ACTIONS | TIME_ACTIONS}
+    found = (snapshot.pod_by_key[key] for key in sorted(stale | done))
+    return (pod for pod in found if pod.status in ACTIVE_USED)

@@ -1,0 +1,322 @@
+"""Beside what a proof asks certificates: any plan that the rules permit; and those that only proofs ask."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.certificates import (
+    MISSING_OBJECT,
+    NO_NODE_ACCEPTS,
+    OVER_BOUNDS,
+    OVER_SUMS,
+    Certificate,
+    LeastHeld,
+)
+from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
+from kai_cp_models.joint.counting import CapacitySums, Counting, Leaving
+from kai_cp_models.joint.departures import Departures
+from kai_cp_models.joint.disaggregate import without
+from kai_cp_models.joint.model import JointModel, ModelTooLarge
+from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.joint.search import solve
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import GPU, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.proof.rights import Rights
+from kai_cp_models.proof.served import ServedBatches
+from kai_cp_models.rules.stateful.protocol import RuleState
+from kai_cp_models.rules.static.table import accepting
+
+
+@dataclass
+class Known:
+    """What all certificates of a cycle may use. ``asking``: a pod of each spec that asks in some plan."""
+
+    cycle: Cycle
+    base: Ledger
+    departures: Departures
+    served: ServedBatches
+    asking: Sequence[Pod]
+    shown: dict[tuple[object, ...], int] = field(default_factory=dict)
+    """The number of served batches beside which a model had no places for such a batch; it holds with fewer
+    rights, too."""
+    _waiting: dict[int, dict[Hashable, list[Pod]]] = field(default_factory=dict)
+    """The waiting pods by rule and kind."""
+
+    def opened(self, rule: RuleState, pod: Pod) -> bool:
+        """Whether a waiting pod may open a node to this one: a plan may place it, whatever this plan does."""
+        if not rule.opened_by(pod):
+            return False
+        kinds = self._waiting.get(id(rule))
+        if kinds is None:
+            kinds = self._waiting[id(rule)] = {}
+            for group in self.base.snapshot.waiting_groups:
+                for other in self.base.snapshot.members[group.key]:
+                    if other.status is PodStatus.PENDING:
+                        kinds.setdefault((other.spec, rule.identity(other)), []).append(other)
+        others = (kind[0] if kind[0].key != pod.key else kind[-1] for kind in kinds.values())
+        return any(other.key != pod.key and rule.opened_by(pod, other) for other in others)
+
+    def concerned(self, ask: Ask) -> bool:
+        """Whether a stateful rule tells the ask from others of its kind."""
+        return any(rule.concerns(pod) for rule in self.base.rules for pod in ask.pods)
+
+
+class Emptied:
+    """The cluster when all that may leave has left: what certificates need of it, each computed once.
+
+    ``sources``: what may leave. ``moves``: whether the rest may move. ``looked``: whether so little may leave
+    that nodes are summed up without it.
+    """
+
+    def __init__(self, known: Known, rights: Rights) -> None:
+        self.known, self.sources, self.moves = known, rights.taken, rights.moves
+        self.looked = known.departures.count(self.sources, self.moves) <= LIMITS.proof_leaving
+        self.counting = Counting(known.base, known.asking, everywhere=self.moves)
+        self.refusals: dict[tuple[object, ...], str] = {}
+        """What was shown of each kind of ask, "" for nothing, by the number of served batches beside it."""
+        self.refused: dict[PodKey | PodSpec, bool] = {}
+        """Whether no node takes a pod, by its name where stateful rules concern it, else by its spec."""
+        self.short: dict[tuple[Hashable, ...], bool] = {}
+        """Whether the nodes of some pods offer too little in sum, by how many there are of each spec."""
+        self.open: dict[tuple[object, ...], int] = {}
+        """The number of served batches beside which a model showed nothing; beside fewer there is more free
+        capacity."""
+        self._demands = [self.counting.demand(())]
+        self._concerned: dict[int, bool] = {}
+
+    @cached_property
+    def room(self) -> Ints:
+        """What all nodes offer: pieces [size], then amounts [D]."""
+        return self.counting.room_of(self.known.departures.columns(self.sources))
+
+    @cached_property
+    def leaving(self) -> Leaving:
+        """What leaves or moves."""
+        return self.known.departures.columns(self.sources, self.moves)
+
+    @cached_property
+    def free(self) -> NDArray[np.int64]:
+        """[N, D] what nodes offer when even what moves has left; parts of shared GPUs not counted."""
+        return self.counting.free(self.leaving)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger of the start without what may leave; only read.
+
+        A model keeps a constrained pod in its domain, but its pod group may move as a whole: with ``moves``
+        such pods leave as well.
+        """
+        departures = self.known.departures
+        pinned = departures.moving(self.sources, pinned=True) if self.moves else ()
+        return without(self.known.base, chain(departures.pods(self.sources), pinned))
+
+    def demand(self, before: int) -> Ints:
+        """What the first of the served ask for in all: pieces [size], then amounts [D]."""
+        known = self._demands
+        for ask in self.known.served.asks[len(known) - 1 : before]:
+            known.append(known[-1] + self.counting.demand(ask.pods))
+        return known[before]
+
+    def matters(self, rule: RuleState) -> bool:
+        """Whether one of those that leave matters to the rule."""
+        found = self._concerned.get(id(rule))
+        if found is None:
+            gone = self.known.departures.gone(self.sources, self.moves)
+            found = self._concerned[id(rule)] = any(map(rule.concerns, gone))
+        return found
+
+    def refusal(self, ask: Ask, before: int) -> str:
+        """The certificate that refuses the ask beside the first ``before`` served batches; "": none."""
+        key = (ask.kind, before, None if not self.known.concerned(ask) else ask.group.key)
+        found = self.refusals.get(key)
+        if found is None:
+            beside = AnyPlan(self, before)
+            refusing = (one.name for one in CERTIFICATES if one.refuse(beside, ask) is not None)
+            found = self.refusals[key] = next(refusing, "")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class AnyPlan:
+    """Any permitted plan that serves the first ``before`` of the served batches."""
+
+    emptied: Emptied
+    before: int
+
+    @property
+    def known(self) -> Known:
+        """What holds in the cycle."""
+        return self.emptied.known
+
+    @property
+    def base(self) -> Ledger:
+        """The ledger with which the cycle began."""
+        return self.known.base
+
+    def least_held(self, ask: Ask) -> LeastHeld:
+        """What the queues of the ask hold when everything that may leave has left."""
+        book, departures = self.base.book, self.known.departures
+        gone, ended = departures.given(self.emptied.sources), departures.firm_ended
+        held: dict[int, Amounts] = {}
+        firm: dict[int, Amounts] = {}
+        lent: dict[str, Amounts] = {}
+        for i in book.line(ask.group.queue):
+            earlier = self.known.served.charged(i, self.before)
+            held[i] = add(subtract(book.held[i], gone[i]), earlier.total)
+            if not ask.group.preemptible:
+                firm[i] = add(subtract(book.firm[i], ended[i]), earlier.firm)
+                lent[book.name(i)] = self._lent(ask, earlier.firm).get(book.name(i), NOTHING)
+        return LeastHeld(held, firm, lent)
+
+    def _lent(self, ask: Ask, beside: Amounts) -> Mapping[str, Amounts]:
+        """The most that quotas lend to the batch: if they lend to one of its pods, as if to all of them."""
+        pods, asked = ask.pods if self.base.rules else (), ask.kind.shape.optimistic
+        found = (self.base.lent([pod], asked, beside=beside) for pod in pods)
+        return next((lent.by_queue for lent in found if lent is not None and lent.by_queue), {})
+
+    def sums(self, ask: Ask) -> Iterator[CapacitySums]:
+        """CapacitySums over the cluster: with moves, of whole resources only."""
+        counting = self.emptied.counting
+        own = counting.asked(ask)
+        wanted = self.emptied.demand(self.before) + own
+        yield CapacitySums(counting, own, wanted, self.emptied.room, self.emptied.moves)
+
+
+_NO_PLACES: Final = Refusal("NotPossible", proved=True)
+
+
+def _no_node_takes(beside: AnyPlan, ask: Ask) -> Refusal | None:
+    """No node takes one of the pods, even alone."""
+    if not beside.emptied.looked:
+        return None
+    refused = beside.emptied.refused
+    for pod in ask.pods:
+        key = pod.key if any(rule.concerns(pod) for rule in beside.base.rules) else pod.spec
+        if key not in refused:
+            refused[key] = not _taking(beside.emptied, pod).any()
+        if refused[key]:
+            return _NO_PLACES
+    return None
+
+
+def _taking(emptied: Emptied, pod: Pod) -> Mask:
+    """[N] nodes that may take the pod.
+
+    A stateful rule counts if no leaving pod matters to it and no waiting pod could open a node by it.
+    """
+    base = emptied.known.base
+    mask = accepting(base.fixed.table, pod).copy()
+    for rule in base.rules:
+        if not rule.concerns(pod) or emptied.matters(rule) or emptied.known.opened(rule, pod):
+            continue
+        allowed = rule.mask(pod, now=False)
+        if allowed is not None:
+            mask &= allowed
+    request = np.array(pod.spec.requests)
+    if pod.spec.gpu.shares:
+        request[GPU] = 0
+    fits: Mask = mask & (emptied.free >= request).all(axis=1)
+    return fits
+
+
+def _over_own_nodes(beside: AnyPlan, ask: Ask) -> Refusal | None:
+    """The pods of one spec are more than the nodes that accept them offer in sum."""
+    emptied = beside.emptied
+    by_spec = _by_spec(ask.pods)
+    key = tuple((spec, len(pods)) for spec, pods in by_spec.items())
+    found = emptied.short.get(key)
+    if found is None:
+        found = emptied.short[key] = emptied.looked and any(
+            _short(beside.base, pods, emptied.leaving) for pods in by_spec.values()
+        )
+    return _NO_PLACES if found else None
+
+
+def _by_spec(pods: Iterable[Pod]) -> Mapping[PodSpec, Sequence[Pod]]:
+    found: dict[PodSpec, list[Pod]] = {}
+    for pod in pods:
+        found.setdefault(pod.spec, []).append(pod)
+    return found
+
+
+def _short(base: Ledger, pods: Sequence[Pod], leaving: Leaving) -> bool:
+    counting = Counting(base, pods)
+    wanted = counting.demand(pods)
+    return CapacitySums(counting, wanted, wanted, counting.room_of(leaving)).exceeded()
+
+
+def _no_places(beside: AnyPlan, ask: Ask) -> Refusal | None:
+    """CP-SAT: there are no places for this and all earlier ones, everything gone that may go, moves free."""
+    # What cannot be placed beside fewer groups cannot be placed beside more.
+    key, before, emptied = ask.kind.signature, beside.before, beside.emptied
+    known = beside.known.shown.get(key)
+    if known is not None and known <= before:
+        return _NO_PLACES
+    if before <= emptied.open.get(key, -1) or not _worth_solving(beside, ask):
+        return None
+    shown = _infeasible(beside, ask)
+    if not shown:
+        emptied.open[key] = before
+        return None
+    beside.known.shown[key] = before
+    return _NO_PLACES
+
+
+def _worth_solving(beside: AnyPlan, ask: Ask) -> bool:
+    """Whether the model is small enough, and the cycle has time for it."""
+    emptied, budget = beside.emptied, beside.known.cycle.budget
+    size = len(ask.pods) + beside.known.served.pods[beside.before]
+    if emptied.moves:
+        count = beside.known.departures.count
+        size += count(emptied.sources, moves=True) - count(emptied.sources, moves=False)
+    return size <= LIMITS.proof_pods and not budget.passed() and budget.work_worth() >= LIMITS.admission_work
+
+
+def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
+    """Whether a model proves it; False where it is too large, too."""
+    emptied, cycle = beside.emptied, beside.known.cycle
+    budget, groups = cycle.budget, beside.base.snapshot.group_by_key
+    asks = [*beside.known.served.asks[: beside.before], ask]
+    moving: Sequence[Pod] = ()
+    if emptied.moves:
+        moving = tuple(beside.known.departures.moving(emptied.sources, pinned=False))
+    units = [EvictionUnit(groups[pod.group], (pod,), 0, False) for pod in moving if pod.group is not None]
+    # In a permitted plan, the neighbour that opens a node to one of these may stay, or come.
+    ledger, pods = emptied.ledger.copy(), [*moving, *(pod for part in asks for pod in part.pods)]
+    ledger.rules = tuple(rule for rule in ledger.rules if not any(map(rule.opened_by, pods)))
+    try:
+        model = JointModel(ledger, asks, units, may_lose=False)
+    except ModelTooLarge:
+        return False
+    for literal in model.admitted:
+        model.cp.add(literal == 1)
+    work = min(LIMITS.proof_work, budget.work_worth())
+    outcome, _ = solve(model.cp, cycle.settings.solver, work, seconds=budget.seconds_left())
+    budget.spend(outcome.work)
+    shown = outcome.status == "infeasible" and outcome.proved
+    if not shown:
+        budget.in_vain(outcome.work)
+    budget.cut = budget.cut or outcome.cut
+    return shown
+
+
+CERTIFICATES: Final[Sequence[Certificate[AnyPlan]]] = (
+    MISSING_OBJECT,
+    NO_NODE_ACCEPTS,
+    OVER_BOUNDS,
+    OVER_SUMS,
+    Certificate("no node takes a pod", _no_node_takes),
+    Certificate("over the sums of the nodes that accept the pods", _over_own_nodes),
+    Certificate("no places", _no_places),
+)
+"""What is asked for every plan, the cheapest first."""

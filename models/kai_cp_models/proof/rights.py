@@ -1,0 +1,122 @@
+"""What groups that wait may take and move in any plan of a cycle, whatever else that plan does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import repeat
+
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
+from kai_cp_models.fairness.runtime import delayed, granted
+from kai_cp_models.joint.departures import Departures, VictimSource
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import PodStatus
+from kai_cp_models.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A kind of group that waits and that another plan may serve.
+
+    ``asked``: the least that its first batch asks for, and any further one, in reclaim. ``gains``: the most
+    that its queue is charged for it. ``evicts``, ``moves``: whether it may trigger evictions, and moves.
+    """
+
+    queue: str
+    priority: int
+    asked: frozenset[Amounts]
+    gains: Amounts
+    evicts: bool
+    moves: bool
+
+    @staticmethod
+    def of(snapshot: Snapshot, ask: Ask) -> Coming:
+        """What the group with this first batch could be."""
+        group = ask.group
+        pods = [pod for pod in ask.gang.pods if pod.status is PodStatus.PENDING]
+        later = {pod.spec: pod for pod in pods} if len(pods) > len(ask.pods) else {}
+        asked = [ask.asked, *(amounts.pessimistic(snapshot, pod) for pod in later.values())]
+        acts = delayed(snapshot, group) is None
+        return Coming(
+            group.queue,
+            group.priority,
+            frozenset(asked),
+            amounts.total(amounts.most(snapshot, pod) for pod in pods),
+            acts,
+            acts and group.preemptible,
+        )
+
+
+class Rights:
+    """What groups of some kinds may take and move in any plan; ``coming``: how many of each kind."""
+
+    def __init__(self, base: Ledger, departures: Departures, coming: Mapping[Coming, int]) -> None:
+        self._book = base.book
+        self._snapshot = base.snapshot
+        self._departures = departures
+        self._coming = coming
+        self._actions = base.snapshot.policy.actions
+
+    @cached_property
+    def moves(self) -> bool:
+        """Whether consolidation might move something that is not taken."""
+        # Where all that could move may leave as well, moves free nothing more.
+        return self._consolidates and self._departures.some_stay(self.taken)
+
+    @cached_property
+    def _consolidates(self) -> bool:
+        able = "consolidation" in self._actions and self._snapshot.policy.consolidates
+        return able and any(one.moves for one in self._coming)
+
+    @cached_property
+    def taken(self) -> frozenset[VictimSource]:
+        """What may leave: what one of them takes may entitle another."""
+        evicting = [one for one in self._coming if one.evicts]
+        found = self._departures.ended | (self._departures.resized if self._consolidates else frozenset())
+        for queue, priority in {(one.queue, one.priority) for one in evicting}:
+            found |= self._preempted(queue, priority)
+        asking = {(one.queue, asked) for one in evicting for asked in one.asked}
+        while "reclaim" in self._actions:
+            lost = self._departures.given(found)
+            more = found.union(*(self._reclaimed(queue, asked, lost) for queue, asked in asking))
+            if more == found:
+                break
+            found = more
+        return found
+
+    def _preempted(self, queue: str, priority: int) -> frozenset[VictimSource]:
+        if "preempt" not in self._actions or queue not in self._snapshot.preemptible_groups:
+            return frozenset()
+        return frozenset({("preempt", queue, granted(self._snapshot, queue, "preempt", queue), priority)})
+
+    def _reclaimed(self, queue: str, asked: Amounts, lost: Sequence[Amounts]) -> frozenset[VictimSource]:
+        """The victims that the filter might permit for a batch of this size, whatever was given, and with
+        ``lost`` taken before."""
+        fair = self._snapshot.policy.plugin("proportion")
+        if fair and not reclaim_conceivable(self._book, queue, asked, lost=lost):
+            return frozenset()
+        return frozenset(
+            ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
+            for victim in self._victim_queues
+            if victim != queue and (not fair or self._may_lose(queue, asked, victim, lost))
+        )
+
+    def _may_lose(self, queue: str, asked: Amounts, victim: str, lost: Sequence[Amounts]) -> bool:
+        return victim_conceivable(self._book, queue, asked, victim, lost=lost, gained=self._gained)
+
+    @cached_property
+    def _victim_queues(self) -> tuple[str, ...]:
+        leaves = self._snapshot.leaf_queues
+        return tuple(queue for queue in self._snapshot.preemptible_groups if queue in leaves)
+
+    @cached_property
+    def _gained(self) -> Sequence[Amounts]:
+        """Per queue of the book, by how much it might rise."""
+        given = [(one.queue, amounts.total(repeat(one.gains, n))) for one, n in self._coming.items()]
+        if self._consolidates:
+            given += self._departures.grown
+        return self._book.summed(given)

@@ -1,0 +1,145 @@
+"""The batches that got places in a cycle, in the fair order in which another plan might serve them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from operator import attrgetter
+
+from kai_cp_models.actions.common import line_of
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.fairness.order import group_sort_key
+from kai_cp_models.joint.problem import Ask, ask_of
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A batch that got its places, with its turn in the fair order.
+
+    ``charged``: what limits and quotas count.
+    """
+
+    ask: Ask
+    turn: int
+    charged: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Charged:
+    """What batches are charged in all; ``firm``: those that cannot be preempted."""
+
+    total: Amounts = NOTHING
+    firm: Amounts = NOTHING
+
+    def plus(self, one: _Batch) -> Charged:
+        """The sum with one more."""
+        firm = self.firm if one.ask.group.preemptible else amounts.add(self.firm, one.charged)
+        return Charged(amounts.add(self.total, one.charged), firm)
+
+
+class ServedBatches:
+    """What got places in a cycle. ``asks``: what every waiting group asks for first, where it may come.
+
+    Once the deadline has passed, what was not looked at yet is left out, so that less is shown.
+    """
+
+    def __init__(self, cycle: Cycle, base: Ledger, asks: Mapping[GroupKey, Ask]) -> None:
+        self._cycle = cycle
+        self._base = base
+        self._asks = asks
+
+    @cached_property
+    def groups(self) -> frozenset[GroupKey]:
+        """Pod groups of which waiting pods got a place."""
+        pods = self._cycle.snapshot.pod_by_key
+        held = (pods[key] for key in self._cycle.ledger.held)
+        return frozenset(pod.group for pod in held if pod.status is PodStatus.PENDING and pod.group)
+
+    def before(self, key: GroupKey) -> int:
+        """How many of the batches come before a refused group in the fair order."""
+        return bisect_left(self._batches, self._turns.get(key, -1), key=attrgetter("turn"))
+
+    @cached_property
+    def asks(self) -> Sequence[Ask]:
+        """The batches, in an order in which one is before a refused group only if its group is, and if it is
+        itself where further batches have turns of their own."""
+        return [one.ask for one in self._batches]
+
+    @cached_property
+    def pods(self) -> Sequence[int]:
+        """For each number of first batches, how many pods they have."""
+        return list(accumulate((len(ask.pods) for ask in self.asks), initial=0))
+
+    def charged(self, queue: int, before: int) -> Charged:
+        """The sum of those among the first ``before`` that are in the queue or below it."""
+        places, totals = self._sums.get(queue, ([], [Charged()]))
+        return totals[bisect_left(places, before)]
+
+    @cached_property
+    def _sums(self) -> Mapping[int, tuple[list[int], list[Charged]]]:
+        """By queue, which batches are charged to it, and the sums of the first ones of them."""
+        found: dict[int, tuple[list[int], list[Charged]]] = {}
+        for place, one in enumerate(self._batches):
+            for i in self._base.book.line(one.ask.group.queue):
+                places, totals = found.setdefault(i, ([], [Charged()]))
+                places.append(place)
+                totals.append(totals[-1].plus(one))
+        return found
+
+    @cached_property
+    def _turns(self) -> Mapping[GroupKey, int]:
+        """The fair order of all waiting groups; what the cycle gave to one at first is charged at its
+        position."""
+        book = self._base.book.copy()
+        order = line_of(self._base, self._asks).fork(book)
+        found: dict[GroupKey, int] = {}
+        while not self._cycle.out_of_time() and (popped := order.pop()) is not None:
+            found[popped] = len(found)
+            if popped in self.groups:
+                ask = self._asks[popped]
+                book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+                order.charged(ask.group.queue)
+        return found
+
+    @cached_property
+    def _batches(self) -> Sequence[_Batch]:
+        book, found, latest, turns = self._base.book.copy(), list[_Batch](), -1, self._turns
+        order = line_of(self._base, self._asks).fork(book)
+        asks = {key: self._asks[key] for key in self.groups}
+        coming = {key: ask for key, ask in asks.items() if self._got_places(ask)}
+        tallies = {key: self._base.tally(ask.gang) for key, ask in coming.items()}
+        begun: set[PodKey] = set()
+
+        def status(pod: Pod) -> PodStatus:
+            return PodStatus.ALLOCATED if pod.key in begun else pod.status
+
+        while not self._cycle.out_of_time() and (key := order.pop()) is not None:
+            ask = coming.pop(key, None)
+            if ask is None:
+                latest = max(latest, turns[key])
+                continue
+            charged = amounts.optimistic_batch(self._base.snapshot, ask.pods)
+            found.append(_Batch(ask, max(latest, turns[key]), charged))
+            book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+            order.charged(ask.group.queue)
+            for pod in ask.pods:
+                counts = tallies[key][pod.subgroup or "default"].moved(pod.status, PodStatus.ALLOCATED)
+                tallies[key] = {**tallies[key], pod.subgroup or "default": counts}
+                begun.add(pod.key)
+            state, tallies[key] = ask.gang.state_of(tallies[key], status)
+            if state.batch is not None and self._got_places(
+                following := ask_of(self._base, ask.gang, state.batch)
+            ):
+                coming[key] = following
+                order.push(key, (group_sort_key(ask.group, state.elastic_state), following.asked))
+        return sorted(found, key=attrgetter("turn"))
+
+    def _got_places(self, ask: Ask) -> bool:
+        return all(pod.key in self._cycle.ledger.held for pod in ask.pods)
