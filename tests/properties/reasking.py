@@ -14,7 +14,8 @@ those of them that come before it in the fair order. Four questions test that.
 ``python -m tests.properties.reasking --first 0 --count 500`` does this for many fresh clusters and prints
 what it finds as it goes; exit status 1 when a proof is refuted or a plan was refused. A finding is
 reproduced with ``random_cluster(seed)``. ``--together`` asks again in clusters in which the stateful rules,
-kinds of GPUs, rollouts and reservations are drawn as well (``everything(seed)``).
+kinds of GPUs, rollouts and reservations are drawn as well (``everything(seed)``), ``--policies`` under other
+policies (``other_policy(cluster, seed)``): plugins and actions left out, limits of depth, other orders.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support import objects as raw
 from tests.support.clusters import FEATURES, random_cluster
-from tests.support.extras import TOGETHER, everything
+from tests.support.extras import TOGETHER, everything, other_policy
 
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 50}})
 NOWHERE = {"example.org/nowhere": "x"}
@@ -283,6 +284,7 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="first seed")
     parser.add_argument("--count", type=int, default=500, help="clusters of each kind")
     parser.add_argument("--together", action="store_true", help="draw every feature together")
+    parser.add_argument("--policies", action="store_true", help="draw the policy, too")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
     refused = proved = 0
@@ -293,7 +295,10 @@ def main() -> int:
         print(line, flush=True)
 
     for seed in seeds:
-        audit = Audit(everything(seed), TOGETHER) if options.together else Audit(random_cluster(seed))
+        cluster = everything(seed) if options.together else random_cluster(seed)
+        if options.policies:
+            cluster = other_policy(cluster, seed)
+        audit = Audit(cluster, TOGETHER if options.together else SETTINGS)
         refused, proved = refused + len(audit.refused), proved + len(audit.proved)
         for name in audit.told:
             found(f"seed {seed}: {name}")
@@ -301,10 +306,10 @@ def main() -> int:
             found(f"seed {seed}: {words}")
     tiny = shown = whole = 0
     for seed in () if options.together else seeds:
-        cluster = tiny_cluster(seed)
-        if cluster is None:
+        drawn = tiny_cluster(seed)
+        if drawn is None:
             continue
-        audit = Audit(cluster)
+        audit = Audit(drawn)
         tiny += len(audit.refused)
         for group in audit.proved:
             plan, complete = tried_out(audit.snapshot, group)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.properties.reasking import Audit, tiny_cluster, tried_out
 from tests.support.clusters import random_cluster
-from tests.support.extras import TOGETHER, everything
+from tests.support.extras import TOGETHER, everything, other_policy
 
 COUNT = int(os.environ.get("KAI_CP_PROOF_CLUSTERS", "25"))
 FIRST = int(os.environ.get("KAI_CP_PROOF_FIRST", "0"))
@@ -28,6 +28,11 @@ def test_a_proved_refusal_holds_when_it_is_asked_again(seed: int) -> None:
 def test_a_proved_refusal_holds_beside_every_rule(seed: int) -> None:
     """A neighbour that a pod must join may stay, although it could be evicted (32,000,116)."""
     assert list(Audit(everything(seed), TOGETHER).refuted()) == []
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT, 3))
+def test_a_proved_refusal_holds_under_every_policy(seed: int) -> None:
+    assert list(Audit(other_policy(everything(seed), seed), TOGETHER).refuted()) == []
 
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))

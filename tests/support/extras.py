@@ -21,6 +21,10 @@ HOST: Final = "kubernetes.io/hostname"
 PRODUCTS: Final = ("A", "B")
 
 
+OPTIONAL_PLUGINS: Final = frozenset(
+    ("elastic", "minruntime", "numa", "podaffinity", "priority", "proportion", "taskorder", "topology")
+)
+"""Plugins that a policy may leave out; their rules and scores are then off."""
 TOGETHER: Final = Settings.model_validate(
     {
         "solver": {"budget_seconds": 20, "patience": 50},
@@ -49,6 +53,30 @@ def with_extras(cluster: raw.Object, seed: int, kinds: frozenset[str]) -> raw.Ob
     rng = Random(seed)
     for name in sorted(kinds):
         KINDS[name](cluster["rawObjects"], cluster["config"], rng)
+    return cluster
+
+
+def other_policy(cluster: raw.Object, seed: int) -> raw.Object:
+    """The cluster, changed in place, under a policy that differs from KAI's default in some respects."""
+    rng = Random(seed)
+    config, params, plugins = cluster["config"], cluster["schedulerParams"], cluster["config"]["tiers"][0]
+    if rng.random() < 0.3:
+        actions = config["actions"].split(", ")
+        rng.shuffle(actions)
+        config["actions"] = ", ".join(actions)
+    if rng.random() < 0.3:
+        config["queueDepthPerAction"] = {
+            action: rng.choice((1, 2)) for action in config["actions"].split(", ")
+        }
+    left = [one for one in plugins["plugins"] if one["name"] not in OPTIONAL_PLUGINS or rng.random() < 0.85]
+    plugins["plugins"] = left
+    for one in left:
+        if one["name"] == "proportion" and rng.random() < 0.3:
+            one.setdefault("arguments", {})["kValue"] = rng.choice(("0", "0.5", "10"))
+    params["fullHierarchyFairness"] = rng.random() < 0.7
+    params["globalDefaultStalenessGracePeriod"] = rng.choice((-1, 0, 60_000_000_000))
+    if rng.random() < 0.2:
+        params["maxNumberConsolidationPreemptees"] = 0
     return cluster
 
 
