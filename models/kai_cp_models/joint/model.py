@@ -13,7 +13,7 @@ pieces of GPUs are counted (``cells``). The rows are exact for any mix of reques
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, Place
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.joint.shares import ShareRows
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.loading import taken
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.solver import cp_model
@@ -137,10 +138,9 @@ class JointModel:
         cells = self.cells = NodeCells.of(classes, self._alike(), self._required_domains(), self.ledger)
         # Counted before any variable is made, which takes longer.
         variables, counted = 0, list[tuple[int, PodClass, dict[int, int]]]()
-        room = cache(self._room_for)
         for number, item in enumerate(classes):
             takes = item.mask & ~cells.alike if item.shares else item.mask
-            most = cells.most(np.where(takes, room(item.example.spec), 0))
+            most = cells.most(np.where(takes, self._room_for(item.example), 0))
             if item.shares and cells.pooled:
                 most[POOL] = item.most
             counted.append((number, item, most))
@@ -167,13 +167,13 @@ class JointModel:
         most = self._free.copy()
         for node, pods in self._leaving.items():
             for pod in pods:
-                most[node] += _of_node(pod.spec)
+                most[node] += taken(pod)
                 most[node, GPU] += MILLI * pod.spec.gpu.devices if pod.spec.gpu.shares else 0
         return most
 
-    def _room_for(self, spec: PodSpec) -> Ints:
+    def _room_for(self, example: Pod) -> Ints:
         """[N] how many such pods each node takes at most, whatever leaves."""
-        request = np.array(_of_node(spec), dtype=np.int64)
+        request = np.array(taken(example), dtype=np.int64)
         asked = request > 0
         room = (self._most_free[:, asked] // request[asked]).min(axis=1)
         return np.where((self._most_free >= 0).all(axis=1), room, 0)
@@ -286,10 +286,8 @@ class JointModel:
         for d, free in enumerate(self._free[node].tolist()):
             if not advertised[d] and free >= 0:
                 continue
-            terms: list[Linear] = [_of_node(item.example.spec)[d] * var for item, var in entering]
-            gives: list[Linear] = [
-                _of_node(pod.spec)[d] * self.gone[pod.key] for pod in self._leaving.get(node, ())
-            ]
+            terms: list[Linear] = [taken(item.example)[d] * var for item, var in entering]
+            gives: list[Linear] = [taken(pod)[d] * self.gone[pod.key] for pod in self._leaving.get(node, ())]
             if d == GPU:
                 terms += [MILLI * used for used in new]
                 gives += [MILLI * gain for gain in self._whole.get(node, ())]
@@ -299,7 +297,7 @@ class JointModel:
                 entered = self.cp.new_bool_var(f"entered[{node}]")
                 self.cp.add(sum(var for _, var in entering) == 0).only_enforce_if(~entered)
                 self.cp.add(sum(terms) - sum(gives) <= free).only_enforce_if(entered)
-            elif d in (GPU, PODS) or any(_of_node(item.example.spec)[d] for item, _ in entering):
+            elif d in (GPU, PODS) or any(taken(item.example)[d] for item, _ in entering):
                 self.cp.add(sum(terms) - sum(gives) <= free)
 
     def _moves_into_idle_room(self) -> None:
@@ -361,11 +359,6 @@ class JointModel:
                 found[pod.key] = (node, ())
         found |= self._shares.places(going, solver, free)
         return Answer(found, admitted, lost, moved)
-
-
-def _of_node(spec: PodSpec) -> tuple[int, ...]:
-    """What a pod takes of its node, shared devices apart."""
-    return (*spec.requests[:GPU], 0, *spec.requests[GPU + 1 :]) if spec.gpu.shares else spec.requests
 
 
 def _most_given(pod: Pod) -> int:
