@@ -107,7 +107,8 @@ def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
         useful = {rank for rank in useful if rank <= deepest}
     began = budget.spent
     best = _solved(victims, _Task(found.asks, len(found.asks), useful, known=found))
-    if isinstance(best, NoPlan) and not best.unneeded:
+    if isinstance(best, NoPlan) and not best.unneeded and victims.policy.may_lose:
+        # Without losses there is no threshold, and the same search would be made again.
         best = _solved(victims, _Task(found.asks, len(found.asks), useful, threshold=False, known=found))
     budget.in_vain(budget.spent - began)
     if isinstance(best, NoPlan):
