@@ -94,21 +94,10 @@ class Fixed:
         return self.fabric if self.close else None
 
     @cached_property
-    def homes(self) -> Mapping[PodKey, tuple[int, tuple[str, ...]]]:
-        """(node index, GPU groups) of every pod that the snapshot has on a node; it stays there while it
-        leaves."""
-        index = self.snapshot.node_index
-        on_nodes = ((pod, index.get(pod.node)) for pod in self.snapshot.pods if pod.node is not None)
-        return {
-            pod.key: (node, pod.gpu_groups)
-            for pod, node in on_nodes
-            if node is not None and pod.status in ACTIVE_USED
-        }
-
-    @cached_property
     def running(self) -> frozenset[GroupKey | None]:
         """The pod groups that the snapshot has on nodes."""
-        return frozenset(self.snapshot.pod_by_key[key].group for key in self.homes)
+        index = self.snapshot.node_index
+        return frozenset(p.group for p in self.snapshot.pods if p.node in index and p.status in ACTIVE_USED)
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -305,9 +294,12 @@ class Ledger:
         return self.fixed.shapes.of(batch)
 
     def place_of(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
-        """(node index, GPU groups) where the pod is or will be, or None."""
+        """(node index, GPU groups) where the pod is, as long as it leaves, or will be; or None."""
         held = self.held.get(pod.key)
-        return self.fixed.homes.get(pod.key) if held is None else (held.node, held.gpu_groups)
+        if held is not None:
+            return held.node, held.gpu_groups
+        node = self.snapshot.node_index.get(pod.node or "") if pod.status in ACTIVE_USED else None
+        return None if node is None else (node, pod.gpu_groups)
 
     def has_places(self, group: GroupKey) -> bool:
         """Whether pods of the group may have places; if not, it has nothing to give up."""

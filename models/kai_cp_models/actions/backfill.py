@@ -8,7 +8,7 @@ offering it now saves that cycle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
 from typing import Final
@@ -24,7 +24,6 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import NoPlace, Placer, quota_check
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
-from kai_cp_models.shapes import BatchShape
 from kai_cp_models.units import Gang
 
 _SEARCHED: Final = frozenset({FITS_AS_IT_IS.reason, OUT_OF_TIME.reason})
@@ -160,8 +159,10 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool
     victims = _lost(cycle, gone)
     home = home and _one_may_return(ledger, victims)
     waiting = (pod for pod in snapshot.pods if pod.status is PodStatus.PENDING)
+    # Free capacity only shrinks here, as in allocate: where a spec has no room, it never has.
     specs = {pod.spec: pod for pod in chain(waiting, *victims.values())}
-    if not home and not any(map(ledger.has_room, specs.values())):
+    roomy = list(filter(ledger.has_room, specs.values()))
+    if not roomy and not home:
         return False
     # A group beyond the depth limit of its queue is not looked at here either.
     refused = cycle.waiting.keys() - _ended(cycle)
@@ -176,16 +177,10 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool
     }
     lost = {key: missing(ledger, key, pods) for key, pods in victims.items()}
     asks |= {key: ask for key, ask in lost.items() if ask is not None}
-    # As in allocate: free capacity only shrinks, so where one ask finds no place, asks for as much or more
-    # find none, and where a shape has no room, it never has.
-    shapes = _roomy(ledger, {ask.kind.shape for ask in asks.values()})
-    if not shapes and not home:
-        return False
     order = line_of(ledger, asks)
+    # Where one ask finds no place, asks for as much or more find none.
     refusals = RefusalCache(ledger, None)
-    # Others get nothing, but the fair order counts them.
-    among = {key for key, ask in asks.items() if ask.kind.shape in shapes or (home and key in victims)}
-    while (shapes or home) and not cycle.out_of_time() and (key := order.pop(among)) is not None:
+    while (roomy or home) and not cycle.out_of_time() and (key := order.pop()) is not None:
         ask = asks[key]
         group = ask.group
         if refusals.find(ask) is not None:
@@ -197,7 +192,7 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool
             for pod in victims[key]:
                 if pod.key in ledger.held:
                     cycle.placed_by[pod.key] = cycle.evicted_by[pod.key].action
-        elif quota_check(ledger, ask, lending=True) is not None:
+        elif not all(map(ledger.has_room, ask.kind.shape.examples)) or quota_check(ledger, ask, lending=True):
             # Asks for as much may be within the limits of their queues.
             continue
         else:
@@ -213,13 +208,8 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool
                 cycle.placed_by[pod.key] = action
         ledger = cycle.ledger = placed
         order.use(ledger.book, group.queue)
-        shapes = _roomy(ledger, shapes)
+        roomy = list(filter(ledger.has_room, roomy))
     return True
-
-
-def _roomy(ledger: Ledger, shapes: Iterable[BatchShape]) -> set[BatchShape]:
-    """The shapes of which every pod has room on some node, as far as no rule depends on other pods."""
-    return {shape for shape in shapes if all(map(ledger.has_room, shape.examples))}
 
 
 def _lost(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:

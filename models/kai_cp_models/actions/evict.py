@@ -215,16 +215,18 @@ def _finish(run: _Run) -> None:
 
 def _beyond_share(run: _Run) -> dict[GroupKey, Ask]:
     """The refused triggers that are over their share beside the admitted ones, if these take nothing."""
-    book, asks = run.book, run.victims.asks
-    beyond = {kind for kind, alike in run.kinds.items() if over_share(book, alike[0]) is not None}
+    beyond, asks = _kinds_over(run, run.book), run.victims.asks
     return {key: ask for key, ask in asks.items() if key in run.refused and ask.kind in beyond}
 
 
 def _entitled(run: _Run) -> dict[GroupKey, Ask]:
     """Those of ``_beyond_share`` that are within their share beside what the admitted triggers took."""
-    after = run.ledger.book
-    within = {kind for kind, alike in run.kinds.items() if over_share(after, alike[0]) is None}
-    return {key: ask for key, ask in _beyond_share(run).items() if ask.kind in within}
+    over = _kinds_over(run, run.ledger.book)
+    return {key: ask for key, ask in _beyond_share(run).items() if ask.kind not in over}
+
+
+def _kinds_over(run: _Run, book: QueueBook) -> set[AskKind]:
+    return {kind for kind, alike in run.kinds.items() if over_share(book, alike[0]) is not None}
 
 
 def _admit_all(run: _Run) -> None:

@@ -196,7 +196,7 @@ def _replay(
 
 def nominated(ledger: Ledger, ask: Ask) -> bool:
     """Promise the ask a place within what its queue may hold; False: it has none, and nothing changed."""
-    if quota_check(ledger, ask) is not None:
+    if not all(map(ledger.has_room, ask.kind.shape.examples)) or quota_check(ledger, ask) is not None:
         return False
     return isinstance(Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch, consume=True), Ledger)
 
@@ -235,8 +235,7 @@ def put_back(
     while ask is not None:
         ledger.mark()
         home = come_home(ledger, ask.pods)
-        room = not (home or stay) and all(map(ledger.has_room, ask.kind.shape.examples))
-        back = home or (room and nominated(ledger, ask))
+        back = home or (not stay and nominated(ledger, ask))
         # A gang that ran below its minimum does so again, but does not start elsewhere in that way.
         whole = home and not gang.satisfied_at_first
         if not back or not (whole or gang.satisfied(gang.group.root, ledger.status)):
