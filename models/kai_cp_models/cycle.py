@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
 from kai_cp_models.budget import Budget
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Stage
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey, PodStatus
-from kai_cp_models.policy import DECISION_ORDER, ActionName
+from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, Snapshot
-
-_ORDER: Final = {name: i for i, name in enumerate(DECISION_ORDER)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +118,7 @@ class Cycle:
     def decisions(self) -> tuple[Decision, ...]:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""
         found = list(self._decisions())
+        place = {name: i for i, name in enumerate(self.snapshot.policy.decision_order)}
         rank = {"Evict": 0, "Nominate": 1, "Bind": 1}
         last = len(self.sequence)
 
@@ -127,7 +126,7 @@ class Cycle:
             group = decision.triggers[0] if decision.triggers else decision.group
             return last if group is None else self.sequence.get((decision.action, group), last)
 
-        found.sort(key=lambda d: (_ORDER[d.action], rank[d.kind], turn(d), d.pod))
+        found.sort(key=lambda d: (place[d.action], rank[d.kind], turn(d), d.pod))
         return tuple(found)
 
     def _decisions(self) -> Iterator[Decision]:

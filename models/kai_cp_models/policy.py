@@ -31,7 +31,7 @@ DECISION_ORDER: Final[tuple[ActionName, ...]] = (
     "preempt",
     "defrag",
 )
-"""In this order the decisions of a plan are named."""
+"""In this order the decisions of a plan are named; see ``Policy.decision_order``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,13 @@ class Policy:
     def plugin(self, name: str) -> bool:
         """Whether the plugin ``name`` is active."""
         return name in self.plugins
+
+    @property
+    def decision_order(self) -> tuple[ActionName, ...]:
+        """``DECISION_ORDER`` with the actions that build on each other in the order in which they run."""
+        run = dict.fromkeys(name for name in self.actions if name not in STATE_ACTIONS)
+        in_turn = iter(run)
+        return tuple(next(in_turn) if name in run else name for name in DECISION_ORDER)
 
     @property
     def consolidates(self) -> bool:

@@ -335,3 +335,21 @@ def test_groups_of_the_same_kinds_of_pods_may_have_other_numbers_of_them() -> No
     settings = Settings.model_validate({"solver": {"budget_seconds": LITTLE}})
     plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
     assert {one.group.name: one.proved for one in plan.unscheduled} == {"fits": False, "twice": True}
+
+
+def test_a_pod_that_runs_in_a_queue_that_does_not_exist_costs_no_proof() -> None:
+    """Consolidation could move its share to a larger GPU; what it gives up is charged to no queue."""
+    large = {"nvidia.com/gpu.memory": str(MIB_PER_GPU * 2)}
+    memory = {"gpu-memory": str(MIB_PER_GPU // 2)}
+    snapshot = world(
+        [node("n0", gpus=1), node("n1", gpus=1, labels=large)],
+        [
+            pod("orphan", "n0", notes=memory, shares=["s"], queue="gone"),
+            pod("huge", gpus=9),
+            pod("waits", gpus=2),
+        ],
+        actions="allocate, consolidation, reclaim",
+    )
+    settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}})
+    plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
+    assert {one.group.name: one.proved for one in plan.unscheduled} == {"huge": True, "waits": True}

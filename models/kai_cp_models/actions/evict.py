@@ -220,9 +220,14 @@ def _beyond_share(run: _Run) -> dict[GroupKey, Ask]:
 
 
 def _entitled(run: _Run) -> dict[GroupKey, Ask]:
-    """Those of ``_beyond_share`` that are within their share beside what the admitted triggers took."""
+    """Those of ``_beyond_share`` that are within their share beside what the admitted triggers took.
+
+    A group that lost pods to these asks for something else now, or for nothing.
+    """
     over = _kinds_over(run, run.ledger.book)
-    return {key: ask for key, ask in _beyond_share(run).items() if ask.kind not in over}
+    found = [key for key, ask in _beyond_share(run).items() if ask.kind not in over]
+    asks = waiting_groups(run.cycle, run.policy.name) if found else {}
+    return {key: asks[key] for key in found if key in asks}
 
 
 def _kinds_over(run: _Run, book: QueueBook) -> set[AskKind]:

@@ -108,10 +108,13 @@ class QueueBook:
         return self.tree.lines[self.tree.index[queue]]
 
     def summed(self, given: Iterable[tuple[str, Amounts]]) -> list[Amounts]:
-        """For each row, the sum of what is given to its queue and to those below it."""
+        """For each row, the sum of what is given to its queue and to those below it.
+
+        What is given to a queue that does not exist is in no row.
+        """
         found = [NOTHING] * len(self.held)
         for queue, one in given:
-            for i in self.line(queue):
+            for i in self.line(queue) if queue in self.tree.index else ():
                 found[i] = add(found[i], one)
         return found
 

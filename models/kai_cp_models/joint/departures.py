@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final
 
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.runtime import protected
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.victim_candidates import charged
@@ -156,9 +156,7 @@ class Departures:
         return self._summed(self._parts(sources))
 
     def _summed(self, parts: Mapping[str, _Part]) -> Sequence[Amounts]:
-        given = ((queue, part.gives) for queue, part in parts.items())
-        # Pods without a pod group are of no queue.
-        return self.base.book.summed((queue, gives) for queue, gives in given if gives != NOTHING)
+        return self.base.book.summed((queue, part.gives) for queue, part in parts.items())
 
     @cached_property
     def movable(self) -> tuple[Pod, ...]:

@@ -17,6 +17,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Shares, Snapshot
+from tests.support import tiny
 from tests.support.plans import SETTINGS, evicted, placed, solved
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue, spec
 
@@ -242,3 +243,43 @@ def test_search_that_proves_nothing_leaves_each_trigger_its_own_plan(
     monkeypatch.setattr(evict, "first_plan", not_at_first)
     assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
     assert asked == [4, 1, 2, 3, 4]
+
+
+def test_a_group_that_lost_its_pods_is_not_entitled_by_that() -> None:
+    """b takes the gang of a. Queue a is within its share then, but one more pod of the gang is of no use."""
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=4, labels={"kind": "old"}), tiny.node("n1", gpus=4)],
+        [
+            *(tiny.pod(f"gang-{i}", "n0", gpus=1, group="gang", queue="a") for i in range(4)),
+            tiny.pod("gang-4", gpus=1, group="gang", queue="a"),
+            *(tiny.pod(f"c-{i}", "n1", gpus=1, queue="c") for i in range(4)),
+            tiny.pod("b", gpus=4, queue="b", nodeSelector={"kind": "old"}),
+        ],
+        groups={"gang": {"minMember": 4}},
+        queues=[tiny.queue(name, quota={"gpu": quota}) for name, quota in (("a", 2), ("b", 4), ("c", 2))],
+        actions="allocate, reclaim",
+    )
+    plan = solved(snapshot)
+    assert placed(plan) == {"b"}
+    assert evicted(plan) == {f"gang-{i}" for i in range(4)}
+
+
+@pytest.mark.parametrize("actions", ["allocate, reclaim, preempt", "preempt, reclaim, allocate"])
+def test_decisions_are_named_in_the_order_in_which_the_actions_run(actions: str) -> None:
+    """high preempts low in its own queue, and b reclaims from c."""
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=1, labels={"kind": "old"}), tiny.node("n1", gpus=2)],
+        [
+            tiny.pod("low", "n0", gpus=1, queue="a", priority="low"),
+            tiny.pod("high", gpus=1, queue="a", nodeSelector={"kind": "old"}),
+            *(tiny.pod(f"c-{i}", "n1", gpus=1, queue="c") for i in range(2)),
+            tiny.pod("b", gpus=1, queue="b"),
+        ],
+        queues=[tiny.queue(name, quota={"gpu": 1}) for name in "abc"],
+        actions=actions,
+    )
+    plan = solved(snapshot)
+    assert placed(plan) == {"high", "b"}
+    done = list(dict.fromkeys(d.action for d in plan.decisions))
+    assert done == [name for name in actions.split(", ") if name in done]
+    assert len(done) == 2
