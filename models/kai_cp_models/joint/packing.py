@@ -70,8 +70,6 @@ def solve_packing(
         relative_gap_tolerance=gap or None,
         random_seed=0,
     )
-    # The root after a restart counts as no further node.
-    params.gscip.int_params["presolving/maxrestarts"] = 0
     if nodes == 1:
         # Which variable to branch on is not asked where no node follows: half a second on 1,000 nodes.
         params.gscip.int_params["branching/relpscost/initcand"] = 0
