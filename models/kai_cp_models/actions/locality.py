@@ -86,8 +86,8 @@ def _room_closer(ledger: Ledger, fabric: Fabric, asks: Sequence[Ask], distance: 
     pods = [pod for ask in asks for pod in ask.pods if pod.spec.requests[GPU]]
     if any(rule.concerns(pod) for rule in ledger.rules for pod in pods):
         return True
-    alike = {id(pod.spec): pod for pod in pods}
-    counts = Counter(id(pod.spec) for pod in pods)
+    alike = {pod.spec: pod for pod in pods}
+    counts = Counter(pod.spec for pod in pods)
     slots = [(ledger.slots(pod, now=False), counts[spec]) for spec, pod in alike.items()]
     return fabric.may_hold(slots, distance)
 

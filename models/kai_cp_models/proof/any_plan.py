@@ -49,16 +49,16 @@ class Known:
     shown: dict[tuple[object, ...], int] = field(default_factory=dict)
     """The number of served batches beside which a model had no places for such a batch; it holds with fewer
     rights, too."""
-    _waiting: dict[int, dict[Hashable, list[Pod]]] = field(default_factory=dict)
+    _waiting: dict[RuleState, dict[Hashable, list[Pod]]] = field(default_factory=dict)
     """The waiting pods by rule and kind."""
 
     def opened(self, rule: RuleState, pod: Pod) -> bool:
         """Whether a waiting pod may open a node to this one: a plan may place it, whatever this plan does."""
         if not rule.opened_by(pod):
             return False
-        kinds = self._waiting.get(id(rule))
+        kinds = self._waiting.get(rule)
         if kinds is None:
-            kinds = self._waiting[id(rule)] = {}
+            kinds = self._waiting[rule] = {}
             for group in self.base.snapshot.waiting_groups:
                 for other in self.base.snapshot.members[group.key]:
                     if other.status is PodStatus.PENDING:
@@ -92,7 +92,7 @@ class Emptied:
         """The number of served batches beside which a model showed nothing; beside fewer there is more free
         capacity."""
         self._demands = [self.counting.demand(())]
-        self._concerned: dict[int, bool] = {}
+        self._concerned: dict[RuleState, bool] = {}
 
     @cached_property
     def room(self) -> Ints:
@@ -129,10 +129,10 @@ class Emptied:
 
     def matters(self, rule: RuleState) -> bool:
         """Whether one of those that leave matters to the rule."""
-        found = self._concerned.get(id(rule))
+        found = self._concerned.get(rule)
         if found is None:
             gone = self.known.departures.gone(self.sources, self.moves)
-            found = self._concerned[id(rule)] = any(map(rule.concerns, gone))
+            found = self._concerned[rule] = any(map(rule.concerns, gone))
         return found
 
     def refusal(self, ask: Ask, before: int) -> str:
