@@ -41,6 +41,13 @@ for name, fixed in (("kai_cp", True), ("search", False)):
 settings.load_profile("kai_cp")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes name no test: gzip writes the second into what it packs, and workers that began in different
+    seconds would not find the same tests.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The reference data beside the project; tests that need it skip where it is absent."""
