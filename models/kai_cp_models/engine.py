@@ -113,6 +113,8 @@ class _Engine:
         self._snapshot = snapshot
         self._emit = emit
         self._looked = Looked()
+        self._worded: tuple[object, tuple[Unscheduled, ...]] = None, ()
+        """Why groups wait, and in which state of the cycle."""
         self._proofs: Mapping[GroupKey, Proof] = {}
         self._started = started
         self._deadline = deadline
@@ -210,7 +212,13 @@ class _Engine:
 
     def _explained(self) -> tuple[Unscheduled, ...]:
         """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
-        return estimated(self._cycle, unscheduled(self._cycle, self._proofs), self._first)
+        state = self._decisions, self._cycle.waiting.copy()
+        if self._worded[0] != state:
+            self._worded = state, unscheduled(self._cycle)
+        proofs, rows = self._proofs, self._worded[1]
+        if proofs:
+            rows = tuple(replace(row, proved=True) if row.group in proofs else row for row in rows)
+        return estimated(self._cycle, rows, self._first)
 
     def _allocate(self) -> None:
         """The greedy pass first: it is an early answer, and the final one if it admits everything."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.domains.choice import Candidates, candidates
-from kai_cp_models.domains.locality import EqualPods, Fabric
+from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
@@ -107,8 +107,10 @@ class Placer:
 
     gang: Gang
     pipeline_only: bool = False
-    _filled: tuple[Floats, Mask] | None = field(default=None, init=False)
-    """The place that is being filled: scores of nodes, and its nodes."""
+    _filled: tuple[FilledPlaces, Mask] | None = field(default=None, init=False)
+    """The places that are being filled, and the nodes in all of them."""
+    _empty: int = field(default=0, init=False)
+    """No place of so many scales, the closest, holds the whole batch."""
 
     def place(self, ledger: Ledger, batch: Batch, *, consume: bool = False) -> Ledger | NoPlace:
         """The ledger with the batch placed, or why it has no place.
@@ -138,6 +140,10 @@ class Placer:
         part = batch.subgroup is not self.gang.group.root
         if part and area.score is not None:
             return False
+        below = self._below(fabric, area)
+        if part and self._empty >= below and len(self.gang.by_leaf) == 1:
+            # The part is the whole batch.
+            return False
         present = self._active_nodes(ledger, batch.subgroup)
         if len(pods) < 2 and not len(present):
             return False
@@ -155,10 +161,12 @@ class Placer:
             area.for_gpus,
             present,
             begun=self._active_nodes(ledger, self.gang.group.root) if part else None,
-            below=self._below(fabric, area),
+            below=below,
             single=ledger.snapshot.policy.gpu_strategy != "spread",
         )
+        self._empty = self._empty if part else below
         for position, place in places:
+            self._empty = min(self._empty, position)
             ledger.mark()
             failure = self._members(ledger, batch, replace(area, close=place, scale=position))
             if failure is None and (self.pipeline_only or self._starts(ledger, batch)):
@@ -261,11 +269,12 @@ class Placer:
         now = ledger.fits(pod, now=True)
         filling: Floats | None = None
         if fabric is not None:
-            filling, place = self._filling(ledger, fabric, pod, fitting, now)
+            filled, place = self._filling(ledger, fabric, pod, fitting, now)
             best = ledger.best(pod, place) if area.score is None else None
             if best is not None:
                 put(ledger, pod, best[0], pipelined=self.pipeline_only or not best[1])
                 return None
+            filling = fabric.closeness(filled)
         extra = ledger.extra_score(pod)
         if filling is not None:
             extra = filling if extra is None else extra + filling
@@ -292,8 +301,8 @@ class Placer:
 
     def _filling(
         self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask
-    ) -> tuple[Floats, Mask]:
-        """[N] scores that make a gang fill one place before the next, and its nodes that take the pod."""
+    ) -> tuple[FilledPlaces, Mask]:
+        """The places that a gang fills before the next ones, and their nodes that take the pod."""
         at_once = fitting & now
         usable = at_once if at_once.any() else fitting
         if self._filled is None or not (usable & self._filled[1]).any():

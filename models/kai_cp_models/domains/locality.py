@@ -30,6 +30,10 @@ CLOSE: Final = 20
 free now."""
 
 
+FilledPlaces = list[tuple[Ints, int]]
+"""Places of several scales: [N] the numbers of the nodes' places, and which of them is meant."""
+
+
 @dataclass(frozen=True, slots=True)
 class EqualPods:
     """Equal pods that want a place together; ``slots``: [N] how many of them each node takes."""
@@ -156,30 +160,38 @@ class Fabric:
             for number in _smallest(rank, np.flatnonzero(enough), _MOST_TRIED):
                 yield position, place == number
 
-    def filling(self, slots: Ints, usable: Mask, present: Ints) -> tuple[Floats, Mask]:
-        """[N] scores for a pod of a gang (``present``: where its pods are), and the nodes with the best
-        score.
+    def filling(self, slots: Ints, usable: Mask, present: Ints) -> tuple[FilledPlaces, Mask]:
+        """The places that a pod of a gang prefers (``present``: where its pods are), and [N] the ``usable``
+        nodes in all of them.
 
         ``slots``: [N] how many such pods each node takes.
 
         From far to close, it prefers the place that already has pods of the gang, or the one with the most
         free capacity. So a gang that spans places fills one before the next, the largest first, and uses few.
         """
-        score: Floats = np.zeros(len(usable))
-        inside = usable
-        for place in reversed(self.shared):
-            nodes = np.flatnonzero(inside)
-            count = int(place.max()) + 1
-            room = np.bincount(place[nodes], weights=slots[nodes], minlength=count)
+        found: FilledPlaces = []
+        nodes = np.flatnonzero(usable)
+        for place, summed in zip(reversed(self.shared), reversed(self._shared_sums), strict=True):
+            here = place[nodes]
+            room = np.bincount(here, weights=slots[nodes], minlength=summed.count)
             room[0] = 0
             if not room.any():
                 continue
-            begun = np.zeros(count, dtype=bool)
+            begun = np.zeros(summed.count, dtype=bool)
             begun[place[present]] = True
-            best = place == int(np.argmax(np.where(begun, room, 0) if room[begun].any() else room))
-            score += CLOSE * best
-            inside = inside & best
-        return score, inside
+            best = int(np.argmax(np.where(begun, room, 0) if room[begun].any() else room))
+            found.append((place, best))
+            nodes = nodes[here == best]
+        inside = np.zeros(len(usable), dtype=bool)
+        inside[nodes] = True
+        return found, inside
+
+    def closeness(self, filled: FilledPlaces) -> Floats:
+        """[N] scores of the nodes for places that ``filling`` gave."""
+        score: Floats = np.zeros(len(self.gpus))
+        for place, number in filled:
+            score += CLOSE * (place == number)
+        return score
 
 
 def _smallest(rank: Ints, numbers: Ints, most: int) -> Iterator[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -23,10 +23,9 @@ _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
-def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unscheduled, ...]:
-    """One entry for every pod group with pending pods that got no place in this cycle.
-
-    ``proofs``: the groups whose refusal is proved, beside those for which an unconditional reason holds.
+def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
+    """One entry for every pod group with pending pods that got no place in this cycle; of the refusals, those
+    for an unconditional reason are proved.
     """
     found: list[Unscheduled] = []
     words: dict[tuple[object, ...], tuple[str, str]] = {}
@@ -38,25 +37,22 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
             found.append(Unscheduled(group.key, "SchedulingGated", why_gated, True))
             continue
         gang = cycle.ledger.fixed.gangs[group.key]
-        pending = [
-            pod
-            for pod in (*gang.pods, *gang.unknown_subgroup_pods)
-            if cycle.ledger.status(pod) is PodStatus.PENDING
-        ]
+        unknown = gang.unknown_subgroup_pods
+        pending = [pod for pod in (*gang.pods, *unknown) if cycle.ledger.status(pod) is PodStatus.PENDING]
         if not pending:
             continue
         why = cycle.waiting.get(group.key)
         given = group.key in cycle.ledger.touched and any(pod.key in cycle.ledger.held for pod in gang.pods)
         nominated = given and any(cycle.ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
         # An action's words on the next increment are about a cycle in which the batch has its place.
-        if nominated or (why is None and given and not gang.unknown_subgroup_pods):
+        if nominated or (why is None and given and not unknown):
             why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
-        if why is None and not gang.unknown_subgroup_pods:
+        if why is None and not unknown:
             why = Refusal("NotDecidedInTime", "the cycle ended before this pod group was considered")
         if why is None:
-            names = ", ".join(sorted({pod.subgroup or "default" for pod in gang.unknown_subgroup_pods}))
+            names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        found.append(_entry(cycle, gang, pending, why, free, words=words, proofs=proofs))
+        found.append(_entry(cycle, gang, pending, why, free, words=words))
     return tuple(found)
 
 
@@ -68,7 +64,6 @@ def _entry(
     free: Sequence[int],
     *,
     words: dict[tuple[object, ...], tuple[str, str]],
-    proofs: Container[GroupKey],
 ) -> Unscheduled:
     """The entry of a group that waits.
 
@@ -98,7 +93,7 @@ def _entry(
     key = gang.group.key
     # What the cycle has evicted is missing in this plan only.
     unconditional = reason in UNCONDITIONAL and key not in cycle.ledger.touched
-    return Unscheduled(key, reason, message, key in proofs or unconditional, why.details)
+    return Unscheduled(key, reason, message, unconditional, why.details)
 
 
 def _of_pod(

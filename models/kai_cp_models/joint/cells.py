@@ -144,10 +144,15 @@ def gpus_alone_bind(
         ratios = np.maximum(ratios, per_gpu)
     slack = free[:, others] - (free[:, GPU] / MILLI + ledger.shared_free())[:, None] * ratios
     found &= (slack >= 0).all(axis=1)
-    for node, pods in leaving.items():
-        given = np.array([pod.spec.requests for pod in pods], dtype=float)[:, others]
-        gain = np.array([_devices_given(pod) for pod in pods])[:, None] * ratios
-        found[node] &= bool((slack[node] + np.minimum(given - gain, 0).sum(axis=0) >= 0).all())
+    if leavers:
+        examples = list({pod.spec: pod for pod in leavers}.values())
+        given = np.array([pod.spec.requests for pod in examples], dtype=float)[:, others]
+        less = np.minimum(given - np.array([[_devices_given(pod)] for pod in examples]) * ratios, 0)
+        row_of = {pod.spec: row for row, pod in enumerate(examples)}
+        nodes = np.repeat(list(leaving), [len(pods) for pods in leaving.values()])
+        needed = np.zeros_like(slack)
+        np.add.at(needed, nodes, less[[row_of[pod.spec] for pod in leavers]])
+        found &= (slack + needed >= 0).all(axis=1)
     return found
 
 

@@ -103,6 +103,11 @@ class Counting:
         self._asked: dict[BatchShape, Ints] = {}
 
     @cached_property
+    def _overfull(self) -> frozenset[int]:
+        """Nodes over their capacity."""
+        return frozenset(np.flatnonzero((self._free < 0).any(axis=1)).tolist())
+
+    @cached_property
     def _shared(self) -> NDArray[np.float64]:
         """[N] free parts of shared devices, in milli-GPUs."""
         return MILLI * self.ledger.shared_free()
@@ -150,7 +155,7 @@ class Counting:
     def overfull(self, pod: Pod) -> bool:
         """Whether the pod's node is over its capacity, so that its leaving may give nothing."""
         place = self.ledger.place_of(pod)
-        return place is not None and bool((self._free[place[0]] < 0).any())
+        return place is not None and place[0] in self._overfull
 
     def leaving(self, pods: Iterable[Pod]) -> Leaving:
         """What the pods hold at their places, as columns."""

@@ -251,31 +251,32 @@ class JointModel:
         self, cell: int, nodes: Ints, entering: Sequence[tuple[PodClass, cp_model.IntVar]]
     ) -> None:
         """For every size, pods of this size and larger are no more than the pieces of it on the nodes."""
-        gaining = [int(node) for node in nodes if int(node) in self._leaving]
+        gaining = [(int(node), *self._gaining(int(node))) for node in nodes if int(node) in self._leaving]
         fixed = np.array([node for node in nodes if int(node) not in self._leaving], dtype=np.int64)
         free = self._free[fixed, GPU] // MILLI
         for size in sorted({item.size or 1 for item in self._classes.values()}, reverse=True):
             load: list[Linear] = [(item.size // size) * var for item, var in entering if item.size >= size]
             load += self._shares.new.get(cell, ()) if size == 1 else ()
             if load:
-                pieces = [self._pieces(node, size) for node in gaining]
+                pieces = [self._pieces(size, *one) for one in gaining]
                 self.cp.add(sum(load) <= int((free // size).sum()) + sum(pieces))
 
-    def _pieces(self, node: int, size: int) -> Linear:
-        """How many pieces of ``size`` the node offers when some of its pods are gone."""
+    def _gaining(self, node: int) -> tuple[Linear, int]:
+        """Whole GPUs that the node offers when some of its pods are gone, and the most that it can offer."""
+        pods = self._leaving[node]
         gives: list[Linear] = [
-            (pod.spec.requests[GPU] // MILLI) * self.gone[pod.key]
-            for pod in self._leaving[node]
-            if not pod.spec.gpu.shares
+            (pod.spec.requests[GPU] // MILLI) * self.gone[pod.key] for pod in pods if not pod.spec.gpu.shares
         ]
         free = int(self._free[node, GPU]) // MILLI
-        room: Linear = free + sum(gives) + sum(self._whole.get(node, ()))
+        return free + sum(gives) + sum(self._whole.get(node, ())), free + sum(map(_most_given, pods))
+
+    def _pieces(self, size: int, node: int, room: Linear, most: int) -> Linear:
+        """How many pieces of ``size`` the node offers when some of its pods are gone."""
         if size == 1:
             return room
-        most = (free + sum(map(_most_given, self._leaving[node]))) // size
-        if most <= 0:
+        if most < size:
             return 0
-        pieces = self.cp.new_int_var(0, most, f"g[{size},{node}]")
+        pieces = self.cp.new_int_var(0, most // size, f"g[{size},{node}]")
         self.cp.add(size * pieces <= room)
         return pieces
 

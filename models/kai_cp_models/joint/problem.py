@@ -71,8 +71,7 @@ def ask_of(ledger: Ledger, gang: Gang, batch: Batch) -> Ask:
     return Ask(group, gang, batch, entry, kind)
 
 
-@dataclass(frozen=True, slots=True)
-class EvictionUnit:
+class EvictionUnit(NamedTuple):
     """One eviction unit: ``chain`` is its position in its group's chain; unit k+1 is lost after k.
 
     ``whole``: losing it stops the group below its minimum. ``placed_now``: the pods got their places

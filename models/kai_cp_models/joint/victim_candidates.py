@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
@@ -26,7 +27,7 @@ Age = tuple[float, float]
 """Last start and creation; the younger goes first."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class VictimCandidate:
     """A unit with its place in the reverse fair order.
 
@@ -135,8 +136,7 @@ def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Ite
                 yield from groups
 
 
-@dataclass(frozen=True, slots=True)
-class _Chain:
+class _Chain(NamedTuple):
     """The eviction units of a group in order (5.4), each with the group's elastic state before it leaves."""
 
     units: tuple[EvictionUnit, ...]

@@ -77,7 +77,8 @@ class Rights:
         """What may leave: what one of them takes may entitle another."""
         evicting = [one for one in self._coming if one.evicts]
         found = self._departures.ended | (self._departures.resized if self._consolidates else frozenset())
-        for queue, priority in {(one.queue, one.priority) for one in evicting}:
+        # What a group may preempt, those above it in its queue may preempt, too.
+        for queue, priority in dict(sorted((one.queue, one.priority) for one in evicting)).items():
             found |= self._preempted(queue, priority)
         asking = {(one.queue, asked) for one in evicting for asked in one.asked}
         while "reclaim" in self._actions:
