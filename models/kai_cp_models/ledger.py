@@ -23,6 +23,7 @@ from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.fairness.quota_checks import first_over
 from kai_cp_models.fitting import FeasibilityCache
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
 from kai_cp_models.loading import loaded, taken
@@ -45,7 +46,7 @@ from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shapes import BatchShape, Shapes
 from kai_cp_models.sharing import SharedDevice, share_mib
-from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Batch, Gang, Gangs, GangState, GangTally
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
@@ -298,7 +299,9 @@ class Ledger:
         held = self.held.get(pod.key)
         if held is not None:
             return held.node, held.gpu_groups
-        node = self.snapshot.node_index.get(pod.node or "") if pod.status in ACTIVE_USED else None
+        if pod.node is None or pod.status not in ACTIVE_USED:
+            return None
+        node = self.fixed.snapshot.node_index.get(pod.node)
         return None if node is None else (node, pod.gpu_groups)
 
     def has_places(self, group: GroupKey) -> bool:
@@ -447,7 +450,9 @@ class Ledger:
     # --- operations ------------------------------------------------------------------------------
 
     def place(self, pod: Pod, node: int, gpu_groups: tuple[str, ...] = (), *, pipelined: bool) -> None:
-        """Give the pod a place: bound this cycle, or pipelined (bound when something frees up)."""
+        """Give the pod a place: bound this cycle, or pipelined (bound when something frees up, be it only the
+        limit or quota of its queue)."""
+        pipelined = pipelined or self._queue_waits(pod, node)
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
         details: dict[str, Any] = {}
         for rule in self._concerned(pod):
@@ -515,7 +520,7 @@ class Ledger:
             for role, step in members:
                 self._share(pod, node, names, role, step)
         if charged:
-            self._charge_queue(pod, node, sign)
+            self._charge_queue(pod, node, sign, later=promised)
         self._change(pod, status)
 
     def amounts_on(self, pod: Pod, node: int) -> NodeAmounts:
@@ -541,7 +546,30 @@ class Ledger:
             if names_now:
                 self.groups_on[node] = tuple(sorted(names_now))
 
-    def _charge_queue(self, pod: Pod, node: int, sign: int) -> None:
+    def _charge_queue(self, pod: Pod, node: int, sign: int, *, later: bool) -> None:
+        group = self._in_queue(pod)
+        if group is not None:
+            charge = self.fixed.charge(pod, node)
+            self.book.charge(group.queue, charge, group.preemptible, sign)
+            if later:
+                self.book.settles_later(group.queue, charge, group.preemptible, sign)
+
+    def _in_queue(self, pod: Pod) -> PodGroup | None:
+        """The group of the pod, if its queue exists."""
         group = self.snapshot.group_by_key.get(pod.group) if pod.group else None
-        if group is not None and group.queue in self.snapshot.queue_by_name:
-            self.book.charge(group.queue, self.fixed.charge(pod, node), group.preemptible, sign)
+        return group if group is not None and group.queue in self.snapshot.queue_by_name else None
+
+    def _queue_waits(self, pod: Pod, node: int) -> bool:
+        """Whether limit or quota allow the pod only once others have left its queue (3.7)."""
+        book, group = self.book, self._in_queue(pod) if self.book.unsettled else None
+        if group is None:
+            return False
+        queue, charge = group.queue, self.fixed.charge(pod, node)
+        held = book.held_now(queue, book.held, firm=False)
+        if first_over(book, queue, charge, held, book.limit, bound="limit") is not None:
+            return True
+        if group.preemptible:
+            return False
+        firm, lent = book.held_now(queue, book.firm, firm=True), self.lent((pod,), charge)
+        free = {} if lent is None else lent.by_queue
+        return first_over(book, queue, charge, firm, book.firm_quota, bound="quota", lent=free) is not None

@@ -31,6 +31,11 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
         mine, theirs = served(snapshot, one, action), served(snapshot, other, action)
         # A place that a later action took back was given, too.
         mine, theirs = mine | _withdrawn(one) & theirs, theirs | _withdrawn(other) & mine
+        more = [_further(snapshot, plan, action, given) for plan in (one, other)]
+        if more[0] != more[1]:
+            # Which of further batches and other groups comes first is not looked at.
+            comparable = mine - given == theirs - given and (more[0] < more[1] or more[1] < more[0])
+            return (f"{action}: further pods", -1 if more[1] < more[0] else 1) if comparable else ("", 0)
         while (key := order.pop()) is not None:
             if (key in mine) != (key in theirs):
                 return f"{action}: {key}", -1 if key in mine else 1
@@ -55,6 +60,12 @@ def served(snapshot: Snapshot, plan: Plan, action: ActionName) -> set[GroupKey]:
     found = {d.pod for d in plan.decisions if d.kind != "Evict" and d.action == action}
     pods = (snapshot.pod_by_key[key] for key in found)
     return {p.group for p in pods if p.group is not None and p.status is PodStatus.PENDING}
+
+
+def _further(snapshot: Snapshot, plan: Plan, action: ActionName, given: set[GroupKey]) -> set[PodKey]:
+    """Waiting pods that get a place in this action, of groups that got one in an earlier one."""
+    found = {d.pod for d in plan.decisions if d.kind != "Evict" and d.action == action and d.group in given}
+    return {key for key in found if snapshot.pod_by_key[key].status is PodStatus.PENDING}
 
 
 def _withdrawn(plan: Plan) -> set[GroupKey]:

@@ -16,6 +16,8 @@ what it finds as it goes; exit status 1 when a proof is refuted or a plan was re
 reproduced with ``random_cluster(seed)``. ``--together`` asks again in clusters in which the stateful rules,
 kinds of GPUs, rollouts and reservations are drawn as well (``everything(seed)``), ``--policies`` under other
 policies (``other_policy(cluster, seed)``): plugins and actions left out, limits of depth, other orders.
+``--options`` draws all of that, GPUs by claim, closed places, heroes, maximum run times, users and
+defragmentation, and the settings, too (``with_options(seed)``).
 """
 
 from __future__ import annotations
@@ -39,11 +41,13 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Placement, Plan, Unscheduled
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
+from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support import objects as raw
 from tests.support.clusters import FEATURES, random_cluster
 from tests.support.extras import TOGETHER, everything, other_policy
+from tests.support.options import with_options
 
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 50}})
 NOWHERE = {"example.org/nowhere": "x"}
@@ -63,9 +67,9 @@ OTHER_SEARCHES: dict[str, dict[str, object]] = {
 HOUR_SECONDS = 3_600
 
 
-def read(cluster: raw.Object) -> Snapshot:
+def read(cluster: raw.Object, settings: Settings = SETTINGS) -> Snapshot:
     """The cluster as the engine sees it."""
-    return parse(cluster, now=raw.NOW.timestamp())
+    return parse(cluster, now=raw.NOW.timestamp(), user_label=settings.users.label)
 
 
 def gained(plan: Plan) -> set[PodKey]:
@@ -120,7 +124,7 @@ class Audit:
     def __init__(self, cluster: raw.Object, settings: Settings = SETTINGS) -> None:
         self.cluster = cluster
         self.settings = settings
-        self.snapshot = read(cluster)
+        self.snapshot = read(cluster, settings)
         self.told: list[str] = []
         """What the engine logged as an error: plans that the checker refused, actions that raised."""
         with logged(self.told):
@@ -160,7 +164,7 @@ class Audit:
                 yield f"{group} beside its betters"
 
     def _decided_without(self, pods: set[PodKey]) -> Plan:
-        return decided(read(without(self.cluster, pods)), self.settings)
+        return decided(read(without(self.cluster, pods), self.settings), self.settings)
 
     def _after(self, group: GroupKey) -> set[GroupKey]:
         """The served groups that come after a refused one in the fair order."""
@@ -170,9 +174,10 @@ class Audit:
     @cached_property
     def _order(self) -> Sequence[GroupKey]:
         """The fair order of all waiting groups; what is served is charged at its position."""
-        ledger = Ledger.of(self.snapshot, self.settings.rules)
+        snapshot, _ = prepare(self.snapshot, self.settings)
+        ledger = Ledger.of(snapshot, self.settings.rules)
         gangs = ledger.fixed.gangs
-        states = ((gangs[g.key], ledger.state(gangs[g.key]).batch) for g in self.snapshot.waiting_groups)
+        states = ((gangs[g.key], ledger.state(gangs[g.key]).batch) for g in snapshot.waiting_groups)
         asks = {gang.group.key: ask_of(ledger, gang, batch) for gang, batch in states if batch is not None}
         book, got = ledger.book.copy(), gained(self.plan)
         order = line_of(ledger, asks).fork(book)
@@ -278,6 +283,16 @@ def _places(snapshot: Snapshot, pod: Pod) -> Iterator[Placement]:
             yield Placement(node.name, names)
 
 
+def _cluster(seed: int, options: argparse.Namespace) -> tuple[raw.Object, Settings]:
+    """What the options of the command draw."""
+    if options.options:
+        return with_options(seed)
+    cluster = everything(seed) if options.together else random_cluster(seed)
+    if options.policies:
+        cluster = other_policy(cluster, seed)
+    return cluster, TOGETHER if options.together else SETTINGS
+
+
 def main() -> int:
     """The command of the module's docstring."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -285,6 +300,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="clusters of each kind")
     parser.add_argument("--together", action="store_true", help="draw every feature together")
     parser.add_argument("--policies", action="store_true", help="draw the policy, too")
+    parser.add_argument("--options", action="store_true", help="draw every feature, the policy and settings")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
     refused = proved = 0
@@ -295,17 +311,15 @@ def main() -> int:
         print(line, flush=True)
 
     for seed in seeds:
-        cluster = everything(seed) if options.together else random_cluster(seed)
-        if options.policies:
-            cluster = other_policy(cluster, seed)
-        audit = Audit(cluster, TOGETHER if options.together else SETTINGS)
+        cluster, settings = _cluster(seed, options)
+        audit = Audit(cluster, settings)
         refused, proved = refused + len(audit.refused), proved + len(audit.proved)
         for name in audit.told:
             found(f"seed {seed}: {name}")
         for words in audit.refuted():
             found(f"seed {seed}: {words}")
     tiny = shown = whole = 0
-    for seed in () if options.together else seeds:
+    for seed in () if options.together or options.options else seeds:
         drawn = tiny_cluster(seed)
         if drawn is None:
             continue

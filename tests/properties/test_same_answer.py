@@ -15,7 +15,7 @@ from kai_cp_models.engine import decide
 from kai_cp_models.plan import CUT, Plan
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
-from tests.properties.test_audit import read
+from tests.properties.reasking import read
 from tests.support.clusters import random_cluster
 
 ROOT = Path(__file__).parents[2]

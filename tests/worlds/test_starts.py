@@ -16,8 +16,9 @@ from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Shares, Snapshot
 from tests.support.plans import bound, evicted, nominated, placed, reasons
+from tests.support.rule_objects import objects_of
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
-from tests.support.worlds import cluster, gpu_bound, group, node, nominate, noted, pod, queue, spec
+from tests.support.worlds import cluster, gpu_bound, group, node, nominate, noted, pod, pods, queue, spec
 
 TWO = (node("n1"), node("n2"))
 KIND_A = {"node_selector": (("kind", "a"),)}
@@ -463,6 +464,59 @@ def test_the_checker_asks_which_group_evicts_by_time() -> None:
     assert any("its time is not over" in line for line in faults(plan, BIG, running, chosen=chosen))
     long = (noted(running[0], ("kai-cp/max-runtime", "5m")), running[1])
     assert faults(plan, BIG, long, chosen=chosen) == []
+
+
+def test_a_maximum_ends_no_group_that_a_disruption_budget_protects() -> None:
+    """Both have run for an hour and may run for five minutes. The budget allows one eviction of the two pods
+    of a, so a stays as a whole; b ends all the same.
+    """
+    limit = ("kai-cp/max-runtime", "5m")
+    members = world(
+        (noted(group("a", 2, last_start=at(-60)), limit), pods("a", 2, "n1", labels={"app": "a"})),
+        (noted(group("b", 1, last_start=at(-60)), limit), pods("b", 1, "n2")),
+    )
+    protected = {
+        "metadata": {"name": "a", "namespace": "ns"},
+        "spec": {"selector": {"matchLabels": {"app": "a"}}},
+        "status": {"disruptionsAllowed": 1},
+    }
+    snapshot = cluster(nodes=TWO, extras=objects_of({"podDisruptionBudgets": [protected]}), **members)
+    enforced: dict[str, Any] = {"max_runtime": {"enforce": True}}
+    budgets = settings(**enforced, rules={"pod_disruption_budgets": True})
+    assert evicted(solved(snapshot, budgets)) == {"b-0"}
+    assert evicted(solved(snapshot, settings(**enforced))) == {"a-0", "a-1", "b-0"}
+
+
+def test_a_limit_that_only_a_maximum_frees_binds_no_pod_yet() -> None:
+    """q may hold 8 GPUs, and holds them until a, which is over its maximum, has left: w has its place on the
+    idle n2 as soon as that is so.
+    """
+    members = world(
+        (
+            noted(group("a", 1, last_start=at(-60)), ("kai-cp/max-runtime", "5m")),
+            pods("a", 1, "n1", spec=spec(8)),
+        ),
+        waits("w", 1, 4),
+    )
+    snapshot = cluster(nodes=TWO, queues=[queue(limit=gpu_bound(8))], **members)
+    plan = solved(snapshot, settings(max_runtime={"enforce": True}))
+    assert (evicted(plan), bound(plan), set(nominated(plan))) == ({"a-0"}, {}, {"w-0"})
+
+
+def test_the_price_of_a_start_counts_lost_work_up_to_its_cap() -> None:
+    """a has run for three hours on 8 GPUs. Up to an hour counts, so its end costs 8 GPU-hours, which vip
+    pays; if two count, it costs 16.
+    """
+    paying = (("kai-cp/hero-price-gpu-hours", "8"),)
+    members = world(
+        runs("a", "n1", since=180, preemptible=True, priority=40),
+        waits("vip", 1, reserve=True, notes=paying, priority=60, queue="vips"),
+    )
+    queues = [queue(), queue("vips", notes=[("kai-cp/hero", "true")])]
+    snapshot = cluster(nodes=TWO[:1], queues=queues, actions=("allocate",), **members)
+    for cap, gone in ((3600, {"a-0"}), (7200, set())):
+        chosen = settings(reservations={"hero": True}, objective={"lost_work_cap_seconds": cap})
+        assert evicted(solved(snapshot, chosen)) == gone
 
 
 def test_every_start_is_kept_when_the_plan_is_carried_out_again() -> None:

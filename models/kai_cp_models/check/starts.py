@@ -214,11 +214,12 @@ def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) 
         k for k, d in world.evictions.items() if d.action == "reservation" and d.triggers == decision.triggers
     ]
     when = times.now if stored is None else min(times.now, stored.start)
-    lost = 0.0
+    cap, lost = times.settings.objective.lost_work_cap_seconds, 0.0
     for key in paid:
         group = world.group_of(world.pod(key))
         if group is not None:
-            lost += world.pod(key).spec.requests[GPU] / MILLI * max(0.0, when - times.start(group)) / _HOUR
+            age = min(max(0.0, when - times.start(group)), cap)
+            lost += world.pod(key).spec.requests[GPU] / MILLI * age / _HOUR
     if lost > price + _SECOND * len(paid) / _HOUR:
         yield f"{what}: {holder.key} accepted {price:g} GPU-hours, its victims lose {lost:.2f}"
 

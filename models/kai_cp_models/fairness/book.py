@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints
-from kai_cp_models.fairness.amounts import NOTHING, Amounts, add
+from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
 from kai_cp_models.fairness.share import cluster_total, divide
 from kai_cp_models.fairness.totals import SCALE, QueueTotals, QueueTree, to_amounts, to_shares
 from kai_cp_models.pods import UNLIMITED
@@ -22,7 +22,7 @@ Rows = list[Amounts]
 class QueueBook:
     """Queue totals of a cycle, by position in the tree, in the units of ``Amounts``; "unlimited" is -1.
 
-    Only ``held`` and ``firm`` ever change, through ``charge``. ``held``: what a queue and all queues below it
+    Only ``held``, ``firm`` and ``unsettled`` ever change. ``held``: what a queue and all queues below it
     hold. ``firm``: the part of that which is not preemptible. ``*_floor``: the bound in whole units, so that
     an allocation is within it if and only if it is at most the floor.
     """
@@ -43,6 +43,9 @@ class QueueBook:
     allocatable_share_floor: Rows
     cluster: Amounts
     """The cluster's resources that are divided among the queues."""
+    unsettled: dict[tuple[str, bool], Amounts] = field(default_factory=dict)
+    """How much more queues hold until evicted pods have left and nominated ones have come, by whether those
+    are preemptible."""
 
     @staticmethod
     def of(snapshot: Snapshot) -> QueueBook:
@@ -93,7 +96,23 @@ class QueueBook:
             self.allocatable_share,
             self.allocatable_share_floor,
             self.cluster,
+            dict(self.unsettled),
         )
+
+    def settles_later(self, queue: str, amounts: Amounts, preemptible: bool, sign: int) -> None:
+        """A charge of this sign counts only once pods have left or come."""
+        key = queue, preemptible
+        change = subtract if sign > 0 else add
+        self.unsettled[key] = change(self.unsettled.get(key, NOTHING), amounts)
+
+    def held_now(self, queue: str, rows: Rows, *, firm: bool) -> Mapping[int, Amounts]:
+        """What the queue and those above it hold before pods leave or come; ``rows``: in the end."""
+        found = {i: rows[i] for i in self.line(queue)}
+        for (other, preemptible), amounts in self.unsettled.items():
+            for i in self.line(other) if not (firm and preemptible) else ():
+                if i in found:
+                    found[i] = add(found[i], amounts)
+        return found
 
     def index(self, queue: str) -> int:
         """Position of a queue in all rows."""

@@ -153,7 +153,7 @@ def _least_busy(walk: Walk, item: GangInterval, room: Ints, busy: Ints) -> NodeO
 def _empty(ledger: Ledger) -> Ints:
     """[N, D] what is free once every pod group has left; pods without a group stay."""
     snapshot = ledger.snapshot
-    room = np.array([node.allocatable for node in snapshot.nodes], dtype=np.int64)
+    room: Ints = ledger.fixed.table.allocatable.copy()
     for pod in snapshot.pods:
         node = snapshot.node_index.get(pod.node or "")
         if node is not None and pod.group is None and pod.status in ACTIVE_ALLOCATED:

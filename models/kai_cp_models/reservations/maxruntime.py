@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 
-from kai_cp_models.cycle import Cycle, Eviction
-from kai_cp_models.plan import Stage
-from kai_cp_models.pods import ACTIVE_ALLOCATED
+from kai_cp_models.actions.ending import end_groups
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.shown import span
 
 
 def end_overdue(cycle: Cycle, times: Times) -> None:
     """Evict every group whose enforced maximum has passed, preemptible or not."""
-    started = time.monotonic()
-    evicted = 0
+    end_groups(cycle, "maxruntime", _overdue(cycle, times))
+
+
+def _overdue(cycle: Cycle, times: Times) -> Iterator[tuple[GroupKey, str]]:
     for group in cycle.snapshot.groups:
-        if not times.runs(group) or not times.overdue(group):
-            continue
-        ran = span(times.now - times.start(group))
-        for pod in cycle.snapshot.members[group.key]:
-            if pod.status in ACTIVE_ALLOCATED and pod.node is not None:
-                cycle.ledger.evict(pod)
-                words = f"{group.key} has run for {ran}, which is its maximum"
-                cycle.evicted_by[pod.key] = Eviction("maxruntime", (), words)
-                evicted += 1
-    cycle.stages.append(Stage("maxruntime", "OPTIMAL", evicted, evicted, seconds=time.monotonic() - started))
+        if times.runs(group) and times.overdue(group):
+            ran = span(times.now - times.start(group))
+            yield group.key, f"{group.key} has run for {ran}, which is its maximum"

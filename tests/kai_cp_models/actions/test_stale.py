@@ -11,7 +11,7 @@ from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Subgroup
 from tests.support.plans import SETTINGS, bound, evicted, nominated, solved
 from tests.support.rule_objects import objects_of
-from tests.support.worlds import NOW, cluster, group, leaf, node, pod, pods, spec, tree
+from tests.support.worlds import NOW, cluster, gpu_bound, group, leaf, node, pod, pods, queue, spec, tree
 
 GRACE: list[tuple[str, dict[str, Any], dict[str, Any], bool]] = [
     ("after the default of 60 s", {"stale_since": NOW - 60}, {}, True),
@@ -108,6 +108,20 @@ def test_a_gang_that_a_disruption_budget_protects_stays_as_a_whole(allowed: int,
     settings = SETTINGS.model_copy(update={"rules": OptionalRules(pod_disruption_budgets=True)})
     assert evicted(solved(snapshot, settings)) == goes
     assert evicted(solved(snapshot)) == {"a-0", "a-1", "b-0", "b-1"}
+
+
+@pytest.mark.parametrize("bounds", [{"limit": gpu_bound(8)}, {"quota": gpu_bound(8)}])
+def test_a_bound_that_only_a_stale_gang_frees_binds_no_pod_yet(bounds: dict[str, Any]) -> None:
+    """q holds all that its limit, or its quota of work that cannot be preempted, allows until a has left: w
+    has its place on the idle n2 as soon as that is so, v within the rest at once.
+    """
+    members = [pod("a-0", "n1", spec=spec(6)), pod("v-0", spec=spec(2)), pod("w-0", spec=spec(4))]
+    groups = [group("a", 2, preemptible=False, **OLD)]
+    groups += [group("v", preemptible=False, created=1.0), group("w", preemptible=False, created=2.0)]
+    actions = ("stalegangeviction", "allocate")
+    nodes = [node("n1"), node("n2")]
+    plan = solved(cluster(members, groups, nodes, [queue(**bounds)], actions=actions))
+    assert (evicted(plan), set(bound(plan)), set(nominated(plan))) == ({"a-0"}, {"v-0"}, {"w-0"})
 
 
 def test_a_stale_gang_does_not_return_into_its_own_capacity() -> None:

@@ -211,3 +211,7 @@ def test_the_checker_knows_closed_places() -> None:
         plan = Plan((nominate("s-0", "n2"),), reservations=(held,))
         found = [line for line in violations(snapshot, plan, DRAIN.rules) if "is closed for" in line]
         assert len(found) == faults
+
+
+def test_without_nodes_nothing_is_closed() -> None:
+    assert solved(cluster(nodes=(), **world(big()))).decisions == ()
