@@ -87,6 +87,8 @@ class Cycle:
     at_rest: bool = False
     """Whether ``backfill`` found nothing to do after the last change of the plan."""
     _budget: Budget | None = None
+    _decided: tuple[object, tuple[Decision, ...]] = None, ()
+    """What all decisions follow from, as it was, and the decisions."""
     time: Any = None
     """What the cycle knows of the time axis (``reservations``); it is replaced, never changed. None: off."""
 
@@ -117,6 +119,12 @@ class Cycle:
 
     def decisions(self) -> tuple[Decision, ...]:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""
+        causes = (self.ledger.changed, self.ledger.held, self.evicted_by, self.placed_by, self.sequence)
+        if self._decided[0] != causes:
+            self._decided = tuple(one.copy() for one in causes), self._sorted_decisions()
+        return self._decided[1]
+
+    def _sorted_decisions(self) -> tuple[Decision, ...]:
         found = list(self._decisions())
         place = {name: i for i, name in enumerate(self.snapshot.policy.decision_order)}
         rank = {"Evict": 0, "Nominate": 1, "Bind": 1}

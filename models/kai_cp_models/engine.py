@@ -44,6 +44,7 @@ from kai_cp_models.reservations.upcoming import next_instant
 from kai_cp_models.rules.stateful import gpu_kinds, rollouts
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
+from kai_cp_topology.records import Locality
 
 ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
     "consolidation": partial(evict, policy=CONSOLIDATION),
@@ -63,8 +64,16 @@ logger = logging.getLogger(__name__)
 _LEAST_DEFRAG_WORK: Final = 1.0
 """Work for a plan of defragmentation, however much the actions have done."""
 
-_RESERVE: Final = 0.15
-"""Share of the budget kept for checking and writing."""
+_MOST_RESERVE: Final = 0.15
+"""Share of the budget kept for checking and writing, as long as it is not known how long that takes."""
+
+_LEAST_RESERVE: Final = 0.02
+"""The same when it is known to take less."""
+
+_NEXT_PLAN: Final = 4.0
+"""Seconds kept per second that checking and writing took the last time: the next plan may be larger, and the
+machine busier.
+"""
 
 
 def decide(
@@ -119,12 +128,17 @@ class _Engine:
         self._started = started
         self._deadline = deadline
         self._checked = 0.0
+        """Seconds that checking took in all."""
+        self._sending = 0.0
+        """Seconds that the last plan took to be written."""
+        self._located: tuple[object, Mapping[GroupKey, Locality]] = None, {}
+        """How close the gangs of a plan are, and of which."""
         self._decisions: tuple[Decision, ...] = ()
         self._cycle = Cycle(
             snapshot,
             settings,
             Ledger.of(snapshot, settings.rules, close_gangs=settings.objective.close_gangs),
-            deadline - _RESERVE * max(0.0, deadline - started),
+            deadline - _MOST_RESERVE * max(0.0, deadline - started),
         )
         if times is not None and settings.reservations.enabled:
             self._cycle.time = TimeState(times)
@@ -301,17 +315,26 @@ class _Engine:
             self._cycle.settings.rules,
             start=self._start,
         )
-        self._checked += time.monotonic() - started
+        checking = time.monotonic() - started
+        self._checked += checking
         if broken:
             words = f"the checker refused the plan: {'; '.join(broken[:_MOST_SHOWN])}"
             return words, named_in(broken, self._snapshot, decisions, self._decisions)
         self._decisions = decisions
         if self._emit is not None and action != "allocate":
             self._send()
+        self._keep(checking + self._sending)
         return "", frozenset()
+
+    def _keep(self, seconds: float) -> None:
+        """Keep time for the next plan, where the last one took ``seconds`` to be checked and written."""
+        budget = max(0.0, self._deadline - self._started)
+        kept = max(_LEAST_RESERVE * budget, _NEXT_PLAN * seconds)
+        self._cycle.budget.deadline = self._deadline - min(_MOST_RESERVE * budget, kept)
 
     def _send(self) -> Plan:
         """The plan so far, complete in itself; the process outside gets it."""
+        began = time.monotonic()
         book = self._cycle.ledger.book
         queues = {
             name: QueueReport(book.fair_share_of(name), before, book.allocated_shares(name))
@@ -323,13 +346,15 @@ class _Engine:
             "check": self._checked,
         }
         starts = reservations(self._cycle)
+        if self._located[0] is not self._decisions:
+            self._located = self._decisions, localities(self._cycle.ledger, self._decisions)
         plan = Plan(
             self._decisions,
             self._explained(),
             tuple(self._cycle.stages),
             queues,
             timings,
-            localities(self._cycle.ledger, self._decisions),
+            self._located[1],
             self._cycle.turns,
             starts,
             self._aside,
@@ -339,6 +364,7 @@ class _Engine:
         )
         if self._emit is not None:
             self._emit(plan)
+        self._sending = time.monotonic() - began
         return plan
 
 

@@ -367,6 +367,27 @@ def test_the_budget_of_the_settings_is_the_default_deadline() -> None:
     assert complete(snapshot, plan)
 
 
+@pytest.mark.parametrize(("checking", "ends"), [(0, 98), (1, 96), (3, 88), (10, 85)])
+def test_time_is_kept_as_the_last_check_took(
+    monkeypatch: pytest.MonkeyPatch, checking: float, ends: float
+) -> None:
+    """Of 100 s, 15 are kept before a plan was checked; after it four times what that took, 2 to 15."""
+    now = 0.0
+    seen: list[float] = []
+
+    def slow(*args: object, **more: object) -> list[str]:
+        nonlocal now
+        now += checking
+        return []
+
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(engine, "violations", slow)
+    monkeypatch.setitem(engine.ACTIONS, "consolidation", lambda cycle: seen.append(cycle.budget.deadline))
+    decide(busy(), SETTINGS, deadline=100.0)
+    decide(cluster([], actions=("consolidation",)), SETTINGS, deadline=now + 100.0)
+    assert seen == [ends, now + 85]
+
+
 # --- across rounds -------------------------------------------------------------------------------
 
 
