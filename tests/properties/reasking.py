@@ -29,7 +29,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from itertools import combinations, islice, product
 
 from kai_cp.reader import parse
@@ -145,46 +144,46 @@ class Audit:
 
     def refuted(self, most: int = MOST_ASKED_AGAIN) -> Iterator[str]:
         """Proved refusals that do not hold, and by which question; about ``most`` groups are asked again."""
+        before = self._betters(self.plan)
         for words, more in OTHER_SEARCHES.items():
             with logged(self.told):
                 other = decided(self.snapshot, searching(self.settings, more))
             for group in self.proved:
-                if self._serves(other, group, gained(self.plan)):
+                if self._serves(other, group, before[group]):
                     yield f"{group} by a search with {words}"
+            betters = self._betters(other)
             for group, row in self._refused(other).items():
-                if row.proved and self._serves(self.plan, group, gained(other)):
+                if row.proved and self._serves(self.plan, group, betters[group]):
                     yield f"{group}, refused by a search with {words}"
         for group in self.proved[:: max(1, len(self.proved) // most)]:
             served = gained(self.plan)
             others = {key for one in self.refused if one != group for key in waiting(self.snapshot, one)}
             if others and self._serves(self._decided_without(others), group, served):
                 yield f"{group} alone"
-            after = {key for one in self._after(group) for key in waiting(self.snapshot, one)}
-            if after and self._serves(self._decided_without(others | after), group, served - after):
+            after = served - before[group]
+            if after and self._serves(self._decided_without(others | after), group, before[group]):
                 yield f"{group} beside its betters"
 
     def _decided_without(self, pods: set[PodKey]) -> Plan:
         return decided(read(without(self.cluster, pods), self.settings), self.settings)
 
-    def _after(self, group: GroupKey) -> set[GroupKey]:
-        """The served groups that come after a refused one in the fair order."""
-        place = self._order.index(group) if group in self._order else len(self._order)
-        return set(self._order[place + 1 :]) - self.refused.keys()
-
-    @cached_property
-    def _order(self) -> Sequence[GroupKey]:
-        """The fair order of all waiting groups; what is served is charged at its position."""
+    def _betters(self, plan: Plan) -> dict[GroupKey, set[PodKey]]:
+        """For every waiting group, the pods with a place of the groups that come before it in the fair order;
+        what is served is charged at its position.
+        """
         snapshot, _ = prepare(self.snapshot, self.settings)
         ledger = Ledger.of(snapshot, self.settings.rules)
         gangs = ledger.fixed.gangs
         states = ((gangs[g.key], ledger.state(gangs[g.key]).batch) for g in snapshot.waiting_groups)
         asks = {gang.group.key: ask_of(ledger, gang, batch) for gang, batch in states if batch is not None}
-        book, got = ledger.book.copy(), gained(self.plan)
+        book, got = ledger.book.copy(), gained(plan)
+        found = dict.fromkeys((group.key for group in snapshot.waiting_groups), got)
+        before: set[PodKey] = set()
         order = line_of(ledger, asks).fork(book)
-        found: list[GroupKey] = []
         while (key := order.pop()) is not None:
-            found.append(key)
-            if waiting(self.snapshot, key) & got:
+            found[key] = before
+            if here := waiting(self.snapshot, key) & got:
+                before = before | here
                 group = self.snapshot.group_by_key[key]
                 book.charge(group.queue, asks[key].asked, group.preemptible)
                 order.charged(group.queue)

@@ -75,7 +75,7 @@ def waiting_lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
         groups = sorted(snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
         for gang in [ledger.fixed.gangs[group.key] for group in groups]:
             group, state = gang.group, gang.at_first
-            ask = None if state.batch is None else ask_of(ledger, gang, state.batch)
+            ask = None if state.batch is None else ask_of(ledger, gang, state.batch, state)
             refusal = _refusal(snapshot, gang, state, read)
             known[group.key] = WaitingGroup(gang, state, refusal, _delay(snapshot, group), ask)
     return known

@@ -18,7 +18,7 @@ from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.units import Batch, Gang
+from kai_cp_models.units import Batch, Gang, GangState
 
 
 class AskKind(NamedTuple):
@@ -62,12 +62,12 @@ class Ask(NamedTuple):
         return self.entry[1]
 
 
-def ask_of(ledger: Ledger, gang: Gang, batch: Batch) -> Ask:
-    """The batch of the gang as an ask, in the ledger's state."""
+def ask_of(ledger: Ledger, gang: Gang, batch: Batch, state: GangState | None = None) -> Ask:
+    """The batch of the gang as an ask. ``state``: of the gang; None: that in the ledger."""
     group, shape = gang.group, ledger.shape(batch)
     pinned = shape.scoped and (shape.leaves > 1 or any(ledger.place_of(pod) is not None for pod in gang.pods))
     kind = AskKind(shape, group.key if pinned else None, group.queue, group.priority, group.preemptible)
-    entry = group_sort_key(group, ledger.state(gang).elastic_state), shape.pessimistic
+    entry = group_sort_key(group, (state or ledger.state(gang)).elastic_state), shape.pessimistic
     return Ask(group, gang, batch, entry, kind)
 
 

@@ -13,7 +13,6 @@ from kai_cp_models.actions.common import line_of
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
-from kai_cp_models.fairness.order import group_sort_key
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
@@ -135,10 +134,10 @@ class ServedBatches:
                 begun.add(pod.key)
             state, tallies[key] = ask.gang.state_of(tallies[key], status)
             if state.batch is not None and self._got_places(
-                following := ask_of(self._base, ask.gang, state.batch)
+                following := ask_of(self._base, ask.gang, state.batch, state)
             ):
                 coming[key] = following
-                order.push(key, (group_sort_key(ask.group, state.elastic_state), following.asked))
+                order.push(key, following.entry)
         return sorted(found, key=attrgetter("turn"))
 
     def _got_places(self, ask: Ask) -> bool:
