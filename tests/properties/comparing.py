@@ -1,4 +1,5 @@
-"""Which of two plans of one snapshot is better: the first goal in which they differ decides.
+"""Which of two plans of one snapshot is better: the first goal in which they differ decides. And which stages
+of a plan another one proves wrong.
 
 Actions come in their order. Within an action, admission along the fair order comes first, then the goals in
 force. Both plans are walked through together: as long as they agree, the fair order is the same for both.
@@ -6,24 +7,36 @@ force. Both plans are walked through together: as long as they agree, the fair o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.joint.goals import Disruption
+from kai_cp_models.joint.disaggregate import leave
+from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import MILLI, GroupKey, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
-from kai_cp_models.settings import Settings
+from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.settings import GoalName, Settings
 from kai_cp_models.snapshot import Snapshot
 
 
 def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Settings) -> tuple[str, int]:
-    """(what the plans differ in first, -1: ``one`` is better, 1: ``other`` is); ("", 0) where they do not."""
-    cycle = Cycle(snapshot, settings, Ledger.of(snapshot, settings.rules), float("inf"))
+    """(what the plans differ in first, -1: ``one`` is better, 1: ``other`` is); ("", 0) where they do not, or
+    where neither is better.
+
+    A group may get what evictions leave over. Whether something is left over comes after the goals.
+    """
+    cycle = _begun(snapshot, one, settings)
+    snapshot = cycle.snapshot
     given: set[GroupKey] = set()
     for action in snapshot.policy.actions:
+        if action == "allocate" and one.reservations != other.reservations:
+            # What is promised comes first, and which promise is better is not looked at.
+            return "", 0
         asks = {k: ask for k, ask in waiting_groups(cycle, action).items() if k not in given}
         # Victims are ranked as the action finds the queues, so what it admits is charged to a copy.
         book = cycle.ledger.book.copy()
@@ -36,9 +49,13 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
             # Which of further batches and other groups comes first is not looked at.
             comparable = mine - given == theirs - given and (more[0] < more[1] or more[1] < more[0])
             return (f"{action}: further pods", -1 if more[1] < more[0] else 1) if comparable else ("", 0)
-        while (key := order.pop()) is not None:
+        left_over: tuple[str, int] = "", 0
+        while not left_over[1] and (key := order.pop()) is not None:
             if (key in mine) != (key in theirs):
-                return f"{action}: {key}", -1 if key in mine else 1
+                found = f"{action}: {key}", -1 if key in mine else 1
+                if action not in POLICIES or key in _triggers(one if key in mine else other, action):
+                    return found
+                left_over = found
             if key in mine:
                 given.add(key)
                 group = snapshot.group_by_key[key]
@@ -47,12 +64,22 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
         if action in POLICIES:
             pair = [_values(cycle, action, plan, settings) for plan in (one, other)]
             if pair[0] != pair[1]:
-                return f"{action}: goals", -1 if pair[0] < pair[1] else 1
+                better = -1 if pair[0] < pair[1] else 1
+                return (f"{action}: goals", better) if left_over[1] in (0, better) else ("", 0)
+            if left_over[1]:
+                return left_over
             if _disturbed(one, action) != _disturbed(other, action):
                 # Equal by every goal and yet different: from here on the two plans continue differently.
                 return "", 0
         cycle.ledger.book = book
     return "", 0
+
+
+def _begun(snapshot: Snapshot, plan: Plan, settings: Settings) -> Cycle:
+    """The cycle when maximum run times have ended what they end, whatever comes then."""
+    seen = prepare(snapshot, settings)[0]
+    ledger = _carried_out(Ledger.of(seen, settings.rules), plan, "maxruntime")
+    return Cycle(seen, settings, ledger, float("inf"))
 
 
 def served(snapshot: Snapshot, plan: Plan, action: ActionName) -> set[GroupKey]:
@@ -72,6 +99,11 @@ def _withdrawn(plan: Plan) -> set[GroupKey]:
     return {row.group for row in plan.unscheduled if row.reason == "Withdrawn"}
 
 
+def _triggers(plan: Plan, action: ActionName) -> set[GroupKey]:
+    """The groups for which the action evicts or moves something."""
+    return {key for d in plan.decisions if d.kind == "Evict" and d.action == action for key in d.triggers}
+
+
 def _disturbed(plan: Plan, action: ActionName) -> set[PodKey]:
     return {d.pod for d in plan.decisions if d.kind == "Evict" and d.action == action}
 
@@ -87,3 +119,93 @@ def _values(cycle: Cycle, action: ActionName, plan: Plan, settings: Settings) ->
     asks = [ask for key, ask in victims.asks.items() if key in keys]
     step = MILLI * settings.objective.lost_beyond_step_gpus
     return victims.goals.values(Disruption(victims.ranked, lost, moved, asks, step))
+
+
+WORDS: dict[str, GoalName] = {
+    "threshold": "threshold",
+    "lost beyond what is admitted [steps]": "lost_beyond",
+    "threshold by age": "threshold_by_age",
+    "lost work [GPU-milliseconds]": "lost_work",
+    "lost GPUs [milli-GPUs]": "lost_gpus",
+    "pod groups stopped": "stopped_groups",
+    "moved pods": "moved_pods",
+    "moved pod groups": "moved_groups",
+    "newest first": "newest_first",
+    "moved in reverse fair order": "moved_latest",
+}
+"""What stages call the goals. A goal of several values, and a sum of goals, has names of its own."""
+NO_GOAL = ("admission", "further goals")
+"""Stages of an action that evicts beside its goals."""
+
+
+def bettered(snapshot: Snapshot, plan: Plan, other: Plan, settings: Settings) -> Iterator[tuple[str, bool]]:
+    """(stage of ``plan``, whether ``other`` is below its bound), for stages before which both are equal.
+
+    ``other`` may come from any search and by any goals. A stage is passed over, with all that follow, whose
+    value the plan itself does not have: it was solved for a part of the action, or backfill came after it.
+    """
+    cycle = _begun(snapshot, plan, settings)
+    seen = cycle.snapshot
+    for action in seen.policy.actions:
+        after, instead = (_carried_out(cycle.ledger, one, action) for one in (plan, other))
+        if action in POLICIES:
+            if _gained(seen, after) != _gained(seen, instead):
+                return
+            victims = Victims(cycle, POLICIES[action], cycle.ledger, waiting_groups(cycle, action))
+            keys = served(seen, plan, action)
+            asks = [ask for key, ask in victims.asks.items() if key in keys]
+            mine, theirs = (
+                _by_stage(victims.goals, victims.disruption(one, victims.ranked, asks), settings)
+                for one in (after, instead)
+            )
+            for stage in plan.stages:
+                name = stage.name.partition(": ")
+                if name[0] != action or name[2] in NO_GOAL:
+                    continue
+                if mine.get(name[2]) != stage.objective:
+                    return
+                yield f"{stage.name}: {stage.status}", theirs[name[2]] < stage.bound
+                if theirs[name[2]] != stage.objective:
+                    return
+        if _places(after) != _places(instead):
+            return
+        cycle.ledger = after
+
+
+def _carried_out(ledger: Ledger, plan: Plan, action: ActionName) -> Ledger:
+    """The ledger after the decisions of one action."""
+    found, pods, index = ledger.copy(), ledger.snapshot.pod_by_key, ledger.snapshot.node_index
+    mine = [one for one in plan.decisions if one.action == action]
+    for one in mine:
+        if one.kind == "Evict":
+            leave(found, pods[one.pod])
+    for one in mine:
+        if one.kind != "Evict":
+            leave(found, pods[one.pod])
+            found.place(pods[one.pod], index[one.node], one.gpu_groups, pipelined=one.kind == "Nominate")
+    return found
+
+
+def _gained(snapshot: Snapshot, ledger: Ledger) -> set[PodKey]:
+    return {key for key in ledger.held if snapshot.pod_by_key[key].status is PodStatus.PENDING}
+
+
+def _places(ledger: Ledger) -> dict[PodKey, object]:
+    return {key: (held.node, held.gpu_groups) for key, held in ledger.held.items()} | {
+        key: None for key in ledger.changed.keys() - ledger.held.keys()
+    }
+
+
+def _by_stage(goals: GoalList, plan: Disruption, settings: Settings) -> dict[str, int]:
+    """The plan's values by the names of stages."""
+    found = {words: sum(GOALS[name].value(plan)) for words, name in WORDS.items()}
+    priorities = sorted({item.unit.group.priority for item in plan.ranked}, reverse=True)
+    works = GOALS["lost_work_by_priority"].value(plan)
+    for priority, work in zip(priorities, works, strict=True):
+        found[f"lost work at priority {priority} [GPU-milliseconds]"] = work
+    for entry in goals.entries:
+        if len(entry) > 1:
+            weights = settings.objective.weights
+            words = (f"{weights.of(goal.name):g} {goal.name} [{goal.unit}]" for goal in entry)
+            found[" + ".join(words)] = goals.value(entry, plan)[0]
+    return found
