@@ -53,6 +53,8 @@ class Budget:
     _allowed: float = inf
     _part: tuple[float, float] = (inf, inf)
     """Upper limits of ``_spent`` and ``_vain`` in the present part of the action."""
+    _before: float = 0.0
+    """``_vain`` when the present part began."""
 
     @staticmethod
     def of(settings: SolverSettings, snapshot: Snapshot, deadline: float) -> Budget:
@@ -64,7 +66,7 @@ class Budget:
         """Give the action that starts now ``share`` of the work that is left; what it does not use is left
         for the next."""
         self._allowed = self._spent + share * max(0.0, self.work - self._spent)
-        self._vain = 0.0
+        self._vain = self._before = 0.0
         self._part = inf, inf
 
     def begin_part(self, left: int) -> None:
@@ -73,6 +75,7 @@ class Budget:
         What a part does not use is left for the later parts.
         """
         self._part = inf, inf
+        self._before = self._vain
         if left > 1:
             vain = max(LEAST_PART_WORK, max(0.0, self._patience_ends() - self._vain) / left)
             self._part = self._spent + self.work_left() / left, self._vain + vain
@@ -107,8 +110,12 @@ class Budget:
         return max(LEAST_VAIN_WORK, self.patience * useful)
 
     def ended(self, least: float) -> bool:
-        """Whether too little work is left for a search that needs ``least``."""
-        return self.work_worth() < least or self.passed()
+        """Whether too little work is left for a search that needs ``least``.
+
+        None begins once the part has spent as much in vain as it still may: one that begins then would mostly
+        end without an answer.
+        """
+        return self.work_worth() < max(least, self._vain - self._before) or self.passed()
 
     def seconds_left(self) -> float:
         """Seconds until the deadline; never negative."""

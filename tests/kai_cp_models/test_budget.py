@@ -66,3 +66,16 @@ def test_an_action_of_one_part_has_all() -> None:
     spending.begin_part(8)
     spending.begin(1.0)
     assert spending.work_worth() == pytest.approx(4.0)
+
+
+def test_no_search_begins_once_half_of_the_patience_is_spent() -> None:
+    """Of 4 units a part has spent 2 in vain, which is as much as is left; the part after it begins anew."""
+    spending = budget()
+    spending.begin_part(1)
+    in_vain(spending, 1.9)
+    assert not spending.ended(0.1)
+    in_vain(spending, 0.2)
+    assert spending.ended(0.1)
+    assert spending.work_worth() == pytest.approx(1.9)
+    spending.begin_part(1)
+    assert not spending.ended(0.1)

@@ -53,10 +53,10 @@ class _Run:
     """How many triggers are tried together."""
     counting: bool = True
     """Whether all chunks so far fit as they are, so that the next one gets a first plan."""
+    alone: bool = True
+    """Whether the last trigger that was tried alone and without a solver got a plan."""
     anew: bool = False
     """Whether the victims of the admitted triggers are chosen anew for further ones."""
-    least_work: float = 0.0
-    """Work that searches in vain leave to what follows."""
     found: EvictionPlan | None = None
     refused: set[GroupKey] = field(default_factory=set)
     failed: dict[frozenset[GroupKey], NoPlan] = field(default_factory=dict)
@@ -195,7 +195,7 @@ def _decide(run: _Run) -> None:
         before = run.found
         run.open = _beyond_share(run)
         run.refusals, run.step, run.anew = RefusalCache(run.victims.base, run.policy), 1, True
-        run.least_work = run.cycle.budget.work_worth() / 2
+        run.counting = run.alone = False
         _admit_all(run)
         if run.found is not before:
             _finish(run)
@@ -236,8 +236,8 @@ def _kinds_over(run: _Run, book: QueueBook) -> set[AskKind]:
 
 def _admit_all(run: _Run) -> None:
     """Propose, simulate, compare, accept, until every trigger is decided or time has ended."""
-    budget = run.cycle.budget
-    while run.open and not budget.ended(run.least_work) and (chunk := _next(run)):
+    ended = partial(run.cycle.budget.ended, LIMITS.model_work)
+    while run.open and (run.counting or run.alone or not ended()) and (chunk := _next(run)):
         best: _Proposal | None = None
         for asks, result in _proposals(run, chunk):
             if best is None or _better(run, chunk, result, best[1]):
@@ -296,9 +296,7 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     large = units > LIMITS.first_plan_units
     if plan is not None:
         yield chunk, plan
-        if isinstance(plan, NoPlan) or large or len(chunk) > LIMITS.optional_chunk:
-            return
-        if len(plan.asks) == len(chunk):
+        if large or isinstance(plan, NoPlan) or not len(plan.asks) < len(chunk) <= LIMITS.optional_chunk:
             return
     if not run.policy.may_lose and units > LIMITS.cleared_units:
         return
@@ -313,17 +311,19 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     if _undecided(result) and len(chunk) > 1:
         result = attempt(run.victims, run.found, chunk, optional=True)
         yield chunk, result
-    if _undecided(result) and not (result.why.proved or plan or large or run.many):
+    run.alone &= not (large or run.many)
+    if _undecided(result) and run.alone and not (result.why.proved or plan):
         chunk = chunk[:1]
         result = _counted(run, chunk)
+        run.alone = isinstance(result, EvictionPlan)
         yield chunk, result
     doubled = isinstance(result, EvictionPlan) and len(chunk) > LIMITS.optional_chunk
     run.step = 2 * len(chunk) if doubled else LIMITS.optional_chunk
 
 
 def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
-    """Whether it is still open which of the triggers get a place, and how."""
-    return isinstance(result, NoPlan) and not result.unneeded
+    """Whether fewer triggers may get a place: not where the fair order gives none of these one."""
+    return isinstance(result, NoPlan) and not (result.unneeded or result.served == frozenset())
 
 
 def _jointly(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:

@@ -66,7 +66,7 @@ def attempt(
             return result
         if isinstance(result, EvictionPlan) or not result.why.proved:
             budget.in_vain(budget.spent - began)
-        if isinstance(result, NoPlan) and (result.unneeded or result.served):
+        if isinstance(result, NoPlan) and (result.unneeded or result.served is not None):
             return result
     return result
 
