@@ -284,7 +284,8 @@ class _Search:
             tuple(ranked),
             answer,
             owners,
-            tuple(replace(stage, proved=stage.proved and everything) for stage in stages),
+            # What some of the plans cannot do bounds none of the others; no cost is below 0.
+            tuple(s if everything else replace(s, bound=min(0.0, s.bound), proved=False) for s in stages),
             len(self._model.cp.proto.variables),
             len(self._model.cp.proto.constraints),
             self.complete,
