@@ -47,11 +47,16 @@ class NodeView:
 
     def __init__(self, ledger: Ledger, pod: Pod) -> None:
         self._pod = pod
-        """An example; it keeps the spec, so that no other one gets its id."""
+        """An example of the pods of the spec."""
         self._accepted = accepting(ledger.fixed.table, pod)
         self._request = pod.spec.requests
         self._ranking = Ranking(ledger.fixed.table, pod)
         self._owned = True
+        gpu = pod.spec.gpu
+        self._shares = gpu.devices if gpu.shares else 0
+        """Devices of which the pods take a share each."""
+        self._may_join = gpu.kind is not GpuKind.MIG and (gpu.shares or not gpu.devices)
+        """Whether they could join a shared device at all: shares, and pods without GPUs (6)."""
         self.exact = self._ranking.exact
         self.seen = 0
         self._look_everywhere(ledger)
@@ -82,8 +87,8 @@ class NodeView:
     def slots_of(self, ledger: Ledger, *, now: bool) -> Ints:
         """[N] pods of the spec that the room of each node takes, as far as requests tell; read-only."""
         if self._slots is None:
-            idle, releasing = ledger.room.columns()
-            self._slots = self._count(idle, self.now), self._count(idle + releasing, self.later)
+            idle, free = ledger.room.columns()
+            self._slots = self._count(idle, self.now), self._count(free, self.later)
         return self._slots[0 if now else 1]
 
     def _count(self, free: Ints, fits: Mask) -> Ints:
@@ -97,8 +102,7 @@ class NodeView:
     # --- all nodes at once -----------------------------------------------------------------------
 
     def _look_everywhere(self, ledger: Ledger) -> None:
-        idle, releasing = ledger.room.columns()
-        free = idle + releasing
+        idle, free = ledger.room.columns()
         self._slots = None
         self.now = self._fits_everywhere(ledger, idle, now=True)
         self.later = self._fits_everywhere(ledger, free, now=False)
@@ -111,25 +115,22 @@ class NodeView:
 
     def _fits_everywhere(self, ledger: Ledger, free: Ints, *, now: bool) -> Mask:
         mask: Mask = self._accepted.copy()
-        gpu = self._pod.spec.gpu
         for dimension, amount in enumerate(self._request):
-            if dimension != GPU or not gpu.shares:
-                mask &= free[:, dimension] >= amount
-        if gpu.shares and mask.any():
+            # Of a node beyond its capacity it is unknown which shared devices exist.
+            mask &= free[:, dimension] >= amount
+        if self._shares and mask.any():
             fitting = np.zeros(len(mask), dtype=np.int64)
             for node in ledger.groups_on:
                 if mask[node]:
                     fitting[node] = self._devices(ledger, node, now=now)
-            new = np.maximum(gpu.devices - fitting, 0)
-            mask &= (free[:, GPU] // MILLI + fitting >= gpu.devices) & (free[:, PODS] >= 1 + new)
-            # Of a node beyond its capacity it is unknown which of the devices exist.
-            mask &= free[:, GPU] >= 0
+            new = np.maximum(self._shares - fitting, 0)
+            mask &= (free[:, GPU] // MILLI >= new) & (free[:, PODS] >= 1 + new)
         return mask
 
     # --- one node --------------------------------------------------------------------------------
 
     def _look(self, ledger: Ledger, node: int) -> None:
-        idle, free = ledger.room.idle_on(node), ledger.room.free_on(node)
+        idle, free = ledger.room.idle_on[node], ledger.room.free_on[node]
         accepted = bool(self._accepted[node])
         now = accepted and self._fits(ledger, node, idle, now=True)
         later = accepted and self._fits(ledger, node, free, now=False)
@@ -145,16 +146,12 @@ class NodeView:
         return max(min((have // amount for have, amount in asked if amount), default=NOWHERE), 1)
 
     def _fits(self, ledger: Ledger, node: int, free: Sequence[int], *, now: bool) -> bool:
-        gpu = self._pod.spec.gpu
-        if not gpu.shares:
-            return all(map(ge, free, self._request))
-        for dimension, amount in enumerate(self._request):
-            # Of a node beyond its capacity it is unknown which of the devices exist.
-            if free[dimension] < (amount if dimension != GPU else 0):
-                return False
-        fitting = self._devices(ledger, node, now=now)
-        enough = free[GPU] // MILLI + fitting >= gpu.devices
-        return enough and free[PODS] >= 1 + max(gpu.devices - fitting, 0)
+        if not all(map(ge, free, self._request)):
+            return False
+        if not self._shares:
+            return True
+        new = max(self._shares - self._devices(ledger, node, now=now), 0)
+        return free[GPU] // MILLI >= new and free[PODS] >= 1 + new
 
     def _devices(self, ledger: Ledger, node: int, *, now: bool) -> int:
         """Shared devices of the node that have room for a share."""
@@ -163,12 +160,6 @@ class NodeView:
             return 0
         need = ledger.share_mib_on(self._pod, node)
         return sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
-
-    @property
-    def _may_join(self) -> bool:
-        """Whether pods of this spec could join a shared device at all: shares, and pods without GPUs (6)."""
-        gpu = self._pod.spec.gpu
-        return gpu.kind is not GpuKind.MIG and not (gpu.devices and not gpu.shares)
 
     def _joins(self, ledger: Ledger, node: int) -> bool:
         """Whether a shared device of the node fits the pod's GPU requirement (gpusharingorder, 6)."""
@@ -183,16 +174,21 @@ class FeasibilityCache:
     def __init__(self) -> None:
         self._touched: list[int] = []
         self._views: dict[PodSpec, NodeView] = {}
+        self._full: set[PodSpec] = set()
+        """Specs for which no node has room since it last grew somewhere."""
 
     def copy(self) -> FeasibilityCache:
         """The same answers for a copy of the ledger."""
         result = FeasibilityCache()
         result._touched.extend(self._touched)
         result._views.update((spec, view.shared_copy()) for spec, view in self._views.items())
+        result._full.update(self._full)
         return result
 
-    def touch(self, node: int) -> None:
-        """Room, devices or slots of the node have changed."""
+    def touch(self, node: int, *, grows: bool) -> None:
+        """Room, devices or slots of the node have changed. ``grows``: pods may find room that had none."""
+        if grows:
+            self._full.clear()
         if len(self._touched) >= _LONGEST:
             self._touched.clear()
             self._views.clear()
@@ -208,6 +204,15 @@ class FeasibilityCache:
         elif view.seen != touches:
             view.follow(ledger, self._touched[view.seen :], touches)
         return view
+
+    def has_room(self, ledger: Ledger, pod: Pod) -> bool:
+        """Whether a node has room once everything releasing is gone."""
+        if pod.spec in self._full:
+            return False
+        room = bool(self.view(ledger, pod).later.any())
+        if not room:
+            self._full.add(pod.spec)
+        return room
 
     def best(self, ledger: Ledger, pod: Pod, within: Mask | None) -> tuple[int, bool] | None:
         """The best node by rank, and whether its capacity is idle; -1 if no node fits.

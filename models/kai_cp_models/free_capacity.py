@@ -1,4 +1,5 @@
-"""What every node has free, idle and promised. Rows for single nodes, columns for all of them.
+"""What every node has free, now and once everything releasing is gone. Rows for single nodes, columns for all
+of them.
 
 Rows are plain numbers and never changed in place, so copies share them; columns are updated from the rows
 when they are needed.
@@ -16,14 +17,17 @@ NodeAmounts = tuple[int, ...]
 
 
 class FreeCapacity:
-    """Idle and releasing amounts of all nodes. The arrays that it returns are [N, D] and read-only, and show
-    the moment of the last call.
+    """Free amounts of all nodes: ``idle`` now, ``free`` once everything releasing is gone and everything
+    promised is there. The arrays that it returns are [N, D] and read-only, and show the moment of the last
+    call.
     """
 
-    def __init__(self, idle: Ints, releasing: Ints) -> None:
-        self._idle: list[NodeAmounts] = list(map(tuple, idle.tolist()))
-        self._releasing: list[NodeAmounts] = list(map(tuple, releasing.tolist()))
-        self._columns = idle, releasing
+    def __init__(self, idle: Ints, free: Ints) -> None:
+        self.idle_on: list[NodeAmounts] = list(map(tuple, idle.tolist()))
+        """By node, what is idle."""
+        self.free_on: list[NodeAmounts] = list(map(tuple, free.tolist()))
+        """By node, what is left once everything releasing is gone."""
+        self._columns = idle, free
         self._owned = True
         """Whether no copy shares the columns."""
         self._behind: set[int] = set()
@@ -31,36 +35,28 @@ class FreeCapacity:
     def copy(self) -> FreeCapacity:
         """An independent copy."""
         result = object.__new__(FreeCapacity)
-        result._idle = self._idle.copy()
-        result._releasing = self._releasing.copy()
+        result.idle_on, result.free_on = self.idle_on.copy(), self.free_on.copy()
         result._columns = self._columns
         self._owned = result._owned = False
         result._behind = self._behind.copy()
         return result
 
-    def idle_on(self, node: int) -> NodeAmounts:
-        """What is idle on a node."""
-        return self._idle[node]
-
-    def free_on(self, node: int) -> NodeAmounts:
-        """What is left on a node once everything releasing is gone."""
-        return tuple(map(add, self._idle[node], self._releasing[node]))
-
-    def give(self, node: int, amounts: Sequence[int], *, releasing: bool) -> None:
-        """Add amounts, negative ones too, to what is idle or releasing."""
-        rows = self._releasing if releasing else self._idle
-        rows[node] = tuple(map(add, rows[node], amounts))
+    def give(self, node: int, amounts: Sequence[int], *, later: bool) -> None:
+        """Add amounts, negative ones too, to what is free; ``later``: not to what is idle now."""
+        self.free_on[node] = tuple(map(add, self.free_on[node], amounts))
+        if not later:
+            self.idle_on[node] = tuple(map(add, self.idle_on[node], amounts))
         self._behind.add(node)
 
     def columns(self) -> tuple[Ints, Ints]:
-        """Idle and releasing amounts of all nodes, both [N, D]."""
+        """Idle and free amounts of all nodes, both [N, D]."""
         if self._behind:
             if not self._owned:
                 self._columns = self._columns[0].copy(), self._columns[1].copy()
                 self._owned = True
             nodes = list(self._behind)
-            self._columns[0][nodes] = [self._idle[node] for node in nodes]
-            self._columns[1][nodes] = [self._releasing[node] for node in nodes]
+            self._columns[0][nodes] = [self.idle_on[node] for node in nodes]
+            self._columns[1][nodes] = [self.free_on[node] for node in nodes]
             self._behind.clear()
         return _read_only(self._columns[0]), _read_only(self._columns[1])
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,23 +45,21 @@ from kai_cp_models.rules.stateful.protocol import Lent, RuleState
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shapes import BatchShape, Shapes
-from kai_cp_models.sharing import SharedDevice, share_mib
+from kai_cp_models.sharing import ACTIVE, PIPELINED, RELEASING, SharedDevice, share_mib
 from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Batch, Gang, Gangs, GangState, GangTally
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
-_NEW_DEVICE: Final = SharedDevice(new=True)
+_NEW_DEVICE: Final = SharedDevice(new=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A place that a pod holds in the cycle: node index, GPU groups, status, charge, binder details."""
+class Held(NamedTuple):
+    """A place that a pod holds in the cycle: node index, GPU groups, status, binder details."""
 
     node: int
     gpu_groups: tuple[str, ...]
     status: PodStatus
-    charged: NodeAmounts
     details: Mapping[str, Any]
 
 
@@ -247,9 +245,15 @@ class Ledger:
         return self.room.columns()[0]
 
     @property
-    def releasing(self) -> Ints:
-        """[N, D] what is promised beside it; read-only."""
+    def free(self) -> Ints:
+        """[N, D] what is free once everything releasing is gone; read-only."""
         return self.room.columns()[1]
+
+    @property
+    def releasing(self) -> Ints:
+        """[N, D] what is promised beside what is idle."""
+        idle, free = self.room.columns()
+        return free - idle
 
     def status(self, pod: Pod) -> PodStatus:
         """Status of the pod at this moment of the cycle."""
@@ -304,6 +308,10 @@ class Ledger:
         node = self.fixed.snapshot.node_index.get(pod.node)
         return None if node is None else (node, pod.gpu_groups)
 
+    def home(self, pod: Pod) -> int:
+        """Index of the node where a pod runs in the snapshot."""
+        return self.fixed.snapshot.node_index[pod.node or ""]
+
     def has_places(self, group: GroupKey) -> bool:
         """Whether pods of the group may have places; if not, it has nothing to give up."""
         return group in self.fixed.running or group in self.touched
@@ -339,7 +347,7 @@ class Ledger:
 
     def has_room(self, pod: Pod) -> bool:
         """Whether a node has room for the pod once everything releasing is gone, without stateful rules."""
-        return bool(self._fitting.view(self, pod).later.any())
+        return self._fitting.has_room(self, pod)
 
     def slots(self, pod: Pod, *, now: bool) -> Ints:
         """[N] how many pods like this one each node takes by its free capacity; 0 where ``fits`` is False."""
@@ -382,7 +390,7 @@ class Ledger:
             for name in self.groups_on.get(node, ())
             if self.device_free_mib(node, name, now=False) >= need
         ]
-        free = self.room.free_on(node)
+        free = self.room.free_on[node]
         fresh = min(max(free[GPU], 0) // MILLI, devices, max(free[PODS] - 1, 0)) if spread else 0
         chosen = [name for _, name in sorted(options)][: devices - fresh]
         while len(chosen) < devices:
@@ -398,7 +406,7 @@ class Ledger:
 
     def groups_free_now(self, pod: Pod, node: int, names: tuple[str, ...]) -> bool:
         """Whether the named devices (known or new) have room for a share at this moment."""
-        need, idle = self.share_mib_on(pod, node), self.room.idle_on(node)
+        need, idle = self.share_mib_on(pod, node), self.room.idle_on[node]
         known = [name for name in names if (node, name) in self.devices]
         if any(self.device_free_mib(node, name, now=True) < need for name in known):
             return False
@@ -457,7 +465,7 @@ class Ledger:
         details: dict[str, Any] = {}
         for rule in self._concerned(pod):
             details |= rule.place(pod, node, pipelined=pipelined)
-        self._do(pod, Held(node, gpu_groups, status, self.amounts_on(pod, node), details), 1)
+        self._do(pod, Held(node, gpu_groups, status, details), 1)
 
     def unplace(self, pod: Pod) -> None:
         """Take back a place given in this cycle; an evicted pod stays evicted."""
@@ -498,24 +506,25 @@ class Ledger:
         """
         status: PodStatus | None
         if held is None:
-            node, names = self.snapshot.node_index[pod.node or ""], pod.gpu_groups
-            amounts, promised, charged = self.amounts_on(pod, node), True, pod.status in ALLOCATED
+            node, names = self.home(pod), pod.gpu_groups
+            promised, charged = True, pod.status in ALLOCATED
             # In this order a device is never empty.
-            members = (("active", sign), ("releasing", -sign))[::sign]
+            members = ((ACTIVE, sign), (RELEASING, -sign))[::sign]
             status = None if sign > 0 else PodStatus.RELEASING
         else:
-            node, names, amounts, charged = held.node, held.gpu_groups, held.charged, True
+            node, names, charged = held.node, held.gpu_groups, True
             promised = held.status is PodStatus.PIPELINED
-            members = (("pipelined" if promised else "active", sign),)
+            members = ((PIPELINED if promised else ACTIVE, sign),)
             if sign > 0:
                 self.held[pod.key], status = held, held.status
             else:
                 del self.held[pod.key]
                 status = None if pod.status is PodStatus.PENDING else PodStatus.RELEASING
-        self._fitting.touch(node)
+        self._fitting.touch(node, grows=sign < 0)
         # What leaves a place of the snapshot is promised from then on.
+        amounts = self.amounts_on(pod, node)
         given = amounts if sign < 0 else [-amount for amount in amounts]
-        self.room.give(node, given, releasing=promised)
+        self.room.give(node, given, later=promised)
         if names and pod.spec.gpu.shares:
             for role, step in members:
                 self._share(pod, node, names, role, step)
@@ -527,7 +536,7 @@ class Ledger:
         """What the pod takes of the node, shared devices apart; never of what the node does not have."""
         return self.fixed.taken_on(pod, node)
 
-    def _share(self, pod: Pod, node: int, names: tuple[str, ...], role: str, sign: int) -> None:
+    def _share(self, pod: Pod, node: int, names: tuple[str, ...], role: int, sign: int) -> None:
         need = self.share_mib_on(pod, node)
         for name in names:
             before = self.devices.get((node, name), _NEW_DEVICE)
@@ -536,7 +545,7 @@ class Ledger:
             releasing = after.whole_gpu[1] - before.whole_gpu[1]
             for devices, promised in ((idle, False), (releasing, True)):
                 if devices:
-                    self.room.give(node, self.fixed.gpus(devices, new=before.new), releasing=promised)
+                    self.room.give(node, self.fixed.gpus(devices, new=before.new > 0), later=promised)
             names_now = {*self.groups_on.pop(node, ()), name}
             if after.empty:
                 del self.devices[node, name]

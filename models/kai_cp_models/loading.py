@@ -10,7 +10,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
 from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod, PodSpec, PodStatus
-from kai_cp_models.sharing import SharedDevice, share_mib
+from kai_cp_models.sharing import ACTIVE, RELEASING, SharedDevice, share_mib
 from kai_cp_models.snapshot import Snapshot
 
 Devices = dict[tuple[int, str], SharedDevice]
@@ -66,7 +66,7 @@ def loaded(snapshot: Snapshot, allocatable: Ints) -> tuple[FreeCapacity, Devices
         np.add.at(idle[:, GPU], nodes, changes[:, 0])
         np.add.at(releasing[:, GPU], nodes, changes[:, 1])
     return (
-        FreeCapacity(idle, releasing),
+        FreeCapacity(idle, idle + releasing),
         devices,
         {node: tuple(sorted(group)) for node, group in names.items()},
     )
@@ -82,8 +82,7 @@ def _devices(snapshot: Snapshot, sharing: Sequence[tuple[Pod, int]]) -> Devices:
         need = needs.get(kind)
         if need is None:
             need = needs[kind] = share_mib(pod, memory[node])
-        # Active and releasing members stand in this order in a device.
-        role = 1 if pod.status is PodStatus.RELEASING else 0
+        role = RELEASING if pod.status is PodStatus.RELEASING else ACTIVE
         for name in pod.gpu_groups:
             members = sums.get((node, name))
             if members is None:

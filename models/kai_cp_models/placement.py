@@ -6,9 +6,9 @@ itself. A batch is placed whole or not at all; failure returns the reason and le
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +72,7 @@ def _over_quota(
     return "" if refusal is None else refusal.message + (lent.words if lent is not None else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Area:
+class _Area(NamedTuple):
     """Where a subtree may go.
 
     ``mask``: [N] nodes; None: all. ``score``: [N] topology score (8.4). ``close``: nodes for pods with whole
@@ -109,6 +108,8 @@ class Placer:
     pipeline_only: bool = False
     _filled: tuple[FilledPlaces, Mask] | None = field(default=None, init=False)
     """The places that are being filled, and the nodes in all of them."""
+    _whole: Subgroup | None = field(default=None, init=False)
+    """What all of the batch is below."""
     _empty: int = field(default=0, init=False)
     """No place of so many scales, the closest, holds the whole batch."""
 
@@ -119,6 +120,10 @@ class Placer:
         if the batch found no place.
         """
         target = ledger if consume else ledger.copy()
+        # The subgroups above an only pod set say nothing unless they are constrained.
+        while len(batch.parts) == 1 == len(self.gang.by_leaf) and batch.subgroup.constraint is None:
+            batch = batch.parts[0]
+        self._whole = batch.subgroup
         failure = self._subtree(target, batch, _ANYWHERE)
         if failure is not None:
             return failure
@@ -137,7 +142,7 @@ class Placer:
         if not pods:
             return False
         # Parts of a gang with a preferred level follow KAI's scores of its domains (8.4).
-        part = batch.subgroup is not self.gang.group.root
+        part = batch.subgroup is not self._whole
         if part and area.score is not None:
             return False
         below = self._below(fabric, area)
@@ -157,7 +162,7 @@ class Placer:
         ]
         places = fabric.holding(
             kinds,
-            ledger.idle[:, GPU] if now else ledger.idle[:, GPU] + ledger.releasing[:, GPU],
+            (ledger.idle if now else ledger.free)[:, GPU],
             area.for_gpus,
             present,
             begun=self._active_nodes(ledger, self.gang.group.root) if part else None,
@@ -168,7 +173,7 @@ class Placer:
         for position, place in places:
             self._empty = min(self._empty, position)
             ledger.mark()
-            failure = self._members(ledger, batch, replace(area, close=place, scale=position))
+            failure = self._members(ledger, batch, area._replace(close=place, scale=position))
             if failure is None and (self.pipeline_only or self._starts(ledger, batch)):
                 ledger.keep()
                 return True
@@ -201,7 +206,7 @@ class Placer:
         failure = NoPlace("no topology domain has enough free capacity")
         for domain in found.masks:
             score = found.score if found.score is not None else area.score
-            inside = replace(area, mask=area.inside(domain), score=score)
+            inside = area._replace(mask=area.inside(domain), score=score)
             outcome = None if self._close(ledger, batch, inside) else self._members(ledger, batch, inside)
             if outcome is None:
                 return None
@@ -221,8 +226,7 @@ class Placer:
             constraint,
             batch.all_pods,
             _everywhere(ledger) if within is None else within,
-            ledger.idle,
-            releasing=ledger.releasing,
+            ledger.free,
             shared_free=ledger.shared_free(),
             active_nodes=self._active_nodes(ledger, batch.subgroup),
         )
@@ -232,19 +236,17 @@ class Placer:
 
     def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> NoPlace | None:
         """Place pods or parts one after the other; one that finds no place changes nothing."""
-        several = len(batch.pods) + len(batch.parts) > 1
-        if several:
-            ledger.mark()
-        failure = next(filter(None, self._one_by_one(ledger, batch, area)), None)
-        if several:
-            (ledger.back if failure is not None else ledger.keep)()
-        return failure
-
-    def _one_by_one(self, ledger: Ledger, batch: Batch, area: _Area) -> Iterator[NoPlace | None]:
+        ledger.mark()
         for pod in batch.pods:
-            yield self._pod(ledger, pod, area)
+            if (failure := self._pod(ledger, pod, area)) is not None:
+                ledger.back()
+                return failure
         for part in batch.parts:
-            yield self._subtree(ledger, part, area)
+            if (failure := self._subtree(ledger, part, area)) is not None:
+                ledger.back()
+                return failure
+        ledger.keep()
+        return None
 
     def _pod(self, ledger: Ledger, pod: Pod, area: _Area) -> NoPlace | None:
         within = area.for_gpus if pod.spec.requests[GPU] else area.mask
@@ -282,8 +284,7 @@ class Placer:
             ledger.fixed.table,
             pod,
             fitting,
-            ledger.idle,
-            ledger.releasing,
+            ledger.free,
             fits_now=now,
             fits_shared=ledger.shares_room(pod),
             topology_score=area.score,

@@ -36,8 +36,7 @@ def scores(
     table: NodeTable,
     pod: Pod,
     candidates: Mask,
-    idle: NDArray[np.int64],
-    releasing: NDArray[np.int64],
+    free: NDArray[np.int64],
     *,
     fits_now: Mask,
     fits_shared: Mask,
@@ -46,8 +45,9 @@ def scores(
 ) -> Floats:
     """[N] scores; entries outside ``candidates`` mean nothing.
 
-    ``fits_now``: nodes with idle room. ``fits_shared``: nodes with a fitting shared GPU.
-    ``topology_score``: ``Candidates.score`` (NaN: not a candidate). ``extra``: other plugins' scores.
+    ``free``: [N, D] once everything releasing is gone. ``fits_now``: nodes with idle room. ``fits_shared``:
+    nodes with a fitting shared GPU. ``topology_score``: ``Candidates.score`` (NaN: not a candidate).
+    ``extra``: other plugins' scores.
     """
     policy = table.snapshot.policy
     total = np.zeros(len(table))
@@ -64,7 +64,7 @@ def scores(
     if policy.plugin("resourcetype") and not asks_gpu(table.snapshot, pod):
         total += CPU_NODE * table.cpu_only
     if policy.plugin("nodeplacement"):
-        total += _placement(table, pod, candidates, idle + releasing)
+        total += _placement(table, pod, candidates, free)
     if extra is not None:
         total += extra
     return total

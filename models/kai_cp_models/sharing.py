@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
 from kai_cp_models.pods import MILLI, GpuKind, Pod
 
+ACTIVE: Final = 0
+RELEASING: Final = 1
+PIPELINED: Final = 2
+"""Roles of the members of a shared device."""
 
-@dataclass(frozen=True, slots=True)
-class SharedDevice:
+
+class SharedDevice(NamedTuple):
     """One shared GPU: memory in MiB and number of its members, by role.
 
     A member is one pod that holds a part of the device. ``active`` members run, ``releasing`` ones are
@@ -21,23 +25,16 @@ class SharedDevice:
     active: int = 0
     releasing: int = 0
     pipelined: int = 0
-    new: bool = field(default=False, kw_only=True)
-    """Whether no pod of the snapshot is on it: it brings a reservation pod."""
+    new: int = 0
+    """1 if no pod of the snapshot is on it: it brings a reservation pod."""
 
-    def plus(self, role: str, mib: int, sign: int) -> SharedDevice:
-        """The device after a member that holds ``mib`` MiB came (``sign`` 1) or went (-1) in ``role``."""
-        active, releasing, pipelined = self.active_mib, self.releasing_mib, self.pipelined_mib
-        members = self.active, self.releasing, self.pipelined
-        if role == "active":
-            count = members[0] + sign
-            return SharedDevice(active + sign * mib, releasing, pipelined, count, *members[1:], new=self.new)
-        if role == "releasing":
-            count = members[1] + sign
-            return SharedDevice(
-                active, releasing + sign * mib, pipelined, members[0], count, members[2], new=self.new
-            )
-        count = members[2] + sign
-        return SharedDevice(active, releasing, pipelined + sign * mib, *members[:2], count, new=self.new)
+    def plus(self, role: int, mib: int, sign: int) -> SharedDevice:
+        """The device after a member that holds ``mib`` MiB came (``sign`` 1) or went (-1); ``role``: one of
+        ``ACTIVE``, ``RELEASING`` and ``PIPELINED``."""
+        values = list(self)
+        values[role] += sign * mib
+        values[role + 3] += sign
+        return SharedDevice(*values)
 
     @property
     def empty(self) -> bool:

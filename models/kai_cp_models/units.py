@@ -284,9 +284,10 @@ class Gang:
         return next(self._batches(status_of), None)
 
     @cached_property
-    def first_batch(self) -> Batch | None:
-        """The next batch when all pods wait."""
-        return self.next_batch(lambda _: PodStatus.PENDING)
+    def all_waiting(self) -> GangState:
+        """The state when all pods wait."""
+        counts = {name: StatusCounts(len(pods), 0, 0) for name, pods in self.by_leaf.items()}
+        return self.state_of(counts, lambda _: PodStatus.PENDING)[0]
 
     def batches(self) -> Iterator[Batch]:
         """The next batches in the snapshot, as if each got its places before the one that follows."""

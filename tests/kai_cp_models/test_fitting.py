@@ -200,8 +200,7 @@ def scored(ledger: Ledger, one: Pod, within: np.ndarray) -> tuple[int, bool]:
         ledger.fixed.table,
         one,
         fitting,
-        ledger.idle,
-        ledger.releasing,
+        ledger.free,
         fits_now=now,
         fits_shared=ledger.shares_room(one),
     )

@@ -24,20 +24,17 @@ def score(
     topology: Floats | None = None,
     extra: Floats | None = None,
 ) -> list[float]:
-    """Scores with some GPUs still free on each node; everything that is releasing counts as free."""
+    """Scores with some GPUs free on each node."""
     table = NodeTable(world)
-    releasing = np.zeros_like(table.allocatable)
-    idle = table.allocatable.copy()
+    free = table.allocatable.copy()
     if free_gpus is not None:
-        idle[:, 2] = 0
-        releasing[:, 2] = 1000 * np.array(free_gpus)
+        free[:, 2] = 1000 * np.array(free_gpus)
     count = len(table)
     return scores(
         table,
         item,
         np.array(candidates if candidates is not None else [True] * count),
-        idle,
-        releasing,
+        free,
         fits_now=np.array(now if now is not None else [False] * count),
         fits_shared=np.array(shared if shared is not None else [False] * count),
         topology_score=topology,

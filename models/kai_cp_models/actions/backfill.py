@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import Final
 
-from kai_cp_models.actions.common import line_of, no_place, waiting_groups
+from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS, OUT_OF_TIME
-from kai_cp_models.actions.simulation import as_pending, missing, put_back
-from kai_cp_models.actions.withdraw import come_home, has_room_at_home
+from kai_cp_models.actions.simulation import missing, put_back, return_home, started
+from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import NoPlace, Placer, quota_check
+from kai_cp_models.placement import quota_check
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
-from kai_cp_models.units import Gang
 
 _SEARCHED: Final = frozenset({FITS_AS_IT_IS.reason, OUT_OF_TIME.reason})
 
@@ -82,18 +80,17 @@ def _come_home(cycle: Cycle, gone: frozenset[str]) -> bool:
         # The first that returns may make room for another.
         return False
     for key in _in_fair_order(cycle, evicted):
-        for pod in _homeward(cycle, key, evicted[key]):
+        for pod in return_home(cycle.ledger, key, evicted[key]):
             del cycle.evicted_by[pod.key]
             cycle.placed_by.pop(pod.key, None)
     return True
 
 
 def _one_may_return(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
-    return any(
-        has_room_at_home(ledger, pod) and come_home(ledger, [pod], keep=False)
-        for pods in evicted.values()
-        for pod in pods
-    )
+    ledger.mark()
+    home = any(come_home(ledger, [pod]) for pods in evicted.values() for pod in pods)
+    ledger.back()
+    return home
 
 
 def _in_fair_order(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> Iterator[GroupKey]:
@@ -105,49 +102,6 @@ def _in_fair_order(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> I
     while (popped := order.pop()) is not None:
         yield popped
     yield from sorted(evicted.keys() - asks.keys())
-
-
-def _homeward(cycle: Cycle, key: GroupKey, pods: Sequence[Pod]) -> Iterator[Pod]:
-    """The pods of a group that can run again where they ran: each pod alone, but pods that must start
-    together only together.
-    """
-    ledger = cycle.ledger
-    gang = ledger.fixed.gangs[key]
-    for pod in pods:
-        if pod.key in ledger.held and has_room_at_home(ledger, pod) and come_home(ledger, [pod]):
-            yield pod
-    lost = [pod for pod in pods if pod.key not in ledger.held and pod.key in ledger.changed]
-    if not gang.satisfied_at_first:
-        # It ran below its minimum and does so again.
-        if lost and all(has_room_at_home(ledger, pod) for pod in lost) and come_home(ledger, lost):
-            yield from lost
-        return
-    left = [pod for pod in lost if has_room_at_home(ledger, pod)]
-    while left:
-        batch = gang.next_batch(as_pending(ledger, {pod.key for pod in left}))
-        if batch is None:
-            return
-        together = batch.all_pods
-        if come_home(ledger, together):
-            if not gang.satisfied(gang.group.root, ledger.status) or _out_of_turn(ledger, gang):
-                # The other pods of the gang have no place, or a member that leaves after these has none.
-                for pod in together:
-                    ledger.evict(pod)
-                return
-            yield from together
-            left = [pod for pod in left if pod not in together]
-        else:
-            # They do not fit together; without the last of them the others may.
-            left.remove(together[-1])
-
-
-def _out_of_turn(ledger: Ledger, gang: Gang) -> bool:
-    """Whether a pod set has lost its minimum while another keeps more than its own, which leaves first
-    (5.4)."""
-    before, after = gang.tally(attrgetter("status")), ledger.tally(gang)
-    leaves = gang.group.root.leaves()
-    dropped = any(before[one.name].active >= one.minimum > after[one.name].active for one in leaves)
-    return dropped and any(after[one.name].active > one.minimum for one in leaves)
 
 
 def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool) -> bool:
@@ -182,33 +136,25 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool
     refusals = RefusalCache(ledger, None)
     while (roomy or home) and not cycle.out_of_time() and (key := order.pop()) is not None:
         ask = asks[key]
-        group = ask.group
-        if refusals.find(ask) is not None:
-            continue
         if key in victims:
-            if not put_back(ledger, key, victims[key], ask=ask):
-                continue
-            placed = ledger
-            for pod in victims[key]:
-                if pod.key in ledger.held:
-                    cycle.placed_by[pod.key] = cycle.evicted_by[pod.key].action
-        elif not all(map(ledger.has_room, ask.kind.shape.examples)) or quota_check(ledger, ask, lending=True):
-            # Asks for as much may be within the limits of their queues.
+            placed = put_back(ledger, key, victims[key], ask=ask)
+            back = (pod.key for pod in victims[key] if pod.key in ledger.held)
+            cycle.placed_by |= {pod: cycle.evicted_by[pod].action for pod in back}
+        elif (
+            refusals.find(ask) is not None
+            or not all(map(ledger.has_room, ask.kind.shape.examples))
+            or quota_check(ledger, ask, lending=True)
+        ):
             continue
-        else:
-            outcome = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch)
-            if isinstance(outcome, NoPlace):
-                refusals.add(ask, no_place(outcome))
-                continue
-            placed = outcome
-            if not ask.gang.satisfied(group.root, placed.status):
-                continue
+        elif placed := started(ledger, ask):
             cycle.waiting.pop(key, None)
-            for pod in ask.pods:
-                cycle.placed_by[pod.key] = action
-        ledger = cycle.ledger = placed
-        order.use(ledger.book, group.queue)
-        roomy = list(filter(ledger.has_room, roomy))
+            cycle.placed_by |= {pod.key: action for pod in ask.pods}
+        else:
+            # Those that limits refuse are not among these: others may be within theirs.
+            refusals.add(ask, OUT_OF_TIME)
+        if placed:
+            order.use(ledger.book, ask.group.queue)
+            roomy = list(filter(ledger.has_room, roomy))
     return True
 
 

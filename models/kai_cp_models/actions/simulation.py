@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from operator import attrgetter
 
 from kai_cp_models.actions.locality import draw_together
-from kai_cp_models.actions.withdraw import come_home
+from kai_cp_models.actions.withdraw import come_home, has_room_at_home
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave, without
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
@@ -19,7 +20,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.shapes import BatchShape
-from kai_cp_models.units import StatusOf
+from kai_cp_models.units import Gang, GangState, StatusOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +190,12 @@ def _replay(
             order.use(ledger.book, queue)
     last += sorted(coming & victims.keys())
     # Pods that can stay where they are get their places before others look for new ones.
-    for stay in (True, False):
-        for key in last:
-            if put_back(ledger, key, victims[key], ask=lost.get(key), stay=stay):
-                # What it still asks for is something else.
-                lost.pop(key, None)
+    for key in last:
+        if return_home(ledger, key, victims[key]):
+            # What it still asks for is something else.
+            lost.pop(key, None)
+    for key in last:
+        put_elsewhere(ledger, key, victims[key], ask=lost.get(key))
     if not served or (len(served) < len(wanted) and not some):
         return Simulated(None, frozenset(early), frozenset(served))
     settle_moves(ledger, gone)
@@ -204,15 +206,31 @@ def nominated(ledger: Ledger, ask: Ask) -> bool:
     """Promise the ask a place within what its queue may hold; False: it has none, and nothing changed."""
     if not all(map(ledger.has_room, ask.kind.shape.examples)) or quota_check(ledger, ask) is not None:
         return False
-    return isinstance(Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch, consume=True), Ledger)
+    return started(ledger, ask)
+
+
+def started(ledger: Ledger, ask: Ask) -> bool:
+    """Promise the ask a place with which its gang has its minimum; False: there is none, and nothing
+    changed.
+    """
+    gang = ask.gang
+    ledger.mark()
+    placed = isinstance(Placer(gang, pipeline_only=True).place(ledger, ask.batch, consume=True), Ledger)
+    placed = placed and gang.satisfied(gang.group.root, ledger.status)
+    (ledger.keep if placed else ledger.back)()
+    return placed
 
 
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
     """What a group asks for in the fair order to have evicted pods again."""
     gang = ledger.fixed.gangs[key]
     all_gone = len(pods) == len(gang.pods) and not any(map(ledger.stays, pods))
-    batch = gang.first_batch if all_gone else gang.next_batch(as_pending(ledger, {p.key for p in pods}))
-    return None if batch is None else ask_of(ledger, gang, batch)
+    if all_gone:
+        state: GangState | None = gang.all_waiting
+        batch = gang.all_waiting.batch
+    else:
+        state, batch = None, gang.next_batch(as_pending(ledger, {p.key for p in pods}))
+    return None if batch is None else ask_of(ledger, gang, batch, state)
 
 
 def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
@@ -228,47 +246,79 @@ def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
     return status_of
 
 
-def put_back(
-    ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: Ask | None = None, stay: bool = False
-) -> bool:
-    """Give as many batches of a group's evicted pods places again as fit, at home if they can; False: none.
+def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: Ask | None = None) -> bool:
+    """Give as many of a group's evicted pods places again as fit, at home if they can; False: none.
 
-    ``ask``: what the group asks for first (``missing``), if that is known. ``stay``: only where they run.
+    ``ask``: what the group asks for first (``missing``), if that is known.
+    """
+    home = bool(return_home(ledger, key, pods))
+    return put_elsewhere(ledger, key, pods, ask=None if home else ask) or home
+
+
+def put_elsewhere(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: Ask | None = None) -> bool:
+    """Give a group's evicted pods new places, batch by batch, and those after them places at home if they
+    can; False: none. ``ask``: see ``put_back``.
+    """
+    moved = False
+    while (ask := ask or missing(ledger, key, pods)) is not None:
+        # A gang that ran below its minimum does not start elsewhere in that way.
+        if not nominated(ledger, ask):
+            break
+        moved, ask = True, None
+        return_home(ledger, key, pods)
+    return moved
+
+
+def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]:
+    """Let the evicted pods of a group run again where they ran, if they have room there, and return them:
+    each alone that has another place now, of the others as many as the gang allows.
     """
     gang = ledger.fixed.gangs[key]
-    came_back = False
-    ask = ask or missing(ledger, key, pods)
-    while ask is not None:
+    # One that ran below its minimum does so again.
+    alone = (
+        pod for pod in pods if pod.key in ledger.held or not (gang.satisfied_at_first or ledger.stays(pod))
+    )
+    found = [pod for pod in alone if come_home(ledger, [pod])]
+    lost = (pod for pod in pods if gang.satisfied_at_first and not ledger.stays(pod))
+    left = [pod for pod in lost if has_room_at_home(ledger, pod)]
+    while left:
+        batch = gang.next_batch(as_pending(ledger, {pod.key for pod in left}))
+        # A subgroup that ran below its minimum is in no batch, but runs on beside the others.
+        together = left if batch is None else batch.all_pods
         ledger.mark()
-        home = come_home(ledger, ask.pods)
-        back = home or (not stay and nominated(ledger, ask))
-        # A gang that ran below its minimum does so again, but does not start elsewhere in that way.
-        whole = home and not gang.satisfied_at_first
-        if not back or not (whole or gang.satisfied(gang.group.root, ledger.status)):
+        home = come_home(ledger, together)
+        if home and (not gang.satisfied(gang.group.root, ledger.status) or _out_of_turn(ledger, gang)):
+            # The other pods of the gang have no place, or a member that leaves after these has none.
             ledger.back()
             break
         ledger.keep()
-        came_back = True
-        ask = missing(ledger, key, pods) if len(ask.pods) < len(pods) else None
-    if came_back and ask is None and (left := [pod for pod in pods if not ledger.stays(pod)]):
-        # A subgroup that ran below its minimum is in no batch, but runs on beside the others.
-        come_home(ledger, left)
-    return came_back
+        if home:
+            found += together
+        # Where they do not fit together, the others may without the last of them.
+        gone = together if home else together[-1:]
+        left = [pod for pod in left if pod not in gone]
+    return found
+
+
+def _out_of_turn(ledger: Ledger, gang: Gang) -> bool:
+    """Whether a pod set has lost its minimum while another keeps more than its own, which leaves first
+    (5.4)."""
+    before, after = gang.tally(attrgetter("status")), ledger.tally(gang)
+    leaves = gang.group.root.leaves()
+    dropped = any(before[one.name].active >= one.minimum > after[one.name].active for one in leaves)
+    return dropped and any(after[one.name].active > one.minimum for one in leaves)
 
 
 def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
     """A victim that returned to its own node and devices counts as never evicted (4.7)."""
-    touched: dict[GroupKey, None] = {}
-    for pod in gone:
-        held = ledger.held.get(pod.key)
-        if pod.group is not None:
-            touched[pod.group] = None
-        if held is None or pod.status not in ACTIVE_USED or pod.node is None:
-            continue
-        if ledger.snapshot.nodes[held.node].name == pod.node and set(held.gpu_groups) == set(pod.gpu_groups):
+    placed = [pod for pod in gone if pod.key in ledger.held]
+    for pod in placed:
+        held = ledger.held[pod.key]
+        home = held.node, set(held.gpu_groups)
+        if pod.status in ACTIVE_USED and home == (ledger.home(pod), set(pod.gpu_groups)):
             ledger.unplace(pod)
             ledger.unevict(pod)
-    for key in touched:
+    for key in dict.fromkeys(pod.group for pod in placed if pod.group is not None):
         # A gang whose needed pods move starts together with the pods that got places earlier in the cycle.
         gang = ledger.fixed.gangs[key]
         given = [pod for pod in gang.pods if pod.key in ledger.held]

@@ -17,7 +17,7 @@ from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.fairness.quota_checks import over_limit
 from kai_cp_models.joint.policy import CONSOLIDATION, EvictionPolicy
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.snapshot import Snapshot
 
 
@@ -66,11 +66,9 @@ def _moves_too_many(snapshot: Snapshot, evicted_by: Mapping[PodKey, Eviction]) -
     return bool(moved_beyond(moves, snapshot.policy.max_consolidation_preemptees))
 
 
-def come_home(ledger: Ledger, pods: Sequence[Pod], *, keep: bool = True) -> bool:
+def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
     """Let all the pods be back where they run; False: one of them has no room there, or others rely on its
     new place, and nothing changed.
-
-    ``keep`` False: only tell whether that is so.
     """
     moved = [pod for pod in pods if pod.key in ledger.held]
     if moved and ledger.relied_on(moved):
@@ -78,35 +76,39 @@ def come_home(ledger: Ledger, pods: Sequence[Pod], *, keep: bool = True) -> bool
     ledger.mark()
     for pod in moved:
         ledger.unplace(pod)
-    home = all(_back(ledger, pod) for pod in pods)
-    (ledger.keep if home and keep else ledger.back)()
-    return home
-
-
-def _back(ledger: Ledger, pod: Pod) -> bool:
-    """Take the eviction of the pod back if there is room for it; what it takes on devices shows only then."""
-    if pod.status not in ACTIVE_USED or not has_room_at_home(ledger, pod):
-        return False
-    ledger.unevict(pod)
-    node = ledger.snapshot.node_index[pod.node or ""]
-    total = ledger.fixed.mib_on[node]
-    devices = (ledger.devices.get((node, name)) for name in pod.gpu_groups)
-    return min(ledger.room.free_on(node)) >= 0 and all(
-        device is None or device.future_free_mib(total) >= 0 for device in devices
-    )
+    for pod in pods:
+        if not has_room_at_home(ledger, pod):
+            ledger.back()
+            return False
+        ledger.unevict(pod)
+    ledger.keep()
+    return True
 
 
 def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
-    """Whether limits and its node have room for the pod where it ran, the devices of shares apart.
-
-    Other rules would count a place that the pod has elsewhere, so they are asked only where it has none.
+    """Whether its queue, its node and every rule have room for an evicted pod, which has no other place,
+    where it ran.
     """
-    node = ledger.snapshot.node_index[pod.node or ""]
-    if any(map(lt, ledger.room.free_on(node), ledger.amounts_on(pod, node))):
+    if pod.status not in ACTIVE_USED:
+        return False
+    node = ledger.home(pod)
+    free = ledger.room.free_on[node]
+    if any(map(lt, free, ledger.amounts_on(pod, node))):
+        return False
+    if pod.spec.gpu.shares and not _devices_have_room(ledger, pod, node, free[GPU]):
         return False
     group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
     if group is not None and over_limit(ledger.book, group.queue, ledger.fixed.charge(pod, node)) is not None:
         return False
-    if pod.key in ledger.held or not any(rule.concerns(pod) for rule in ledger.rules):
-        return True
-    return bool(ledger.fits(pod, now=False)[node])
+    return not any(rule.concerns(pod) for rule in ledger.rules) or bool(ledger.fits(pod, now=False)[node])
+
+
+def _devices_have_room(ledger: Ledger, pod: Pod, node: int, free_milli_gpus: int) -> bool:
+    """Whether its devices have room for an evicted share: those that all others leave count as whole GPUs."""
+    need, whole = ledger.share_mib_on(pod, node), 0
+    for name in pod.gpu_groups:
+        free = ledger.device_free_mib(node, name, now=False) if (node, name) in ledger.devices else -1
+        if 0 <= free < need:
+            return False
+        whole += free < 0
+    return whole * MILLI <= free_milli_gpus

@@ -6,7 +6,7 @@ ever wider levels.
 Two tests tell whether a domain may have enough free capacity. KAI's estimate (8.3 steps 2 and 3) judges the
 batch by its element-wise largest pod; it orders the candidates, but can refuse what fits. The bound of
 ``DomainCapacity.may_fit`` never does. Domains that only the bound admits come last, so a failure message is a
-proof for the given ``idle`` and ``releasing``.
+proof for the given ``free``.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def candidates(
     constraint: TopologyConstraint,
     pods: Sequence[Pod],
     node_mask: Mask,
-    idle: Ints,
+    free: Ints,
     *,
-    releasing: Ints,
     shared_free: NDArray[np.float64],
     active_nodes: Ints,
 ) -> Candidates:
     """Candidate domains for ``pods``, the batch of one constrained subtree (8.3).
 
-    ``shared_free``: [N] free portions of joinable shared GPUs, in devices. ``active_nodes``: nodes of the
-    active-allocated pods of the whole subtree; a required level is pinned to their domains.
+    ``free``: [N, D] once everything releasing is gone. ``shared_free``: [N] free portions of joinable shared
+    GPUs, in devices. ``active_nodes``: nodes of the active-allocated pods of the whole subtree; a required
+    level is pinned to their domains.
     """
     valid: Mask = node_mask & tree.member
     required, preferred = tree.level_of(constraint.required), tree.level_of(constraint.preferred)
@@ -71,7 +71,7 @@ def candidates(
         return Candidates(tree, valid, message=f"topology {tree.name}: the constraint names no level")
     if not pods or not valid.any():
         return Candidates(tree, valid, message=f"topology {tree.name}: no usable node carries all its levels")
-    room = DomainCapacity(tree, valid, Demand.of(pods), idle + releasing, shared_free)
+    room = DomainCapacity(tree, valid, Demand.of(pods), free, shared_free)
     common = room.common_level(start)
     eligible = room.eligible(required, active_nodes)
     strict: list[tuple[int, int]] = []

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from kai_cp_models.actions.withdraw import come_home, settle
+from kai_cp_models.actions.withdraw import come_home, has_room_at_home, settle
 from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.joint.policy import PREEMPT
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
-from tests.support.worlds import cluster, pod
+from tests.support.worlds import cluster, fraction, pod, spec
 
 U, W = GroupKey("ns", "u"), GroupKey("ns", "w")
 
@@ -48,11 +48,32 @@ def test_the_others_may_not_be_left_with_too_many_moves() -> None:
     assert U in stays.value.groups
 
 
-def test_to_ask_whether_a_pod_could_return_changes_nothing() -> None:
-    snapshot = cluster([pod("x-0", "n1")])
-    ledger, (one,) = Ledger.of(snapshot), snapshot.pods
-    ledger.evict(one)
-    assert come_home(ledger, [one], keep=False)
-    assert one.key in ledger.changed
-    assert come_home(ledger, [one])
+def test_pods_come_home_together_or_not_at_all() -> None:
+    """y has taken half of the place of x and z, so only one of them could return."""
+    snapshot = cluster(
+        [*(pod(name, "n1", spec=spec(4)) for name in ("x-0", "z-0")), pod("y-0", spec=spec(4))]
+    )
+    ledger = Ledger.of(snapshot)
+    x, z, y = (snapshot.pod_by_key[PodKey("ns", name)] for name in ("x-0", "z-0", "y-0"))
+    ledger.evict(x)
+    ledger.evict(z)
+    ledger.place(y, 0, pipelined=True)
+    assert not come_home(ledger, [x, z])
+    assert {x.key, z.key} < ledger.changed.keys()
+    assert come_home(ledger, [x])
+    assert not has_room_at_home(ledger, z)
+
+
+def test_share_comes_home_where_its_device_has_room() -> None:
+    """x shares a device with y. Once another share has taken what x left, x has no room there."""
+    shares = [pod(name, "n1", spec=fraction(), gpu_groups=("d",)) for name in ("x-0", "y-0")]
+    snapshot = cluster([*shares, pod("w-0", spec=fraction())])
+    ledger = Ledger.of(snapshot)
+    x, w = (snapshot.pod_by_key[PodKey("ns", name)] for name in ("x-0", "w-0"))
+    ledger.evict(x)
+    assert has_room_at_home(ledger, x)
+    ledger.place(w, 0, ("d",), pipelined=True)
+    assert not come_home(ledger, [x])
+    ledger.unplace(w)
+    assert come_home(ledger, [x])
     assert not ledger.changed

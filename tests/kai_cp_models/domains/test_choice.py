@@ -56,7 +56,6 @@ def find(
         pods,
         mask,
         world.idle,
-        releasing=np.zeros_like(world.idle),
         shared_free=shared_free,
         active_nodes=np.array(active, dtype=np.int64),
     )
