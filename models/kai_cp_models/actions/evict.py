@@ -284,8 +284,9 @@ def _next(run: _Run) -> list[Ask]:
 def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     """What is tried for the chunk beside the admitted triggers, until nothing better is to be expected.
 
-    In this order: a plan without a solver; the joint model of the chunk, of half of it and so on; as much of
-    that as the model can place; and without a solver the first alone, of which a search has proved nothing.
+    In this order: a plan without a solver; the joint model, which admits as many as it can of a few, or all
+    of the chunk, half of it and so on where the fair order ends the admission or many are admitted; and
+    without a solver the first alone, of which a search has proved nothing. Moves beside moves are not sought.
     """
     if run.anew:
         yield chunk, _jointly(run, chunk)
@@ -298,18 +299,15 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
         yield chunk, plan
         if large or isinstance(plan, NoPlan) or not len(plan.asks) < len(chunk) <= LIMITS.optional_chunk:
             return
-    if not run.policy.may_lose and units > LIMITS.cleared_units:
+    if not run.policy.may_lose and (run.admitted or units > LIMITS.cleared_units):
         return
-    # In reclaim the fair order decides where admission ends; halving finds that point.
-    fewest = 1 if run.many or run.policy.by_share else LIMITS.optional_chunk
+    chunk = chunk if run.policy.by_share or run.many else chunk[: LIMITS.optional_chunk]
     result = _jointly(run, chunk)
     yield chunk, result
-    while _undecided(result) and len(chunk) > fewest:
+    # In reclaim the fair order decides where admission ends; halving finds that point.
+    while _undecided(result) and len(chunk) > 1 and (run.many or run.policy.by_share):
         chunk = chunk[: len(chunk) // 2]
         result = _jointly(run, chunk)
-        yield chunk, result
-    if _undecided(result) and len(chunk) > 1:
-        result = attempt(run.victims, run.found, chunk, optional=True)
         yield chunk, result
     run.alone &= not (large or run.many)
     if _undecided(result) and run.alone and not (result.why.proved or plan):
@@ -337,7 +335,8 @@ def _jointly(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:
     together = frozenset(ask.group.key for ask in (*run.admitted, *chunk))
     if together in run.failed:
         return run.failed[together]
-    result = attempt(run.victims, run.found, chunk, rechoose=run.anew)
+    optional = len(chunk) > 1 and not (run.many or run.policy.by_share)
+    result = attempt(run.victims, run.found, chunk, optional=optional, rechoose=run.anew)
     if isinstance(result, NoPlan) and result.why is not OUT_OF_TIME:
         run.failed[together] = result
     return result

@@ -195,8 +195,9 @@ class _Search:
         pursued = listed.objectives(model, threshold=task.threshold) if self.complete else listed.rough(model)
         goals = [*model.admission_goals(), *pursued]
         allowance = self._allowance()
+        started = False
         if task.known is not None and not task.known.variables:
-            start_from(model.cp, _choices(model, task.known), settings, allowance)
+            started = start_from(model.cp, _choices(model, task.known), settings, allowance)
         for _ in range(LIMITS.cuts if self.complete else LIMITS.rough_cuts):
             solver, stages, first = lexicographic(
                 model.cp.clone(),
@@ -204,7 +205,9 @@ class _Search:
                 settings,
                 allowance,
                 gap=0.0 if self.complete else LIMITS.rough_gap,
+                known=started,
             )
+            started = False
             if solver is None:
                 return self._infeasible(first)
             answer = self._model.answer(solver)

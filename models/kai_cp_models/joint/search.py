@@ -168,14 +168,15 @@ def lexicographic(
     allowance: Allowance,
     *,
     gap: float = 0.0,
+    known: bool = False,
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
     A stage whose present value is at its floor is skipped. The first goal is alone, which finds a solution;
     later goals whose sum stays small are solved for together, and one by one where that proves nothing.
-    ``gap``: relative gap that is good enough. A stage that the clock cut off is not used: the solution of the
-    last finished stage counts. Returns the solver that holds the last solution (None when there is none), one
-    result per stage, and the first solve's outcome.
+    ``gap``: relative gap that is good enough. ``known``: the model's hint is a solution. A stage that the
+    clock cut off is not used: the solution of the last finished stage counts. Returns the solver that holds
+    the last solution (None when there is none), one result per stage, and the first solve's outcome.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []
@@ -183,7 +184,7 @@ def lexicographic(
     left = list(goals)
     singly = 1
     while left:
-        started = time.monotonic()
+        began = time.monotonic()
         part = left[:1] if singly else _together(model, left)
         if best is not None:
             if len(part) == 1 and (value := best.value(part[0].cost)) <= part[0].floor:
@@ -198,7 +199,9 @@ def lexicographic(
         if part[0].packing and len(model.proto.variables) > LIMITS.packing_variables:
             outcome, solver = _solve_packing(model, settings, share, seconds=seconds, gap=gap)
         else:
-            outcome, solver = solve(model, settings, share, seconds=seconds, gap=gap, known=best is not None)
+            outcome, solver = solve(
+                model, settings, share, seconds=seconds, gap=gap, known=known or best is not None
+            )
         allowance.spend(outcome.work)
         if outcome.cut:
             allowance.budget.cut = True
@@ -211,7 +214,7 @@ def lexicographic(
         if len(part) > 1 and not outcome.proved:
             singly = len(part)
             continue
-        taken = time.monotonic() - started
+        taken = time.monotonic() - began
         for goal in part:
             results.append(_stage(goal, best, outcome, taken, alone=len(part) == 1))
             model.add(goal.cost <= best.value(goal.cost))
