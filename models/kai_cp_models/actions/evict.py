@@ -246,6 +246,9 @@ def _admit_all(run: _Run) -> None:
             # Reclaim will need the time that moves for a few more triggers would take.
             break
         _settle(run, *best)
+        if run.many and _undecided(best[1]) and best[1].why is not OUT_OF_TIME:
+            # Beside so many not even the first alone gets a place.
+            break
     _refuse(run, list(run.open.values()), OUT_OF_TIME)
 
 
