@@ -206,6 +206,7 @@ class _Search:
                 allowance,
                 gap=0.0 if self.complete else LIMITS.rough_gap,
                 known=started,
+                holds=self._holds,
             )
             started = False
             if solver is None:
@@ -220,6 +221,9 @@ class _Search:
             found = self._held(answer, stages, solver)
             if found is not None:
                 return found
+            if self._served == frozenset() and not self.complete:
+                # The fair order puts what is lost before every trigger; other answers are long solves.
+                break
         return NoPlan(
             Refusal("NotDecidedInTime", "the fair order refused every plan that was tried"),
             self._served,
@@ -260,18 +264,9 @@ class _Search:
         victims, asks, ranked = self._victims, self._task.asks, self._ranked
         placed = _admitted(asks, answer)
         owners = _owners(self._model, answer, solver)
-        by_share = self._policy.by_share
-        simulated = simulate(
-            victims.base,
-            asks,
-            self._model.units,
-            answer,
-            victims.line,
-            most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
-            lost_to=_lost_to(owners) if by_share else None,
-        )
+        simulated = self._simulated(answer, owners)
         beyond = None
-        if by_share and simulated.ledger is not None:
+        if self._policy.by_share and simulated.ledger is not None:
             beyond = overreaching(victims.base, placed, simulated.ledger, owners)
         if simulated.ledger is None or beyond is not None:
             self._served = simulated.served
@@ -294,6 +289,23 @@ class _Search:
             self.complete,
         )
         return None if self._moves_too_many(found) else found
+
+    def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
+        victims, by_share = self._victims, self._policy.by_share
+        return simulate(
+            victims.base,
+            self._task.asks,
+            self._model.units,
+            answer,
+            victims.line,
+            most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
+            lost_to=_lost_to(owners) if by_share else None,
+        )
+
+    def _holds(self, solver: cp_model.CpSolver) -> bool:
+        """Whether every trigger gets its place when the answer is played through."""
+        answer = self._model.answer(solver)
+        return self._simulated(answer, _owners(self._model, answer, solver)).ledger is not None
 
     def _moves_too_many(self, found: EvictionPlan) -> bool:
         """Whether more pod groups move for one ask than may (4.3); then they no longer move together.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, Literal, TypeAlias
@@ -122,13 +122,24 @@ def solve(
 
 
 def _solve_packing(
-    model: cp_model.CpModel, settings: SolverSettings, work: float, *, seconds: float, gap: float
+    model: cp_model.CpModel,
+    settings: SolverSettings,
+    work: float,
+    *,
+    seconds: float,
+    gap: float,
+    holds: Callable[[cp_model.CpSolver], bool],
 ) -> tuple[Outcome, cp_model.CpSolver]:
-    """CP-SAT for a short while, then SCIP, whose solution CP-SAT checks; the better answer counts."""
+    """CP-SAT for a short while, then SCIP, whose solution CP-SAT checks; the better answer counts.
+
+    ``holds``: whether an answer is more than a solution of the rows; only such a one is bettered.
+    """
     ends = time.monotonic() + seconds
     first, solver = solve(model, settings, LIMITS.first_try_share * work, seconds=seconds, gap=gap)
     left = work - first.work
     if first.proved or first.cut or left < LIMITS.packing_work:
+        return first, solver
+    if first.status == "solved" and not holds(solver):
         return first, solver
     started = time.monotonic()
     known = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)
@@ -169,6 +180,7 @@ def lexicographic(
     *,
     gap: float = 0.0,
     known: bool = False,
+    holds: Callable[[cp_model.CpSolver], bool] = lambda _: True,
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
@@ -177,6 +189,7 @@ def lexicographic(
     ``gap``: relative gap that is good enough. ``known``: the model's hint is a solution. A stage that the
     clock cut off is not used: the solution of the last finished stage counts. Returns the solver that holds
     the last solution (None when there is none), one result per stage, and the first solve's outcome.
+    ``holds``: see ``_solve_packing``.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []
@@ -197,7 +210,7 @@ def lexicographic(
         model.minimize(_sum_in_order(model, part))
         seconds = allowance.budget.seconds_left()
         if part[0].packing and len(model.proto.variables) > LIMITS.packing_variables:
-            outcome, solver = _solve_packing(model, settings, share, seconds=seconds, gap=gap)
+            outcome, solver = _solve_packing(model, settings, share, seconds=seconds, gap=gap, holds=holds)
         else:
             outcome, solver = solve(
                 model, settings, share, seconds=seconds, gap=gap, known=known or best is not None
