@@ -46,7 +46,7 @@ from kai_cp_models.policy import Policy
 from kai_cp_models.queries.reading import completed
 from kai_cp_models.records.judging import Judging, Paid
 from kai_cp_models.settings import Limits
-from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
+from kai_cp_models.snapshot import Derived, PodGroup, Queue, Snapshot
 
 _MOST_SPECS: Final = 200_000
 
@@ -90,6 +90,7 @@ class ParseMemo:
         self.placed: PlacedMemo = Memo(kept=self._kept)
         self.records = Aligner(kept=self._kept)
         self.selectors = Paid()
+        self.derived = Derived()
 
 
 def parse(
@@ -160,6 +161,7 @@ def _parse(
         changed_nodes={name for _, name in memo.nodes.changed},
     )
     report_outside(drafts.topologies, records.nodes, notes)
+    memo.derived = memo.derived.next()
     return Snapshot(
         now=now,
         dimensions=records.dimensions,
@@ -172,6 +174,7 @@ def _parse(
         set_aside=notes.set_aside(),
         config_maps=drafts.config_maps,
         extras=drafts.extras.having(IGNORED, dict(sorted(notes.ignored.items()))),
+        derived=memo.derived,
     )
 
 

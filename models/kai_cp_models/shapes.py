@@ -41,21 +41,20 @@ class Shapes:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._claims = snapshot.extras[CLAIM_MILLI_GPUS]
-        self._by_batch: dict[int, tuple[Batch, BatchShape]] = {}
-        """By the identity of the batch, which is kept, so that no other one gets its id."""
+        self._by_batch: dict[Batch, BatchShape] = {}
         self._by_content: dict[tuple[object, ...], BatchShape] = {}
 
     def of(self, batch: Batch) -> BatchShape:
         """The shape of a batch."""
-        known = self._by_batch.get(id(batch))
+        known = self._by_batch.get(batch)
         if known is None:
-            known = self._by_batch[id(batch)] = batch, self._look(batch)
-        return known[1]
+            known = self._by_batch[batch] = self._look(batch)
+        return known
 
     def _look(self, batch: Batch) -> BatchShape:
-        content = tuple(
-            (tuple(one.constraint for one in scopes), *self._kinds(leaf)) for scopes, leaf in batch.leaves
-        )
+        # Pods with claims of their own have no equals.
+        own = tuple(pod.key for pod in batch.all_pods if pod.key in self._claims) if self._claims else ()
+        content = batch.kinds, own
         shape = self._by_content.get(content)
         if shape is None:
             pods = batch.all_pods
@@ -69,13 +68,3 @@ class Shapes:
                 any(pod.spec.gpu.memory_mib for pod in pods),
             )
         return shape
-
-    def _kinds(self, leaf: Batch) -> tuple[object, ...]:
-        """What the pods of a leaf ask for, with numbers."""
-        counts: dict[object, int] = {}
-        for pod in leaf.pods:
-            kind: object = pod.spec
-            if self._claims and pod.key in self._claims:
-                kind = (kind, pod.key)
-            counts[kind] = counts.get(kind, 0) + 1
-        return tuple(counts.items())

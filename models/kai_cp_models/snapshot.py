@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kai_cp_models.extras import Extras
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.policy import Policy
 from kai_cp_models.records.notes import NO_GROUP_NOTES, NO_QUEUE_NOTES, GroupNotes, QueueNotes
+
+if TYPE_CHECKING:  # gangs are made of records
+    from kai_cp_models.units import Gang
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +184,33 @@ class SetAside:
     field: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """What was derived of the records of one reading alone, and of the reading before it.
+
+    A value holds the records that it follows from. Who takes one compares them with the records at hand, so
+    that snapshots with other records may share this.
+    """
+
+    before: Mapping[GroupKey, Gang] = field(default_factory=dict)
+    gangs: dict[GroupKey, Gang] = field(default_factory=dict)
+
+    def next(self) -> Self:
+        """For the next reading. What nobody asks for until the one after it is forgotten."""
+        return type(self)(self.gangs)
+
+    def gang(self, key: GroupKey) -> Gang | None:
+        """The last gang of this name, perhaps of other records; None if there was none."""
+        return self.gangs.get(key) or self.before.get(key)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """One frozen picture of the cluster.
 
     ``dimensions``: names of the entries of every resource vector; the first four are
     ``BASE_DIMENSIONS``. ``now``: the instant at which it is read. ``extras``: what rules
-    and options add, under keys of their own.
+    and options add, under keys of their own. ``derived``: what is known already of its records.
     """
 
     now: float
@@ -201,6 +224,7 @@ class Snapshot:
     set_aside: tuple[SetAside, ...] = ()
     config_maps: frozenset[tuple[str, str]] = frozenset()
     extras: Extras = field(default_factory=Extras)
+    derived: Derived = field(default_factory=Derived, compare=False, repr=False)
 
     @cached_property
     def node_index(self) -> dict[str, int]:

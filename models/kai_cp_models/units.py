@@ -7,11 +7,12 @@ is always a whole *eviction unit*: surplus pods first, then surplus subgroups, t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, islice
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Final, NamedTuple
 
 from kai_cp_models.pods import ACTIVE_ALLOCATED, ALIVE, GroupKey, Pod, PodStatus
@@ -22,7 +23,7 @@ _READY: Final = ALIVE - {PodStatus.GATED}
 _as_read: StatusOf = attrgetter("status")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Pods that are placed together or not at all, in the shape of the gang tree.
 
@@ -40,12 +41,27 @@ class Batch:
             return self.pods + self.parts[0].all_pods
         return self.pods + tuple(pod for part in self.parts for pod in part.all_pods)
 
-    @cached_property
+    @property
     def leaves(self) -> tuple[tuple[tuple[Subgroup, ...], Batch], ...]:
         """Every leaf batch with the constrained subgroups above it (itself included), widest first."""
-        here = (self.subgroup,) if self.subgroup.constraint is not None else ()
-        own = ((here, self),) if self.subgroup.leaf else ()
-        return own + tuple(((*here, *scopes), leaf) for part in self.parts for scopes, leaf in part.leaves)
+        # A leaf that kept itself would live until the collector looks at it.
+        return ((self._scope, self),) if self.subgroup.leaf else self._leaves_below
+
+    @cached_property
+    def _leaves_below(self) -> tuple[tuple[tuple[Subgroup, ...], Batch], ...]:
+        return tuple(((*self._scope, *above), leaf) for part in self.parts for above, leaf in part.leaves)
+
+    @property
+    def _scope(self) -> tuple[Subgroup, ...]:
+        return () if self.subgroup.constraint is None else (self.subgroup,)
+
+    @cached_property
+    def kinds(self) -> tuple[object, ...]:
+        """What each leaf batch asks for: the constraints above it, and how many pods have which spec."""
+        return tuple(
+            (tuple(one.constraint for one in above), *Counter(pod.spec for pod in leaf.pods).items())
+            for above, leaf in self.leaves
+        )
 
 
 class GangState(NamedTuple):
@@ -146,6 +162,11 @@ class Gang:
         known = [(pod.subgroup or "default") in names for pod in members]
         self.pods = members if all(known) else tuple(compress(members, known))
         """Pods of known subgroups: others are never placed, never counted (1.2)."""
+
+    def made_of(self, group: PodGroup, members: tuple[Pod, ...]) -> bool:
+        """Whether these are its records, the very objects."""
+        mine = self._members
+        return self.group is group and len(mine) == len(members) and all(map(is_, mine, members))
 
     @cached_property
     def by_leaf(self) -> Mapping[str, tuple[Pod, ...]]:
@@ -435,12 +456,20 @@ def _elastic_state(active: int, minimum: int) -> int:
 
 class Gangs(dict[GroupKey, Gang]):
     """The gangs of a snapshot's pod groups; each is built when it is first asked for, as most groups just
-    run."""
+    run. One whose records are those of the reading before is the same, with all that is known of it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
         self._snapshot = snapshot
 
     def __missing__(self, key: GroupKey) -> Gang:
-        gang = self[key] = Gang(self._snapshot.group_by_key[key], self._snapshot.members[key])
+        group, members, derived = (
+            self._snapshot.group_by_key[key],
+            self._snapshot.members[key],
+            self._snapshot.derived,
+        )
+        gang = derived.gang(key)
+        if gang is None or not gang.made_of(group, members):
+            gang = Gang(group, members)
+        self[key] = derived.gangs[key] = gang
         return gang

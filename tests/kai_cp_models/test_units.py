@@ -257,7 +257,7 @@ def test_a_single_pod_set_fares_as_its_tree_says(minimum: int, letters: str, str
     short = gang(flat(minimum), a=letters, other=strange)
     long = gang(flat(minimum), a=letters, other=strange)
     long.__dict__["_only_leaf"] = None  # As if the tree had more to say.
-    assert short.state(status) == long.state(status) == short.at_first
+    assert repr(short.state(status)) == repr(long.state(status)) == repr(short.at_first)
     assert short.units(status) == long.units(status) == short.units_at_first
     units = [" ".join(pod.key.name for pod in unit.pods) for unit in short.units(status)]
     assert units == chain(short)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import weakref
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from kai_cp_models.engine import decide
 from kai_cp_models.plan import Plan
 from kai_cp_models.settings import Limits, Settings
 from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.units import Gangs
 from tests.hostile.test_reader import plain
 from tests.kai_cp.reader.raw import NOW
 from tests.support.changing import Changing
@@ -70,13 +73,31 @@ def test_a_snapshot_with_memory_is_the_one_without(seed: int, changes: list[int]
 @settings(max_examples=15)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 4), min_size=1, max_size=3))
 def test_a_plan_with_memory_is_the_one_without(seed: int, changes: list[int]) -> None:
+    """``changes``: how many objects change before each cycle but the first."""
     cluster, memo = Changing(seed), ParseMemo()
-    parse(cluster.raw, now=NOW, memo=memo)
-    for turn, count in enumerate(changes):
+    for turn, count in enumerate((0, *changes)):
         for _ in range(count):
             cluster.step()
         now = NOW + 100 * turn
         assert told(parse(cluster.raw, now=now, memo=memo)) == told(parse(cluster.raw, now=now))
+
+
+def test_a_gang_stays_the_same_for_as_long_as_its_records_do() -> None:
+    """The last step forgets the pods that are gone, and the gangs of pod groups that nobody asked for."""
+    pods, memo = [pod(name) for name in ("a", "b")], ParseMemo()
+    first = parse(cluster_of(*pods), now=NOW, memo=memo)
+    key, gone = first.groups[0].key, weakref.ref(Gangs(first)[first.groups[0].key])
+    again = parse(cluster_of(*pods), now=NOW + 1, memo=memo)
+    assert Gangs(again)[key] is Gangs(first)[key] is Gangs(again)[key] is gone()
+    fewer = parse(cluster_of(pods[0]), now=NOW + 2, memo=memo)
+    assert [one.key.name for one in Gangs(fewer)[key].pods] == ["a"]
+    assert Gangs(replace(again, derived=fewer.derived))[key].pods == again.pods
+    del first, again, fewer
+    parse(cluster_of(pods[0]), now=NOW + 3, memo=memo)
+    parse(cluster_of(pods[0]), now=NOW + 4, memo=memo)
+    assert gone() is None
+    assert not memo.derived.before
+    assert not memo.derived.gangs
 
 
 def test_pods_that_stay_as_they_were_share_their_spec_with_those_that_change() -> None:
