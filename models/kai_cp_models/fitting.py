@@ -50,13 +50,15 @@ class NodeView:
         """An example of the pods of the spec."""
         self._accepted = accepting(ledger.fixed.table, pod)
         self._request = pod.spec.requests
-        self._ranking = Ranking(ledger.fixed.table, pod)
-        self._owned = True
         gpu = pod.spec.gpu
         self._shares = gpu.devices if gpu.shares else 0
         """Devices of which the pods take a share each."""
+        self._alone = _with_devices(self._request, self._shares)
+        """What they take of a node where they join no device."""
         self._may_join = gpu.kind is not GpuKind.MIG and (gpu.shares or not gpu.devices)
         """Whether they could join a shared device at all: shares, and pods without GPUs (6)."""
+        self._ranking = Ranking(ledger.fixed.table, pod)
+        self._owned = True
         self.exact = self._ranking.exact
         self.seen = 0
         self._look_everywhere(ledger)
@@ -104,27 +106,18 @@ class NodeView:
     def _look_everywhere(self, ledger: Ledger) -> None:
         idle, free = ledger.room.columns()
         self._slots = None
-        self.now = self._fits_everywhere(ledger, idle, now=True)
-        self.later = self._fits_everywhere(ledger, free, now=False)
+        self.now, self.later = self._room(idle), self._room(free)
         self.shared = np.zeros(len(free), dtype=bool)
-        if self._may_join:
-            for node in ledger.groups_on:
-                self.shared[node] = self._joins(ledger, node)
         self.ranks = self._ranking.column(self.now, self.shared, free)
         self.ranks[~self.later] = NOWHERE
+        for node in ledger.groups_on if self._may_join else ():
+            self._look(ledger, node)
 
-    def _fits_everywhere(self, ledger: Ledger, free: Ints, *, now: bool) -> Mask:
+    def _room(self, free: Ints) -> Mask:
+        """[N] nodes with room where no device is joined."""
         mask: Mask = self._accepted.copy()
-        for dimension, amount in enumerate(self._request):
-            # Of a node beyond its capacity it is unknown which shared devices exist.
+        for dimension, amount in enumerate(self._alone):
             mask &= free[:, dimension] >= amount
-        if self._shares and mask.any():
-            fitting = np.zeros(len(mask), dtype=np.int64)
-            for node in ledger.groups_on:
-                if mask[node]:
-                    fitting[node] = self._devices(ledger, node, now=now)
-            new = np.maximum(self._shares - fitting, 0)
-            mask &= (free[:, GPU] // MILLI >= new) & (free[:, PODS] >= 1 + new)
         return mask
 
     # --- one node --------------------------------------------------------------------------------
@@ -146,26 +139,27 @@ class NodeView:
         return max(min((have // amount for have, amount in asked if amount), default=NOWHERE), 1)
 
     def _fits(self, ledger: Ledger, node: int, free: Sequence[int], *, now: bool) -> bool:
-        if not all(map(ge, free, self._request)):
-            return False
-        if not self._shares:
-            return True
-        new = max(self._shares - self._devices(ledger, node, now=now), 0)
-        return free[GPU] // MILLI >= new and free[PODS] >= 1 + new
-
-    def _devices(self, ledger: Ledger, node: int, *, now: bool) -> int:
-        """Shared devices of the node that have room for a share."""
         names = ledger.groups_on.get(node)
-        if not names:
-            return 0
+        if not names or not self._shares:
+            return all(map(ge, free, self._alone))
         need = ledger.share_mib_on(self._pod, node)
-        return sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
+        joined = sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
+        # Of a node beyond its capacity it is unknown which of the devices exist: it has too few GPUs for any.
+        return all(map(ge, free, _with_devices(self._request, max(self._shares - joined, 0))))
 
     def _joins(self, ledger: Ledger, node: int) -> bool:
         """Whether a shared device of the node fits the pod's GPU requirement (gpusharingorder, 6)."""
         names = ledger.groups_on.get(node, ())
         need = ledger.share_mib_on(self._pod, node) if self._pod.spec.gpu.shares else 0
         return any(ledger.device_free_mib(node, name, now=False) >= need for name in names)
+
+
+def _with_devices(request: Sequence[int], new: int) -> list[int]:
+    """The request, and ``new`` shared devices with a reservation pod each (2.6)."""
+    row = list(request)
+    row[GPU] += new * MILLI
+    row[PODS] += new
+    return row
 
 
 class FeasibilityCache:
