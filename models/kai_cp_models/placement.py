@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.domains.choice import Candidates, candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
 from kai_cp_models.joint.problem import Ask
@@ -53,7 +52,7 @@ def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str
 
 def within_quota(ledger: Ledger, group: PodGroup, pod: Pod, node: int, *, lending: bool = False) -> bool:
     """Whether the exact charge of the pod on ``node`` keeps limit and non-preemptible quota (3.7, 3.8)."""
-    charge = amounts.accepted(ledger.snapshot, pod, ledger.snapshot.nodes[node])
+    charge = ledger.fixed.charge(pod, node)
     return over_limit(ledger.book, group.queue, charge) is None and not _over_quota(
         ledger, group, (pod,), charge, lending=lending
     )
@@ -174,7 +173,8 @@ class Placer:
             self._empty = min(self._empty, position)
             ledger.mark()
             failure = self._members(ledger, batch, area._replace(close=place, scale=position))
-            if failure is None and (self.pipeline_only or self._starts(ledger, batch)):
+            starts = self.pipeline_only or {PodStatus.ALLOCATED} >= set(map(ledger.status, batch.all_pods))
+            if failure is None and starts:
                 ledger.keep()
                 return True
             ledger.back()
@@ -185,10 +185,6 @@ class Placer:
     def _below(fabric: Fabric, area: _Area) -> int:
         """How many scales are closer than the area."""
         return len(fabric.scales) if area.scale is None else area.scale
-
-    @staticmethod
-    def _starts(ledger: Ledger, batch: Batch) -> bool:
-        return all(ledger.status(pod) is PodStatus.ALLOCATED for pod in batch.all_pods)
 
     def _active_nodes(self, ledger: Ledger, subgroup: Subgroup) -> NDArray[np.int64]:
         """Nodes of the pods below a subgroup that have a place."""
@@ -225,7 +221,7 @@ class Placer:
             tree,
             constraint,
             batch.all_pods,
-            _everywhere(ledger) if within is None else within,
+            np.ones(len(tree.member), dtype=bool) if within is None else within,
             ledger.free,
             shared_free=ledger.shared_free(),
             active_nodes=self._active_nodes(ledger, batch.subgroup),
@@ -335,10 +331,6 @@ class Placer:
                 for pod in pods:
                     ledger.pipeline(pod)
                 return
-
-
-def _everywhere(ledger: Ledger) -> Mask:
-    return np.ones(len(ledger.fixed.table), dtype=bool)
 
 
 def put(ledger: Ledger, pod: Pod, node: int, *, pipelined: bool) -> None:

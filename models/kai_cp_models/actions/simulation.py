@@ -20,7 +20,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.shapes import BatchShape
-from kai_cp_models.units import Gang, GangState, StatusOf
+from kai_cp_models.units import Gang, StatusOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,9 @@ def simulate(
     if (
         simulated is not None
         and not any(_without_place(base, simulated, key) for key in answer.moved)
-        and within_ceiling(most_moved_ratio, _moved(simulated, gone), placed)
+        and within_ceiling(
+            most_moved_ratio, (p for p in gone if p.key in simulated.held and p.status in ACTIVE_USED), placed
+        )
     ):
         return replayed
     if replayed.early and any(answer.lost):
@@ -132,11 +134,6 @@ def _leaving(units: Sequence[EvictionUnit], answer: Answer) -> list[Pod]:
         for pod in unit.pods
         if lost or pod.key in answer.moved
     ]
-
-
-def _moved(ledger: Ledger, gone: Sequence[Pod]) -> list[Pod]:
-    """The running pods that have another place."""
-    return [pod for pod in gone if pod.key in ledger.held and pod.status in ACTIVE_USED]
 
 
 def _replay(
@@ -225,12 +222,8 @@ def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
     """What a group asks for in the fair order to have evicted pods again."""
     gang = ledger.fixed.gangs[key]
     all_gone = len(pods) == len(gang.pods) and not any(map(ledger.stays, pods))
-    if all_gone:
-        state: GangState | None = gang.all_waiting
-        batch = gang.all_waiting.batch
-    else:
-        state, batch = None, gang.next_batch(as_pending(ledger, {p.key for p in pods}))
-    return None if batch is None else ask_of(ledger, gang, batch, state)
+    state = gang.all_waiting if all_gone else gang.state(as_pending(ledger, {p.key for p in pods}))
+    return None if state.batch is None else ask_of(ledger, gang, state.batch, state)
 
 
 def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
@@ -239,8 +232,7 @@ def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
     def status_of(pod: Pod) -> PodStatus:
         status = ledger.status(pod)
         if pod.key in evicted:
-            stays = pod.status in ACTIVE_USED and pod.key not in ledger.changed
-            return status if stays or pod.key in ledger.held else PodStatus.PENDING
+            return status if ledger.stays(pod) else PodStatus.PENDING
         return PodStatus.GATED if status is PodStatus.PENDING else status
 
     return status_of
@@ -282,7 +274,7 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     lost = (pod for pod in pods if gang.satisfied_at_first and not ledger.stays(pod))
     left = [pod for pod in lost if has_room_at_home(ledger, pod)]
     while left:
-        batch = gang.next_batch(as_pending(ledger, {pod.key for pod in left}))
+        batch = gang.state(as_pending(ledger, {pod.key for pod in left})).batch
         # A subgroup that ran below its minimum is in no batch, but runs on beside the others.
         together = left if batch is None else batch.all_pods
         ledger.mark()

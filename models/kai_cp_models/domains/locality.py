@@ -139,17 +139,16 @@ class Fabric:
         asked = sum(kind.count * kind.milli_gpus for kind in kinds)
         places, sums = (self.places, self._sums) if single else (self.shared, self._shared_sums)
         for position, (place, summed) in enumerate(list(zip(places, sums, strict=True))[:below]):
-            count, total = summed.count, summed.of(free)
-            enough = total >= asked
-            for kind in kinds:
-                enough &= summed.of(kind.slots) >= kind.count
+            enough = np.logical_and.reduce([summed.of(kind.slots) >= kind.count for kind in kinds])
             enough[0] = False
             if len(present):
                 held = np.unique(place[present])
-                others = np.arange(count) != held[0]
+                others = np.arange(summed.count) != held[0]
                 enough &= ~others if len(held) == 1 else False
             if not enough.any():
                 continue
+            total = summed.of(free)
+            enough &= total >= asked
             rank = total
             if begun is not None:
                 rank = -total
