@@ -93,6 +93,9 @@ class GpuKind(Enum):
     MIG = "MigInstance"
 
 
+_SHARING: Final = (GpuKind.FRACTION, GpuKind.MEMORY)
+
+
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
     """A pod's GPU request (2.2).
@@ -110,7 +113,7 @@ class GpuRequest:
     @property
     def shares(self) -> bool:
         """Whether the pod shares devices with others (FRACTION or MEMORY)."""
-        return self.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
+        return self.kind in _SHARING
 
 
 @dataclass(frozen=True, slots=True)
