@@ -58,6 +58,7 @@ def same(ledger: Ledger, pods: list[Pod]) -> None:
         for now in (True, False):
             np.testing.assert_array_equal(ledger.fits(one, now=now), fresh.fits(one, now=now))
         np.testing.assert_array_equal(ledger.shares_room(one), fresh.shares_room(one))
+        assert ledger.has_room(one) == fresh.has_room(one)
 
 
 def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:
