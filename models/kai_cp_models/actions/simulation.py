@@ -179,7 +179,7 @@ def _replay(
                 failed = True
                 if not all(map(ledger.has_room, shape.examples)):
                     full.add(shape)
-        elif not left or (key in lost_to and lost_to[key] <= served):
+        elif not left or key not in lost or (key in lost_to and lost_to[key] <= served):
             last.append(key)
         elif put_back(ledger, key, victims[key], ask=lost.get(key)):
             if left and not failed:
