@@ -40,7 +40,7 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
         asks = {k: ask for k, ask in waiting_groups(cycle, action).items() if k not in given}
         # Victims are ranked as the action finds the queues, so what it admits is charged to a copy.
         book = cycle.ledger.book.copy()
-        order = line_of(cycle.ledger, asks).fork(book)
+        order = line_of(cycle.ledger, asks, book)
         mine, theirs = served(snapshot, one, action), served(snapshot, other, action)
         # A place that a later action took back was given, too.
         mine, theirs = mine | _withdrawn(one) & theirs, theirs | _withdrawn(other) & mine

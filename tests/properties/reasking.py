@@ -179,7 +179,7 @@ class Audit:
         book, got = ledger.book.copy(), gained(plan)
         found = dict.fromkeys((group.key for group in snapshot.waiting_groups), got)
         before: set[PodKey] = set()
-        order = line_of(ledger, asks).fork(book)
+        order = line_of(ledger, asks, book)
         while (key := order.pop()) is not None:
             found[key] = before
             if here := waiting(self.snapshot, key) & got:

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
@@ -131,9 +132,9 @@ def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
     return next((one.error for one in constraints if one is not None and one.error), "")
 
 
-def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask]) -> FairOrder:
-    """The asks in the fair order, as the ledger's queues give it."""
-    return FairOrder(ledger.snapshot, ledger.book, {key: ask.entry for key, ask in asks.items()})
+def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:
+    """The asks in the fair order, as the book gives it. None: that of the ledger."""
+    return FairOrder(ledger.snapshot, book or ledger.book, {key: ask.entry for key, ask in asks.items()})
 
 
 def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Ask]) -> dict[GroupKey, Ask]:

@@ -81,9 +81,12 @@ class FairOrder:
         """
         result: Self = copy(self)
         result._book = book
+        others = {self._leaf(group) for group in also}
         result._waiting = [
-            [one for one in waiting if (only is None or one[1] in only) and one[1] not in also]
-            for waiting in self._waiting
+            waiting.copy()
+            if only is None and i not in others
+            else [one for one in waiting if (only is None or one[1] in only) and one[1] not in also]
+            for i, waiting in enumerate(self._waiting)
         ]
         result._known = None
         result._by_size = [{} for _ in self._by_size]
@@ -93,14 +96,15 @@ class FairOrder:
         return result
 
     def _add(self, entries: Mapping[GroupKey, Entry]) -> None:
-        groups, leaf_of, waiting = self._groups, self._leaf_of, self._waiting
+        groups, leaf_of, waiting, grown = self._groups, self._leaf_of, self._waiting, set[int]()
         for group, (key, amounts) in entries.items():
             leaf = leaf_of.get(groups[group].queue)
             if leaf is not None:
                 waiting[leaf].append((key, group, amounts))
+                grown.add(leaf)
         # Waiting groups come nearly in order, so that this takes hardly any time.
-        for one in waiting:
-            one.sort()
+        for leaf in grown:
+            waiting[leaf].sort()
 
     def push(self, group: GroupKey, entry: Entry) -> None:
         """Add a group, or replace its entry."""

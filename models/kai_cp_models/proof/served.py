@@ -97,7 +97,7 @@ class ServedBatches:
         """The fair order of all waiting groups; what the cycle gave to one at first is charged at its
         position."""
         book = self._base.book.copy()
-        order = line_of(self._base, self._asks).fork(book)
+        order = line_of(self._base, self._asks, book)
         found: dict[GroupKey, int] = {}
         while not self._cycle.out_of_time() and (popped := order.pop()) is not None:
             found[popped] = len(found)
@@ -110,7 +110,7 @@ class ServedBatches:
     @cached_property
     def _batches(self) -> Sequence[_Batch]:
         book, found, latest, turns = self._base.book.copy(), list[_Batch](), -1, self._turns
-        order = line_of(self._base, self._asks).fork(book)
+        order = line_of(self._base, self._asks, book)
         asks = {key: self._asks[key] for key in self.groups}
         coming = {key: ask for key, ask in asks.items() if self._got_places(ask)}
         tallies = {key: self._base.tally(ask.gang) for key, ask in coming.items()}
