@@ -94,18 +94,19 @@ class Memo(Generic[Key, Source, Value]):
                 self.changed.add(key)
         unsorted = False
         for key in sorted(stale if same else sources):
-            value, final = step(key, sources[key])
-            self._sources[key] = sources[key]
+            source = self._sources[key] = sources[key]
+            value, final = step(key, source)
             (self._open.discard if final else self._open.add)(key)
             last = self._values.get(key)
-            if value is None:
-                self._values.pop(key, None)
-            elif last is None or last != value:
+            if last == value:
                 # A value that is equal stays the same object, and so does what later steps make of it.
+                continue
+            self.changed.add(key)
+            if value is None:
+                del self._values[key]
+            else:
                 unsorted = unsorted or last is None
                 self._values[key] = value
-            if self._values.get(key) is not last:
-                self.changed.add(key)
         if unsorted:
             self._values = dict(sorted(self._values.items(), key=itemgetter(0)))
         return self._values
@@ -116,13 +117,13 @@ class Memo(Generic[Key, Source, Value]):
         """Keys that went, and keys that came or have another source."""
         last = self._sources
         if changed is not None:
-            came = sum(key in sources for key in changed)
-            went = sum(key in last for key in changed)
-            if len(sources) - came != len(last) - went:
-                # The last reading left some out that are back, unchanged.
-                changed = None
-        if changed is None:
-            gone = [key for key in last if key not in sources]
-            return gone, [key for key, source in sources.items() if last.get(key) is not source]
-        gone = [key for key in changed if key in last and key not in sources]
-        return gone, [key for key in changed if key in sources and last.get(key) is not sources[key]]
+            there, before = (
+                [key for key in changed if key in sources],
+                [key for key in changed if key in last],
+            )
+            if len(sources) - len(there) == len(last) - len(before):
+                gone = [key for key in before if key not in sources]
+                return gone, [key for key in there if last.get(key) is not sources[key]]
+            # Otherwise the last reading left some out that are back, unchanged.
+        gone = [key for key in last if key not in sources]
+        return gone, [key for key, source in sources.items() if last.get(key) is not source]
