@@ -18,14 +18,15 @@ from kai_cp_models.pods import GroupKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.snapshot import PodGroup, Snapshot
-from kai_cp_models.units import Batch, Gang, GangState, StatusOf
+from kai_cp_models.units import Gang, GangState, StatusOf
 
 DELAYED: Final = "PreemptionDelayNotElapsed"
+_as_read: Final = attrgetter("status")
 _FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod groups only", True)
 
 
 class WaitingGroup(NamedTuple):
-    """A pod group that waits, as the snapshot has it.
+    """A pod group that waits.
 
     ``refusal``: what holds in every action. ``delay``: what holds in those that evict. ``ask``: its next
     batch. Each may be None.
@@ -40,19 +41,16 @@ class WaitingGroup(NamedTuple):
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     """What every pod group asks for that ``action`` may serve (4.1); refusals are recorded."""
-    snapshot, ledger, evicting = cycle.snapshot, cycle.ledger, POLICIES.get(action)
+    ledger, left_out, evicting = cycle.ledger, cycle.left_out, POLICIES.get(action)
     found: dict[GroupKey, Ask] = {}
     for key, one in waiting_lines(ledger).items():
-        gang, state, refusal, delay, ask = one
         if key in ledger.touched:
-            state = gang.state(ledger.status)
-            refusal = _refusal(snapshot, gang, state, ledger.status)
-            ask = None if state.batch is None else ask_of(ledger, gang, state.batch)
+            one = _waiting(ledger, one.gang, ledger.state(one.gang), ledger.status)
+        gang, state, refusal, delay, ask = one
         if not state.pending:
             continue
-        if key in cycle.left_out:
-            words = f"left out of {action}: {cycle.left_out[key]}"
-            cycle.waiting[key] = Refusal("InternalError", words)
+        if left_out and key in left_out:
+            cycle.waiting[key] = Refusal("InternalError", f"left out of {action}: {left_out[key]}")
             continue
         if evicting is not None and refusal is None:
             refusal = delay if evicting.may_lose or gang.group.preemptible else _FIXED
@@ -72,17 +70,22 @@ def waiting_lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
     """All pod groups that wait in the snapshot, in the order of their leaves; computed once a cycle."""
     known: dict[GroupKey, WaitingGroup] = ledger.fixed.waiting
     if not known:
-        snapshot, read = ledger.snapshot, attrgetter("status")
-        groups = sorted(snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
+        groups = sorted(ledger.snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
         for gang in [ledger.fixed.gangs[group.key] for group in groups]:
-            group, state = gang.group, gang.at_first
-            ask = None if state.batch is None else ask_of(ledger, gang, state.batch, state)
-            refusal = _refusal(snapshot, gang, state, read)
-            known[group.key] = WaitingGroup(gang, state, refusal, _delay(snapshot, group), ask)
+            known[gang.group.key] = _waiting(ledger, gang, gang.at_first, _as_read)
     return known
 
 
-def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, status_of: StatusOf) -> Refusal | None:
+def _waiting(ledger: Ledger, gang: Gang, state: GangState, status_of: StatusOf) -> WaitingGroup:
+    """How the group waits in this state, when its pods have these statuses."""
+    ask = None if state.batch is None else ask_of(ledger, gang, state.batch, state)
+    refusal = _refusal(ledger.snapshot, gang, state, ask, status_of)
+    return WaitingGroup(gang, state, refusal, _delay(ledger.snapshot, gang.group), ask)
+
+
+def _refusal(
+    snapshot: Snapshot, gang: Gang, state: GangState, ask: Ask | None, status_of: StatusOf
+) -> Refusal | None:
     """The refusal of the group that holds in every action."""
     group = gang.group
     if group.queue not in snapshot.queue_by_name:
@@ -104,32 +107,27 @@ def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, status_of: Status
         return Refusal(
             "RequeueDelay", f"its maximum run time ended it; it may start again in {delay:.0f} s", True
         )
-    if state.batch is not None and (problem := _bad_topology(snapshot, state.batch)):
-        return Refusal("TopologyFragmented", problem, True)
+    if ask is not None and ask.kind.shape.scoped and snapshot.policy.plugin("topology"):
+        constraints = (scope.constraint for scopes, _ in ask.batch.leaves for scope in scopes)
+        if problem := next((one.error for one in constraints if one is not None and one.error), ""):
+            return Refusal("TopologyFragmented", problem, True)
     return None
 
 
 def _delay(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
     """Why the group may not disturb others yet."""
     left = delayed(snapshot, group)
-    if left is not None:
-        return Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
-    return None
+    return (
+        None
+        if left is None
+        else Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
+    )
 
 
 def no_place(failure: NoPlace) -> Refusal:
     """The refusal, without a proof, of a batch that found no place on the nodes."""
     reason = "TopologyFragmented" if failure.pod is None else "NodeFragmented"
     return Refusal(reason, failure.message, pod=failure.pod)
-
-
-def _bad_topology(snapshot: Snapshot, batch: Batch) -> str:
-    """Why a topology constraint of the batch has no domain with nodes; "" if it has one."""
-    scoped = [scope for scopes, _ in batch.leaves for scope in scopes]
-    if not scoped or not snapshot.policy.plugin("topology"):
-        return ""
-    constraints = (scope.constraint for scope in scoped)
-    return next((one.error for one in constraints if one is not None and one.error), "")
 
 
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:
