@@ -63,7 +63,6 @@ class SearchLimits:
     open_units: int = _limit(
         60, "eviction units", "so few are all open at once, which needs no search for a prefix"
     )
-    deeper: int = _limit(2, "factor", "each prefix of victims is twice as deep: at most log2 attempts")
     nearly_all_share: float = _limit(
         0.7, "share of the units", "a longer prefix is no smaller problem than all of them"
     )

@@ -49,8 +49,6 @@ class _Run:
     victims: Victims
     refusals: RefusalCache
     open: dict[GroupKey, Ask]
-    step: int = LIMITS.chunk
-    """How many triggers are tried together."""
     counting: bool = True
     """Whether all chunks so far fit as they are, so that the next one gets a first plan."""
     alone: bool = True
@@ -59,8 +57,6 @@ class _Run:
     """Whether the victims of the admitted triggers are chosen anew for further ones."""
     found: EvictionPlan | None = None
     refused: set[GroupKey] = field(default_factory=set)
-    failed: dict[frozenset[GroupKey], NoPlan] = field(default_factory=dict)
-    """Sets of triggers, those admitted before included, for which no plan was found."""
 
     @staticmethod
     def begun(cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask]) -> _Run:
@@ -100,6 +96,13 @@ class _Run:
     @property
     def admitted(self) -> tuple[Ask, ...]:
         return self.found.asks if self.found is not None else ()
+
+    @property
+    def step(self) -> int:
+        """How many triggers are tried together, at most."""
+        if self.anew:
+            return 1
+        return LIMITS.chunk if self.counting else LIMITS.optional_chunk
 
     @property
     def many(self) -> bool:
@@ -194,7 +197,7 @@ def _decide(run: _Run) -> None:
     if run.policy.by_share and run.found is not None and len(run.victims.ranked) <= LIMITS.open_units:
         before = run.found
         run.open = _beyond_share(run)
-        run.refusals, run.step, run.anew = RefusalCache(run.victims.base, run.policy), 1, True
+        run.refusals, run.anew = RefusalCache(run.victims.base, run.policy), True
         run.counting = run.alone = False
         _admit_all(run)
         if run.found is not before:
@@ -318,8 +321,6 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
         result = _counted(run, chunk)
         run.alone = isinstance(result, EvictionPlan)
         yield chunk, result
-    doubled = isinstance(result, EvictionPlan) and len(chunk) > LIMITS.optional_chunk
-    run.step = 2 * len(chunk) if doubled else LIMITS.optional_chunk
 
 
 def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
@@ -328,21 +329,15 @@ def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
 
 
 def _jointly(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:
-    """The joint model of the chunk and all admitted triggers, unless it failed for the same set before.
+    """The joint model of the chunk and all admitted triggers.
 
     Under reclaim, a single group that the first plan for many leaves out keeps waiting: a model of all of
     them costs too much.
     """
     if run.many and run.policy.by_share and len(chunk) == 1:
         return NoPlan(OUT_OF_TIME)
-    together = frozenset(ask.group.key for ask in (*run.admitted, *chunk))
-    if together in run.failed:
-        return run.failed[together]
     optional = len(chunk) > 1 and not (run.many or run.policy.by_share)
-    result = attempt(run.victims, run.found, chunk, optional=optional, rechoose=run.anew)
-    if isinstance(result, NoPlan) and result.why is not OUT_OF_TIME:
-        run.failed[together] = result
-    return result
+    return attempt(run.victims, run.found, chunk, optional=optional, rechoose=run.anew)
 
 
 def _counted(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:

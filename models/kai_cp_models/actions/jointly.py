@@ -74,16 +74,17 @@ def attempt(
 def _prefixes(
     victims: Victims, asks: Sequence[Ask], useful: set[int], before: EvictionPlan | None
 ) -> Iterator[set[int]]:
-    """Growing prefixes of the useful units in the reverse fair order, found by counting (formulation 1.4)."""
+    """The first of the useful units in the reverse fair order, as many as counting asks for, then all of them
+    (formulation 1.4).
+    """
     if victims.policy.may_lose and len(useful) > LIMITS.open_units and victims.goals.by_policy:
         ranked = [item for item in victims.ranked if item.rank in useful]
         bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes)
         opened = victim_prefix(victims.counting, asks, ranked, bounds, victims.base.book)
         depth = opened[-1] + 1 if opened else len(ranked)
-        while (depth := max(depth, LIMITS.open_units)) < len(ranked) * LIMITS.nearly_all_share:
+        if (depth := max(depth, LIMITS.open_units)) < len(ranked) * LIMITS.nearly_all_share:
             part = {item.rank for item in ranked[:depth]}
             yield part | (before.disturbed if before else set())
-            depth *= LIMITS.deeper
     yield useful
 
 

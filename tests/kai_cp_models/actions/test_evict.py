@@ -15,7 +15,6 @@ from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Shares, Snapshot
 from tests.support import tiny
 from tests.support.plans import SETTINGS, evicted, placed, solved
@@ -61,33 +60,6 @@ def test_a_chunk_ends_by_counted_pods(
     monkeypatch.setattr(evict, "first_plan", recorded)
     assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
     assert chunks[0] == most
-
-
-# --- what was tried in vain -----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("why", "times"), [(NOTHING_SUFFICES, 1), (OUT_OF_TIME, 2)])
-def test_triggers_that_failed_together_are_not_tried_again(
-    monkeypatch: pytest.MonkeyPatch, why: Refusal, times: int
-) -> None:
-    """All four triggers fail together, and half of them succeed. The rest beside these is the same four, so
-    it is not tried again. An attempt that ran out of time does not count as a failure.
-    """
-    tried: list[frozenset[GroupKey]] = []
-    attempt = evict.attempt
-
-    def recorded(
-        victims: Victims, before: EvictionPlan | None, chunk: Sequence[Ask], **more: bool
-    ) -> EvictionPlan | NoPlan:
-        asks = (*(before.asks if before else ()), *chunk)
-        tried.append(frozenset(ask.group.key for ask in asks))
-        return NoPlan(why) if len(asks) == len(TRIGGERS) else attempt(victims, before, chunk, **more)
-
-    monkeypatch.setattr(evict, "attempt", recorded)
-    monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
-    assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS[:3]}
-    assert [len(keys) for keys in tried[:2]] == [4, 2]
-    assert sum(len(keys) == len(TRIGGERS) for keys in tried[:3]) == times
 
 
 def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytest.MonkeyPatch) -> None:
