@@ -1,4 +1,4 @@
-"""Units: which pods a pod group gets next, and which it would give up next (5.1 to 5.5).
+"""Units: which pods a pod group gets next, and which it would give up next (5.1 to 5.4).
 
 A pod group is a tree of subgroups. What it gets is always a whole *batch*: first everything missing
 for its minimum, then one increment at a time (one elastic pod, or one extra subgroup). What it loses
@@ -290,11 +290,6 @@ class Gang:
                     return 0
                 above = above or met[subgroup.name] > subgroup.minimum
         return 2 if above else 1
-
-    @property
-    def elastic(self) -> bool:
-        """Some pod set has more pods than its minimum (5.5)."""
-        return any(len(self.by_leaf[leaf.name]) > leaf.minimum for leaf in self.group.root.leaves())
 
     # --- what comes next -------------------------------------------------------------------------
 

@@ -192,11 +192,6 @@ def test_elastic_state(case: Case) -> None:
     assert case.gang.elastic_state(status) == case.expect
 
 
-def test_a_group_is_elastic_when_it_has_more_pods_than_it_needs() -> None:
-    assert gang(flat(1), a="RP").elastic
-    assert not gang(flat(2), a="RP").elastic
-
-
 def test_pods_that_name_an_unknown_subgroup_are_held_aside() -> None:
     """1.2: they are never placed and never counted, not even for readiness."""
     members = (pod("a0", group="g", subgroup="a"), pod("z0", group="g", subgroup="z"), pod("n0", group="g"))
