@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -18,7 +19,7 @@ from kai_cp_models.fairness.runtime import protected
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GpuKind, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GpuKind, Pod, PodKey, PodStatus
 from kai_cp_models.reservations.times import NEVER, TIMES
 from kai_cp_models.snapshot import Subgroup
 
@@ -49,12 +50,7 @@ class _Part:
     @cached_property
     def fixed(self) -> tuple[Pod, ...]:
         """Those that nothing could move."""
-        return tuple(pod for pod in self.pods if pod.key not in self.all.movable_keys)
-
-    @cached_property
-    def keys(self) -> frozenset[PodKey]:
-        """Their names."""
-        return frozenset(pod.key for pod in self.pods)
+        return tuple(pod for pod in self.pods if not self.all.may_move(pod))
 
 
 class Departures:
@@ -77,7 +73,6 @@ class Departures:
         """For each queue of the book, how much less it holds when all of some sources have left."""
         self._parts = cache(self._by_queue)
         self._part = cache(self._joined)
-        self._of = cache(self._looked_up)
 
     @cached_property
     def ended(self) -> frozenset[VictimSource]:
@@ -163,10 +158,10 @@ class Departures:
         """Every running pod that some action could move."""
         return tuple(chain.from_iterable(self._movable.values()))
 
-    @cached_property
-    def movable_keys(self) -> frozenset[PodKey]:
-        """The names of these pods."""
-        return frozenset(pod.key for pod in self.movable)
+    def may_move(self, pod: Pod) -> bool:
+        """Whether some action could move the pod."""
+        groups = self._snapshot.group_by_key
+        return pod.status in ACTIVE_ALLOCATED and pod.group is not None and groups[pod.group].preemptible
 
     @cached_property
     def _movable(self) -> Mapping[str, Sequence[Pod]]:
@@ -187,7 +182,7 @@ class Departures:
         """
         parts, groups = self._parts(sources), self._snapshot.group_by_key
         for queue, pods in self._movable.items():
-            keys = parts[queue].keys if queue in parts else frozenset[PodKey]()
+            keys = {pod.key for pod in parts[queue].pods} if queue in parts else set[PodKey]()
             for pod in pods:
                 if pod.group and pod.key not in keys and _constrained(groups[pod.group].root) == pinned:
                     yield pod
@@ -199,26 +194,37 @@ class Departures:
         return {queue: self._part(frozenset(some)) for queue, some in by_queue.items()}
 
     def _joined(self, sources: frozenset[VictimSource]) -> _Part:
-        pods = (pod for source in sorted(sources) for pod in self._of(*source))
-        return _Part(self, tuple({pod.key: pod for pod in pods}.values()))
+        """What these sources of one queue give together, each pod once."""
+        pods: list[Pod] = []
+        taking: list[tuple[float, float]] = []
+        queue = ""
+        for action, queue, seconds, priority in sorted(sources):
+            if action == "ended":
+                pods += self._ended[queue]
+            elif action == "resized":
+                pods += filter(_resizes, self._movable[queue])
+            else:
+                taking.append((seconds, priority if action == "preempt" else math.inf))
+        taken = self._taken(queue, taking) if taking else []
+        return _Part(self, tuple({pod.key: pod for pod in pods + taken}.values() if pods else taken))
 
-    def _looked_up(self, action: str, queue: str, seconds: float, priority: int) -> tuple[Pod, ...]:
-        if action == "ended":
-            return tuple(self._ended[queue])
-        if action == "resized":
-            return tuple(filter(_resizes, self._movable[queue]))
+    def _taken(self, queue: str, taking: Sequence[tuple[float, float]]) -> list[Pod]:
+        """What groups may take of the queue. ``taking``: minimum runtimes, and the priorities below which
+        groups may be disturbed."""
         found: list[Pod] = []
         for group in self._snapshot.preemptible_groups.get(queue, ()):
-            if action == "preempt" and group.priority >= priority:
+            least = min((seconds for seconds, below in taking if group.priority < below), default=None)
+            if least is None:
                 continue
             gang = self.base.fixed.gangs[group.key]
             # Whether pods that are leaving count for what a protected group keeps is left open.
-            shrinks = any(pod.status in _LEAVING for pod in gang.pods)
-            safe = not shrinks and protected(self._snapshot, group, seconds)
-            for unit in gang.units_at_first:
-                if not (safe and unit.whole):
-                    found += (pod for pod in unit.pods if pod.status in ACTIVE_USED)
-        return tuple(found)
+            if protected(self._snapshot, group, least) and not any(
+                pod.status in _LEAVING for pod in gang.pods
+            ):
+                found += (pod for unit in gang.units_at_first if not unit.whole for pod in unit.pods)
+            else:
+                found += (pod for pod in gang.pods if pod.status in ACTIVE_ALLOCATED)
+        return found
 
 
 def _resizes(pod: Pod) -> bool:

@@ -10,12 +10,13 @@ once; what could be moved may go anywhere. If there is no place even so, there i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kai_cp_models.actions.common import waiting_lines
 from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.departures import Departures
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
@@ -77,25 +78,43 @@ class Refuter:
         """Add to ``found`` the proofs for those of ``asks`` that certificates refuse in every plan."""
         never, rights = set(found), None
         known = self._known()
-        kinds = {key: Coming.of(self._base.snapshot, ask) for key, ask in self._first_asks.items()}
+        kinds = self._kinds()
+        every = Counter(kinds.values())
         # What is open beside more is open beside fewer, so the last ones are asked first.
         before = {key: self._served.before(key) for key in asks}
-        asks = dict(sorted(asks.items(), key=lambda item: before[item[0]], reverse=True))
-        while asks:
-            coming = Counter(one for key, one in kinds.items() if key not in never)
+        alike: dict[Hashable, list[GroupKey]] = {}
+        for key, ask in sorted(asks.items(), key=lambda item: before[item[0]], reverse=True):
+            alike.setdefault((known.kind(ask), before[key]), []).append(key)
+        while alike:
+            coming = every - Counter(kinds[key] for key in never if key in kinds)
             wider, rights = rights, Rights(self._base, known.departures, coming)
             if wider is not None and (wider.taken, wider.moves) == (rights.taken, rights.moves):
                 return
-            emptied = Emptied(known, rights)
-            for key, ask in asks.items():
+            emptied, left = Emptied(known, rights), dict(alike)
+            for kind, keys in alike.items():
                 if self._cycle.out_of_time():
                     return
-                certificate = emptied.refusal(ask, before[key])
+                ask, beside = asks[keys[0]], before[keys[0]]
+                certificate = emptied.refusal(ask, beside)
                 if certificate:
-                    found[key] = Proof(certificate)
-                if certificate and (not before[key] or emptied.refusal(ask, 0)):
-                    never.add(key)
-            asks = {key: ask for key, ask in asks.items() if key not in never}
+                    found |= dict.fromkeys(keys, Proof(certificate))
+                if certificate and (not beside or emptied.refusal(ask, 0)):
+                    never |= set(keys)
+                    del left[kind]
+            alike = left
+
+    def _kinds(self) -> Mapping[GroupKey, Coming]:
+        """What each group could be that waits and may come in some plan; equal ones share it."""
+        made: dict[Hashable, Coming] = {}
+        found: dict[GroupKey, Coming] = {}
+        for key, ask in self._first_asks.items():
+            acts = delayed(self._base.snapshot, ask.group) is None
+            # Groups that have more pods than they ask for first may differ in these.
+            kind = ask.kind, acts, key if len(ask.gang.pods) > ask.kind.shape.count else None
+            if kind not in made:
+                made[kind] = Coming.of(self._base.snapshot, ask, acts)
+            found[key] = made[kind]
+        return found
 
     def _known(self) -> Known:
         """What the certificates of all rounds share."""

@@ -66,9 +66,10 @@ class Known:
         others = (kind[0] if kind[0].key != pod.key else kind[-1] for kind in kinds.values())
         return any(other.key != pod.key and rule.opened_by(pod, other) for other in others)
 
-    def concerned(self, ask: Ask) -> bool:
-        """Whether a stateful rule tells the ask from others of its kind."""
-        return any(rule.concerns(pod) for rule in self.base.rules for pod in ask.pods)
+    def kind(self, ask: Ask) -> Hashable:
+        """Asks of equal kind are refused alike; a stateful rule may tell an ask from all others."""
+        concerned = any(rule.concerns(pod) for rule in self.base.rules for pod in ask.pods)
+        return ask.kind, ask.group.key if concerned else None
 
 
 class Emptied:
@@ -82,7 +83,7 @@ class Emptied:
         self.known, self.sources, self.moves = known, rights.taken, rights.moves
         self.looked = known.departures.count(self.sources, self.moves) <= LIMITS.proof_leaving
         self.counting = Counting(known.base, known.asking, everywhere=self.moves)
-        self.refusals: dict[tuple[object, ...], str] = {}
+        self.refusals: dict[Hashable, str] = {}
         """What was shown of each kind of ask, "" for nothing, by the number of served batches beside it."""
         self.refused: dict[PodKey | PodSpec, bool] = {}
         """Whether no node takes a pod, by its name where stateful rules concern it, else by its spec."""
@@ -137,7 +138,7 @@ class Emptied:
 
     def refusal(self, ask: Ask, before: int) -> str:
         """The certificate that refuses the ask beside the first ``before`` served batches; "": none."""
-        key = (ask.kind, before, None if not self.known.concerned(ask) else ask.group.key)
+        key = (self.known.kind(ask), before)
         found = self.refusals.get(key)
         if found is None:
             beside = AnyPlan(self, before)

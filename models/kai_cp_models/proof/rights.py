@@ -10,7 +10,7 @@ from itertools import repeat
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
-from kai_cp_models.fairness.runtime import delayed, granted
+from kai_cp_models.fairness.runtime import granted
 from kai_cp_models.joint.departures import Departures, VictimSource
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
@@ -18,9 +18,9 @@ from kai_cp_models.pods import PodStatus
 from kai_cp_models.snapshot import Snapshot
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Coming:
-    """A kind of group that waits and that another plan may serve.
+    """A kind of group that waits and that another plan may serve; equal groups share one.
 
     ``asked``: the least that its first batch asks for, and any further one, in reclaim. ``gains``: the most
     that its queue is charged for it. ``evicts``, ``moves``: whether it may trigger evictions, and moves.
@@ -34,13 +34,12 @@ class Coming:
     moves: bool
 
     @staticmethod
-    def of(snapshot: Snapshot, ask: Ask) -> Coming:
-        """What the group with this first batch could be."""
+    def of(snapshot: Snapshot, ask: Ask, acts: bool) -> Coming:
+        """What the group with this first batch could be. ``acts``: it may disturb others."""
         group = ask.group
         pods = [pod for pod in ask.gang.pods if pod.status is PodStatus.PENDING]
         later = {pod.spec: pod for pod in pods} if len(pods) > len(ask.pods) else {}
         asked = [ask.asked, *(amounts.pessimistic(snapshot, pod) for pod in later.values())]
-        acts = delayed(snapshot, group) is None
         return Coming(
             group.queue,
             group.priority,

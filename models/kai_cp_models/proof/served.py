@@ -57,9 +57,14 @@ class ServedBatches:
     @cached_property
     def groups(self) -> frozenset[GroupKey]:
         """Pod groups of which waiting pods got a place."""
+        return frozenset(pod.group for pod in self._placed if pod.group)
+
+    @cached_property
+    def _placed(self) -> Sequence[Pod]:
+        """The waiting pods that got a place."""
         pods = self._cycle.snapshot.pod_by_key
         held = (pods[key] for key in self._cycle.ledger.held)
-        return frozenset(pod.group for pod in held if pod.status is PodStatus.PENDING and pod.group)
+        return [pod for pod in held if pod.status is PodStatus.PENDING and pod.group]
 
     def before(self, key: GroupKey) -> int:
         """How many of the batches come before a refused group in the fair order."""
@@ -109,9 +114,12 @@ class ServedBatches:
 
     @cached_property
     def _batches(self) -> Sequence[_Batch]:
-        book, found, latest, turns = self._base.book.copy(), list[_Batch](), -1, self._turns
+        asks, turns = {key: self._asks[key] for key in self.groups}, self._turns
+        if {pod.key for pod in self._placed} == {pod.key for ask in asks.values() for pod in ask.pods}:
+            # Each got what it asked for first and no more, so the turns are those of the groups.
+            return [self._batch(asks[key], turn) for key, turn in turns.items() if key in asks]
+        book, found, latest = self._base.book.copy(), list[_Batch](), -1
         order = line_of(self._base, self._asks, book)
-        asks = {key: self._asks[key] for key in self.groups}
         coming = {key: ask for key, ask in asks.items() if self._got_places(ask)}
         tallies = {key: self._base.tally(ask.gang) for key, ask in coming.items()}
         begun: set[PodKey] = set()
@@ -124,8 +132,7 @@ class ServedBatches:
             if ask is None:
                 latest = max(latest, turns[key])
                 continue
-            charged = amounts.optimistic_batch(self._base.snapshot, ask.pods)
-            found.append(_Batch(ask, max(latest, turns[key]), charged))
+            found.append(self._batch(ask, max(latest, turns[key])))
             book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
             order.charged(ask.group.queue)
             for pod in ask.pods:
@@ -139,6 +146,9 @@ class ServedBatches:
                 coming[key] = following
                 order.push(key, following.entry)
         return sorted(found, key=attrgetter("turn"))
+
+    def _batch(self, ask: Ask, turn: int) -> _Batch:
+        return _Batch(ask, turn, ask.kind.shape.optimistic)
 
     def _got_places(self, ask: Ask) -> bool:
         return all(pod.key in self._cycle.ledger.held for pod in ask.pods)
