@@ -188,16 +188,11 @@ class Gang:
     @cached_property
     def at_first(self) -> GangState:
         """How the gang stands in the snapshot."""
-        if self._only_leaf is None:
-            return self.state(_as_read)
-        counts = StatusCounts.of(map(_as_read, self.pods))
-        return self._state_of_one(self._only_leaf, {self._only_leaf.name: counts}, _as_read)[0]
+        return self.state(_as_read)
 
     @cached_property
     def satisfied_at_first(self) -> bool:
         """Whether the gang has its minimum in the snapshot."""
-        if self._only_leaf is not None:
-            return sum(pod.status in ACTIVE_ALLOCATED for pod in self.pods) >= self._only_leaf.minimum
         return self.satisfied(self.group.root, _as_read)
 
     def state(self, status_of: StatusOf) -> GangState:
