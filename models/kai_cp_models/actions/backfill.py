@@ -8,7 +8,7 @@ offering it now saves that cycle.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -18,6 +18,7 @@ from kai_cp_models.actions.simulation import missing, put_back, return_home, sta
 from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.policy import RECLAIM
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import quota_check
@@ -39,7 +40,7 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
     saved = cycle.save()
     while True:
         home = _come_home(cycle, gone)
-        changed = _offer(cycle, action, gone, home=home) or home
+        changed = _offer(cycle, action, gone) or home
         beyond = cycle.overreaching(cycle.ledger) if changed else None
         more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.queue])
         if more <= gone:
@@ -75,48 +76,36 @@ def _ended(cycle: Cycle) -> set[GroupKey | None]:
 
 def _come_home(cycle: Cycle, gone: frozenset[str]) -> bool:
     """Take back evictions that nothing needs; False: nothing changed."""
-    evicted = _evicted(cycle, gone)
-    if not _one_may_return(cycle.ledger, evicted):
+    ledger, evicted = cycle.ledger, _evicted(cycle, gone)
+    ledger.mark()
+    home = any(come_home(ledger, [pod]) for pods in evicted.values() for pod in pods)
+    ledger.back()
+    if not home:
         # The first that returns may make room for another.
         return False
-    for key in _in_fair_order(cycle, evicted):
-        for pod in return_home(cycle.ledger, key, evicted[key]):
+    asks = _asks_again(ledger, evicted)
+    # Groups that lost pods come in the fair order, then those that only move.
+    for key in (*iter(line_of(ledger, asks).pop, None), *sorted(evicted.keys() - asks.keys())):
+        for pod in return_home(ledger, key, evicted[key]):
             del cycle.evicted_by[pod.key]
             cycle.placed_by.pop(pod.key, None)
     return True
 
 
-def _one_may_return(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
-    ledger.mark()
-    home = any(come_home(ledger, [pod]) for pods in evicted.values() for pod in pods)
-    ledger.back()
-    return home
-
-
-def _in_fair_order(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> Iterator[GroupKey]:
-    """The pod groups that lost pods, in the fair order, then those that only move."""
-    ledger = cycle.ledger
+def _asks_again(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> dict[GroupKey, Ask]:
     found = {key: missing(ledger, key, pods) for key, pods in evicted.items()}
-    asks = {key: ask for key, ask in found.items() if ask is not None}
-    order = line_of(ledger, asks)
-    while (popped := order.pop()) is not None:
-        yield popped
-    yield from sorted(evicted.keys() - asks.keys())
+    return {key: ask for key, ask in found.items() if ask is not None}
 
 
-def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool) -> bool:
-    """Give what is idle to pod groups that wait or were evicted, in fair order; False: nothing changed.
-
-    ``home``: whether evicted pods may have room where they ran.
-    """
+def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
+    """Give what is idle to pod groups that wait or were evicted, in fair order; False: nothing changed."""
     ledger, snapshot = cycle.ledger, cycle.snapshot
     victims = _lost(cycle, gone)
-    home = home and _one_may_return(ledger, victims)
     waiting = (pod for pod in snapshot.pods if pod.status is PodStatus.PENDING)
     # Free capacity only shrinks here, as in allocate: where a spec has no room, it never has.
     specs = {pod.spec: pod for pod in chain(waiting, *victims.values())}
     roomy = list(filter(ledger.has_room, specs.values()))
-    if not roomy and not home:
+    if not roomy:
         return False
     # A group beyond the depth limit of its queue is not looked at here either.
     refused = cycle.waiting.keys() - _ended(cycle)
@@ -129,12 +118,11 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str], *, home: bool
         for key, ask in waiting_groups(cycle, "allocate").items()
         if key in refused and key not in victims and not _served(cycle, key)
     }
-    lost = {key: missing(ledger, key, pods) for key, pods in victims.items()}
-    asks |= {key: ask for key, ask in lost.items() if ask is not None}
+    asks |= _asks_again(ledger, victims)
     order = line_of(ledger, asks)
     # Where one ask finds no place, asks for as much or more find none.
     refusals = RefusalCache(ledger, None)
-    while (roomy or home) and not cycle.out_of_time() and (key := order.pop()) is not None:
+    while roomy and not cycle.out_of_time() and (key := order.pop()) is not None:
         ask = asks[key]
         if key in victims:
             placed = put_back(ledger, key, victims[key], ask=ask)
