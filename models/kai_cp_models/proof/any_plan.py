@@ -111,6 +111,16 @@ class Emptied:
         return self.counting.free(self.leaving)
 
     @cached_property
+    def spare(self) -> NDArray[np.int64]:
+        """[N, D] what is left of ``free`` beside the places of this plan; nothing where they need moves."""
+        placed = [pod for ask in self.known.served.asks for pod in ask.pods]
+        held = Counting(self.known.cycle.ledger, ()).leaving(placed)
+        spare = self.free.copy()
+        np.subtract.at(spare, held.nodes, held.requests)
+        possible = not self.moves and not held.shares and bool((spare[held.nodes] >= 0).all())
+        return spare if possible else np.zeros_like(spare)
+
+    @cached_property
     def ledger(self) -> Ledger:
         """The ledger of the start without what may leave; only read.
 
@@ -280,7 +290,29 @@ def _worth_solving(beside: AnyPlan, ask: Ask) -> bool:
     if emptied.moves:
         count = beside.known.departures.count
         size += count(emptied.sources, moves=True) - count(emptied.sources, moves=False)
-    return size <= LIMITS.proof_pods and not budget.passed() and budget.work_worth() >= LIMITS.admission_work
+    if size > LIMITS.proof_pods or _fits_beside(beside, ask):
+        return False
+    return not budget.passed() and budget.work_worth() >= LIMITS.admission_work
+
+
+def _fits_beside(beside: AnyPlan, ask: Ask) -> bool:
+    """Whether the batch fits beside the places of this plan, so that no model shows anything."""
+    base, (pod, *others) = beside.base, ask.kind.shape.examples
+    table, count = base.fixed.table, ask.kind.shape.count
+    if others or pod.spec.gpu.shares or any(r.concerns(one) for r in base.rules for one in ask.pods):
+        return False
+    domains = [table.domains_of(scope) for scopes, _ in ask.batch.leaves for scope in scopes]
+    required = [domain for _, domain in domains if domain is not None]
+    if len(required) > 1 or (required and ask.kind.pinned is not None):
+        return False
+    request, spare = np.array(pod.spec.requests), beside.emptied.spare
+    asked = request > 0
+    takes = np.logical_and.reduce([accepting(table, pod), *(member for member, _ in domains)])
+    takes &= (spare >= 0).all(axis=1)
+    fits = np.where(takes, (spare[:, asked] // request[asked]).min(axis=1, initial=count), 0)
+    # Nodes outside all domains of a required level are -1.
+    sums = np.bincount(required[0] + 1, fits)[1:] if required else [fits.sum()]
+    return max(sums, default=0) >= count
 
 
 def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
