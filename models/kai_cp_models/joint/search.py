@@ -80,9 +80,8 @@ def solve(
     """Solve the model as it is; ``fixed``: with every variable at its hint.
 
     ``known``: the hint is a solution, which one worker betters and proves two to five times as fast as
-    several; where there is no objective, one also finds or refuses with a quarter of the work. For another
-    large model several look for a solution; they take turns, so that they always give the same answer.
-    ``work``: the most it may use, see ``Budget``. ``seconds``: until the deadline.
+    several. Where none is known for a large model, several look for one; they take turns, so that they always
+    give the same answer. ``work``: the most it may use, see ``Budget``. ``seconds``: until the deadline.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
@@ -92,7 +91,7 @@ def solve(
     parameters.linearization_level = 2
     large = len(model.proto.variables) >= LIMITS.small_variables
     # Several workers may end the process when the time is up (google/or-tools#5025): not for a check.
-    parameters.interleave_search = large and model.has_objective() and not (known or fixed)
+    parameters.interleave_search = large and not (known or fixed)
     parameters.num_workers = settings.workers if parameters.interleave_search else 1
     if known or large:
         # Probing finds a solution, or that there is none; where one is known it costs a third of the time.
