@@ -272,7 +272,14 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     )
     found = [pod for pod in alone if come_home(ledger, [pod])]
     lost = (pod for pod in pods if gang.satisfied_at_first and not ledger.stays(pod))
-    left = [pod for pod in lost if has_room_at_home(ledger, pod)]
+    left: list[Pod] = []
+    away: set[tuple[str | None, str | None]] = set()
+    for pod in sorted(lost, key=attrgetter("sort_key")):
+        # The last one leaves first (5.4), so it stays away where another does.
+        if _place(pod) in away or not has_room_at_home(ledger, pod):
+            away.add(_place(pod))
+        else:
+            left.append(pod)
     while left:
         batch = gang.state(as_pending(ledger, {pod.key for pod in left})).batch
         # A subgroup that ran below its minimum is in no batch, but runs on beside the others.
@@ -286,10 +293,17 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
         ledger.keep()
         if home:
             found += together
-        # Where they do not fit together, the others may without the last of them.
-        gone = together if home else together[-1:]
-        left = [pod for pod in left if pod not in gone]
+            left = [pod for pod in left if pod not in together]
+        else:
+            # Where they do not fit together, the others may without the last of them.
+            last = together[-1]
+            left = [pod for pod in left if _place(pod) != _place(last) or pod.sort_key < last.sort_key]
     return found
+
+
+def _place(pod: Pod) -> tuple[str | None, str | None]:
+    """Pod set and node of a pod that runs: of those that share both, the last in task order leaves first."""
+    return pod.subgroup, pod.node
 
 
 def _out_of_turn(ledger: Ledger, gang: Gang) -> bool:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
+from kai_cp_models.actions.simulation import return_home
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GroupKey, PodKey
 from tests.support.plans import UNHURRIED, lost, nominated, solved
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, queue, spec
 
@@ -27,3 +32,18 @@ def test_gang_below_its_minimum_does_not_return_before_the_trigger() -> None:
     pods = [pod("g-0", "n1", spec=spec(4)), pod("g-1"), pod("t-0", spec=spec(2))]
     plan = solved(cluster(pods, [g, t], [node(gpus=4)], queues))
     assert (lost(plan), set(nominated(plan))) == ({"g-0"}, {"t-0"})
+
+
+@pytest.mark.parametrize(("home", "returns"), [("n1", False), ("n2", True)])
+def test_pod_that_leaves_first_does_not_come_home_before_the_next_one(home: str, *, returns: bool) -> None:
+    """x gives up x-2, then x-1, for y, which takes five of the eight GPUs of n1. There x-1 has no room any
+    more. x-2 has some, but KAI takes x-1 of a node only after x-2.
+    """
+    x = [pod("x-0", "n1"), pod("x-1", "n1", spec=spec(4)), pod("x-2", home, spec=spec(2))]
+    snapshot = cluster([*x, pod("y-0", spec=spec(5))], [group("x"), group("y")], [node("n1"), node("n2")])
+    ledger = Ledger.of(snapshot)
+    ledger.evict(x[2])
+    ledger.evict(x[1])
+    ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
+    came = return_home(ledger, GroupKey("ns", "x"), [x[2], x[1]])
+    assert came == ([x[2]] if returns else [])
