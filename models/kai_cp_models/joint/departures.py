@@ -159,9 +159,11 @@ class Departures:
         return tuple(chain.from_iterable(self._movable.values()))
 
     def may_move(self, pod: Pod) -> bool:
-        """Whether some action could move the pod."""
-        groups = self._snapshot.group_by_key
-        return pod.status in ACTIVE_ALLOCATED and pod.group is not None and groups[pod.group].preemptible
+        """Whether the pod is one of ``movable``."""
+        if pod.group is None or pod.status not in ACTIVE_ALLOCATED:
+            return False
+        gang = self.base.fixed.gangs[pod.group]
+        return gang.group.preemptible and (pod.subgroup or "default") in gang.by_leaf
 
     @cached_property
     def _movable(self) -> Mapping[str, Sequence[Pod]]:

@@ -28,12 +28,15 @@ SETS = [
 
 
 def running() -> Snapshot:
-    """Queue v runs two groups of different priority, w a group, one that cannot be preempted, and a share."""
+    """Queue v runs two groups of different priority, w a group with a pod of a pod set that it does not have,
+    one that cannot be preempted, and a share.
+    """
     members = [
         *pods("a", 2, "n1", spec=spec(2)),
         *pods("b", 1, "n1", spec=spec(1)),
         *pods("c", 2, "n2", spec=spec(1)),
         *pods("fixed", 1, "n2", spec=spec(2)),
+        pod("foreign-0", "n2", "c", subgroup="unknown"),
         pod("s-0", "n2", spec=fraction(500), gpu_groups=("x",)),
     ]
     groups = [
@@ -48,11 +51,11 @@ def running() -> Snapshot:
 
 
 def departures() -> tuple[Departures, Ledger]:
-    """The pod of the group that cannot be preempted is evicted for its group's state."""
+    """The pod of the group that cannot be preempted is evicted for its group's state, and the foreign one."""
     snapshot = running()
     ledger = Ledger.of(snapshot)
-    stale = next(one for one in snapshot.pods if one.key.name == "fixed-0")
-    return Departures(ledger, [stale]), ledger
+    stale = [one for one in snapshot.pods if one.key.name in ("fixed-0", "foreign-0")]
+    return Departures(ledger, stale), ledger
 
 
 def one_by_one(snapshot: Snapshot, sources: frozenset[VictimSource]) -> dict[str, Pod]:
