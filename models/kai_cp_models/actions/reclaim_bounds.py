@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
 from operator import attrgetter
 
 from kai_cp_models.fairness import amounts
@@ -33,6 +34,8 @@ from kai_cp_models.snapshot import PodGroup
 
 Owners = Mapping[VictimCandidate, tuple[GroupKey, ...]]
 """The triggers that each disturbed unit is taken by; the eviction is charged to the first."""
+_Terms = tuple[tuple[str, tuple[str, ResourceBounds]], ...]
+"""For each victim queue, the levelled queue and what that must hold more than."""
 
 
 def reclaim_bounds(
@@ -49,45 +52,38 @@ def reclaim_bounds(
     """
     book = base.book.copy()
     position = {item.rank: o for o, item in enumerate(ranked)}
-    classes: dict[tuple[frozenset[int], tuple[tuple[str, tuple[str, ResourceBounds]], ...]], list[int]] = {}
-    terms_of: dict[
-        tuple[object, ...], tuple[frozenset[int], tuple[tuple[str, tuple[str, ResourceBounds]], ...]]
-    ] = {}
-    parts: dict[frozenset[int], dict[str, frozenset[int]]] = {}
-    joined: dict[tuple[frozenset[int], frozenset[str]], frozenset[int]] = {}
+
+    @cache
+    def by_queue(takes: frozenset[int]) -> Mapping[str, frozenset[int]]:
+        found: dict[str, set[int]] = {}
+        for rank in takes & position.keys():
+            o = position[rank]
+            found.setdefault(ranked[o].unit.group.queue, set()).add(o)
+        return {queue: frozenset(members) for queue, members in found.items()}
+
+    @cache
+    def within_queues(takes: frozenset[int], queues: frozenset[str]) -> frozenset[int]:
+        return frozenset[int]().union(*(by_queue(takes)[queue] for queue in queues))
+
+    classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
+    terms_of: dict[tuple[object, ...], tuple[frozenset[int], _Terms]] = {}
     for a, ask in enumerate(asks):
-        group = ask.group
-        asked = ask.asked
+        group, asked = ask.group, ask.asked
         entitled = entitlement(ask, policy)
-        within = policy.by_share and _within_quota(book, group.queue, asked)
-        if (entitled, within) not in terms_of:
-            takes = takes_of[entitled]
-            if takes not in parts:
-                parts[takes] = _by_queue(ranked, (position[rank] for rank in takes if rank in position))
-            by_queue = parts[takes]
-            bounds: dict[str, tuple[str, ResourceBounds]] = {}
-            open_ = frozenset(by_queue)
+        key = entitled, policy.by_share and _within_quota(book, group.queue, asked)
+        if key not in terms_of:
+            takes, terms = takes_of[entitled], dict[str, tuple[str, ResourceBounds]]()
+            open_ = frozenset(by_queue(takes))
             if policy.by_share:
-                for queue in sorted(by_queue):
-                    bounds[queue] = due_bounds(book, group.queue, asked, queue)
-                open_ = frozenset(queue for queue, terms in bounds.items() if _over_bound(base.book, *terms))
-                bounds = {queue: terms for queue, terms in bounds.items() if queue in open_}
-            if (takes, open_) not in joined:
-                joined[takes, open_] = frozenset().union(*(by_queue[queue] for queue in open_))
-            terms_of[entitled, within] = (joined[takes, open_], tuple(bounds.items()))
+                dues = {queue: due_bounds(book, group.queue, asked, queue) for queue in sorted(open_)}
+                terms = {queue: due for queue, due in dues.items() if _over_bound(base.book, *due)}
+                open_ = frozenset(terms)
+            terms_of[key] = within_queues(takes, open_), tuple(terms.items())
         if policy.by_share:
             book.charge(group.queue, asked, group.preemptible)
         # Triggers of different queues that may take the same units on the same terms are one class.
-        classes.setdefault(terms_of[entitled, within], []).append(a)
+        classes.setdefault(terms_of[key], []).append(a)
     return [ReclaimBound(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
-
-
-def _by_queue(ranked: Sequence[VictimCandidate], units: Iterable[int]) -> dict[str, frozenset[int]]:
-    """The units of every victim queue."""
-    found: dict[str, set[int]] = {}
-    for o in units:
-        found.setdefault(ranked[o].unit.group.queue, set()).add(o)
-    return {queue: frozenset(members) for queue, members in found.items()}
 
 
 def shared_out(

@@ -86,7 +86,7 @@ class Victims:
         found = self.takes.get(key)
         if found is None:
             reach = VictimFilter(self.base, ask, self.policy)
-            scope = reach.scope(self._victim_queues)
+            scope = reach.scope(self._by_queue)
             found = self._scopes.get(scope)
             if found is None:
                 found = reach.takes_all(self._by_queue, self._of_queue)
@@ -105,10 +105,6 @@ class Victims:
         for item in self.ranked:
             found.setdefault(item.unit.group.queue, []).append(item)
         return found
-
-    @cached_property
-    def _victim_queues(self) -> list[str]:
-        return sorted(self._by_queue)
 
     @cached_property
     def counting(self) -> Counting:
@@ -161,16 +157,12 @@ class Victims:
     def _returning(self) -> Returning:
         return Returning(self.base, (item.unit for item in self.ranked))
 
-    @cached_property
-    def _ranks(self) -> frozenset[int]:
-        return frozenset(item.rank for item in self.ranked)
-
     def beside(self, ask: Ask) -> frozenset[int] | None:
         """Ranks of the units that may be lost while the ask is admitted; None: all of them."""
         if not self.policy.own_queue or len(self.asks) * len(self.ranked) > LIMITS.requeue_pairs:
             return None
         found = self._beside.get(ask.group.key)
         if found is None:
-            first = (self.ranked[o].rank for o in self._returning.come_back_first(ask))
-            found = self._beside[ask.group.key] = self._ranks.difference(first)
+            first = self._returning.come_back_first(ask)
+            found = self._beside[ask.group.key] = frozenset(range(len(self.ranked))).difference(first)
         return found
