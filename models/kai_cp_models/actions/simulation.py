@@ -282,8 +282,9 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
             left.append(pod)
     while left:
         batch = gang.state(as_pending(ledger, {pod.key for pod in left})).batch
-        # A subgroup that ran below its minimum is in no batch, but runs on beside the others.
-        together = left if batch is None else batch.all_pods
+        together = _of_sets_below(gang, left) if batch is None else batch.all_pods
+        if not together:
+            break
         ledger.mark()
         home = come_home(ledger, together)
         if home and (not gang.satisfied(gang.group.root, ledger.status) or _out_of_turn(ledger, gang)):
@@ -299,6 +300,13 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
             last = together[-1]
             left = [pod for pod in left if _place(pod) != _place(last) or pod.sort_key < last.sort_key]
     return found
+
+
+def _of_sets_below(gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Those of pod sets that ran below their minimum: they are in no batch, but run on beside the others."""
+    tally = gang.tally(attrgetter("status"))
+    below = {leaf.name for leaf in gang.group.root.leaves() if tally[leaf.name].active < leaf.minimum}
+    return [pod for pod in pods if (pod.subgroup or "default") in below]
 
 
 def _place(pod: Pod) -> tuple[str | None, str | None]:

@@ -10,7 +10,7 @@ from kai_cp_models.actions.simulation import return_home
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey
 from tests.support.plans import UNHURRIED, lost, nominated, solved
-from tests.support.worlds import cluster, gpu_bound, group, node, pod, queue, spec
+from tests.support.worlds import cluster, gpu_bound, group, leaf, node, pod, queue, spec, tree
 
 
 def test_unit_whose_new_places_go_to_others_leaves_whole() -> None:
@@ -47,3 +47,22 @@ def test_pod_that_leaves_first_does_not_come_home_before_the_next_one(home: str,
     ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
     came = return_home(ledger, GroupKey("ns", "x"), [x[2], x[1]])
     assert came == ([x[2]] if returns else [])
+
+
+@pytest.mark.parametrize("gone", ["b-1", "c-0"])
+def test_pod_set_with_its_minimum_comes_home_whole_and_one_below_it_pod_by_pod(gone: str) -> None:
+    """x needs one of its pod sets a (one pod), b (two) and c (two, of which one runs). Another pod takes the
+    place of x-b-1 or x-c-0: b then stays away, though x-b-0 would have room; c runs on without x-c-0.
+    """
+    x = group("x", root=tree(1, leaf("a", 1), leaf("b", 2), leaf("c", 2)))
+    running = [pod(f"x-{name}", "n1", "x", subgroup=name[0]) for name in ("a-0", "b-0", "b-1", "c-0")]
+    snapshot = cluster([*running, pod("y-0")], [x, group("y")], [node("n1", gpus=4)])
+    ledger = Ledger.of(snapshot)
+    victims = [one for one in running if one.subgroup in ("b", "c")]
+    for one in victims:
+        ledger.evict(one)
+    away = next(one for one in victims if one.key.name == f"x-{gone}")
+    left = [one for one in victims if one is not away]
+    ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
+    came = {one.key.name for one in return_home(ledger, GroupKey("ns", "x"), left)}
+    assert came == ({"x-c-0"} if gone == "b-1" else {"x-b-0", "x-b-1"})
