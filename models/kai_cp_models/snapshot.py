@@ -196,7 +196,7 @@ class Derived:
     gangs: dict[GroupKey, Gang] = field(default_factory=dict)
 
     def next(self) -> Self:
-        """For the next reading. What nobody asks for until the one after it is forgotten."""
+        """For the next reading. What no cycle asks for until the one after it is forgotten."""
         return type(self)(self.gangs)
 
     def gang(self, key: GroupKey) -> Gang | None:

@@ -83,7 +83,7 @@ def test_a_plan_with_memory_is_the_one_without(seed: int, changes: list[int]) ->
 
 
 def test_a_gang_stays_the_same_for_as_long_as_its_records_do() -> None:
-    """The last step forgets the pods that are gone, and the gangs of pod groups that nobody asked for."""
+    """The last step forgets the pods that are gone, and the gangs of pod groups that no cycle asked for."""
     pods, memo = [pod(name) for name in ("a", "b")], ParseMemo()
     first = parse(cluster_of(*pods), now=NOW, memo=memo)
     key, gone = first.groups[0].key, weakref.ref(Gangs(first)[first.groups[0].key])

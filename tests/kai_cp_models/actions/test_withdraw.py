@@ -64,7 +64,7 @@ def test_pods_come_home_together_or_not_at_all() -> None:
     assert not has_room_at_home(ledger, z)
 
 
-def test_share_comes_home_where_its_device_has_room() -> None:
+def test_device_that_others_have_filled_takes_no_share_home() -> None:
     """x shares a device with y. Once another share has taken what x left, x has no room there."""
     shares = [pod(name, "n1", spec=fraction(), gpu_groups=("d",)) for name in ("x-0", "y-0")]
     snapshot = cluster([*shares, pod("w-0", spec=fraction())])
