@@ -12,6 +12,7 @@ pieces of GPUs are counted (``cells``). The rows are exact for any mix of reques
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 
@@ -27,6 +28,7 @@ from kai_cp_models.loading import taken
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.solver import cp_model
+from kai_cp_models.units import Batch
 
 
 class ModelTooLarge(Exception):
@@ -66,6 +68,8 @@ class JointModel:
         self._members: dict[tuple[int, str], list[Pod]] = {}
         """Shared devices with pods that may leave, and those pods."""
         self._classes: dict[Hashable, PodClass] = {}
+        self._scoped: dict[Hashable, tuple[tuple[Subgroup, ...], Batch, list[int]]] = {}
+        """Leaf batches below constraints: one of those that are alike, and the asks that have them."""
         self._scope_domains: dict[tuple[GroupKey, str], dict[int, cp_model.IntVar]] = {}
         self._collect_asks()
         self._collect_units()
@@ -89,16 +93,29 @@ class JointModel:
     # --- classes ---------------------------------------------------------------------------------
 
     def _collect_asks(self) -> None:
+        batches = Counter(ask.group.key for ask in self.asks)
         for a, ask in enumerate(self.asks):
             for scopes, leaf in ask.batch.leaves:
+                one: Hashable = "free"
+                if scopes:
+                    equal = batches[ask.group.key] == 1 and self._has_equals(ask, scopes)
+                    one = ask.kind.shape if equal else (a, leaf.subgroup.name)
+                    self._scoped.setdefault(one, (scopes, leaf, []))[2].append(a)
                 for pod in leaf.pods:
-                    key: Hashable = (a, leaf.subgroup.name, pod.spec) if scopes else ("free", pod.spec)
+                    key: Hashable = (one, pod.spec)
                     if key not in self._classes:
                         mask = self._table.accepting(pod).copy()
                         for scope in scopes:
                             mask &= self._table.domains_of(scope)[0]
                         self._classes[key] = PodClass(pod, mask, bool(scopes))
                     self._classes[key].pods.append((pod, self.admitted[a]))
+
+    def _has_equals(self, ask: Ask, scopes: Sequence[Subgroup]) -> bool:
+        """Whether asks of this shape may change places with it: one domain each is all that binds them."""
+        shape = ask.kind.shape
+        if ask.kind.pinned is not None or any(pod.spec.gpu.shares for pod in shape.examples):
+            return False
+        return sum(self._table.domains_of(scope)[1] is not None for scope in scopes) == 1
 
     def _collect_units(self) -> None:
         for lost, unit in zip(self.lost, self.units, strict=True):
@@ -181,27 +198,25 @@ class JointModel:
     # --- topology --------------------------------------------------------------------------------
 
     def _scopes(self) -> None:
-        for a, ask in enumerate(self.asks):
-            for scopes, leaf in ask.batch.leaves:
-                for scope in scopes:
-                    domain = self._table.domains_of(scope)[1]
-                    if domain is None:
-                        continue
-                    chosen = self._chosen(a, scope, domain)
-                    for spec in {pod.spec for pod in leaf.pods}:
-                        item = self._classes[(a, leaf.subgroup.name, spec)]
-                        inside: dict[int, list[cp_model.IntVar]] = {}
-                        for cell, var in item.x.items():
-                            inside.setdefault(int(domain[cell]), []).append(var)
-                        for name, variables in inside.items():
-                            if name in chosen:
-                                self.cp.add(sum(variables) <= item.most * chosen[name])
-                            else:
-                                self.cp.add(sum(variables) == 0)
+        for one, (scopes, leaf, asks) in self._scoped.items():
+            for scope in scopes:
+                domain = self._table.domains_of(scope)[1]
+                if domain is None:
+                    continue
+                chosen = self._chosen(asks, scope, domain)
+                for spec, count in Counter(pod.spec for pod in leaf.pods).items():
+                    item = self._classes[one, spec]
+                    # Pods take cells in this order, so those of one batch are in one domain.
+                    item.x = dict(sorted(item.x.items(), key=lambda entry: int(domain[entry[0]])))
+                    inside: dict[int, list[cp_model.IntVar]] = {}
+                    for cell, var in item.x.items():
+                        inside.setdefault(int(domain[cell]), []).append(var)
+                    for name, variables in inside.items():
+                        self.cp.add(sum(variables) <= count * chosen.get(name, 0))
 
-    def _chosen(self, a: int, scope: Subgroup, domain: Ints) -> dict[int, cp_model.IntVar]:
-        """The domain of a constrained subgroup; all batches of the group that use it agree on it."""
-        ask = self.asks[a]
+    def _chosen(self, asks: Sequence[int], scope: Subgroup, domain: Ints) -> dict[int, cp_model.IntVar]:
+        """How many of the asks have each domain for a constrained subgroup; batches of one group share it."""
+        ask = self.asks[asks[0]]
         key = (ask.group.key, scope.name)
         chosen = self._scope_domains.get(key)
         if chosen is None:
@@ -215,12 +230,14 @@ class JointModel:
             if started:
                 allowed &= started
             chosen = {
-                name: self.cp.new_bool_var(f"chosen[{ask.group.key},{scope.name},{name}]")
+                name: self.cp.new_int_var(0, len(asks), f"chosen[{ask.group.key},{scope.name},{name}]")
                 for name in sorted(allowed)
             }
-            self.cp.add_at_most_one(chosen.values())
+            if len(asks) == 1:
+                self.cp.add_at_most_one(chosen.values())
             self._scope_domains[key] = chosen
-        self.cp.add(sum(chosen.values()) >= self.admitted[a])
+        served = sum(self.admitted[a] for a in asks)
+        self.cp.add(sum(chosen.values()) >= served if len(asks) == 1 else sum(chosen.values()) == served)
         return chosen
 
     # --- capacity --------------------------------------------------------------------------------

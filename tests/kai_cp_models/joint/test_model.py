@@ -1,4 +1,5 @@
-"""The size of a joint model is counted while it is built, and a model that is too large is not built."""
+"""The size of a joint model is counted while it is built, and a model that is too large is not built. Gangs
+that nothing tells apart are counted together."""
 
 from __future__ import annotations
 
@@ -10,13 +11,15 @@ from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint import admission
 from kai_cp_models.joint.admission import Admission
+from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
+from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
-from tests.kai_cp_models.joint.build import NodeModel, problem
-from tests.support.worlds import cluster, node, pod, spec
+from tests.kai_cp_models.joint.build import FABRIC, RACK, NodeModel, problem
+from tests.support.worlds import cluster, group, node, pod, spec
 
 
 def two_kinds() -> Snapshot:
@@ -76,3 +79,49 @@ def test_allocate_tries_no_further_model_after_one_that_is_too_large(monkeypatch
         assert isinstance(outcome, Refusal)
         assert not outcome.proved
     assert tried == 1
+
+
+def gangs_for_racks(*nodes_of_racks: int, gangs: int) -> Snapshot:
+    """Racks with so many nodes of 8 GPUs, and gangs of two pods of 8 GPUs that each need one rack."""
+    nodes = [
+        node(f"n{rack}-{i}", 8, labels={"zone": "z", "rack": f"r{rack}"})
+        for rack, count in enumerate(nodes_of_racks)
+        for i in range(count)
+    ]
+    pods = [pod(f"w{g}-{i}", spec=spec(8)) for g in range(gangs) for i in range(2)]
+    groups = [group(f"w{g}", 2, constraint=RACK) for g in range(gangs)]
+    return cluster(pods, groups, nodes, topologies=FABRIC)
+
+
+@pytest.mark.parametrize("kind", [NodeModel, JointModel])
+@pytest.mark.parametrize(("racks", "gangs", "fits"), [((3, 4, 2), 4, True), ((3, 3, 3), 4, False)])
+def test_equal_gangs_are_counted_together_and_each_is_in_one_rack(
+    kind: type[JointModel], racks: tuple[int, ...], gangs: int, fits: bool
+) -> None:
+    """Three racks of three nodes have room for four gangs in sum, but only for three in one rack each."""
+    snapshot = gangs_for_racks(*racks, gangs=gangs)
+    ledger, asks, _ = problem(snapshot)
+    model = kind(ledger, asks)
+    assert sum(one.name.startswith("chosen[") for one in model.cp.proto.variables) == len(racks)
+    for literal in model.admitted:
+        model.cp.add(literal == 1)
+    outcome, solver = solve(model.cp, Settings().solver, 1.0)
+    assert outcome.status == ("solved" if fits else "infeasible")
+    if not fits:
+        return
+    placed = disaggregate(ledger, asks, (), model.answer(solver), pipeline_only=False)
+    assert placed is not None
+    for ask in asks:
+        used = {snapshot.nodes[placed.held[one.key].node].labels["rack"] for one in ask.pods}
+        assert len(used) == 1, ask.group.key
+
+
+def test_of_equal_gangs_only_those_that_are_admitted_are_counted() -> None:
+    """One of three fits in the rack."""
+    ledger, asks, _ = problem(gangs_for_racks(3, gangs=3))
+    model = JointModel(ledger, asks)
+    model.cp.maximize(sum(model.admitted))
+    _, solver = solve(model.cp, Settings().solver, 1.0)
+    answer = model.answer(solver)
+    assert sum(answer.admitted) == 1
+    assert len(answer.nodes_of) == 2
