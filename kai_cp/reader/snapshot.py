@@ -161,7 +161,6 @@ def _parse(
         changed_nodes={name for _, name in memo.nodes.changed},
     )
     report_outside(drafts.topologies, records.nodes, notes)
-    memo.derived = memo.derived.next()
     return Snapshot(
         now=now,
         dimensions=records.dimensions,

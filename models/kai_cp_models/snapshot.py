@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from kai_cp_models.extras import Extras
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodKey, PodSpec, PodStatus
@@ -184,24 +184,17 @@ class SetAside:
     field: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Derived:
-    """What was derived of the records of one reading alone, and of the reading before it.
+    """What was derived of the records of one cluster alone, from cycle to cycle: its gangs, and all records
+    as they were.
 
-    A value holds the records that it follows from. Who takes one compares them with the records at hand, so
-    that snapshots with other records may share this.
+    Who takes it compares the records with those at hand, so that snapshots with other records may share it.
     """
 
-    before: Mapping[GroupKey, Gang] = field(default_factory=dict)
+    groups: tuple[PodGroup, ...] = ()
+    pods: tuple[Pod, ...] = ()
     gangs: dict[GroupKey, Gang] = field(default_factory=dict)
-
-    def next(self) -> Self:
-        """For the next reading. What no cycle asks for until the one after it is forgotten."""
-        return type(self)(self.gangs)
-
-    def gang(self, key: GroupKey) -> Gang | None:
-        """The last gang of this name, perhaps of other records; None if there was none."""
-        return self.gangs.get(key) or self.before.get(key)
 
 
 @dataclass(frozen=True)

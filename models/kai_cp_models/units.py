@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, islice
-from operator import attrgetter, is_
-from typing import Final, NamedTuple
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeVar
 
 from kai_cp_models.pods import ACTIVE_ALLOCATED, ALIVE, GroupKey, Pod, PodStatus
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
+_Record = TypeVar("_Record")
 StatusOf = Callable[[Pod], PodStatus]
 _READY: Final = ALIVE - {PodStatus.GATED}
 _as_read: StatusOf = attrgetter("status")
@@ -163,11 +164,6 @@ class Gang:
         self.pods = members if all(known) else tuple(compress(members, known))
         """Pods of known subgroups: others are never placed, never counted (1.2)."""
 
-    def made_of(self, group: PodGroup, members: tuple[Pod, ...]) -> bool:
-        """Whether these are its records, the very objects."""
-        mine = self._members
-        return self.group is group and len(mine) == len(members) and all(map(is_, mine, members))
-
     @cached_property
     def by_leaf(self) -> Mapping[str, tuple[Pod, ...]]:
         """Pods by the name of their pod set."""
@@ -186,6 +182,11 @@ class Gang:
         return tuple(pod for pod in self._members if (pod.subgroup or "default") not in self.by_leaf)
 
     @cached_property
+    def active(self) -> tuple[Pod, ...]:
+        """The pods that count toward its minimum in the snapshot."""
+        return tuple(pod for pod in self.pods if pod.status in ACTIVE_ALLOCATED)
+
+    @cached_property
     def at_first(self) -> GangState:
         """How the gang stands in the snapshot."""
         return self.state(_as_read)
@@ -193,6 +194,8 @@ class Gang:
     @cached_property
     def satisfied_at_first(self) -> bool:
         """Whether the gang has its minimum in the snapshot."""
+        if self._only_leaf is not None:
+            return len(self.active) >= self._only_leaf.minimum
         return self.satisfied(self.group.root, _as_read)
 
     def state(self, status_of: StatusOf) -> GangState:
@@ -446,20 +449,25 @@ def _elastic_state(active: int, minimum: int) -> int:
 
 class Gangs(dict[GroupKey, Gang]):
     """The gangs of a snapshot's pod groups; each is built when it is first asked for, as most groups just
-    run. One whose records are those of the reading before is the same, with all that is known of it."""
+    run. One whose records are those of the cycle before is the same, with all that is known of it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        super().__init__()
-        self._snapshot = snapshot
+        self._snapshot, last = snapshot, snapshot.derived
+        if last.groups is not snapshot.groups or last.pods is not snapshot.pods:
+            stale: set[GroupKey | None] = {one.key for one in _differing(last.groups, snapshot.groups)}
+            stale.update(one.group for one in _differing(last.pods, snapshot.pods))
+            last.gangs = {key: gang for key, gang in last.gangs.items() if key not in stale}
+            last.groups, last.pods = snapshot.groups, snapshot.pods
+        self._known = last.gangs
+        super().__init__(self._known)
 
     def __missing__(self, key: GroupKey) -> Gang:
-        group, members, derived = (
-            self._snapshot.group_by_key[key],
-            self._snapshot.members[key],
-            self._snapshot.derived,
-        )
-        gang = derived.gang(key)
-        if gang is None or not gang.made_of(group, members):
-            gang = Gang(group, members)
-        self[key] = derived.gangs[key] = gang
+        gang = Gang(self._snapshot.group_by_key[key], self._snapshot.members[key])
+        self[key] = self._known[key] = gang
         return gang
+
+
+def _differing(before: Sequence[_Record], now: Sequence[_Record]) -> list[_Record]:
+    """The records that only one of the two has, as objects."""
+    there, here = set(map(id, before)), set(map(id, now))
+    return [*(one for one in before if id(one) not in here), *(one for one in now if id(one) not in there)]

@@ -83,7 +83,7 @@ def test_a_plan_with_memory_is_the_one_without(seed: int, changes: list[int]) ->
 
 
 def test_a_gang_stays_the_same_for_as_long_as_its_records_do() -> None:
-    """The last step forgets the pods that are gone, and the gangs of pod groups that no cycle asked for."""
+    """The next cycle forgets what was known of other records."""
     pods, memo = [pod(name) for name in ("a", "b")], ParseMemo()
     first = parse(cluster_of(*pods), now=NOW, memo=memo)
     key, gone = first.groups[0].key, weakref.ref(Gangs(first)[first.groups[0].key])
@@ -93,11 +93,11 @@ def test_a_gang_stays_the_same_for_as_long_as_its_records_do() -> None:
     assert [one.key.name for one in Gangs(fewer)[key].pods] == ["a"]
     assert Gangs(replace(again, derived=fewer.derived))[key].pods == again.pods
     del first, again, fewer
-    parse(cluster_of(pods[0]), now=NOW + 3, memo=memo)
-    parse(cluster_of(pods[0]), now=NOW + 4, memo=memo)
+    none = parse(cluster_of(), now=NOW + 3, memo=memo)
+    assert not Gangs(none)
     assert gone() is None
-    assert not memo.derived.before
     assert not memo.derived.gangs
+    assert not memo.derived.pods
 
 
 def test_pods_that_stay_as_they_were_share_their_spec_with_those_that_change() -> None:

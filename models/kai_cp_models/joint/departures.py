@@ -33,24 +33,20 @@ below."""
 class _Part:
     """What leaves one queue: ``pods``, and those among them that nothing could move."""
 
-    all: Departures
+    counting: Counting
     pods: tuple[Pod, ...]
+    fixed: tuple[Pod, ...]
 
     @cached_property
     def gives(self) -> Amounts:
         """How much less the queue is charged without them."""
         held = (pod for pod in self.pods if pod.group is not None and pod.status in ACTIVE_ALLOCATED)
-        return charged(self.all.base, held)
+        return charged(self.counting.ledger, held)
 
     @cached_property
     def columns(self) -> Leaving:
         """What they hold at their places."""
-        return self.all.counting.leaving(self.pods)
-
-    @cached_property
-    def fixed(self) -> tuple[Pod, ...]:
-        """Those that nothing could move."""
-        return tuple(pod for pod in self.pods if not self.all.may_move(pod))
+        return self.counting.leaving(self.pods)
 
 
 class Departures:
@@ -67,12 +63,9 @@ class Departures:
             queue = "" if pod.group is None else self._snapshot.group_by_key[pod.group].queue
             self._ended.setdefault(queue, []).append(pod)
         self.counting = Counting(base, ())
-        self.columns = cache(self._columns)
-        """What all of ``gone`` hold at their places."""
-        self.given = cache(self._given)
-        """For each queue of the book, how much less it holds when all of some sources have left."""
-        self._parts = cache(self._by_queue)
-        self._part = cache(self._joined)
+        # No function of its own remembers: that would keep the ledger until the collector finds the cycle.
+        self._of_queue: dict[frozenset[VictimSource], _Part] = {}
+        self._given: dict[frozenset[VictimSource], Sequence[Amounts]] = {}
 
     @cached_property
     def ended(self) -> frozenset[VictimSource]:
@@ -88,7 +81,9 @@ class Departures:
         """For each queue of the book, how much less its non-preemptible groups hold without ``ended``."""
         groups = self._snapshot.group_by_key
         firm = {
-            queue: _Part(self, tuple(p for p in pods if p.group and not groups[p.group].preemptible))
+            queue: _Part(
+                self.counting, tuple(p for p in pods if p.group and not groups[p.group].preemptible), ()
+            )
             for queue, pods in self._ended.items()
         }
         return self._summed(firm)
@@ -140,15 +135,19 @@ class Departures:
         """Whether some action could move a running pod that these do not contain."""
         return self.count(sources, moves=True) > self.count(sources, moves=False)
 
-    def _columns(self, sources: frozenset[VictimSource], moves: bool = False) -> Leaving:
+    def columns(self, sources: frozenset[VictimSource], moves: bool = False) -> Leaving:
+        """What all of ``gone`` hold at their places."""
         parts = self._parts(sources).values()
         columns = [self.counting.leaving(part.fixed) if moves else part.columns for part in parts]
         if moves:
             columns.append(self._moving_columns)
         return Leaving.joined([self.counting.leaving(()), *columns])
 
-    def _given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
-        return self._summed(self._parts(sources))
+    def given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
+        """For each queue of the book, how much less it holds when all of some sources have left."""
+        if sources not in self._given:
+            self._given[sources] = self._summed(self._parts(sources))
+        return self._given[sources]
 
     def _summed(self, parts: Mapping[str, _Part]) -> Sequence[Amounts]:
         return self.base.book.summed((queue, part.gives) for queue, part in parts.items())
@@ -169,7 +168,7 @@ class Departures:
     def _movable(self) -> Mapping[str, Sequence[Pod]]:
         gangs = self.base.fixed.gangs
         return {
-            queue: [p for g in groups for p in gangs[g.key].pods if p.status in ACTIVE_ALLOCATED]
+            queue: [pod for group in groups for pod in gangs[group.key].active]
             for queue, groups in self._snapshot.preemptible_groups.items()
         }
 
@@ -189,43 +188,48 @@ class Departures:
                 if pod.group and pod.key not in keys and _constrained(groups[pod.group].root) == pinned:
                     yield pod
 
-    def _by_queue(self, sources: frozenset[VictimSource]) -> Mapping[str, _Part]:
+    def _parts(self, sources: frozenset[VictimSource]) -> Mapping[str, _Part]:
         by_queue: dict[str, set[VictimSource]] = {}
         for source in sorted(sources):
             by_queue.setdefault(source[1], set()).add(source)
-        return {queue: self._part(frozenset(some)) for queue, some in by_queue.items()}
+        parts = {queue: frozenset(some) for queue, some in by_queue.items()}
+        self._of_queue |= {some: self._part(some) for some in parts.values() if some not in self._of_queue}
+        return {queue: self._of_queue[some] for queue, some in parts.items()}
 
-    def _joined(self, sources: frozenset[VictimSource]) -> _Part:
+    def _part(self, sources: frozenset[VictimSource]) -> _Part:
         """What these sources of one queue give together, each pod once."""
         pods: list[Pod] = []
+        fixed: tuple[Pod, ...] = ()
         taking: list[tuple[float, float]] = []
         queue = ""
         for action, queue, seconds, priority in sorted(sources):
             if action == "ended":
                 pods += self._ended[queue]
+                fixed = tuple(pod for pod in pods if not self.may_move(pod))
             elif action == "resized":
                 pods += filter(_resizes, self._movable[queue])
             else:
                 taking.append((seconds, priority if action == "preempt" else math.inf))
         taken = self._taken(queue, taking) if taking else []
-        return _Part(self, tuple({pod.key: pod for pod in pods + taken}.values() if pods else taken))
+        once = {pod.key: pod for pod in pods + taken}.values() if pods else taken
+        return _Part(self.counting, tuple(once), fixed)
 
     def _taken(self, queue: str, taking: Sequence[tuple[float, float]]) -> list[Pod]:
         """What groups may take of the queue. ``taking``: minimum runtimes, and the priorities below which
         groups may be disturbed."""
         found: list[Pod] = []
+        least = cache(lambda own: min((seconds for seconds, below in taking if own < below), default=None))
         for group in self._snapshot.preemptible_groups.get(queue, ()):
-            least = min((seconds for seconds, below in taking if group.priority < below), default=None)
-            if least is None:
+            if (seconds := least(group.priority)) is None:
                 continue
             gang = self.base.fixed.gangs[group.key]
             # Whether pods that are leaving count for what a protected group keeps is left open.
-            if protected(self._snapshot, group, least) and not any(
+            if protected(self._snapshot, group, seconds) and not any(
                 pod.status in _LEAVING for pod in gang.pods
             ):
                 found += (pod for unit in gang.units_at_first if not unit.whole for pod in unit.pods)
             else:
-                found += (pod for pod in gang.pods if pod.status in ACTIVE_ALLOCATED)
+                found += gang.active
         return found
 
 
