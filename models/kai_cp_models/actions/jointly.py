@@ -198,7 +198,8 @@ class _Search:
         allowance = self._allowance()
         started = False
         if task.known is not None and not task.known.variables:
-            started = start_from(model.cp, _choices(model, task.known), settings, allowance)
+            places = model.counts_in(task.known.ledger, task.known.answer.moved)
+            started = start_from(model.cp, _choices(model, task.known), places, settings, allowance)
         for _ in range(LIMITS.cuts if self.complete else LIMITS.rough_cuts):
             solver, stages, first = lexicographic(
                 model.cp.clone(),

@@ -128,18 +128,23 @@ def _solve_packing(
     *,
     seconds: float,
     gap: float,
+    known: bool,
     holds: Callable[[cp_model.CpSolver], bool],
 ) -> tuple[Outcome, cp_model.CpSolver]:
     """CP-SAT for a short while, then SCIP, whose solution CP-SAT checks; the better answer counts.
 
-    ``holds``: whether an answer is more than a solution of the rows; only such a one is bettered.
+    ``known``: the hint is a solution, which SCIP betters at once. ``holds``: whether an answer is more than a
+    solution of the rows; only such a one is bettered.
     """
     ends = time.monotonic() + seconds
-    first, solver = solve(model, settings, LIMITS.first_try_share * work, seconds=seconds, gap=gap)
+    share = work if known else LIMITS.first_try_share * work
+    first, solver = solve(model, settings, share, seconds=seconds, gap=gap, fixed=known)
+    if known:
+        first = replace(first, proved=False, bound=0.0)
     left = work - first.work
     if first.proved or first.cut or left < LIMITS.packing_work:
         return first, solver
-    if first.status == "solved" and not holds(solver):
+    if first.status == "solved" and not known and not holds(solver):
         return first, solver
     started = time.monotonic()
     known = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)
@@ -210,7 +215,9 @@ def lexicographic(
         model.minimize(_sum_in_order(model, part))
         seconds = allowance.budget.seconds_left()
         if part[0].packing and len(model.proto.variables) > LIMITS.packing_variables:
-            outcome, solver = _solve_packing(model, settings, share, seconds=seconds, gap=gap, holds=holds)
+            outcome, solver = _solve_packing(
+                model, settings, share, seconds=seconds, gap=gap, known=known or best is not None, holds=holds
+            )
         else:
             outcome, solver = solve(
                 model, settings, share, seconds=seconds, gap=gap, known=known or best is not None
@@ -277,14 +284,20 @@ def _span(model: cp_model.CpModel, cost: Linear) -> int:
 
 def start_from(
     model: cp_model.CpModel,
-    choices: Sequence[tuple[cp_model.IntVar, bool]],
+    choices: Iterable[tuple[cp_model.IntVar, bool]],
+    places: Iterable[tuple[cp_model.IntVar, int]],
     settings: SolverSettings,
     allowance: Allowance,
 ) -> bool:
-    """Give the model a solution with these choices as its hint; False where none was found in time."""
+    """Give the model a solution with these choices as its hint; False where none was found in time.
+
+    ``places``: counts with which there should be one.
+    """
     trial = model.clone()
     trial.clear_objective()  # type: ignore[no-untyped-call]
     for variable, value in choices:
+        trial.add(variable == value)
+    for variable, value in places:
         trial.add(variable == value)
     outcome, solver = solve(trial, settings, allowance.left(), seconds=allowance.budget.seconds_left())
     allowance.spend(outcome.work)
