@@ -40,6 +40,11 @@ class Packing:
     cut: bool
 
 
+def root_work(model: cp_model.CpModel) -> float:
+    """Expected work at the root of the search tree: the least that a search takes."""
+    return _ROOT_WORK * (len(model.proto.variables) + len(model.proto.constraints))
+
+
 def solve_packing(
     model: cp_model.CpModel,
     work: float,
@@ -53,14 +58,11 @@ def solve_packing(
     ``gap``: the search ends at this relative gap. ``known``: a solution to start from. ``seconds``: until the
     deadline. Raises ``ValueError`` for constraints that have no linear form here; the joint models have none.
     """
-    size = len(model.proto.variables) + len(model.proto.constraints)
-    if known is not None and _ROOT_WORK * size > work:
-        # Only where nothing is known the root is worth more than may be spent.
-        return Packing(None, inf, 0.0, False)
     # The import takes a tenth of a second, and most snapshots never need it. ``loaded`` does it beforehand.
     from ortools.math_opt.python import mathopt  # type: ignore[import-untyped]
 
     proto = _translate(model)
+    size = len(proto.variables.ids) + len(proto.linear_constraints.ids)
     program = mathopt.Model.from_model_proto(proto)
     start = mathopt.ModelSolveParameters()
     if known is not None:

@@ -9,7 +9,7 @@ from math import inf
 from typing import Final, Literal, TypeAlias
 
 from kai_cp_models.budget import Allowance
-from kai_cp_models.joint.packing import solve_packing
+from kai_cp_models.joint.packing import root_work, solve_packing
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.solver import cp_model
@@ -128,21 +128,24 @@ def _solve_packing(
     *,
     seconds: float,
     gap: float,
-    known: bool,
+    most: float,
     holds: Callable[[cp_model.CpSolver], bool],
 ) -> tuple[Outcome, cp_model.CpSolver]:
     """CP-SAT for a short while, then SCIP, whose solution CP-SAT checks; the better answer counts.
 
-    ``known``: the hint is a solution, which SCIP betters at once. ``holds``: whether an answer is more than a
-    solution of the rows; only such a one is bettered.
+    ``most``: where the hint is a solution, the work that bettering it is worth; SCIP begins at once, or not
+    at all. ``holds``: whether an answer is more than a solution of the rows; only such a one is bettered.
     """
     ends = time.monotonic() + seconds
+    known = most < inf
     share = work if known else LIMITS.first_try_share * work
     first, solver = solve(model, settings, share, seconds=seconds, gap=gap, fixed=known)
     if known:
         first = replace(first, proved=False, bound=0.0)
     left = work - first.work
     if first.proved or first.cut or left < LIMITS.packing_work:
+        return first, solver
+    if known and root_work(model) > LIMITS.packing_share * (most - first.work):
         return first, solver
     if first.status == "solved" and not known and not holds(solver):
         return first, solver
@@ -216,7 +219,13 @@ def lexicographic(
         seconds = allowance.budget.seconds_left()
         if part[0].packing and len(model.proto.variables) > LIMITS.packing_variables:
             outcome, solver = _solve_packing(
-                model, settings, share, seconds=seconds, gap=gap, known=known or best is not None, holds=holds
+                model,
+                settings,
+                share,
+                seconds=seconds,
+                gap=gap,
+                most=allowance.left() if known else inf,
+                holds=holds,
             )
         else:
             outcome, solver = solve(
