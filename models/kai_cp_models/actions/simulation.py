@@ -266,12 +266,8 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     each alone that has another place now, of the others as many as the gang allows.
     """
     gang = ledger.fixed.gangs[key]
-    # One that ran below its minimum does so again.
-    alone = (
-        pod for pod in pods if pod.key in ledger.held or not (gang.satisfied_at_first or ledger.stays(pod))
-    )
-    found = [pod for pod in alone if come_home(ledger, [pod])]
-    lost = (pod for pod in pods if gang.satisfied_at_first and not ledger.stays(pod))
+    found = [pod for pod in pods if pod.key in ledger.held and come_home(ledger, [pod])]
+    lost = (pod for pod in pods if not ledger.stays(pod))
     left: list[Pod] = []
     away: set[tuple[str | None, str | None]] = set()
     for pod in sorted(lost, key=attrgetter("sort_key")):
@@ -282,12 +278,13 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
             left.append(pod)
     while left:
         batch = gang.state(as_pending(ledger, {pod.key for pod in left})).batch
-        together = _of_sets_below(gang, left) if batch is None else batch.all_pods
+        together = _of_one_set(ledger, gang, left) if batch is None else batch.all_pods
         if not together:
             break
         ledger.mark()
         home = come_home(ledger, together)
-        if home and (not gang.satisfied(gang.group.root, ledger.status) or _out_of_turn(ledger, gang)):
+        torn = gang.satisfied_at_first and not gang.satisfied(gang.group.root, ledger.status)
+        if home and (torn or _out_of_turn(ledger, gang)):
             # The other pods of the gang have no place, or a member that leaves after these has none.
             ledger.back()
             break
@@ -302,11 +299,18 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     return found
 
 
-def _of_sets_below(gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod]:
-    """Those of pod sets that ran below their minimum: they are in no batch, but run on beside the others."""
-    tally = gang.tally(attrgetter("status"))
-    below = {leaf.name for leaf in gang.group.root.leaves() if tally[leaf.name].active < leaf.minimum}
-    return [pod for pod in pods if (pod.subgroup or "default") in below]
+def _of_one_set(ledger: Ledger, gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod]:
+    """The next of pods that are in no batch, but may run on beside the others: one of a pod set that ran below
+    its minimum, or what another lacks.
+    """
+    before, now = gang.tally(attrgetter("status")), ledger.tally(gang)
+    for leaf in gang.group.root.leaves():
+        mine = [pod for pod in pods if (pod.subgroup or "default") == leaf.name]
+        below = before[leaf.name].active < leaf.minimum
+        count = 1 if below else max(leaf.minimum - now[leaf.name].active, 1)
+        if len(mine) >= count:
+            return mine[:count]
+    return ()
 
 
 def _place(pod: Pod) -> tuple[str | None, str | None]:
