@@ -111,6 +111,8 @@ class Engine:
             self._after.evict(one)
             if name in reclaim.moved:
                 self._after.place(one, 1, pipelined=True)
+        for ask in self._asks:
+            self._after.place(ask.pods[0], 0, pipelined=True)
 
     def overreaching(self, order: tuple[str, ...]) -> Ask | None:
         """The trigger that takes too much."""

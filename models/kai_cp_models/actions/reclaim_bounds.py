@@ -223,5 +223,6 @@ def overreaching(
             return ask
         for group, holds, _ in taken:
             book.charge(group.queue, holds, group.preemptible, -1)
-        book.charge(ask.group.queue, asked, ask.group.preemptible)
+        # What it asks for is the most that it may be charged; from here on counts what it is charged (2.3).
+        book.charge(ask.group.queue, charged(ledger, ask.pods), ask.group.preemptible)
     return None

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
 
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.joint.policy import RECLAIM
@@ -12,7 +15,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.joint.build import asks_of
-from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue
+from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue
 
 
 def units(ledger: Ledger, *names: str) -> list[VictimCandidate]:
@@ -37,9 +40,10 @@ def triggers(quota: float = 4) -> Snapshot:
     )
 
 
-def beyond(snapshot: Snapshot, *names: str, lost: int, owners: Sequence[int]) -> str | None:
-    """The trigger that overreaches when the first ``lost`` units are lost, unit i to trigger
-    ``owners[i]``.
+def beyond(snapshot: Snapshot, *names: str, lost: int, owners: Sequence[int], place: int = 0) -> str | None:
+    """The trigger that overreaches when the first ``lost`` units are lost, unit i to trigger ``owners[i]``.
+
+    ``place``: index of the node where the triggers get their places.
     """
     base = Ledger.of(snapshot)
     asks = asks_of(base, *names)
@@ -48,6 +52,8 @@ def beyond(snapshot: Snapshot, *names: str, lost: int, owners: Sequence[int]) ->
     for item in ranked[:lost]:
         for one in item.unit.pods:
             ledger.evict(one)
+    for ask in asks:
+        ledger.place(ask.pods[0], place, pipelined=True)
     taken = {item: (asks[owner].group.key,) for item, owner in zip(ranked, owners, strict=False)}
     found = overreaching(base, asks, ledger, taken)
     return None if found is None else found.group.key.name
@@ -64,6 +70,20 @@ def test_the_fifth_may_not_reclaim() -> None:
     assert beyond(triggers(), *names, lost=5, owners=(0, 1, 2, 3, 4)) == "t4"
     # That holds, too, when another trigger is named for the loss, or when nothing is lost.
     assert beyond(triggers(), *names, lost=4, owners=(0, 1, 2, 3)) == "t4"
+
+
+@pytest.mark.parametrize(("place", "found"), [(0, None), (1, "t4")])
+def test_a_trigger_counts_with_what_its_place_costs(place: int, found: str | None) -> None:
+    """t0 and t1 ask for 10,000 MiB, which is a quarter of a GPU of n1 and a whole one of n2. With t4, q would
+    hold 3.5 GPUs on n1 and 5 on n2; its fair share of the 8 GPUs is 4.
+    """
+    world = triggers()
+    small = {f"t{i}-0" for i in range(2)}
+    members = [replace(one, spec=gpu_memory(10_000)) if one.key.name in small else one for one in world.pods]
+    nodes = [node("n1", gpus=7), node("n2", gpus=1, gpu_memory_mib=10_000)]
+    snapshot = cluster(members, world.groups, nodes, world.queues)
+    names = ("t0", "t1", "t2", "t3", "t4")
+    assert beyond(snapshot, *names, lost=4, owners=(0, 1, 2, 3), place=place) == found
 
 
 def test_the_trigger_that_takes_a_unit_too_many_is_named() -> None:
