@@ -198,8 +198,7 @@ class _Search:
         allowance = self._allowance()
         started = False
         if task.known is not None and not task.known.variables:
-            places = model.counts_in(task.known.ledger, task.known.answer.moved)
-            started = start_from(model.cp, _choices(model, task.known), places, settings, allowance)
+            started = start_from(model.cp, _choices(model, task.known), settings, allowance)
         for _ in range(LIMITS.cuts if self.complete else LIMITS.rough_cuts):
             solver, stages, first = lexicographic(
                 model.cp.clone(),
@@ -408,11 +407,12 @@ def _lost_to(owners: Owners) -> Mapping[GroupKey, Set[GroupKey]]:
     return found
 
 
-def _choices(model: EvictingModel, known: EvictionPlan) -> list[tuple[cp_model.IntVar, bool]]:
-    """The values that a plan for all asks gives to the variables for admitted, lost and moved."""
+def _choices(model: EvictingModel, known: EvictionPlan) -> list[tuple[cp_model.IntVar, int]]:
+    """The values that a plan for all asks gives to the variables for admitted, lost, moved and places."""
     lost = {item.rank for item, yes in zip(known.ranked, known.answer.lost, strict=True) if yes}
     return [
         *((admitted, True) for admitted in model.admitted),
         *((var, item.rank in lost) for item, var in zip(model.ranked, model.lost, strict=True)),
         *((var, key in known.answer.moved) for key, var in model.moved.items()),
+        *model.counts_in(known.ledger, known.answer.moved),
     ]

@@ -182,8 +182,7 @@ def _replay(
         elif not left or key not in lost or (key in lost_to and lost_to[key] <= served):
             last.append(key)
         elif put_back(ledger, key, victims[key], ask=lost.get(key)):
-            if left and not failed:
-                early.add(key)
+            early |= {key} if left and not failed else set()
             order.use(ledger.book, queue)
     last += sorted(coming & victims.keys())
     # Pods that can stay where they are get their places before others look for new ones.
@@ -300,8 +299,8 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
 
 
 def _of_one_set(ledger: Ledger, gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod]:
-    """The next of pods that are in no batch, but may run on beside the others: one of a pod set that ran below
-    its minimum, or what another lacks.
+    """The next of pods that are in no batch, but may run on beside the others: one of a pod set that ran
+    below its minimum, or what another lacks.
     """
     before, now = gang.tally(attrgetter("status")), ledger.tally(gang)
     for leaf in gang.group.root.leaves():

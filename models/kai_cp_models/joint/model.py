@@ -354,11 +354,13 @@ class JointModel:
         """The value of every count ``x`` where all asks and the ``moved`` pods have their places of
         ``ledger``.
         """
-        going = {pod.key for ask in self.asks for pod in ask.pods} | moved
+        going = ledger.held.keys() & ({pod.key for ask in self.asks for pod in ask.pods} | moved)
         cell_of = {node: cell for cell, nodes in self.cells.nodes.items() for node in nodes.tolist()}
         for item in self._classes.values():
             places = [ledger.held[pod.key].node for pod, _ in item.pods if pod.key in going]
-            found = Counter(POOL if POOL in item.x and self.cells.alike[n] else cell_of.get(n) for n in places)
+            found = Counter(
+                POOL if POOL in item.x and self.cells.alike[n] else cell_of.get(n) for n in places
+            )
             yield from ((var, found[cell]) for cell, var in item.x.items())
 
     def answer(self, solver: cp_model.CpSolver) -> Answer:

@@ -128,30 +128,29 @@ def _solve_packing(
     *,
     seconds: float,
     gap: float,
-    most: float,
+    known: float,
     holds: Callable[[cp_model.CpSolver], bool],
 ) -> tuple[Outcome, cp_model.CpSolver]:
     """CP-SAT for a short while, then SCIP, whose solution CP-SAT checks; the better answer counts.
 
-    ``most``: where the hint is a solution, the work that bettering it is worth; SCIP begins at once, or not
-    at all. ``holds``: whether an answer is more than a solution of the rows; only such a one is bettered.
+    ``known``: where the hint is a solution, the work that a better one is worth; SCIP begins at once, or not
+    at all. 0: none is known. ``holds``: whether an answer is more than a solution of the rows; only such a
+    one is bettered.
     """
     ends = time.monotonic() + seconds
-    known = most < inf
     share = work if known else LIMITS.first_try_share * work
-    first, solver = solve(model, settings, share, seconds=seconds, gap=gap, fixed=known)
+    first, solver = solve(model, settings, share, seconds=seconds, gap=gap, fixed=known > 0)
+    left = work - first.work
     if known:
         first = replace(first, proved=False, bound=0.0)
-    left = work - first.work
-    if first.proved or first.cut or left < LIMITS.packing_work:
-        return first, solver
-    if known and root_work(model) > LIMITS.packing_share * (most - first.work):
-        return first, solver
-    if first.status == "solved" and not known and not holds(solver):
+        begins = root_work(model) < LIMITS.packing_share * (known - first.work)
+    else:
+        begins = not first.proved and (first.status != "solved" or holds(solver))
+    if first.cut or left < LIMITS.packing_work or not begins:
         return first, solver
     started = time.monotonic()
-    known = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)
-    found = solve_packing(model, LIMITS.packing_share * left, gap, known, seconds=ends - started)
+    start = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)
+    found = solve_packing(model, LIMITS.packing_share * left, gap, start, seconds=ends - started)
     SOLVING.seconds += time.monotonic() - started
     done = first.work + found.work
     if found.cut or found.values is None:
@@ -192,12 +191,11 @@ def lexicographic(
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
-    A stage whose present value is at its floor is skipped. The first goal is alone, which finds a solution;
-    later goals whose sum stays small are solved for together, and one by one where that proves nothing.
-    ``gap``: relative gap that is good enough. ``known``: the model's hint is a solution. A stage that the
-    clock cut off is not used: the solution of the last finished stage counts. Returns the solver that holds
-    the last solution (None when there is none), one result per stage, and the first solve's outcome.
-    ``holds``: see ``_solve_packing``.
+    The first goal is alone, which finds a solution; later goals whose sum stays small are solved for
+    together, and one by one where that proves nothing. ``gap``: relative gap that is good enough. ``known``:
+    the model's hint is a solution. A stage that the clock cut off is not used: the solution of the last
+    finished stage counts. Returns the solver that holds the last solution (None when there is none), one
+    result per stage, and the first solve's outcome. ``holds``: see ``_solve_packing``.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []
@@ -214,23 +212,16 @@ def lexicographic(
                 left, singly = left[1:], max(0, singly - 1)
                 continue
             _hint(model, best.response_proto.solution)
-        share = allowance.left() / min(3, len(left))
         model.minimize(_sum_in_order(model, part))
-        seconds = allowance.budget.seconds_left()
+        share, seconds = allowance.left() / min(3, len(left)), allowance.budget.seconds_left()
         if part[0].packing and len(model.proto.variables) > LIMITS.packing_variables:
+            worth = allowance.left() if known else 0.0
             outcome, solver = _solve_packing(
-                model,
-                settings,
-                share,
-                seconds=seconds,
-                gap=gap,
-                most=allowance.left() if known else inf,
-                holds=holds,
+                model, settings, share, seconds=seconds, gap=gap, known=worth, holds=holds
             )
         else:
-            outcome, solver = solve(
-                model, settings, share, seconds=seconds, gap=gap, known=known or best is not None
-            )
+            start = known or best is not None
+            outcome, solver = solve(model, settings, share, seconds=seconds, gap=gap, known=start)
         allowance.spend(outcome.work)
         if outcome.cut:
             allowance.budget.cut = True
@@ -293,20 +284,14 @@ def _span(model: cp_model.CpModel, cost: Linear) -> int:
 
 def start_from(
     model: cp_model.CpModel,
-    choices: Iterable[tuple[cp_model.IntVar, bool]],
-    places: Iterable[tuple[cp_model.IntVar, int]],
+    choices: Iterable[tuple[cp_model.IntVar, int]],
     settings: SolverSettings,
     allowance: Allowance,
 ) -> bool:
-    """Give the model a solution with these choices as its hint; False where none was found in time.
-
-    ``places``: counts with which there should be one.
-    """
+    """Give the model a solution with these choices as its hint; False where none was found in time."""
     trial = model.clone()
     trial.clear_objective()  # type: ignore[no-untyped-call]
     for variable, value in choices:
-        trial.add(variable == value)
-    for variable, value in places:
         trial.add(variable == value)
     outcome, solver = solve(trial, settings, allowance.left(), seconds=allowance.budget.seconds_left())
     allowance.spend(outcome.work)

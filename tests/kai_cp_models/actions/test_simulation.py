@@ -70,8 +70,8 @@ def test_pod_set_with_its_minimum_comes_home_whole_and_one_below_it_pod_by_pod(g
 
 @pytest.mark.parametrize("gone", ["b-1", "a-0"])
 def test_gang_below_its_minimum_runs_on_with_whole_pod_sets_alone(gone: str) -> None:
-    """x needs both of its pod sets, a (two pods, of which one runs) and b (two). Another pod takes the place of
-    x-b-1 or x-a-0: b then stays away, though x-b-0 would have room; without x-a-0, b runs on.
+    """x needs both of its pod sets, a (two pods, of which one runs) and b (two). Another pod takes the place
+    of x-b-1 or x-a-0: b then stays away, though x-b-0 would have room; without x-a-0, b runs on.
     """
     x = group("x", root=tree(2, leaf("a", 2), leaf("b", 2)))
     running = [pod(f"x-{name}", "n1", "x", subgroup=name[0]) for name in ("a-0", "b-0", "b-1")]
