@@ -126,10 +126,8 @@ class Subgroup:
         return tuple(leaf for child in self.children for leaf in child.leaves())
 
     def scopes_of(self, name: str) -> tuple[Subgroup, ...]:
-        """The subgroups with a topology constraint (one that can be resolved) above the pod set ``name``,
-        itself included, widest first.
-        """
-        here = (self,) if self.constraint is not None and not self.constraint.error else ()
+        """The subgroups with a topology constraint above the pod set ``name``, itself included, widest first."""
+        here = () if self.constraint is None else (self,)
         below = (child for child in self.children if any(leaf.name == name for leaf in child.leaves()))
         return here + next((child.scopes_of(name) for child in below), ())
 

@@ -10,6 +10,7 @@ from kai_cp.reader import UnreadableSnapshot, parse
 from kai_cp_models.pods import GpuKind, PodStatus
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
+from tests.support import plans, tiny
 
 Raw = dict[str, Any]
 
@@ -217,3 +218,15 @@ def test_no_snapshot_at_all(raw: Any) -> None:
 def test_lists_may_be_null_or_missing() -> None:
     found = parse({"rawObjects": {"pods": None, "nodes": []}}, now=NOW)
     assert found.set_aside == found.pods == found.nodes == ()
+
+
+def test_a_running_group_without_its_topology_ends_but_moves_nowhere() -> None:
+    """t needs both GPUs of n0. v holds one of them and n1 is idle, but v names a topology that does not
+    exist, so it has a place nowhere else.
+    """
+    lost = {"topologyConstraint": {"topology": "gone", "requiredTopologyLevel": "rack"}}
+    pods = [tiny.pod("v", "n0", gpus=1), tiny.pod("t", gpus=2, priority="build-preemptible")]
+    actions = "allocate, consolidation, reclaim, preempt"
+    nodes = [tiny.node("n0", gpus=2), tiny.node("n1", gpus=1)]
+    found = plans.solved(tiny.world(nodes, pods, groups={"v": lost}, actions=actions))
+    assert (plans.lost(found), plans.placed(found)) == ({"v"}, {"t"})
