@@ -42,33 +42,28 @@ def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str
 
     ``lending``: quotas lend to rollouts, because nothing is evicted for the ask (3.8).
     """
-    asked = ask.kind.shape.optimistic
-    refusal = over_limit(ledger.book, ask.group.queue, asked)
-    if refusal:
-        return "OverLimit", refusal.message
-    why = _over_quota(ledger, ask.group, ask.pods, asked, lending=lending)
-    return ("NonPreemptibleOverQuota", why) if why else None
+    return _over(ledger, ask.group, ask.pods, ask.kind.shape.optimistic, lending=lending)
 
 
-def within_quota(ledger: Ledger, group: PodGroup, pod: Pod, node: int, *, lending: bool = False) -> bool:
-    """Whether the exact charge of the pod on ``node`` keeps limit and non-preemptible quota (3.7, 3.8)."""
-    charge = ledger.fixed.charge(pod, node)
-    return over_limit(ledger.book, group.queue, charge) is None and not _over_quota(
-        ledger, group, (pod,), charge, lending=lending
-    )
+def quota_on(
+    ledger: Ledger, group: PodGroup, pod: Pod, node: int, *, lending: bool = False
+) -> tuple[str, str] | None:
+    """The same for the exact charge of a pod of the group on ``node`` (3.7, 3.8)."""
+    return _over(ledger, group, (pod,), ledger.fixed.charge(pod, node), lending=lending)
 
 
-def _over_quota(
+def _over(
     ledger: Ledger, group: PodGroup, pods: Sequence[Pod], asked: Amounts, *, lending: bool
-) -> str:
-    """Why quotas refuse ``asked`` for pods of the group, if they cannot be preempted; "" if none does."""
-    if group.preemptible:
-        return ""
+) -> tuple[str, str] | None:
+    refusal = over_limit(ledger.book, group.queue, asked)
+    if refusal is not None or group.preemptible:
+        return None if refusal is None else ("OverLimit", refusal.message)
     refusal = non_preemptible_over_quota(ledger.book, group.queue, asked)
     lent = ledger.lent(pods, asked) if refusal is not None and lending else None
     if lent is not None:
         refusal = non_preemptible_over_quota(ledger.book, group.queue, asked, lent.by_queue)
-    return "" if refusal is None else refusal.message + (lent.words if lent is not None else "")
+    words = lent.words if lent is not None else ""
+    return None if refusal is None else ("NonPreemptibleOverQuota", refusal.message + words)
 
 
 class _Area(NamedTuple):
@@ -313,7 +308,7 @@ class Placer:
         for memory in np.unique(memories[fitting]):
             same = memories == memory
             node, lending = int(np.argmax(same & fitting)), not self.pipeline_only
-            if not within_quota(ledger, self.gang.group, pod, node, lending=lending):
+            if quota_on(ledger, self.gang.group, pod, node, lending=lending) is not None:
                 fitting &= ~same
 
     def start_together(self, ledger: Ledger, batch: Batch) -> None:

@@ -126,7 +126,7 @@ class Subgroup:
         return tuple(leaf for child in self.children for leaf in child.leaves())
 
     def scopes_of(self, name: str) -> tuple[Subgroup, ...]:
-        """The subgroups with a topology constraint above the pod set ``name``, itself included, widest first."""
+        """The subgroups with a topology constraint, widest first, above the pod set ``name`` and itself."""
         here = () if self.constraint is None else (self,)
         below = (child for child in self.children if any(leaf.name == name for leaf in child.leaves()))
         return here + next((child.scopes_of(name) for child in below), ())

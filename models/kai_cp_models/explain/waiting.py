@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+import numpy as np
+
 from kai_cp_models.certificates import dead_end
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import may_reclaim
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import quota_on
 from kai_cp_models.plan import Unscheduled
-from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodStatus
+from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.shown import amount
@@ -85,7 +88,8 @@ def _entry(
         own = why.pod if why.pod.group == group.key else pending[0]
         shape = cycle.ledger.shape(batch) if batch is not None else None
         single = len(pending) == 1
-        rights = (group.queue, group.priority) if reason == "TopologyFragmented" else None
+        by_queue = reason == "TopologyFragmented" or own.spec.gpu.kind is GpuKind.MEMORY
+        rights = (group.queue, group.priority, group.preemptible) if by_queue else None
         kind = (reason, why.pod.spec, own.spec, shape, single, rights)
         if kind not in words:
             words[kind] = _of_pod(cycle, gang, own, why, free, single=single)
@@ -114,6 +118,8 @@ def _of_pod(
     alone = _kept_by_one_rule(ledger, batch.all_pods if batch is not None else (pod,))
     if alone is not None:
         return alone
+    if over := _over_where_it_fits(ledger, pod):
+        return over
     if single and _FITS_ALONE in message:
         message = message.replace(_FITS_ALONE, _FITS_NOW)
         reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
@@ -175,7 +181,20 @@ def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
 
 def _fits_now(cycle: Cycle, pending: Sequence[Pod]) -> bool:
     """Whether each of the pods, by itself, fits in what the cycle leaves free."""
-    return all(cycle.ledger.fits(pod, now=False).any() for pod in {p.spec: p for p in pending}.values())
+    ledger, kinds = cycle.ledger, {p.spec: p for p in pending}.values()
+    return all(ledger.fits(pod, now=False).any() and not _over_where_it_fits(ledger, pod) for pod in kinds)
+
+
+def _over_where_it_fits(ledger: Ledger, pod: Pod) -> tuple[str, str] | None:
+    """(reason token, message) if every node with room charges a share by memory more than its queue may
+    hold (2.3): on the node that charges the least."""
+    group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
+    nodes = np.flatnonzero(ledger.fits(pod, now=False)).tolist()
+    if group is None or not nodes or pod.spec.gpu.kind is not GpuKind.MEMORY:
+        return None
+    node = min(nodes, key=lambda node: ledger.fixed.charge(pod, node))
+    over = quota_on(ledger, group, pod, node, lending=True)
+    return None if over is None else (over[0], f"{over[1]} on node {ledger.snapshot.nodes[node].name}")
 
 
 def _gated(cycle: Cycle) -> dict[GroupKey, int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, within_quota
+from kai_cp_models.placement import Placer, quota_on
 from kai_cp_models.pods import ACTIVE_USED, GpuKind, Pod
 
 
@@ -61,18 +62,15 @@ def disaggregate(
             if pod.key in answer.moved:
                 moved.append(pod)
     fresh: dict[tuple[int, str], str] = {}
-    for pod in moved:
-        if not _put(result, pod, answer, fresh, pipeline_only=True):
-            return None
     placed = [ask for admitted, ask in zip(answer.admitted, asks, strict=True) if admitted]
     # What memory of a GPU is charged depends on the node, and the model counts with the largest GPUs.
-    by_node = any(pod.spec.gpu.kind is GpuKind.MEMORY for ask in placed for pod in ask.pods)
+    by_node = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in chain(moved, *(ask.pods for ask in placed)))
+    for pod in moved:
+        if not _put(result, pod, answer, fresh, pipeline_only=True, by_node=by_node):
+            return None
     for ask in placed:
         for pod in ask.pods:
-            node = answer.nodes_of[pod.key][0]
-            if by_node and not within_quota(result, ask.group, pod, node, lending=not pipeline_only):
-                return None
-            if not _put(result, pod, answer, fresh, pipeline_only=pipeline_only):
+            if not _put(result, pod, answer, fresh, pipeline_only=pipeline_only, by_node=by_node):
                 return None
         Placer(ask.gang, pipeline_only=pipeline_only).start_together(result, ask.batch)
     return result
@@ -85,9 +83,13 @@ def _put(
     fresh: dict[tuple[int, str], str],
     *,
     pipeline_only: bool,
+    by_node: bool,
 ) -> bool:
     node, names = answer.nodes_of[pod.key]
     if not ledger.fits(pod, now=False)[node]:
+        return False
+    group = ledger.snapshot.group_by_key[pod.group] if by_node and pod.group else None
+    if group is not None and quota_on(ledger, group, pod, node, lending=not pipeline_only):
         return False
     groups: list[str] = []
     now = bool(ledger.fits(pod, now=True)[node])

@@ -11,8 +11,8 @@ from kai_cp_models.explain.waiting import unscheduled
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.snapshot import Topology, TopologyConstraint
-from tests.support.plans import SETTINGS, evicted, placed, reasons, solved
-from tests.support.worlds import cluster, group, node, pod, pods, spec
+from tests.support.plans import SETTINGS, bound, evicted, placed, reasons, solved
+from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
 
 DC = (Topology("dc", ("rack",)),)
 IN_ONE_RACK = TopologyConstraint("dc", required="rack")
@@ -100,3 +100,39 @@ def test_a_place_that_went_to_a_higher_priority() -> None:
     (refused,) = result.unscheduled
     assert (refused.reason, refused.proved) == ("Withdrawn", True)
     assert refused.message == "its place of this cycle went to ns/h (preempt)"
+
+
+@pytest.mark.parametrize(
+    ("first", "on_n1", "words"),
+    [
+        ("t", "t-0", "queue q: limit 1 GPU, used 0.5, needs 1 on node n2"),
+        ("m", "m-0", "no node has 2 cpu, 1 GiB memory, 1 gpu, 1 pods free at once"),
+    ],
+)
+def test_memory_that_a_small_gpu_would_charge_as_a_whole_one(
+    caplog: pytest.LogCaptureFixture, first: str, on_n1: str, words: str
+) -> None:
+    """m asks for 20,000 MiB: half a GPU of n1, a whole one of n2. Queue q may hold one GPU, half of which x
+    has. t fits n1 only. So the first of both gets n1; m has no place on n2, and does not move there.
+    """
+    priority = {name: {"priority": 200} if name == first else {} for name in "mt"}
+    half = gpu_memory(20_000)
+    plan = solved(
+        cluster(
+            [
+                *(pod(f"{name}-0", "n3", spec=half, gpu_groups=["g"]) for name in "xy"),
+                pod("m-0", spec=half),
+                pod("t-0", spec=spec(1, cpus=2)),
+            ],
+            [
+                *(group(name, queue="q") for name in "xm"),
+                group("y", queue="r", preemptible=False),
+                group("t", queue="r"),
+            ],
+            [node("n1", 1), node("n2", 1, cpus=1, gpu_memory_mib=20_000), node("n3", 1)],
+            queues=[queue("q", limit=gpu_bound(1), **priority["m"]), queue("r", **priority["t"])],
+            actions=("allocate", "consolidation"),
+        )
+    )
+    assert (bound(plan), caplog.text) == ({on_n1: "n1"}, "")
+    assert [row.message for row in plan.unscheduled] == [words]
