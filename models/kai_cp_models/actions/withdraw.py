@@ -18,7 +18,7 @@ from kai_cp_models.fairness.quota_checks import over_limit
 from kai_cp_models.joint.policy import CONSOLIDATION, EvictionPolicy
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, GroupKey, Pod, PodKey
-from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 
 def settle(
@@ -100,7 +100,20 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
     group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
     if group is not None and over_limit(ledger.book, group.queue, ledger.fixed.charge(pod, node)) is not None:
         return False
+    if group is not None and _apart(ledger, group, pod, node):
+        return False
     return not any(rule.concerns(pod) for rule in ledger.rules) or bool(ledger.fits(pod, now=False)[node])
+
+
+def _apart(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:
+    """Whether pods that one topology level must hold together with this one got places apart from ``node``
+    (8.3)."""
+    for scope in group.root.scopes_of(pod.subgroup or "default"):
+        inside, leaves = ledger.fixed.table.inside((scope,), node), {leaf.name for leaf in scope.leaves()}
+        members = (one for one in ledger.fixed.gangs[group.key].pods if (one.subgroup or "default") in leaves)
+        if any(one.key in ledger.held and not inside[ledger.held[one.key].node] for one in members):
+            return True
+    return False
 
 
 def _devices_have_room(ledger: Ledger, pod: Pod, node: int, free_milli_gpus: int) -> bool:

@@ -9,6 +9,7 @@ from kai_cp.reader import parse
 from kai_cp_models.actions.simulation import return_home
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.snapshot import Topology, TopologyConstraint
 from tests.support.plans import UNHURRIED, lost, nominated, solved
 from tests.support.worlds import cluster, gpu_bound, group, leaf, node, pod, queue, spec, tree
 
@@ -83,3 +84,19 @@ def test_gang_below_its_minimum_runs_on_with_whole_pod_sets_alone(gone: str) -> 
     ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
     came = {one.key.name for one in return_home(ledger, GroupKey("ns", "x"), left)}
     assert came == ({"x-a-0"} if gone == "b-1" else {"x-b-0", "x-b-1"})
+
+
+@pytest.mark.parametrize("constraint", [None, TopologyConstraint("dc", required="rack")])
+def test_pods_of_one_rack_come_home_together_or_not_at_all(constraint: TopologyConstraint | None) -> None:
+    """x moved from n1 to n2, and y takes half of n1: one pod of x has room there. It comes home alone where
+    the gang may be in two racks.
+    """
+    x, y = [pod(f"x-{i}", "n1", spec=spec(4)) for i in range(2)], pod("y-0", spec=spec(4))
+    nodes = [node(name, labels={"rack": name}) for name in ("n1", "n2")]
+    groups, topologies = [group("x", 2, constraint=constraint)], [Topology("dc", ("rack",))]
+    ledger = Ledger.of(cluster([*x, y], groups, nodes, topologies=topologies))
+    for one in x:
+        ledger.evict(one)
+        ledger.place(one, 1, pipelined=True)
+    ledger.place(y, 0, pipelined=True)
+    assert len(return_home(ledger, GroupKey("ns", "x"), x)) == (1 if constraint is None else 0)
