@@ -32,6 +32,7 @@ from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
 from kai_cp_models.joint.victim_candidates import VictimCandidate
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import UNLIMITED, GroupKey
 from kai_cp_models.solver import cp_model
@@ -262,13 +263,12 @@ class _Search:
         self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver
     ) -> EvictionPlan | None:
         """The plan of an answer that holds when it is simulated; None when the answer is cut off."""
-        victims, asks, ranked = self._victims, self._task.asks, self._ranked
-        placed = _admitted(asks, answer)
         owners = _owners(self._model, answer, solver)
         simulated = self._simulated(answer, owners)
         beyond = None
         if self._policy.by_share and simulated.ledger is not None:
-            beyond = overreaching(victims.base, placed, simulated.ledger, owners)
+            placed = _admitted(self._task.asks, answer)
+            beyond = overreaching(self._victims.base, placed, simulated.ledger, owners)
         if simulated.ledger is None or beyond is not None:
             self._served = simulated.served
             self._sure = (
@@ -276,11 +276,22 @@ class _Search:
                 and self._sure
             )
             return None
+        if together := self._moving_beyond(simulated.ledger, answer, owners):
+            # They no longer move together. In other places for the same moves these might be for several
+            # asks, so the cut is not exact.
+            self._sure = False
+            self._model.refuse(one for key, one in self._model.moved_groups.items() if key in together)
+            return None
+        return self._plan(simulated.ledger, answer, owners, stages)
+
+    def _plan(
+        self, ledger: Ledger, answer: Answer, owners: Owners, stages: Sequence[StageResult] = ()
+    ) -> EvictionPlan:
         everything = self._sure and self._model.exact and not self._pruned
-        found = EvictionPlan(
-            simulated.ledger,
-            tuple(placed),
-            tuple(ranked),
+        return EvictionPlan(
+            ledger,
+            tuple(_admitted(self._task.asks, answer)),
+            tuple(self._ranked),
             answer,
             owners,
             # What some of the plans cannot do bounds none of the others; no cost is below 0.
@@ -289,7 +300,6 @@ class _Search:
             len(self._model.cp.proto.constraints),
             self.complete,
         )
-        return None if self._moves_too_many(found) else found
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
         victims, by_share = self._victims, self._policy.by_share
@@ -301,6 +311,7 @@ class _Search:
             victims.line,
             most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
             lost_to=_lost_to(owners) if by_share else None,
+            allowed=lambda ledger: not self._moving_beyond(ledger, answer, owners),
         )
 
     def _holds(self, solver: cp_model.CpSolver) -> bool:
@@ -308,20 +319,15 @@ class _Search:
         answer = self._model.answer(solver)
         return self._simulated(answer, _owners(self._model, answer, solver)).ledger is not None
 
-    def _moves_too_many(self, found: EvictionPlan) -> bool:
-        """Whether more pod groups move for one ask than may (4.3); then they no longer move together.
-
-        In other places for the same moves these might be for several asks, so the cut is not exact.
-        """
+    def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
+        """Pod groups that move together for one ask though so many may not (4.3)."""
         if self._most_groups == UNLIMITED:
-            return False
-        fresh = found.ledger.changed.keys() - self._victims.base.changed.keys()
-        moves = [(pod.group, names) for pod, names in named_triggers(self._policy, found) if pod.key in fresh]
-        beyond = moved_beyond(moves, self._most_groups)
-        if beyond:
-            self._sure = False
-            self._model.refuse(one for key, one in self._model.moved_groups.items() if key in beyond)
-        return bool(beyond)
+            return frozenset()
+        named = named_triggers(self._policy, self._plan(ledger, answer, owners))
+        fresh = ledger.changed.keys() - self._victims.base.changed.keys()
+        return moved_beyond(
+            [(pod.group, names) for pod, names in named if pod.key in fresh], self._most_groups
+        )
 
 
 def _admitted(asks: Sequence[Ask], answer: Answer) -> list[Ask]:

@@ -45,14 +45,15 @@ def simulate(
     *,
     most_moved_ratio: float = UNLIMITED,
     lost_to: Mapping[GroupKey, Set[GroupKey]] | None = None,
+    allowed: Callable[[Ledger], bool] = lambda _: True,
 ) -> Simulated:
     """Evict what the answer names, then place asks and victims in the fair order, greedily.
 
     ``lost_to``: the triggers that a victim's units were lost to. Each trigger is compared with its own
     victims only (4.7), so a victim comes after the other triggers once its own have their places.
 
-    Where the greedy scores do not place every ask although the order is right, or move more than the settings
-    allow (``within_ceiling``), the model's own places are used (formulation 1.4).
+    Where the greedy scores do not place every ask although the order is right, or move more than is
+    ``allowed`` or the settings allow (``within_ceiling``), the model's own places are used (formulation 1.4).
     """
     gone = _leaving(units, answer)
     placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
@@ -61,6 +62,7 @@ def simulate(
     # Where a pod that should move would be lost, the model's own places keep it.
     if (
         simulated is not None
+        and allowed(simulated)
         and not any(_without_place(base, simulated, key) for key in answer.moved)
         and within_ceiling(
             most_moved_ratio, (p for p in gone if p.key in simulated.held and p.status in ACTIVE_USED), placed
@@ -75,7 +77,8 @@ def simulate(
         return _replay(without(base, gone), placed, gone, line, lost_to or {})
     made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
-        made = draw_together(placed, made, pipeline_only=True)
+        drawn = draw_together(placed, made, pipeline_only=True)
+        made = drawn if allowed(drawn) else made
         settle_moves(made, gone)
     return Simulated(made)
 

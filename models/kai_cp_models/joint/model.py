@@ -372,7 +372,9 @@ class JointModel:
             key: [pod for pod, goes in item.pods if solver.value(goes)] for key, item in self._classes.items()
         }
         free = self._free[:, GPU] // MILLI
+        left = Counter[int]()
         for node, pods in self._leaving.items():
+            left[node] = sum(solver.value(self.gone[pod.key]) for pod in pods)
             free[node] += sum(
                 pod.spec.requests[GPU] // MILLI * solver.value(self.gone[pod.key])
                 for pod in pods
@@ -383,7 +385,13 @@ class JointModel:
         found: dict[PodKey, Place] = {}
         whole = [(item, going[key]) for key, item in self._classes.items() if not item.shares]
         for item, pods in sorted(whole, key=lambda pair: -pair[0].size):
-            cells = (cell for cell, var in item.x.items() for _ in range(solver.value(var)))
+            cells = [cell for cell, var in item.x.items() for _ in range(solver.value(var))]
+            if not item.scoped:
+                # Pods that are alone go where most leaves, so that little is moved for one ask.
+                size = Counter(goes.index for _, goes in item.pods)
+                alone = {pod.key: size[goes.index] for pod, goes in item.pods}
+                pods.sort(key=lambda pod: -alone[pod.key])
+                cells.sort(key=left.__getitem__)
             for pod, cell in zip(pods, cells, strict=True):
                 node = self.cells.tightest(cell, free, item.size)
                 free[node] -= item.size
