@@ -144,16 +144,16 @@ class Audit:
 
     def refuted(self, most: int = MOST_ASKED_AGAIN) -> Iterator[str]:
         """Proved refusals that do not hold, and by which question; about ``most`` groups are asked again."""
-        before = self._betters(self.plan)
+        before = self.betters(self.plan)
         for words, more in OTHER_SEARCHES.items():
             with logged(self.told):
                 other = decided(self.snapshot, searching(self.settings, more))
             for group in self.proved:
                 if self._serves(other, group, before[group]):
                     yield f"{group} by a search with {words}"
-            betters = self._betters(other)
+            ahead = self.betters(other)
             for group, row in self._refused(other).items():
-                if row.proved and self._serves(self.plan, group, betters[group]):
+                if row.proved and self._serves(self.plan, group, ahead[group]):
                     yield f"{group}, refused by a search with {words}"
         for group in self.proved[:: max(1, len(self.proved) // most)]:
             served = gained(self.plan)
@@ -167,7 +167,7 @@ class Audit:
     def _decided_without(self, pods: set[PodKey]) -> Plan:
         return decided(read(without(self.cluster, pods), self.settings), self.settings)
 
-    def _betters(self, plan: Plan) -> dict[GroupKey, set[PodKey]]:
+    def betters(self, plan: Plan) -> dict[GroupKey, set[PodKey]]:
         """For every waiting group, the pods with a place of the groups that come before it in the fair order;
         what is served is charged at its position.
         """

@@ -290,12 +290,12 @@ def _worth_solving(beside: AnyPlan, ask: Ask) -> bool:
     if emptied.moves:
         count = beside.known.departures.count
         size += count(emptied.sources, moves=True) - count(emptied.sources, moves=False)
-    if size > LIMITS.proof_pods or _fits_beside(beside, ask):
+    if size > LIMITS.proof_pods or fits_beside(beside, ask):
         return False
     return not budget.passed() and budget.work_worth() >= LIMITS.admission_work
 
 
-def _fits_beside(beside: AnyPlan, ask: Ask) -> bool:
+def fits_beside(beside: AnyPlan, ask: Ask) -> bool:
     """Whether the batch fits beside the places of this plan, so that no model shows anything."""
     base, (pod, *others) = beside.base, ask.kind.shape.examples
     table, count = base.fixed.table, ask.kind.shape.count
