@@ -132,6 +132,9 @@ class SearchLimits:
     packing_work: float = _limit(0.02, "work", "another solver is not worth starting for less")
     variable_work: float = _limit(0.00002, "work per variable", "of building a model, as measured")
     unit_work: float = _limit(0.00003, "work per eviction unit", "of choosing among them, as measured")
+    least_unit_work: float = _limit(
+        0.00015, "work per eviction unit", "of building and loading a model with it: four variables at least"
+    )
     # --- proofs ------------------------------------------------------------------------------------
     proof_pods: int = _limit(600, "pods", "that ask or move, up to which a model is solved for a proof")
     proof_leaving: int = _limit(5_000, "pods", "that leave, up to which nodes are summed up without them")

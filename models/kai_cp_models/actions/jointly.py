@@ -59,7 +59,8 @@ def attempt(
     required = len(asks) - len(chunk) if optional else len(asks)
     result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
     for part in _prefixes(victims, asks, useful, before):
-        if budget.ended(LIMITS.model_work):
+        units = len(part) if victims.policy.may_lose else min(len(part), LIMITS.moving_units)
+        if budget.ended(max(LIMITS.model_work, LIMITS.least_unit_work * units)):
             return result if isinstance(result, NoPlan) else NoPlan(OUT_OF_TIME)
         began = budget.spent
         result = _solved(victims, _Task(asks, required, part, whole=part == useful))
