@@ -101,8 +101,11 @@ def allocate(
 
 
 def _begun(cycle: Cycle, *, joint: bool) -> AdmissionPass:
-    ledger = cycle.ledger.copy()
     asks = waiting_groups(cycle, "allocate")
+    for pod in (pod for shape in {ask.kind.shape for ask in asks.values()} for pod in shape.examples):
+        # All copies of the ledger share what is looked up before they are made.
+        cycle.ledger.has_room(pod)
+    ledger = cycle.ledger.copy()
     # A group asks for more once its first batch is admitted.
     asking = [pod for ask in asks.values() for pod in ask.gang.pods]
     settings = cycle.settings.solver

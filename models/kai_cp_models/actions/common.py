@@ -78,6 +78,8 @@ def waiting_lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
 
 def _waiting(ledger: Ledger, gang: Gang, state: GangState, status_of: StatusOf) -> WaitingGroup:
     """How the group waits in this state, when its pods have these statuses."""
+    if not state.pending:
+        return WaitingGroup(gang, state, None, None, None)
     ask = None if state.batch is None else ask_of(ledger, gang, state.batch, state)
     refusal = _refusal(ledger.snapshot, gang, state, ask, status_of)
     return WaitingGroup(gang, state, refusal, _delay(ledger.snapshot, gang.group), ask)

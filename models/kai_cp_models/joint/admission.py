@@ -110,13 +110,11 @@ class Admission:
             return None, False
         asks = [*self.asks, ask]
         try:
-            model = JointModel(self._base, asks)
+            model = JointModel(self._base, asks, all_admitted=True)
         except ModelTooLarge:
             # The admitted batches only grow, and to find that out takes seconds in a large cluster.
             self._enabled = False
             return None, False
-        for literal in model.admitted:
-            model.cp.add(literal == 1)
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))
         budget = self._budget

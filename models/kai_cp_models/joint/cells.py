@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod
@@ -37,8 +38,8 @@ class PodClass:
     """Whether a topology constraint holds for the pods of one ask."""
     x: dict[int, cp_model.IntVar] = field(default_factory=dict)
     """Count of the class by cell; see also ``POOL``."""
-    pods: list[tuple[Pod, cp_model.IntVar]] = field(default_factory=list)
-    """Pods in placement order, each with the literal that says whether it goes somewhere."""
+    pods: list[tuple[Pod, Linear]] = field(default_factory=list)
+    """Pods in placement order, each with 1 if it goes somewhere, 0 if not."""
 
     @property
     def most(self) -> int:
@@ -103,11 +104,17 @@ class NodeCells:
         sums = np.add.reduceat(room[nodes], starts).tolist()
         return {cell: total for cell, total in zip(self.nodes, sums, strict=True) if total > 0}
 
-    def tightest(self, cell: int, free: Ints, size: int) -> int:
-        """The node of the cell with the least that is ``free`` [N] of those that still take ``size``."""
+    def fill(self, cell: int, free: Ints, size: int, count: int) -> list[int]:
+        """The nodes of the cell for so many pods of ``size`` GPUs, one by one where least is ``free`` [N] of
+        those that still take it; what they take is no longer free. Pods beyond the room are on the last.
+        """
         nodes = self.nodes[cell]
-        room = np.where(free[nodes] >= size, free[nodes], np.iinfo(np.int64).max)
-        return int(nodes[int(np.argmin(room))])
+        order = nodes[np.argsort(free[nodes], kind="stable")]
+        room = np.cumsum(free[order] // max(size, 1))
+        used = np.diff(np.minimum(room, count), prepend=0)
+        used[-1] += count - used.sum()
+        free[order] -= used * size
+        return np.repeat(order, used).tolist()
 
 
 def gpus_alone_bind(

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence, Set
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -45,17 +46,20 @@ class JointModel:
         units: Sequence[EvictionUnit] = (),
         *,
         may_lose: bool = True,
+        all_admitted: bool = False,
         max_variables: int = 60_000,
     ) -> None:
+        """``all_admitted``: every ask gets its places, and ``admitted`` has no variables."""
         self.ledger = ledger
         self._table = ledger.fixed.table
         self._may_lose = may_lose
-        self._fits: dict[PodSpec, Mask] = {}
+        self._fits: dict[PodSpec, tuple[Mask, int]] = {}
         self.asks = tuple(asks)
         self.units = tuple(units)
         self.cp = cp_model.CpModel()
         cp = self.cp
-        self.admitted = [cp.new_bool_var(f"admitted[{ask.group.key}]") for ask in asks]
+        optional = () if all_admitted else asks
+        self.admitted = [cp.new_bool_var(f"admitted[{ask.group.key}]") for ask in optional]
         self.lost = [
             cp.new_bool_var(f"lost[{unit.group.key},{unit.chain}]") if may_lose else cp.new_constant(0)
             for unit in units
@@ -86,15 +90,17 @@ class JointModel:
         if not self._may_lose:
             return True
         if pod.spec not in self._fits:
-            self._fits[pod.spec] = self.ledger.fits(pod, now=False)
-        fits = self._fits[pod.spec]
-        return int(fits.sum()) > bool(fits[node])
+            fits = self.ledger.fits(pod, now=False)
+            self._fits[pod.spec] = fits, int(fits.sum())
+        fits, count = self._fits[pod.spec]
+        return count > bool(fits[node])
 
     # --- classes ---------------------------------------------------------------------------------
 
     def _collect_asks(self) -> None:
         batches = Counter(ask.group.key for ask in self.asks)
         for a, ask in enumerate(self.asks):
+            goes: Linear = self.admitted[a] if self.admitted else 1
             for scopes, leaf in ask.batch.leaves:
                 one: Hashable = "free"
                 if scopes:
@@ -108,7 +114,11 @@ class JointModel:
                         for scope in scopes:
                             mask &= self._table.domains_of(scope)[0]
                         self._classes[key] = PodClass(pod, mask, bool(scopes))
-                    self._classes[key].pods.append((pod, self.admitted[a]))
+                    self._classes[key].pods.append((pod, goes))
+
+    def _served(self, asks: Sequence[int]) -> Linear:
+        """How many of the asks are admitted."""
+        return sum(self.admitted[a] for a in asks) if self.admitted else len(asks)
 
     def _has_equals(self, ask: Ask, scopes: Sequence[Subgroup]) -> bool:
         """Whether asks of this shape may change places with it: one domain each is all that binds them."""
@@ -236,8 +246,8 @@ class JointModel:
             if len(asks) == 1:
                 self.cp.add_at_most_one(chosen.values())
             self._scope_domains[key] = chosen
-        served = sum(self.admitted[a] for a in asks)
-        self.cp.add(sum(chosen.values()) >= served if len(asks) == 1 else sum(chosen.values()) == served)
+        count, served = sum(chosen.values()), self._served(asks)
+        self.cp.add(count >= served if len(asks) == 1 else count == served)
         return chosen
 
     # --- capacity --------------------------------------------------------------------------------
@@ -365,7 +375,7 @@ class JointModel:
 
     def answer(self, solver: cp_model.CpSolver) -> Answer:
         """The solution pod by pod; pods of a class take its cells in placement order, the largest first."""
-        admitted = tuple(bool(solver.value(var)) for var in self.admitted)
+        admitted = tuple(bool(solver.value(var)) for var in self.admitted) or (True,) * len(self.asks)
         lost = tuple(bool(solver.value(var)) for var in self.lost)
         moved = frozenset(key for key, var in self.moved.items() if solver.value(var))
         going = {
@@ -385,17 +395,16 @@ class JointModel:
         found: dict[PodKey, Place] = {}
         whole = [(item, going[key]) for key, item in self._classes.items() if not item.shares]
         for item, pods in sorted(whole, key=lambda pair: -pair[0].size):
-            cells = [cell for cell, var in item.x.items() for _ in range(solver.value(var))]
-            if not item.scoped:
+            counts = [(cell, solver.value(var)) for cell, var in item.x.items()]
+            if self._leaving and not item.scoped:
                 # Pods that are alone go where most leaves, so that little is moved for one ask.
-                size = Counter(goes.index for _, goes in item.pods)
-                alone = {pod.key: size[goes.index] for pod, goes in item.pods}
+                size = Counter(id(goes) for _, goes in item.pods)
+                alone = {pod.key: size[id(goes)] for pod, goes in item.pods}
                 pods.sort(key=lambda pod: -alone[pod.key])
-                cells.sort(key=left.__getitem__)
-            for pod, cell in zip(pods, cells, strict=True):
-                node = self.cells.tightest(cell, free, item.size)
-                free[node] -= item.size
-                found[pod.key] = (node, ())
+                counts.sort(key=lambda pair: left[pair[0]])
+            nodes = (self.cells.fill(cell, free, item.size, count) for cell, count in counts if count)
+            places = ((node, ()) for node in chain.from_iterable(nodes))
+            found |= zip((pod.key for pod in pods), places, strict=True)
         found |= self._shares.places(going, solver, free)
         return Answer(found, admitted, lost, moved)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -191,12 +192,9 @@ class ShareRows:
 
     def _fresh(self, solver: cp_model.CpSolver, free: Ints) -> Iterator[Device]:
         """New devices, each on the node of its cell where least is free."""
-        pool = ((cell, new[0]) for cell, new in self.new.items() if self._cells.alike[cell])
-        cells = [cell for cell, var in pool for _ in range(solver.value(var))]
-        for k, cell in enumerate(cells):
-            node = self._cells.tightest(cell, free, 1)
-            free[node] -= 1
-            yield node, f"new-{k}"
+        pool = ((cell, solver.value(new[0])) for cell, new in self.new.items() if self._cells.alike[cell])
+        nodes = (self._cells.fill(cell, free, 1, count) for cell, count in pool if count)
+        yield from ((node, f"new-{k}") for k, node in enumerate(chain.from_iterable(nodes)))
 
 
 def _in_turn(nodes: Mapping[int, dict[str, int]], devices: int) -> Iterator[Place]:

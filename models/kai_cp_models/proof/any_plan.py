@@ -328,11 +328,9 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
     ledger, pods = emptied.ledger.copy(), [*moving, *(pod for part in asks for pod in part.pods)]
     ledger.rules = tuple(rule for rule in ledger.rules if not any(map(rule.opened_by, pods)))
     try:
-        model = JointModel(ledger, asks, units, may_lose=False)
+        model = JointModel(ledger, asks, units, may_lose=False, all_admitted=True)
     except ModelTooLarge:
         return False
-    for literal in model.admitted:
-        model.cp.add(literal == 1)
     work = min(LIMITS.proof_work, budget.work_worth())
     outcome, _ = solve(model.cp, cycle.settings.solver, work, seconds=budget.seconds_left())
     budget.spend(outcome.work)

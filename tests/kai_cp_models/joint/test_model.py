@@ -3,14 +3,17 @@ that nothing tells apart are counted together."""
 
 from __future__ import annotations
 
+from random import Random
 from time import monotonic
 
+import numpy as np
 import pytest
 
 from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint import admission
 from kai_cp_models.joint.admission import Admission
+from kai_cp_models.joint.cells import NodeCells
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.search import solve
@@ -63,7 +66,7 @@ def test_a_model_that_is_too_large_has_no_counts_yet(
 def test_allocate_tries_no_further_model_after_one_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     tried = 0
 
-    def too_large(*_: object) -> JointModel:
+    def too_large(*_: object, **__: object) -> JointModel:
         nonlocal tried
         tried += 1
         raise ModelTooLarge
@@ -125,3 +128,19 @@ def test_of_equal_gangs_only_those_that_are_admitted_are_counted() -> None:
     answer = model.answer(solver)
     assert sum(answer.admitted) == 1
     assert len(answer.nodes_of) == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pods_of_a_cell_fill_the_fullest_node_first(seed: int) -> None:
+    rng = Random(seed)
+    nodes = np.array(sorted(rng.sample(range(12), 8)))
+    free = np.array([rng.randint(0, 8) for _ in range(12)])
+    cells, size = NodeCells({int(nodes[0]): nodes}, np.ones(12, dtype=bool), False), rng.choice((1, 2, 4))
+    left, wanted = free.copy(), list[int]()
+    for _ in range(rng.randint(1, int((free[nodes] // size).sum()) or 1)):
+        able = [node for node in nodes.tolist() if left[node] >= size]
+        wanted.append(min(able, key=lambda node: int(left[node]), default=-1))
+        left[wanted[-1]] -= size
+    if -1 not in wanted:
+        assert cells.fill(int(nodes[0]), free, size, len(wanted)) == wanted
+        assert free.tolist() == left.tolist()
