@@ -17,7 +17,7 @@ import numpy as np
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.pods import ACTIVE_ALLOCATED, CPU, GPU, MEMORY, MILLI, PODS, Pod
+from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, PODS, Pod
 from kai_cp_models.snapshot import Node
 
 
@@ -45,7 +45,7 @@ def _suspects(world: PlannedCluster) -> frozenset[str]:
     facts, placed, evicted = world.start, world.placed.items(), map(world.pod, world.evictions)
     bound = facts.requests((world.pod(key), d.node) for key, d in world.binds.items())
     given = facts.requests((world.pod(key), d.node) for key, d in placed)
-    gone = facts.requests((p, p.node) for p in evicted if p.node and p.status in ACTIVE_ALLOCATED)
+    gone = facts.requests((pod, pod.node) for pod in evicted if pod.node)
     room = facts.allocatable
     now, end = facts.requested + bound, facts.requested - facts.releasing - gone + given
     over = np.flatnonzero(((now > room) | (end > room)).any(axis=1)).tolist()

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import UNREADABLE, PlannedCluster, text_of
 from kai_cp_models.check.selectors import reaches
-from kai_cp_models.pods import EXTENDED_RESOURCES, Pod, PodStatus, Requirement
+from kai_cp_models.pods import EXTENDED_RESOURCES, Pod, PodKey, PodStatus, Requirement
 from kai_cp_models.quantity import exact
 from kai_cp_models.records.devices import (
     ALL,
@@ -30,7 +30,10 @@ from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catal
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 
 MAX_USERS = 256
+_ALLOCATING = {"resourceClaimAllocations", "extendedResourceClaimAllocation"}
 ClaimName = tuple[str, str]
+Written = Mapping[str, ClaimAllocation]
+"""What a decision allocates, by claim name inside the pod; under ``EXTENDED_RESOURCES`` for those."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +49,29 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods whose claims are not allocated or wrongly allocated; devices given out twice."""
     snapshot = world.snapshot
     if not snapshot.policy.plugin("dynamicresources") or not any(
-        world.pod(key).spec.claims or "extendedResourceClaimAllocation" in decision.details
+        world.pod(key).spec.claims or decision.details.keys() & _ALLOCATING
         for key, decision in world.placed.items()
     ):
         return
-    catalog = catalog_of(snapshot)
+    catalog, written = catalog_of(snapshot), dict[PodKey, Written]()
     for key in sorted(world.placed):
-        yield from _pod(world, catalog, world.pod(key))
+        try:
+            written[key] = _written(world.placed[key].details)
+        except UNREADABLE as problem:
+            written[key] = {}
+            yield f"claims: pod {key}: what is allocated in its details cannot be read: {problem!r}"
+        yield from _pod(world, catalog, world.pod(key), written[key])
     for now in (True, False):
         yield from _users(world, catalog, now=now)
-        yield from _once(catalog, list(_in_force(world, catalog, now=now)), "now" if now else "in the end")
+        uses = list(_in_force(world, catalog, written, now=now))
+        yield from _once(catalog, uses, "now" if now else "in the end")
 
 
-def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod) -> Iterator[str]:
-    decision = world.placed[pod.key]
-    written = {
-        each["name"]: _said(each["allocation"])
-        for each in decision.details.get("resourceClaimAllocations", ())
-    }
-    for ref in refs_of(world.snapshot, pod):
+def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod, written: Written) -> Iterator[str]:
+    decision, refs = world.placed[pod.key], refs_of(world.snapshot, pod)
+    for name in sorted(written.keys() - {EXTENDED_RESOURCES, *(ref.name for ref in refs)}):
+        yield f"claims: pod {pod.key} on node {decision.node}: it has no claim {name!r} to allocate"
+    for ref in refs:
         claim = catalog.claims.get((pod.key.namespace, ref.claim))
         where = f"claims: pod {pod.key} on node {decision.node}: claim {ref.claim or ref.template}"
         if claim is None:
@@ -167,14 +174,24 @@ def _matches(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
     )
 
 
+def _written(details: Mapping[str, Any]) -> Written:
+    """What a decision allocates. Raises one of ``UNREADABLE``."""
+    rows = details.get("resourceClaimAllocations") or ()
+    found = {text_of(each["name"]): _said(each["allocation"]) for each in rows}
+    if len(found) < len(rows):
+        raise ValueError("one claim has two allocations")
+    extended = details.get("extendedResourceClaimAllocation")
+    return {**found, EXTENDED_RESOURCES: _said(extended["allocation"])} if extended else found
+
+
 def _said(document: Mapping[str, Any]) -> ClaimAllocation:
-    """What a decision allocates, read from the document that the binder gets."""
+    """One allocation, read from the document that the binder gets."""
     terms = (document.get("nodeSelector") or {}).get("nodeSelectorTerms")
     return ClaimAllocation(
         results=tuple(
             AllocatedDevice(
-                DeviceId(row["driver"], row["pool"], row["device"]),
-                row["request"],
+                DeviceId(*(text_of(row[name]) for name in DeviceId._fields)),
+                text_of(row["request"]),
                 bool(row.get("adminAccess")),
                 tuple((name, exact(str(text))) for name, text in (row.get("consumedCapacity") or {}).items()),
             )
@@ -187,7 +204,12 @@ def _said(document: Mapping[str, Any]) -> ClaimAllocation:
 
 def _term(term: Mapping[str, Any]) -> tuple[Requirement, ...]:
     return tuple(
-        Requirement(need["key"], need["operator"], tuple(need.get("values") or ()), kind == "matchFields")
+        Requirement(
+            text_of(need["key"]),
+            text_of(need["operator"]),
+            tuple(map(text_of, need.get("values") or ())),
+            kind == "matchFields",
+        )
         for kind in ("matchExpressions", "matchFields")
         for need in term.get(kind) or ()
     )
@@ -229,7 +251,9 @@ def _users(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[st
                 yield f"claims: claim {'/'.join(name)} has {users} users, at most {MAX_USERS} are allowed"
 
 
-def _in_force(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[Use]:
+def _in_force(
+    world: PlannedCluster, catalog: Catalog, written: Mapping[PodKey, Written], *, now: bool
+) -> Iterator[Use]:
     """Every allocation in force, each claim once per set of devices."""
     seen: set[tuple[ClaimName, tuple[DeviceId, ...]]] = set()
 
@@ -260,16 +284,13 @@ def _in_force(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator
         if not any(uid == pod.uid and key not in _uses(world, pod) for uid, key in known):
             yield Use(f"extended resources of {pod.key}", standing, False)
     for pod_key in sorted(world.binds if now else world.placed):
-        pod = world.pod(pod_key)
-        details = world.placed[pod_key].details
-        written = {e["name"]: _said(e["allocation"]) for e in details.get("resourceClaimAllocations", ())}
-        for ref in refs_of(world.snapshot, pod):
-            key = (pod.key.namespace, ref.claim)
-            if ref.name in written and fresh(key, written[ref.name]):
-                yield Use("/".join(key), written[ref.name], True)
-        extended = details.get("extendedResourceClaimAllocation")
-        if extended:
-            yield Use(f"extended resources of {pod_key}", _said(extended["allocation"]), True)
+        given = written[pod_key]
+        for ref in refs_of(world.snapshot, world.pod(pod_key)):
+            key = (pod_key.namespace, ref.claim)
+            if ref.name in given and fresh(key, given[ref.name]):
+                yield Use("/".join(key), given[ref.name], True)
+        if EXTENDED_RESOURCES in given:
+            yield Use(f"extended resources of {pod_key}", given[EXTENDED_RESOURCES], True)
 
 
 def _once(catalog: Catalog, uses: list[Use], when: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from kai_cp_models.check.amounts import CheckedAmounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import sums
 from kai_cp_models.check.snapshot_facts import HeldByQueue, SnapshotFacts
-from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, UNLIMITED
+from kai_cp_models.pods import MILLI, UNLIMITED
 from kai_cp_models.snapshot import PodGroup, Shares, Snapshot
 
 LevelBound = Literal["quota", "fair_share", "allocatable"]
@@ -101,12 +101,7 @@ class Levels:
     def before_reclaim(world: PlannedCluster) -> Levels:
         """Totals when reclaim starts: those of the snapshot, changed by the actions before it."""
         placed = [world.pod(k) for k in world.added if world.earlier(world.placed[k].action, "reclaim")]
-        gone = [
-            pod
-            for key in world.lost
-            if world.earlier(world.evictions[key].action, "reclaim")
-            and (pod := world.pod(key)).status in ACTIVE_ALLOCATED
-        ]
+        gone = [world.pod(k) for k in world.lost if world.earlier(world.evictions[k].action, "reclaim")]
         return Levels(world.start, *sums(world, placed, gone))
 
     def __getitem__(self, queue: str) -> QueueLevel:

@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
-from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.pods import Pod
+from kai_cp_models.check.planned_cluster import UNREADABLE, PlannedCluster, Resident, text_of
+from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.records.zones import RESTRICTED, SINGLE, TOPOLOGIES, NumaTopology, dimension
 from kai_cp_models.rules.stateful.numa.zones import is_device, written
 
@@ -34,8 +34,16 @@ def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str
     empty = tuple(tuple(amounts.items()) for amounts in found.allocatable)
     listed = {dim for amounts in found.allocatable for dim in amounts}
     ignored = {dimension(n) for n in world.snapshot.policy.numa_ignore}
+    predicted = dict[PodKey, ByZone]()
     for resident in world.arriving(name):
         pod = resident.pod
+        try:
+            given = predicted[pod.key] = _predicted(world.placed[pod.key].details)
+        except UNREADABLE as problem:
+            given = predicted[pod.key] = {}
+            yield f"zones: pod {pod.key} on node {name}: its numaZones cannot be read: {problem!r}"
+        for zone in sorted(given.keys() - set(found.zones)):
+            yield f"zones: pod {pod.key} on node {name}: the node has no zone {zone!r}"
         wants = {
             dim: amount
             for dim, amount in _requests(world, pod).items()
@@ -43,7 +51,6 @@ def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str
         }
         if not wants:
             continue
-        given = _predicted(world, resident)
         sums = {dim: sum(amounts.get(dim, 0) for amounts in given.values()) for dim in wants}
         if sums != wants:
             yield f"zones: pod {pod.key} on node {name} wants {wants}, its zones {sorted(given)} give {sums}"
@@ -55,16 +62,16 @@ def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str
     for when, residents in (("now", world.now(name)), ("in the end", world.end(name))):
         if when == "now" and name not in world.bound_nodes:
             continue
-        yield from _sums(world, name, when, residents, found)
+        zones = [(r, predicted[r.pod.key] if r.placed else _known(r.pod)) for r in residents]
+        yield from _sums(world, name, when, zones, found)
 
 
 def _sums(
-    world: PlannedCluster, name: str, when: str, residents: tuple[Resident, ...], found: NumaTopology
+    world: PlannedCluster, name: str, when: str, there: list[tuple[Resident, ByZone]], found: NumaTopology
 ) -> Iterator[str]:
     used: dict[str, ZoneAmounts] = {zone: {} for zone in found.zones}
     touched: set[str] = set()
-    for resident in residents:
-        zones = _predicted(world, resident) if resident.placed else _known(resident.pod)
+    for resident, zones in there:
         touched |= zones.keys() if resident.placed else set()
         _add(used, zones)
     room: dict[str, Mapping[str, int]] = dict(zip(found.zones, found.allocatable, strict=True))
@@ -106,10 +113,10 @@ def _known(pod: Pod) -> ByZone:
     return {zone: dict(amounts) for zone, amounts in pod.numa_zones}
 
 
-def _predicted(world: PlannedCluster, resident: Resident) -> ByZone:
-    """Zones in the decision; a moved pod's old zones are its old resident's."""
-    entries = world.placed[resident.pod.key].details.get("numaZones") or ()
-    return {entry["zone"]: _parsed(entry.get("amount") or {}) for entry in entries}
+def _predicted(details: Mapping[str, Any]) -> ByZone:
+    """Zones in the decision; a moved pod's old zones are its old resident's. Raises one of ``UNREADABLE``."""
+    entries = details.get("numaZones") or ()
+    return {text_of(entry["zone"]): _parsed(entry.get("amount") or {}) for entry in entries}
 
 
 def _parsed(amounts: Mapping[str, Any]) -> ZoneAmounts:
@@ -117,4 +124,6 @@ def _parsed(amounts: Mapping[str, Any]) -> ZoneAmounts:
     for name, value in amounts.items():
         dim = dimension(name)
         found[dim] = found.get(dim, 0) + written(value, dim)
+    if any(amount < 0 for amount in found.values()):
+        raise ValueError("a negative amount")
     return found

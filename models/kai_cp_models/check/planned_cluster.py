@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.plan import Decision, Plan
@@ -18,6 +19,16 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatu
 from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot
+
+UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
+"""What reading ``Decision.details`` raises where they have another form than the API's."""
+
+
+def text_of(value: object) -> str:
+    """A text in the details of a decision; raises ``TypeError`` for anything else."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +43,10 @@ class Resident:
 
 @dataclass(frozen=True)
 class PlannedCluster:
-    """A snapshot and a plan. Decisions on unknown pods or nodes are left out of every picture."""
+    """A snapshot and a plan.
+
+    Every picture leaves out decisions on unknown pods or nodes, and evictions of pods that do not run.
+    """
 
     snapshot: Snapshot
     plan: Plan
@@ -68,7 +82,7 @@ class PlannedCluster:
     @cached_property
     def evictions(self) -> dict[PodKey, Decision]:
         """Evicted pods, moved ones included."""
-        return self._decisions("Evict")
+        return {k: d for k, d in self._decisions("Evict").items() if self.pod(k).status in ACTIVE_ALLOCATED}
 
     @cached_property
     def placed(self) -> dict[PodKey, Decision]:
@@ -93,7 +107,7 @@ class PlannedCluster:
     # --- actions -------------------------------------------------------------------------------
 
     @cached_property
-    def _turns(self) -> Mapping[ActionName, int]:
+    def turns(self) -> Mapping[ActionName, int]:
         """The turn of every action. Maximum run times end first, starts in the future begin allocate."""
         order: list[ActionName] = ["maxruntime"]
         for action in self.snapshot.policy.actions:
@@ -103,7 +117,7 @@ class PlannedCluster:
 
     def earlier(self, left: ActionName, right: ActionName) -> bool:
         """Whether an action has its turn before another; one that the policy does not name has none."""
-        turns = self._turns
+        turns = self.turns
         return left in turns and right in turns and turns[left] < turns[right]
 
     # --- pods ----------------------------------------------------------------------------------

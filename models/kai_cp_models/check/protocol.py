@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import ACTIVE_ALLOCATED, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 
 
@@ -52,8 +52,17 @@ def _alone(world: PlannedCluster, decision: Decision) -> Iterator[str]:
         if pod.group not in world.snapshot.group_by_key:
             yield "it belongs to no pod group"
         return
+    yield from _place(world, decision, pod)
+
+
+def _place(world: PlannedCluster, decision: Decision, pod: Pod) -> Iterator[str]:
+    """What is wrong with a place by itself."""
     if world.group_of(pod) is None:
         yield "it belongs to no pod group"
+    if decision.action in STATE_ACTIONS or decision.action == "maxruntime":
+        yield f"action {decision.action} places no pods"
+    if decision.action == "defrag" and decision.pod not in world.evictions:
+        yield "defrag places only pods that it moves"
     if decision.kind == "Bind" and pod.status is not PodStatus.PENDING:
         yield f"the pod is {pod.status.value}, not Pending"
     if (
@@ -70,20 +79,20 @@ def _alone(world: PlannedCluster, decision: Decision) -> Iterator[str]:
 
 
 def _kinds_together(world: PlannedCluster) -> Iterator[str]:
+    evicted = {decision.pod for decision in world.plan.decisions if decision.kind == "Evict"}
     for key in world.binds:
         if key in world.nominations:
             yield f"protocol: pod {key} is bound and nominated"
-        if key in world.evictions:
+        if key in evicted:
             yield f"protocol: pod {key} is bound and evicted (a moved pod is nominated)"
 
 
 def _order(world: PlannedCluster) -> Iterator[str]:
-    rank = {action: i for i, action in enumerate(world.snapshot.policy.actions)}
     latest = -1
     for decision in world.plan.decisions:
         if decision.action in STATE_ACTIONS:  # relies on nothing, and nothing relies on it
             continue
-        mine = rank.get(decision.action, latest)
+        mine = world.turns.get(decision.action, latest)
         if mine < latest:
             what = f"{decision.kind} of pod {decision.pod} by {decision.action}"
             yield f"protocol: {what} comes after a later action"

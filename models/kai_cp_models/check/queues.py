@@ -15,7 +15,7 @@ from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.rollouts import Rollouts
 from kai_cp_models.check.snapshot_facts import HeldByQueue, HeldByQueues
-from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, UNLIMITED, Pod, PodKey
+from kai_cp_models.pods import MILLI, UNLIMITED, Pod, PodKey
 from kai_cp_models.snapshot import Shares
 
 _SCALE = (1, 1, MILLI)
@@ -29,8 +29,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     bound = held(world, map(world.pod, world.binds))
     added = bound if world.binds.keys() == world.added else held(world, map(world.pod, world.added))
     moved = held(world, map(world.pod, world.moved))
-    active = (pod for pod in map(world.pod, world.evictions) if pod.status in ACTIVE_ALLOCATED)
-    gone = held(world, active, moved=False)
+    gone = held(world, map(world.pod, world.evictions), moved=False)
     rollouts = Rollouts(world)
     yield from _over(world, rollouts, world.binds, bound, (), now=True)
     yield from _over(world, rollouts, world.added, added, ((moved, 1), (gone, -1)), now=False)

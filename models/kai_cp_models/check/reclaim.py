@@ -66,12 +66,12 @@ def _claims(world: PlannedCluster) -> list[Trigger]:
             continue
         pod = world.pod(decision.pod)
         group = world.group_of(pod)
-        if group is None:
+        if group is None or group.queue not in world.snapshot.leaf_queues:
             continue
         if pod.key in world.added:
             gets.setdefault(group.key, []).append(pod)
             turns.setdefault(group.key, len(turns))
-        elif decision.kind == "Evict" and (able := takers(world, group, decision)):
+        elif decision is world.evictions.get(pod.key) and (able := takers(world, group, decision)):
             named |= set(decision.triggers)
             trigger = able[0].key
             gets.setdefault(trigger, [])

@@ -13,6 +13,7 @@ groups whose enforced maximum is over.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from kai_cp_models.check.capacity import used
@@ -29,17 +30,26 @@ _HOUR = 3600.0
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Reservations without capacity, and evictions by time without a right."""
-    times = world.snapshot.extras[TIMES]
+    times, entries = world.snapshot.extras[TIMES], world.plan.reservations or ()
     if times is None:
+        for one in world.plan.decisions:
+            if one.action in ("reservation", "maxruntime"):
+                yield f"starts: {one.kind} of pod {one.pod} by {one.action}, which no setting switches on"
         return
-    holds = {entry.group: entry for entry in world.plan.reservations or () if entry.state in _HOLDING}
-    for entry in holds.values():
-        yield from _form(world, times, entry)
-        yield from _room(world, times, entry, holds)
-    for entry in world.plan.reservations or ():
-        if entry.state == "draining":
+    for group, count in Counter(entry.group for entry in entries).items():
+        if count > 1:
+            yield f"starts: pod group {group} has {count} reservations"
+    holds = {e.group: e for e in entries if e.state in _HOLDING and e.group in world.snapshot.group_by_key}
+    for entry in entries:
+        if entry.state in _HOLDING:
+            yield from _form(world, times, entry)
+            yield from _room(world, times, entry, holds)
+        elif entry.state == "draining":
             yield from _nodes(world, entry)
             yield from _closed(world, times, entry)
+    for key, decision in world.placed.items():
+        if decision.action == "reservation" and not _starts_by_reservation(world, key):
+            yield f"starts: pod {key} is placed by reservation, but {decision.group} has none that starts"
     for key, decision in world.evictions.items():
         if decision.action == "reservation":
             yield from _evicted(world, times, world.pod(key), decision)
@@ -50,7 +60,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 def _form(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[str]:
     what = f"starts: the reservation of {entry.group}"
     group = world.snapshot.group_by_key.get(entry.group)
-    if group is None or entry.start is None:
+    if group is None or entry.start is None or not entry.start < NEVER:
         yield f"{what} is of no pod group, or has no start"
         return
     if entry.start < times.now:
@@ -73,19 +83,26 @@ def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[str]:
         yield f"{what} is of no pod group"
         return
     waiting = [pod for pod in world.snapshot.members[entry.group] if pod.key not in world.placed]
-    held = round(sum(entry.nodes.values()) * MILLI)
+    held = sum(_milli(gpus) for gpus in entry.nodes.values())
     if held > sum(pod.spec.requests[GPU] for pod in waiting):
         yield f"{what} holds {held / MILLI:g} GPUs, more than its pods ask for"
-    for name in entry.nodes:
+    for name, gpus in entry.nodes.items():
         i = world.snapshot.node_index.get(name)
         if i is None or world.snapshot.nodes[i].not_ready:
             yield f"{what} holds node {name}, which takes no pods"
+        if not 0 < gpus < NEVER:
+            yield f"{what} holds {gpus:g} GPUs of node {name}"
     constraint = group.root.constraint
     if constraint is not None and constraint.required and not constraint.error:
         level = constraint.required
         nodes = [world.node(name) for name in entry.nodes if name in world.snapshot.node_index]
         if len({node.labels.get(level) for node in nodes}) > 1:
             yield f"{what} spans several domains of {level}"
+
+
+def _milli(gpus: float) -> int:
+    """Held milli-GPUs; 0 where it is no number of GPUs, which ``_nodes`` says."""
+    return round(gpus * MILLI) if 0 < gpus < NEVER else 0
 
 
 def _closed(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[str]:
@@ -98,7 +115,7 @@ def _closed(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator
         if not any(resident.pod.spec.requests[GPU] for resident in firm):
             continue
         node = world.node(name)
-        taken = used(world, node, (*world.staying(name), *firm))[GPU] + round(gpus * MILLI)
+        taken = used(world, node, (*world.staying(name), *firm))[GPU] + _milli(gpus)
         if taken > node.allocatable[GPU]:
             yield f"starts: node {name} is closed for {entry.group}, and takes pods that cannot be preempted"
 
@@ -119,12 +136,12 @@ def _room(
             for resident in (*world.staying(name), *world.arriving(name))
             if _until(world, times, resident, leaving, start) > start
         ]
-        taken = used(world, node, there)[GPU] + round(gpus * MILLI)
+        taken = used(world, node, there)[GPU] + _milli(gpus)
         for other in holds.values():
             if other.group != entry.group and other.start is not None and other.start <= start:
                 expected = times.expected(world.snapshot.group_by_key[other.group])
                 if expected is None or start < other.start + expected:
-                    taken += round(other.nodes.get(name, 0.0) * MILLI)
+                    taken += _milli(other.nodes.get(name, 0.0))
         if taken > node.allocatable[GPU]:
             yield (
                 f"starts: node {name} would hold {taken / MILLI:g} of {node.allocatable[GPU] / MILLI:g} GPUs"
@@ -180,11 +197,8 @@ def _until(
 
 
 def _starts_by_reservation(world: PlannedCluster, key: PodKey) -> bool:
-    decision = world.placed.get(key)
-    if decision is None:
-        return False
-    started = {entry.group for entry in world.plan.reservations or () if entry.state == "started"}
-    return decision.group in started
+    group = world.placed[key].group
+    return any(e.group == group and e.state == "started" for e in world.plan.reservations or ())
 
 
 def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) -> Iterator[str]:
