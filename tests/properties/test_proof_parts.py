@@ -70,7 +70,7 @@ def test_protected_group_gives_what_its_gang_does_not_need(seed: int) -> None:
         ("reclaim", "v", least, 0) if below == inf else ("preempt", "v", least, int(below))
         for least, below in taking
     )
-    taken = {one.key for one in Departures(Ledger.of(snapshot), ()).pods(sources)}
+    taken = {one.key for one in Departures(Ledger.of(snapshot), ()).gone(sources, moves=False)}
     for one, pods in drawn:
         active = [p for p in pods if p.status in ACTIVE_ALLOCATED]
         gone = [p for p in active if p.key in taken]

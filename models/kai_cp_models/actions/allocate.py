@@ -62,7 +62,7 @@ def allocate(
     started = time.monotonic()
     run = resumed or _begun(cycle, joint=joint)
     if resumed is not None:
-        run.admission.enable()
+        run.admission.enabled = True
         cycle.waiting.update(run.waiting)
         run.waiting = cycle.waiting
     admission, order = run.admission, run.order

@@ -38,11 +38,12 @@ class Admission:
         *,
         enabled: bool = True,
     ) -> None:
-        """``waiting``: all groups that may ask. No model is solved unless ``enabled``."""
+        """``waiting``: all groups that may ask."""
         self._base = base
         self._settings = settings
         self._budget = budget
-        self._enabled = enabled
+        self.enabled = enabled
+        """Whether models are solved."""
         self.asks: list[Ask] = []
         """All admitted batches, in the order of their admission."""
         self.placed_jointly = False
@@ -62,10 +63,6 @@ class Admission:
         result._refusals = self._refusals.proved()
         result.unproved = 0
         return result
-
-    def enable(self) -> None:
-        """Allow models to be solved from now on."""
-        self._enabled = True
 
     def admitted(self, ask: Ask) -> None:
         """Note that the batch has a place."""
@@ -106,14 +103,14 @@ class Admission:
         if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and no admitted pod could be elsewhere.
             return None, True
-        if not self._enabled or self._budget.ended(LIMITS.admission_work):
+        if not self.enabled or self._budget.ended(LIMITS.admission_work):
             return None, False
         asks = [*self.asks, ask]
         try:
             model = JointModel(self._base, asks, all_admitted=True)
         except ModelTooLarge:
             # The admitted batches only grow, and to find that out takes seconds in a large cluster.
-            self._enabled = False
+            self.enabled = False
             return None, False
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))

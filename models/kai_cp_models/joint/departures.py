@@ -81,12 +81,10 @@ class Departures:
         """For each queue of the book, how much less its non-preemptible groups hold without ``ended``."""
         groups = self._snapshot.group_by_key
         firm = {
-            queue: _Part(
-                self.counting, tuple(p for p in pods if p.group and not groups[p.group].preemptible), ()
-            )
+            queue: tuple(pod for pod in pods if pod.group and not groups[pod.group].preemptible)
             for queue, pods in self._ended.items()
         }
-        return self._summed(firm)
+        return self._summed({queue: _Part(self.counting, pods, ()) for queue, pods in firm.items()})
 
     def _starts_due(self) -> bool:
         times = self._snapshot.extras[TIMES]
@@ -113,16 +111,11 @@ class Departures:
             if pods
         ]
 
-    def pods(self, sources: frozenset[VictimSource]) -> Iterator[Pod]:
-        """All that may leave, each once."""
-        return chain.from_iterable(part.pods for part in self._parts(sources).values())
-
     def gone(self, sources: frozenset[VictimSource], moves: bool) -> Iterator[Pod]:
         """All that may leave, and with ``moves`` all that may move; each once."""
-        if not moves:
-            return self.pods(sources)
-        fixed = (part.fixed for part in self._parts(sources).values())
-        return chain(chain.from_iterable(fixed), self.movable)
+        parts = self._parts(sources).values()
+        some = chain.from_iterable(part.fixed if moves else part.pods for part in parts)
+        return chain(some, self.movable) if moves else some
 
     def count(self, sources: frozenset[VictimSource], moves: bool) -> int:
         """How many pods ``gone`` gives."""

@@ -116,10 +116,6 @@ class JointModel:
                         self._classes[key] = PodClass(pod, mask, bool(scopes))
                     self._classes[key].pods.append((pod, goes))
 
-    def _served(self, asks: Sequence[int]) -> Linear:
-        """How many of the asks are admitted."""
-        return sum(self.admitted[a] for a in asks) if self.admitted else len(asks)
-
     def _has_equals(self, ask: Ask, scopes: Sequence[Subgroup]) -> bool:
         """Whether asks of this shape may change places with it: one domain each is all that binds them."""
         shape = ask.kind.shape
@@ -246,7 +242,7 @@ class JointModel:
             if len(asks) == 1:
                 self.cp.add_at_most_one(chosen.values())
             self._scope_domains[key] = chosen
-        count, served = sum(chosen.values()), self._served(asks)
+        count, served = sum(chosen.values()), sum(self.admitted[a] if self.admitted else 1 for a in asks)
         self.cp.add(count >= served if len(asks) == 1 else count == served)
         return chosen
 

@@ -129,7 +129,7 @@ class Emptied:
         """
         departures = self.known.departures
         pinned = departures.moving(self.sources, pinned=True) if self.moves else ()
-        return without(self.known.base, chain(departures.pods(self.sources), pinned))
+        return without(self.known.base, chain(departures.gone(self.sources, moves=False), pinned))
 
     def demand(self, before: int) -> Ints:
         """What the first of the served ask for in all: pieces [size], then amounts [D]."""
