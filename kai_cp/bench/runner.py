@@ -106,7 +106,7 @@ def measure(task: BenchTask) -> CaseResult:
     errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]
     deeds = _deeds(plan)
     ours = outcome(snapshot, deeds)
-    second = _second_cycle(source, plan, task) if task.second_cycle else {}
+    second = _second_cycle(source, task) if task.second_cycle else {}
     pending = [pod for pod in snapshot.pods if pod.status is PodStatus.PENDING]
     gap = max((s.gap for s in plan.stages), default=0.0)
     return CaseResult(
@@ -182,8 +182,9 @@ def _peer(snapshot: Snapshot, task: BenchTask, deeds: Sequence[Deed]) -> Peer | 
     )
 
 
-def _second_cycle(source: Path | bytes, plan: Plan, task: BenchTask) -> dict[str, float]:
-    """Seconds of the next cycle, after the plan was carried out and one percent of the pods ended.
+def _second_cycle(source: Path | bytes, task: BenchTask) -> dict[str, float]:
+    """Seconds of the next cycle of one process, after its plan was carried out and one percent of the pods
+    ended.
 
     ``read`` (from the changed list) and ``answer`` (to the first checked plan) are parts of ``all``; ``cpu``
     is the processor time of all threads in it.
@@ -196,6 +197,7 @@ def _second_cycle(source: Path | bytes, plan: Plan, task: BenchTask) -> dict[str
     with collection.following(first=True):
         raw = load(source).raw
         before = parse(raw, now=now, memo=memo)
+    plan = decide(before, task.settings)
     changed = following(raw, plan, {pod.key for pod in _every_hundredth(before.pods)})
     start, worked = time.monotonic(), time.process_time()
     with collection.following(first=False):
