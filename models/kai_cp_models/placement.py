@@ -42,19 +42,20 @@ def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str
 
     ``lending``: quotas lend to rollouts, because nothing is evicted for the ask (3.8).
     """
-    return _over(ledger, ask.group, ask.pods, ask.kind.shape.optimistic, lending=lending)
+    return over_quota(ledger, ask.group, ask.pods, ask.kind.shape.optimistic, lending=lending)
 
 
 def quota_on(
     ledger: Ledger, group: PodGroup, pod: Pod, node: int, *, lending: bool = False
 ) -> tuple[str, str] | None:
     """The same for the exact charge of a pod of the group on ``node`` (3.7, 3.8)."""
-    return _over(ledger, group, (pod,), ledger.fixed.charge(pod, node), lending=lending)
+    return over_quota(ledger, group, (pod,), ledger.fixed.charge(pod, node), lending=lending)
 
 
-def _over(
+def over_quota(
     ledger: Ledger, group: PodGroup, pods: Sequence[Pod], asked: Amounts, *, lending: bool
 ) -> tuple[str, str] | None:
+    """The same for pods of the group that are charged ``asked`` in all."""
     refusal = over_limit(ledger.book, group.queue, asked)
     if refusal is not None or group.preemptible:
         return None if refusal is None else ("OverLimit", refusal.message)

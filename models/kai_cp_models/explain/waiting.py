@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 import numpy as np
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.certificates import dead_end
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import may_reclaim
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import quota_on
+from kai_cp_models.placement import over_quota, quota_on
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
@@ -22,6 +24,7 @@ from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.shown import amount
 from kai_cp_models.units import Gang
 
+_BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota"})
 _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
@@ -75,6 +78,14 @@ def _entry(
     if why.reason == "FitsAsItIs" and not _fits_now(cycle, pending):
         # It needed no eviction, but others got that free capacity.
         why = Refusal("NodeFragmented", pod=pending[0])
+    elif why.reason in _BY_BOUNDS:
+        # The plan may have changed what its queue holds since then.
+        over = _over_bounds(cycle.ledger, gang)
+        why = (
+            Refusal("NodeFragmented", pod=pending[0])
+            if over is None
+            else replace(why, reason=over[0], message=over[1])
+        )
     message, reason = why.message, why.reason
     if why.pod is None:
         if reason == "FitsAsItIs":
@@ -98,6 +109,15 @@ def _entry(
     # What the cycle has evicted is missing in this plan only.
     unconditional = reason in UNCONDITIONAL and key not in cycle.ledger.touched
     return Unscheduled(key, reason, message, unconditional, why.details)
+
+
+def _over_bounds(ledger: Ledger, gang: Gang) -> tuple[str, str] | None:
+    """(reason token, message) where limits or quotas refuse the group in the end."""
+    if (batch := ledger.state(gang).batch) is None:
+        return "NotReady", "the gang is not complete: this cycle evicts its other pods"
+    pods, asked = batch.all_pods, ledger.shape(batch).optimistic
+    found = (over_quota(ledger, gang.group, pods, asked, lending=lending) for lending in (True, False))
+    return next(filter(None, found), None)
 
 
 def _of_pod(
@@ -182,7 +202,17 @@ def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
 def _fits_now(cycle: Cycle, pending: Sequence[Pod]) -> bool:
     """Whether each of the pods, by itself, fits in what the cycle leaves free."""
     ledger, kinds = cycle.ledger, {p.spec: p for p in pending}.values()
-    return all(ledger.fits(pod, now=False).any() and not _over_where_it_fits(ledger, pod) for pod in kinds)
+    fits = ((pod, _in_topology(ledger, pod, ledger.fits(pod, now=False))) for pod in kinds)
+    return all(mask.any() and not _over_where_it_fits(ledger, pod) for pod, mask in fits)
+
+
+def _in_topology(ledger: Ledger, pod: Pod, mask: Mask) -> Mask:
+    """[N] those of the nodes that the topology constraints above the pod allow at all."""
+    group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
+    scopes = () if group is None else group.root.scopes_of(pod.subgroup or "default")
+    for scope in scopes:
+        mask = mask & ledger.fixed.table.domains_of(scope)[0]
+    return mask
 
 
 def _over_where_it_fits(ledger: Ledger, pod: Pod) -> tuple[str, str] | None:
@@ -227,27 +257,29 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     nodes = accepting(ledger.fixed.table, pod)
     if not nodes.any():
         return []
-    if ledger.fits(pod, now=False).any():
-        return [_FITS_ALONE]
+    if (fits := ledger.fits(pod, now=False)).any():
+        outside = f"{int(fits.sum())} node(s) with enough free capacity are not in its topology"
+        return [_FITS_ALONE if _in_topology(ledger, pod, fits).any() else outside]
     free = (ledger.idle + ledger.releasing)[nodes].clip(min=0)
     gpu = pod.spec.gpu
+    wanted = list(pod.spec.requests)
     if gpu.shares:
+        wanted[GPU] = 0
         whole = int(free[:, GPU].max()) // MILLI
         need = f"{gpu.memory_mib} MiB" if gpu.memory_mib else f"{gpu.milli_portion / MILLI:g} GPU"
-        return [f"needs {need} on {gpu.devices} device(s); at most {whole} whole GPUs free on one node"]
+        if whole < gpu.devices:
+            return [f"needs {need} on {gpu.devices} device(s); at most {whole} whole GPUs free on one node"]
     short = [
         f"needs {amount(d, asked)} {name}; {amount(d, int(free[:, d].sum()))} free in all, "
         f"at most {amount(d, int(free[:, d].max()))} on one node"
-        for d, (asked, name) in enumerate(zip(pod.spec.requests, ledger.snapshot.dimensions, strict=True))
+        for d, (asked, name) in enumerate(zip(wanted, ledger.snapshot.dimensions, strict=True))
         if asked > int(free[:, d].max())
     ]
     if short:
         return short
-    if (free >= pod.spec.requests).all(axis=1).any():
+    whole_gpus = [MILLI * gpu.devices if d == GPU and gpu.shares else n for d, n in enumerate(wanted)]
+    if (free >= whole_gpus).all(axis=1).any():
         return []  # The rule that refuses such a node has said so.
-    asked = ", ".join(
-        f"{amount(d, value)} {ledger.snapshot.dimensions[d]}"
-        for d, value in enumerate(pod.spec.requests)
-        if value
-    )
+    parts = [f"{amount(d, value)} {ledger.snapshot.dimensions[d]}" for d, value in enumerate(wanted) if value]
+    asked = ", ".join([*parts, *([f"{need} on {gpu.devices} device(s)"] if gpu.shares else [])])
     return [f"no node has {asked} free at once"]

@@ -12,7 +12,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.snapshot import Topology, TopologyConstraint
 from tests.support.plans import SETTINGS, bound, evicted, placed, reasons, solved
-from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
+from tests.support.worlds import cluster, fraction, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
 
 DC = (Topology("dc", ("rack",)),)
 IN_ONE_RACK = TopologyConstraint("dc", required="rack")
@@ -136,3 +136,63 @@ def test_memory_that_a_small_gpu_would_charge_as_a_whole_one(
     )
     assert (bound(plan), caplog.text) == ({on_n1: "n1"}, "")
     assert [row.message for row in plan.unscheduled] == [words]
+
+
+@pytest.mark.parametrize(
+    ("due", "words"),
+    [
+        (0, ["queue q: limit 2 GPUs, used 2, needs 1", "queue q: limit 2 GPUs, used 2, needs 2"]),
+        (
+            2,
+            [
+                "needs 1 gpu; 0 free in all, at most 0 on one node",
+                "needs 2 gpu; 0 free in all, at most 0 on one node",
+            ],
+        ),
+    ],
+)
+def test_limits_are_told_for_what_queues_hold_in_the_end(due: int, words: list[str]) -> None:
+    """Queue q may hold two GPUs. v and then a get one each, so b and c are beyond the limit. Where t may
+    reclaim both GPUs of the node, q holds nothing in the end, and there is no limit in the way.
+    """
+    snapshot = cluster(
+        [pod("v-0", "n1"), pod("c-0", spec=spec(2)), pod("a-0"), pod("b-0"), pod("t-0", spec=spec(2))],
+        [*(group(name, queue="q", created=float(i)) for i, name in enumerate("vcab")), group("t", queue="r")],
+        [node(gpus=2)],
+        queues=[
+            queue("q", limit=gpu_bound(2), quota=gpu_bound(0)),
+            queue("r", quota=gpu_bound(due), limit=gpu_bound(due)),
+        ],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    told = {row.group.name: row.message for row in plan.unscheduled}
+    assert [told["b"], told["c"]] == words
+
+
+def test_share_that_a_free_gpu_would_take_lacks_something_else() -> None:
+    """n1 has a GPU free, but one CPU of the four that half of it asks for; n2 has CPUs, but no GPU."""
+    pods_ = [pod("a-0", "n1", spec=spec(0, cpus=7)), pod("b-0", spec=fraction(500, cpus=4))]
+    nodes = [node("n1", 1, cpus=8), node("n2", 0, cpus=8)]
+    plan = solved(cluster(pods_, nodes=nodes, actions=("allocate",)))
+    words = "no node has 4 cpu, 1 GiB memory, 1 pods, 0.5 GPU on 1 device(s) free at once"
+    assert [row.message for row in plan.unscheduled] == [words]
+
+
+def test_node_outside_a_topology_has_no_place_for_its_pods() -> None:
+    """g prefers a rack. n1 has a GPU that is large enough, but no label of the topology: g does not fit as it
+    is.
+    """
+    g = group("g", constraint=TopologyConstraint("dc", preferred="rack"))
+    nodes = [node("n1", 1), node("n2", 1, labels={"rack": "p"}, gpu_memory_mib=20_000)]
+    plan = solved(
+        cluster(
+            [pod("g-0", spec=gpu_memory(30_000))],
+            [g],
+            nodes,
+            topologies=DC,
+            actions=("allocate", "consolidation"),
+        )
+    )
+    assert reasons(plan)["g"] != "FitsAsItIs"
+    assert "1 node(s) with enough free capacity are not in its topology" in plan.unscheduled[0].message
