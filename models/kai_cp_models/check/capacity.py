@@ -44,7 +44,7 @@ def _suspects(world: PlannedCluster) -> frozenset[str]:
     """
     facts, placed, evicted = world.start, world.placed.items(), map(world.pod, world.evictions)
     bound = facts.requests((world.pod(key), d.node) for key, d in world.binds.items())
-    given = facts.requests((world.pod(key), d.node) for key, d in placed)
+    given = facts.requests((world.pod(key), d.node) for key, d in placed) if world.nominations else bound
     gone = facts.requests((pod, pod.node) for pod in evicted if pod.node)
     room = facts.allocatable
     now, end = facts.requested + bound, facts.requested - facts.releasing - gone + given

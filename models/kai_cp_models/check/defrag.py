@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 
 from kai_cp_models.check.budgets import covers
 from kai_cp_models.check.capacity import used
-from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 from kai_cp_models.snapshot import PodGroup
@@ -53,10 +53,6 @@ def _serving(
             yield f"pod {other} moves at the same time"
     node = world.node(world.placed[pod.key].node)
     arriving = tuple(r for r in world.arriving(node.name) if r.pod.key == pod.key)
-    total = used(world, node, (*world.now(node.name), *(r for r in arriving if not _bound(world, r))))
+    total = used(world, node, (*world.now(node.name), *(r for r in arriving if r.pod.key not in world.binds)))
     if any(0 < room < amount for amount, room in zip(total, node.allocatable, strict=True)):
         yield f"node {node.name} has too little free for it while other pods are still there"
-
-
-def _bound(world: PlannedCluster, resident: Resident) -> bool:
-    return resident.pod.key in world.binds

@@ -48,10 +48,10 @@ class Use:
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods whose claims are not allocated or wrongly allocated; devices given out twice."""
     snapshot = world.snapshot
-    if not snapshot.policy.plugin("dynamicresources") or not any(
-        world.pod(key).spec.claims or decision.details.keys() & _ALLOCATING
-        for key, decision in world.placed.items()
-    ):
+    claimed = any(spec.claims for spec in world.placed_specs) or any(
+        not _ALLOCATING.isdisjoint(decision.details) for decision in world.placed.values() if decision.details
+    )
+    if not claimed or not snapshot.policy.plugin("dynamicresources"):
         return
     catalog, written = catalog_of(snapshot), dict[PodKey, Written]()
     for key in sorted(world.placed):

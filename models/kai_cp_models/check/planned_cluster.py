@@ -8,14 +8,14 @@ nomination in the end. A pod that an earlier action placed and a later one withd
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot
@@ -61,33 +61,41 @@ class PlannedCluster:
 
     # --- decisions by kind ---------------------------------------------------------------------
 
-    def _decisions(self, kind: str) -> dict[PodKey, Decision]:
-        """The last decision of a kind for every pod."""
-        return {
-            d.pod: d
-            for d in self.plan.decisions
-            if d.kind == kind and d.pod in self.snapshot.pod_by_key and d.node in self.snapshot.node_index
-        }
+    @cached_property
+    def _by_kind(self) -> Mapping[str, dict[PodKey, Decision]]:
+        """The last decision of every kind for every pod."""
+        found: dict[str, dict[PodKey, Decision]] = {"Bind": {}, "Nominate": {}, "Evict": {}}
+        pods, nodes = self.snapshot.pod_by_key, self.snapshot.node_index
+        for d in self.plan.decisions:
+            pod = pods.get(d.pod)
+            if pod and d.node in nodes and (d.kind != "Evict" or pod.status in ACTIVE_ALLOCATED):
+                found[d.kind][d.pod] = d
+        return found
 
     @cached_property
     def binds(self) -> dict[PodKey, Decision]:
         """Bound pods."""
-        return self._decisions("Bind")
+        return self._by_kind["Bind"]
 
     @cached_property
     def nominations(self) -> dict[PodKey, Decision]:
         """Nominated pods, moved ones included."""
-        return self._decisions("Nominate")
+        return self._by_kind["Nominate"]
 
     @cached_property
     def evictions(self) -> dict[PodKey, Decision]:
         """Evicted pods, moved ones included."""
-        return {k: d for k, d in self._decisions("Evict").items() if self.pod(k).status in ACTIVE_ALLOCATED}
+        return self._by_kind["Evict"]
 
     @cached_property
     def placed(self) -> dict[PodKey, Decision]:
         """The new place of every pod that gets one."""
         return self.nominations | self.binds
+
+    @cached_property
+    def placed_specs(self) -> frozenset[PodSpec]:
+        """What the pods that get a place ask for: there are many pods and few specs."""
+        return frozenset(self.pod(key).spec for key in self.placed)
 
     @cached_property
     def moved(self) -> frozenset[PodKey]:
@@ -122,23 +130,30 @@ class PlannedCluster:
 
     # --- pods ----------------------------------------------------------------------------------
 
-    def pod(self, key: PodKey) -> Pod:
+    @cached_property
+    def pod(self) -> Callable[[PodKey], Pod]:
         """A pod by key."""
-        return self.snapshot.pod_by_key[key]
+        return self.snapshot.pod_by_key.__getitem__
 
     def node(self, name: str) -> Node:
         """A node by name."""
         return self.start.node(name)
 
-    def group_of(self, pod: Pod) -> PodGroup | None:
+    @cached_property
+    def group_of(self) -> Callable[[Pod], PodGroup | None]:
         """The pod group of a pod."""
-        return self.start.group_of(pod)
+        return self.start.group_of
 
     @cached_property
     def touched_groups(self) -> tuple[PodGroup, ...]:
         """Pod groups that the plan changes."""
         keys = self._placed_by_group.keys() | self._evicted_by_group.keys()
         return tuple(group for group in self.snapshot.groups if group.key in keys)
+
+    @cached_property
+    def disturbed_groups(self) -> tuple[PodGroup, ...]:
+        """Pod groups of which the plan evicts pods."""
+        return tuple(group for group in self.touched_groups if group.key in self._evicted_by_group)
 
     @cached_property
     def _placed_by_group(self) -> Mapping[GroupKey | None, Sequence[Pod]]:

@@ -14,7 +14,8 @@ _EVERY: Final = ("", "0.0.0.0")
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Pods placed on a node where their port is taken, now (binds) or in the end."""
-    if not world.snapshot.policy.plugin("predicates"):
+    listens = any(spec.host_ports for spec in world.placed_specs)
+    if not listens or not world.snapshot.policy.plugin("predicates"):
         return
     listening = {d.node for key, d in world.placed.items() if world.pod(key).spec.host_ports}
     for when, nodes, residents in (

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod, PodKey, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 
 
@@ -23,9 +23,10 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     for decision in world.plan.decisions:
         for fault in _alone(world, decision):
             yield f"protocol: {decision.kind} of pod {decision.pod}: {fault}"
-    for (kind, key), times in Counter((d.kind, d.pod) for d in world.plan.decisions).items():
-        if times > 1:
-            yield f"protocol: {kind} of pod {key} appears {times} times"
+    if len(world.plan.decisions) > len(world.binds) + len(world.nominations) + len(world.evictions):
+        for (kind, key), times in Counter((d.kind, d.pod) for d in world.plan.decisions).items():
+            if times > 1:
+                yield f"protocol: {kind} of pod {key} appears {times} times"
     yield from _kinds_together(world)
     yield from _order(world)
 
@@ -88,23 +89,26 @@ def _kinds_together(world: PlannedCluster) -> Iterator[str]:
 
 
 def _order(world: PlannedCluster) -> Iterator[str]:
-    latest = -1
-    for decision in world.plan.decisions:
+    latest, turns = -1, world.turns
+    evicted: dict[PodKey, int] = {}
+    nominated: dict[PodKey, int] = {}
+    first_nomination: dict[tuple[object, str], int] = {}
+    for i, decision in enumerate(world.plan.decisions):
+        if decision.kind == "Evict":
+            evicted[decision.pod] = i
+        elif decision.kind == "Nominate":
+            nominated[decision.pod] = i
+            first_nomination.setdefault((decision.group, decision.action), i)
         if decision.action in STATE_ACTIONS:  # relies on nothing, and nothing relies on it
             continue
-        mine = world.turns.get(decision.action, latest)
+        mine = turns.get(decision.action, latest)
         if mine < latest:
             what = f"{decision.kind} of pod {decision.pod} by {decision.action}"
             yield f"protocol: {what} comes after a later action"
         latest = max(latest, mine)
-    position = {(d.kind, d.pod): i for i, d in enumerate(world.plan.decisions)}
-    first_nomination: dict[tuple[object, str], int] = {}
-    for i, decision in enumerate(world.plan.decisions):
-        if decision.kind == "Nominate":
-            first_nomination.setdefault((decision.group, decision.action), i)
     for key, decision in world.evictions.items():
-        at = position["Evict", key]
-        if at > position.get(("Nominate", key), at):
+        at = evicted[key]
+        if at > nominated.get(key, at):
             yield f"protocol: pod {key} is nominated before it is evicted"
         for trigger in decision.triggers:
             if at > first_nomination.get((trigger, decision.action), at):

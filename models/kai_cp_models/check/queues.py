@@ -37,11 +37,12 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 def _homeless(world: PlannedCluster) -> Iterator[str]:
     for group in world.touched_groups:
-        if not any(p.key in world.added for p in world.placed_of(group)):
+        leaf = group.queue in world.snapshot.leaf_queues
+        if leaf or not any(p.key in world.added for p in world.placed_of(group)):
             continue
         if group.queue not in world.snapshot.queue_by_name:
             yield f"queues: pod group {group.key} gets a place, but its queue {group.queue!r} does not exist"
-        elif group.queue not in world.snapshot.leaf_queues:
+        else:
             yield f"queues: pod group {group.key} gets a place, but its queue {group.queue} is not a leaf"
 
 

@@ -119,10 +119,7 @@ def _held(world: PlannedCluster, pod: Pod) -> CheckedAmounts:
 
 
 def _cost(world: PlannedCluster, pods: list[Pod]) -> CheckedAmounts:
-    total = (0, 0, 0)
-    for pod in pods:
-        total = amounts.plus(total, _held(world, pod))
-    return total
+    return _sum(_held(world, pod) for pod in pods)
 
 
 def _judge(world: PlannedCluster, levels: Levels, claim: Trigger) -> Iterator[str]:

@@ -12,7 +12,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods that miss an object, or whose volume claim is being deleted."""
     if not world.snapshot.policy.plugin("predicates"):
         return
-    if not any(world.pod(key).spec.config_maps or world.pod(key).spec.volume_claims for key in world.placed):
+    if not any(spec.config_maps or spec.volume_claims for spec in world.placed_specs):
         return
     claims = world.snapshot.extras[VOLUME_CLAIMS]
     for key in world.placed:

@@ -24,8 +24,12 @@ _GRANTING: Final[tuple[ActionName, ...]] = ("reclaim", "preempt")
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Protected pod groups that are touched."""
-    for group in world.touched_groups:
-        if group.last_start is None:
+    policy = world.snapshot.policy
+    defaults = policy.default_preempt_min_runtime_seconds, policy.default_reclaim_min_runtime_seconds
+    said = ((q.preempt_min_runtime_seconds, q.reclaim_min_runtime_seconds) for q in world.snapshot.queues)
+    longest = max(0.0, *defaults, *(seconds or 0.0 for both in said for seconds in both))
+    for group in world.disturbed_groups:
+        if group.last_start is None or world.snapshot.now - group.last_start >= longest:
             continue
         evictions = [world.evictions[pod.key] for pod in world.evicted_of(group)]
         for action in _GRANTING:

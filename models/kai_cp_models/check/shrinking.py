@@ -19,7 +19,7 @@ from kai_cp_models.snapshot import PodGroup, Subgroup
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Pod groups that lose part of a minimum, or shrink in the wrong order."""
-    for group in world.touched_groups:
+    for group in world.disturbed_groups:
         lost = [p for p in world.evicted_of(group) if p.key in world.lost]
         if not lost or not any(world.active_after(group.key)):
             # A group that keeps no pod gives up all of its units, in whatever order.

@@ -12,7 +12,7 @@ from kai_cp_models.arrays import Floats
 from kai_cp_models.check import amounts
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.share import fair_shares
-from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GpuKind, Pod, PodSpec, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GpuKind, Pod, PodStatus
 from kai_cp_models.snapshot import Node, PodGroup, Shares, Snapshot
 
 
@@ -80,15 +80,20 @@ class SnapshotFacts:
 
     def add_up(self, sums: HeldByQueues, places: Iterable[tuple[Pod, str]], times: int = 1) -> None:
         """Charge the queues and all queues above them for pods on nodes, times a factor."""
-        alike: dict[tuple[str, bool, amounts.CheckedAmounts], int] = {}
-        for pod, node in places:
-            group = self.group_of(pod)
-            if group is not None and group.queue in self.snapshot.queue_path:
-                kind = group.queue, group.preemptible, self.charge(pod, node)
-                alike[kind] = alike.get(kind, 0) + 1
+        claimed, groups = self.snapshot.extras[CLAIM_MILLI_GPUS], self.snapshot.group_by_key
+        alike: dict[tuple[str, bool, int, str, int], list[tuple[Pod, str]]] = {}
+        for place in places:
+            pod, node = place
+            group = groups.get(pod.group) if pod.group else None
+            if group is not None:
+                where = node if pod.spec.gpu.kind is GpuKind.MEMORY else ""
+                gpus = claimed.get(pod.key, 0) if claimed else 0
+                kind = group.queue, group.preemptible, id(pod.spec), where, gpus
+                alike.setdefault(kind, []).append(place)
         total, firm = sums
-        for (leaf, preemptible, cost), count in alike.items():
-            for queue in self.snapshot.queue_path[leaf]:
+        for (leaf, preemptible, *_), there in alike.items():
+            cost, count = self.charge(*there[0]), len(there)
+            for queue in self.snapshot.queue_path.get(leaf, ()):
                 total.add(queue, cost, times * count)
                 if not preemptible:
                     firm.add(queue, cost, times * count)
@@ -107,13 +112,13 @@ class SnapshotFacts:
 
         Floats: they are exact up to the largest amount that a node can have, and never wrap around.
         """
-        index, kinds = self.snapshot.node_index, dict[PodSpec, int]()
+        index, kinds = self.snapshot.node_index, dict[int, int]()
         rows: list[tuple[int, ...]] = []
         nodes: list[int] = []
         held: list[int] = []
         for pod, name in places:
             if name in index:
-                kind = kinds.setdefault(pod.spec, len(rows))
+                kind = kinds.setdefault(id(pod.spec), len(rows))
                 if kind == len(rows):
                     rows.append(pod.spec.requests)
                 nodes.append(index[name])

@@ -16,7 +16,7 @@ from kai_cp_models.snapshot import PodGroup
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Evictions of gangs that are not stale, or only in part."""
-    for group in world.touched_groups:
+    for group in world.disturbed_groups:
         evictions = (world.evictions[pod.key] for pod in world.evicted_of(group))
         if not any(decision.action == "stalegangeviction" for decision in evictions):
             continue

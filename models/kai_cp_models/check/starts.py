@@ -159,13 +159,9 @@ def _leaving(
             continue
         found.update(entry.victims)
         stored = times.stored(entry.group)
-        for pod in world.snapshot.pods if stored is not None else ():
+        for pod in world.snapshot.pods if stored else ():
             group = world.group_of(pod)
-            if (
-                group is not None
-                and stored is not None
-                and _by_backfill(times, pod, group, stored.nodes, stored.made)
-            ):
+            if group and stored and _by_backfill(times, pod, group, stored.nodes, stored.made):
                 found.add(group.key)
     return frozenset(found)
 

@@ -16,7 +16,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods without a usable volume; capacities and attach limits that are exceeded."""
     if not world.snapshot.policy.plugin("predicates"):
         return
-    if not any(world.pod(key).spec.volume_claims for key in world.placed):
+    if not any(spec.volume_claims for spec in world.placed_specs):
         return
     objects = world.snapshot.extras[STORAGE]
     for key in sorted(world.placed):
