@@ -47,9 +47,6 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         elif entry.state == "draining":
             yield from _nodes(world, entry)
             yield from _closed(world, times, entry)
-    for key, decision in world.placed.items():
-        if decision.action == "reservation" and not _starts_by_reservation(world, key):
-            yield f"starts: pod {key} is placed by reservation, but {decision.group} has none that starts"
     for key, decision in world.evictions.items():
         if decision.action == "reservation":
             yield from _evicted(world, times, world.pod(key), decision)
