@@ -12,12 +12,12 @@ import pytest
 
 from kai_cp_models import engine, proof
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.joint.departures import Departures, VictimSource
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.proof import any_plan
 from kai_cp_models.proof.any_plan import AnyPlan, fits_beside
+from kai_cp_models.proof.departures import Departures, VictimSource
 from kai_cp_models.proof.served import ServedBatches
 from kai_cp_models.snapshot import PodGroup, Snapshot
 from tests.properties.reasking import SETTINGS, Audit, gained, read

@@ -17,12 +17,12 @@ from kai_cp_models.actions.common import waiting_lines
 from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.runtime import delayed
-from kai_cp_models.joint.departures import Departures
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 from kai_cp_models.proof.any_plan import Emptied, Known
+from kai_cp_models.proof.departures import Departures
 from kai_cp_models.proof.rights import Coming, Rights
 from kai_cp_models.proof.served import ServedBatches
 from kai_cp_models.reasons import UNCONDITIONAL

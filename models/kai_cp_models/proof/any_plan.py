@@ -23,7 +23,6 @@ from kai_cp_models.certificates import (
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
 from kai_cp_models.joint.counting import CapacitySums, Counting, Leaving
-from kai_cp_models.joint.departures import Departures
 from kai_cp_models.joint.disaggregate import without
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit
@@ -31,6 +30,7 @@ from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.proof.departures import Departures
 from kai_cp_models.proof.rights import Rights
 from kai_cp_models.proof.served import ServedBatches
 from kai_cp_models.rules.stateful.protocol import RuleState

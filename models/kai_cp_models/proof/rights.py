@@ -11,10 +11,10 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
 from kai_cp_models.fairness.runtime import granted
-from kai_cp_models.joint.departures import Departures, VictimSource
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import PodStatus
+from kai_cp_models.proof.departures import Departures, VictimSource
 from kai_cp_models.snapshot import Snapshot
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from kai_cp_models.fairness.amounts import total
 from kai_cp_models.joint.counting import Counting
-from kai_cp_models.joint.departures import Departures, VictimSource
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod
+from kai_cp_models.proof.departures import Departures, VictimSource
 from kai_cp_models.snapshot import Snapshot
 from tests.support.worlds import cluster, fraction, gpu_bound, group, node, pod, pods, queue, spec
 
