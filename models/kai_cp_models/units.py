@@ -246,6 +246,8 @@ class Gang:
         statuses: frozenset[PodStatus] = ACTIVE_ALLOCATED,
     ) -> bool:
         """Whether the subtree meets its minimum with pods in ``statuses`` (5.1)."""
+        if self._only_leaf is not None:
+            return sum(status_of(pod) in statuses for pod in self.pods) >= self._only_leaf.minimum
         return self._counted(status_of, statuses)[subgroup.name] >= subgroup.minimum
 
     @cached_property

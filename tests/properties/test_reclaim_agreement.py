@@ -172,11 +172,10 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     victims = Victims(cycle, RECLAIM, cycle.ledger, {ask.group.key: ask for ask in asks})
     asks = list(victims.asks.values())
     ranked = victims.ranked
-    victims.taken_by(asks)
     order = tuple(name for item in ranked if (name := item.unit.group.key.name) in reclaim.taken_by)
     if len(order) == len(reclaim.taken_by) and Engine(reclaim).overreaching(order) is not None:
         return None
-    bounds = reclaim_bounds(cycle.ledger, RECLAIM, asks, ranked, victims.takes)
+    bounds = reclaim_bounds(cycle.ledger, RECLAIM, asks, ranked, victims.takes_of)
     model = EvictingModel(cycle.ledger, RECLAIM, asks, ranked, bounds, required=len(asks))
     for item, lost in zip(ranked, model.lost, strict=True):
         model.cp.add(lost == (item.unit.group.key.name in order))

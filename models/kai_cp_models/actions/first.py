@@ -65,7 +65,7 @@ def _counted_for(victims: Victims, asks: Sequence[Ask], again: Sequence[Ask]) ->
     """
     useful = victims.taken_by(asks)
     ranked = [item for item in victims.ranked if item.rank in useful]
-    bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes)
+    bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes_of)
     opened = victim_prefix(victims.counting, asks, ranked, bounds, victims.base.book, again=again)
     return None if opened is None else [ranked[o] for o in opened]
 
@@ -132,8 +132,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     base = victims.base
     plan = victims.disruption(ledger, ranked, asks)
     lost, moved = list(plan.lost), plan.moved
-    takes = {ask.group.key: victims.takes_of(ask) for ask in asks}
-    owners = shared_out(base, victims.policy, asks, ranked, lost, moved=moved, takes=takes)
+    owners = shared_out(base, victims.policy, asks, ranked, lost, moved=moved, takes_of=victims.takes_of)
     answer = Answer({}, (True,) * len(asks), tuple(lost), moved)
     gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.unit.pods]

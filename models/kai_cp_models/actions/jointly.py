@@ -81,7 +81,7 @@ def _prefixes(
     """
     if victims.policy.may_lose and len(useful) > LIMITS.open_units and victims.goals.by_policy:
         ranked = [item for item in victims.ranked if item.rank in useful]
-        bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes)
+        bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes_of)
         opened = victim_prefix(victims.counting, asks, ranked, bounds, victims.base.book)
         depth = opened[-1] + 1 if opened else len(ranked)
         if (depth := max(depth, LIMITS.open_units)) < len(ranked) * LIMITS.nearly_all_share:
@@ -178,7 +178,7 @@ class _Search:
             victims.policy,
             task.asks,
             ranked,
-            reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes),
+            reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes_of),
             required=task.required,
             max_moved_groups=self._most_groups,
             max_moved_ratio=settings.max_moved_gpus_per_admitted_gpu,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 
@@ -43,11 +43,11 @@ def reclaim_bounds(
     policy: EvictionPolicy,
     asks: Sequence[Ask],
     ranked: Sequence[VictimCandidate],
-    takes_of: Mapping[tuple[object, ...], frozenset[int]],
+    takes_of: Callable[[Ask], frozenset[int]],
 ) -> list[ReclaimBound]:
     """Classes of triggers that may take the same units on the same terms.
 
-    ``takes_of``: ranks of the units that each entitlement may take. Totals are tested in the order of the
+    ``takes_of``: ranks of the units that each ask may take. Totals are tested in the order of the
     asks, with all earlier asks charged.
     """
     book = base.book.copy()
@@ -72,7 +72,7 @@ def reclaim_bounds(
         entitled = entitlement(ask, policy)
         key = entitled, policy.by_share and _within_quota(book, group.queue, asked)
         if key not in terms_of:
-            takes, terms = takes_of[entitled], dict[str, tuple[str, ResourceBounds]]()
+            takes, terms = takes_of(ask), dict[str, tuple[str, ResourceBounds]]()
             open_ = frozenset(by_queue(takes))
             if policy.by_share:
                 dues = {queue: due_bounds(book, group.queue, asked, queue) for queue in sorted(open_)}
@@ -94,7 +94,7 @@ def shared_out(
     lost: Sequence[bool],
     *,
     moved: Collection[PodKey],
-    takes: Mapping[GroupKey, frozenset[int]],
+    takes_of: Callable[[Ask], frozenset[int]],
 ) -> Owners:
     """Which asks the disturbed units are lost to: each ask in turn takes what it may, until it has what it
     needs.
@@ -114,7 +114,7 @@ def shared_out(
 
     found: dict[VictimCandidate, tuple[GroupKey, ...]] = {}
     for ask in asks:
-        group, mine = ask.group, takes[ask.group.key]
+        group, mine = ask.group, takes_of(ask)
         need = sum(gpu_weight(pod) for pod in ask.pods)
         while need > 0:
             # The candidates are the first unit of each queue that the ask may take; of these, the first whose
@@ -133,7 +133,7 @@ def shared_out(
     for item, gone in zip(ranked, lost, strict=True):
         if item in found or not (gone or any(pod.key in moved for pod in item.unit.pods)):
             continue
-        able = [ask for ask in asks if item.rank in takes[ask.group.key]] or list(asks)
+        able = [ask for ask in asks if item.rank in takes_of(ask)] or list(asks)
         if gone:
             able = sorted(able, key=lambda ask: not over_due(ask, item))
         found[item] = tuple(ask.group.key for ask in able)

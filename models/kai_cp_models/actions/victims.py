@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.eviction_plan import EvictionPlan
-from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.counting import CapacitySums, Counting, CumulativeDemand, Leaving
+from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
@@ -25,7 +24,6 @@ from kai_cp_models.joint.victim_candidates import (
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, GroupKey
-from kai_cp_models.snapshot import PodGroup
 
 
 @dataclass
@@ -37,12 +35,8 @@ class Victims:
     base: Ledger
     asks: Mapping[GroupKey, Ask]
     """All waiting groups of the run."""
-    takes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
-    """Ranks of the units by entitlement, as far as ``takes_of`` was called."""
-    _scopes: dict[tuple[object, ...], frozenset[int]] = field(default_factory=dict)
-    _sets: dict[frozenset[int], frozenset[int]] = field(default_factory=dict)
-    _of_queue: dict[tuple[str, float], frozenset[int]] = field(default_factory=dict)
-    _rooms: dict[tuple[object, ...], Ints] = field(default_factory=dict)
+    _takes: dict[object, frozenset[int]] = field(default_factory=dict)
+    """Sets of units that some ask may take: by entitlement, and as ``VictimFilter`` keeps them."""
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     @cached_property
@@ -52,7 +46,10 @@ class Victims:
 
     def values(self, found: EvictionPlan) -> Values:
         """The plan's value of each goal, after simulation and among all units that could go."""
-        return self.goals.values(self.disruption(found.ledger, self.ranked, found.asks))
+        part, lost = self.disruption(found.ledger, found.ranked, found.asks), [False] * len(self.ranked)
+        for item, gone in zip(part.ranked, part.lost, strict=True):
+            lost[item.rank] = gone
+        return self.goals.values(replace(part, ranked=self.ranked, lost=lost))
 
     def disruption(
         self, ledger: Ledger, ranked: Sequence[VictimCandidate], asks: Sequence[Ask]
@@ -76,23 +73,13 @@ class Victims:
         """``ranked`` if it was computed; else nothing."""
         return self.ranked if "ranked" in self.__dict__ else ()
 
-    def entitlement(self, ask: Ask) -> tuple[object, ...]:
-        """Asks with equal entitlement may take the same units."""
-        return entitlement(ask, self.policy)
-
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
-        key = self.entitlement(ask)
-        found = self.takes.get(key)
+        key = entitlement(ask, self.policy)
+        found = self._takes.get(key)
         if found is None:
             reach = VictimFilter(self.base, ask, self.policy)
-            scope = reach.scope(self._by_queue)
-            found = self._scopes.get(scope)
-            if found is None:
-                found = reach.takes_all(self._by_queue, self._of_queue)
-                # Equal sets are one object, because comparing large ones takes long.
-                found = self._scopes[scope] = self._sets.setdefault(found, found)
-            self.takes[key] = found
+            found = self._takes[key] = reach.takes_all(self._by_queue, self._takes)
         return found
 
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:
@@ -117,41 +104,7 @@ class Victims:
     @cached_property
     def cumulative(self) -> CumulativeDemand:
         """The demand of no ask at all, to be copied and added to."""
-        for ask in self.asks.values():
-            self.takes_of(ask)
-        return CumulativeDemand(self.counting, self.ranked, self.takes, moved=not self.policy.may_lose)
-
-    def sums_alone(self, ask: Ask) -> CapacitySums:
-        """What must suffice for the ask if it is alone and everything that it may disturb is gone.
-
-        It takes less than to rank the victims.
-        """
-        own = self.counting.asked(ask)
-        if not self.policy.may_lose:
-            return CapacitySums(self.counting, own, own, self.counting.idle_room, moved=True)
-        reach = VictimFilter(self.base, ask, self.policy)
-        victims = self.cycle.snapshot.preemptible_groups
-        scope = reach.scope(victims)
-        room = self._rooms.get(scope)
-        if room is None:
-            if self.policy.own_queue:
-                columns = [self._leaving(filter(reach.disturbs, victims.get(ask.group.queue, ())))]
-            else:
-                columns = [self._by_victim_queue[queue] for queue in victims if reach.reclaims_from(queue)]
-            room = self.counting.room_of(Leaving.joined([self._leaving(()), *columns]))
-            self._rooms[scope] = room
-        return CapacitySums(self.counting, own, own, room)
-
-    @cached_property
-    def _by_victim_queue(self) -> Mapping[str, Leaving]:
-        """What the groups of each queue hold that may be disturbed at all."""
-        victims = self.cycle.snapshot.preemptible_groups
-        return {queue: self._leaving(groups) for queue, groups in victims.items()}
-
-    def _leaving(self, groups: Iterable[PodGroup]) -> Leaving:
-        base, gangs = self.base, self.base.fixed.gangs
-        there = (gangs[group.key] for group in groups if base.has_places(group.key))
-        return self.counting.leaving(pod for gang in there for pod in gang.pods)
+        return CumulativeDemand(self.counting, self.ranked, moved=not self.policy.may_lose)
 
     @cached_property
     def _returning(self) -> Returning:

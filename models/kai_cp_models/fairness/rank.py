@@ -9,15 +9,17 @@ to it, and the merge is a sort.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import Amounts, add
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.steps import QueueSteps
 
@@ -26,12 +28,13 @@ Key = TypeVar("Key", bound=Hashable)
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Giving:
     """What a pod group gives up, unit by unit.
 
     ``keys``: sort key of each unit within the leaf; the largest goes first, and no two groups have an equal
-    one. ``gives``: the charge of each unit. ``left``: what the group still holds when each unit is reached.
+    one. A unit that would go before the one it follows goes directly after it. ``gives``: the charge of each
+    unit. ``left``: what the group still holds when each unit is reached.
     """
 
     queue: str
@@ -40,7 +43,8 @@ class Giving:
     left: Sequence[Amounts] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "left", _remaining(self.gives))
+        self.keys = list(accumulate(self.keys, min))
+        self.left = list(accumulate(reversed(self.gives), add))[::-1]
 
 
 def victim_order(book: QueueBook, givings: Mapping[Key, Giving]) -> list[tuple[Key, int]]:
@@ -53,18 +57,18 @@ def victim_order(book: QueueBook, givings: Mapping[Key, Giving]) -> list[tuple[K
     for name, giving in givings.items():
         i = tree.index.get(giving.queue)
         if i is not None and not tree.children[i]:
-            leaves.setdefault(i, []).extend(_falling(name, giving.keys))
+            leaves.setdefault(i, []).extend([(key, name, k) for k, key in enumerate(giving.keys)])
     units: list[tuple[Key, int]] = []
     gives: list[Amounts] = []
     left: list[Amounts] = []
     ranges: dict[int, Ints] = {}
     for i, found in leaves.items():
         # The sort is stable, so that the units of a group stay in their order.
-        found.sort(key=_key_of, reverse=True)
+        found.sort(key=itemgetter(0), reverse=True)
         ranges[i] = np.arange(len(units), len(units) + len(found))
-        units.extend((name, k) for _, name, k in found)
-        gives.extend(givings[name].gives[k] for _, name, k in found)
-        left.extend(givings[name].left[k] for _, name, k in found)
+        units += [(name, k) for _, name, k in found]
+        gives += [givings[name].gives[k] for _, name, k in found]
+        left += [givings[name].left[k] for _, name, k in found]
     order = _Merge(book, _rows(gives), _rows(left), ranges).below(tree.roots)
     return [units[u] for u in order.tolist()]
 
@@ -134,31 +138,6 @@ class _Merge:
             found[i] = len(found)
             left.remove(i)
         return found
-
-
-def _falling(name: Key, keys: Iterable[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], Key, int]]:
-    """(key, group, position): a unit that would go before the one it follows goes directly after it."""
-    found: list[tuple[tuple[Any, ...], Key, int]] = []
-    for k, key in enumerate(keys):
-        found.append((min(key, found[-1][0]) if found else key, name, k))
-    return found
-
-
-def _key_of(unit: tuple[tuple[Any, ...], object, int]) -> tuple[Any, ...]:
-    return unit[0]
-
-
-def _remaining(gives: Sequence[Amounts]) -> Sequence[Amounts]:
-    """What the group still holds when each unit is reached, that unit included."""
-    if len(gives) == 1:
-        return gives
-    cpu = memory = gpu = 0
-    found: list[Amounts] = []
-    for one in reversed(gives):
-        cpu, memory, gpu = cpu + one[0], memory + one[1], gpu + one[2]
-        found.append((cpu, memory, gpu))
-    found.reverse()
-    return found
 
 
 def _rows(amounts: list[Amounts]) -> Ints:

@@ -8,7 +8,7 @@ requests and how many victims are worth trying.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,9 +28,6 @@ from kai_cp_models.shapes import BatchShape
 
 _Place = tuple[int, tuple[str, ...]]
 """Node, and devices of a share."""
-
-Entitlement = tuple[object, ...]
-"""Asks with equal entitlement may take the same units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +105,14 @@ class Counting:
         return frozenset(np.flatnonzero((self._free < 0).any(axis=1)).tolist())
 
     @cached_property
-    def _shared(self) -> NDArray[np.float64]:
+    def _shared_free(self) -> NDArray[np.float64]:
         """[N] free parts of shared devices, in milli-GPUs."""
         return MILLI * self.ledger.shared_free()
+
+    @cached_property
+    def _shared(self) -> float:
+        """The same on all nodes that some asking pod accepts."""
+        return float(self._shared_free[self._nodes].sum())
 
     @property
     def totals(self) -> slice:
@@ -190,72 +192,83 @@ class Counting:
 
     def room_of(self, leaving: Leaving) -> Ints:
         """The same row as ``room`` [size, D] for pods as columns."""
-        return self.room_without(leaving, len(leaving.nodes))
+        given, parts = self._given(leaving)
+        total: Ints = self._offers(self._with(leaving, given)[self._nodes]).sum(axis=0)
+        total[len(self._sizes) + GPU] += int(np.ceil(self._shared + parts.sum()))
+        return total
 
-    def room_without(self, leaving: Leaving, first: int) -> Ints:
-        """The same row as ``room`` [size, D] when the ``first`` pods of ``leaving`` are gone."""
-        if not first:
-            return self.idle_room
-        return self._row(*self._without(leaving, first))
+    @cached_property
+    def idle_room(self) -> Ints:
+        """The same row as ``room`` [size, D] with the nodes as they are."""
+        return self.room()
+
+    def rooms(self, leaving: Leaving) -> Ints:
+        """[P + 1, row] the rows of ``room``: as it is, then when each of the pods and those before it are
+        gone.
+        """
+        given, parts = self._given(leaving)
+        # What each node offers changes only when a pod of its own leaves: the pods node by node.
+        order = np.argsort(leaving.nodes, kind="stable")
+        nodes, given = leaving.nodes[order], given[order]
+        first = np.diff(nodes, prepend=-1) != 0
+        sums = np.cumsum(given, axis=0)
+        after = self._free[nodes] + sums - (sums - given)[first][np.cumsum(first) - 1]
+        steps = np.zeros((len(order), len(self.idle_room)), dtype=np.int64)
+        steps[order] = (self._offers(after) - self._offers(after - given)) * self._nodes[nodes, None]
+        found: Ints = self.idle_room + np.concatenate((0 * self.idle_room[None], np.cumsum(steps, axis=0)))
+        shared = np.ceil(self._shared + np.concatenate(([0.0], np.cumsum(parts)))).astype(np.int64)
+        found[:, len(self._sizes) + GPU] += shared - shared[0]
+        return found
 
     @cached_property
     def elsewhere_milli_gpus(self) -> int:
         """Milli-GPUs on the nodes that no asking pod accepts; pods that move there free capacity here."""
         gpus = np.maximum(self._free[~self._nodes][:, GPU], 0)
-        return int(gpus.sum() + np.ceil(self._shared[~self._nodes].sum()))
-
-    @cached_property
-    def idle_room(self) -> Ints:
-        """The same row as ``room`` [size, D] with the nodes as they are."""
-        return self._row(self._free, self._shared)
+        return int(gpus.sum() + np.ceil(self._shared_free[~self._nodes].sum()))
 
     def free(self, leaving: Leaving) -> NDArray[np.int64]:
         """[N, D] what nodes offer at most when ``leaving`` are gone; parts of shared GPUs not counted."""
-        return self._without(leaving, len(leaving.nodes))[0]
-
-    def _without(self, leaving: Leaving, first: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """[N, D] what is free, and [N] the free parts of shared devices, when the first pods are gone."""
-        free, shared = self._free.copy(), self._shared
-        np.add.at(free, leaving.nodes[:first], leaving.requests[:first])
-        shares = [(pod, place) for position, pod, place in leaving.shares if position < first]
-        if shares:
-            shared = shared.copy()
-            self._give_shares(shares, free, shared)
-        return free, shared
-
-    def _row(self, free: NDArray[np.int64], shared: NDArray[np.float64]) -> Ints:
-        free = np.maximum(free[self._nodes], 0)
-        totals = free.sum(axis=0)
-        totals[GPU] += int(np.ceil(shared[self._nodes].sum()))
-        gpus = free[:, GPU] // MILLI
-        return np.array([*(int((gpus // size).sum()) for size in self._sizes), *totals], dtype=np.int64)
+        return self._with(leaving, self._given(leaving)[0])
 
     def spare_milli_gpus(self, asks: Iterable[Ask], leaving: Iterable[Pod]) -> int:
         """Milli-GPUs left, in sum, when ``leaving`` are gone and the asks have their places."""
         wanted = self.demand(pod for ask in asks for pod in ask.pods)
         return int((self.room(leaving) - wanted)[len(self._sizes) + GPU])
 
-    def _give_shares(
-        self,
-        shares: Sequence[tuple[Pod, _Place]],
-        free: NDArray[np.int64],
-        shared: NDArray[np.float64],
-    ) -> None:
-        """A shared device whose members all leave is whole again; another gains what the leaving members
+    def _offers(self, free: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[.., row] what nodes with this free capacity [.., D] offer, shared devices apart."""
+        free = np.maximum(free, 0)
+        gpus = free[:, GPU] // MILLI
+        return np.column_stack([*(gpus // size for size in self._sizes), free])
+
+    def _with(self, leaving: Leaving, given: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[N, D] what is free when each of the pods has given [P, D] back."""
+        free = self._free.copy()
+        for column, amounts in zip(free.T, given.T, strict=True):
+            np.add.at(column, leaving.nodes, amounts)
+        return free
+
+    def _given(self, leaving: Leaving) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """[P, D] what each pod gives back, and [P] the milli-GPUs of shared devices on nodes that count.
+
+        A shared device whose members all leave is whole again; another gains what the leaving members
         held.
         """
-        devices = self.ledger.devices
+        given, parts = leaving.requests, np.zeros(len(leaving.nodes))
+        if leaving.shares:
+            given = given.copy()
         members: dict[tuple[int, str], int] = {}
-        for pod, (node, names) in shares:
+        for position, pod, (node, names) in leaving.shares:
             # The device's reservation pod has a pod slot of its own, which becomes free with the last member.
-            free[node, PODS] += len(names)
+            given[position, PODS] += len(names)
             for name in names:
+                device = self.ledger.devices.get((node, name))
                 members[node, name] = members.get((node, name), 0) + 1
-                shared[node] += milli_gpus(pod) / max(pod.spec.gpu.devices, 1)
-        for (node, name), count in members.items():
-            device = devices.get((node, name))
-            if device is not None and count >= device.active + device.pipelined:
-                free[node, GPU] += MILLI
+                if device is not None and members[node, name] == max(device.active + device.pipelined, 1):
+                    given[position, GPU] += MILLI
+            if self._nodes[node]:
+                parts[position] = len(names) * milli_gpus(pod) / max(pod.spec.gpu.devices, 1)
+        return given, parts
 
 
 class CumulativeDemand:
@@ -266,22 +279,13 @@ class CumulativeDemand:
     units from being lost (``beside``), these may still move, but then they need a place again.
     """
 
-    def __init__(
-        self,
-        counting: Counting,
-        ranked: Sequence[VictimCandidate],
-        takes: Mapping[Entitlement, frozenset[int]],
-        *,
-        moved: bool,
-    ) -> None:
-        """``takes``: ranks of the units per entitlement. ``moved``: nothing is ever lost."""
+    def __init__(self, counting: Counting, ranked: Sequence[VictimCandidate], *, moved: bool) -> None:
+        """``moved``: nothing is ever lost."""
         self._counting = counting
-        self._units = {item.rank: item.unit for item in ranked}
-        self._takes = takes
+        self._ranked = ranked
         self._moved = moved
         self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Ints] = {}
         self._unions: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
-        self._sets: dict[frozenset[int], frozenset[int]] = {}
         self._demand = counting.demand(())
         self._open: frozenset[int] = frozenset()
         self._beside: frozenset[frozenset[int]] = frozenset()
@@ -291,32 +295,33 @@ class CumulativeDemand:
         return copy(self)
 
     def sums(
-        self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None
+        self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None
     ) -> Iterator[CapacitySums]:
         """What must suffice for the ask beside everything held so far.
 
-        ``beside``: ranks of the units that may be lost while the ask has its place; None: all.
+        ``takes``: ranks of the units that it may take. ``beside``: of those that may be lost while it has its
+        place; None: all.
         """
         own = self._counting.asked(ask)
-        wanted, open_ = self._demand + own, self._opened(self._takes[entitlement])
+        wanted, open_ = self._demand + own, self._opened(takes)
         kept = self._beside if beside is None else self._beside | {beside}
         for lost in (None, *sorted(kept, key=len)):
             yield CapacitySums(self._counting, own, wanted, self._room(open_, lost))
 
-    def hold(self, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None) -> None:
-        """Count the ask as placed."""
+    def hold(self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None) -> None:
+        """Count the ask as placed; see ``sums``."""
         self._demand = self._demand + self._counting.asked(ask)
-        self._open = self._opened(self._takes[entitlement])
+        self._open = self._opened(takes)
         if beside is not None:
             self._beside |= {beside}
 
     def _opened(self, takes: frozenset[int]) -> frozenset[int]:
-        """The units open so far and those of ``takes``; equal sets are one object, because they are large."""
-        key = self._open, takes
-        known = self._unions.get(key)
+        """The units open so far and those of ``takes``; a set with nothing new is the old one, as comparing
+        large ones takes long."""
+        known = self._unions.get((self._open, takes))
         if known is None:
-            union = self._open | takes
-            known = self._unions[key] = self._sets.setdefault(union, union)
+            known = self._open if takes <= self._open else takes | self._open
+            self._unions[self._open, takes] = known
         return known
 
     def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
@@ -328,14 +333,12 @@ class CumulativeDemand:
             leaving: list[Pod] = []
             again: list[Pod] = []
             for rank in open_:
-                unit = self._units[rank]
+                unit = self._ranked[rank].unit
                 if not self._moved and (lost is None or rank in lost):
                     leaving += unit.pods
                 elif unit.movable:
-                    moving = [pod for pod in unit.pods if not self._counting.overfull(pod)]
-                    leaving += moving
-                    again += moving
-            room = self._counting.room(leaving) - self._counting.demand(again)
+                    again += (pod for pod in unit.pods if not self._counting.overfull(pod))
+            room = self._counting.room(leaving + again) - self._counting.demand(again)
             self._rooms[open_, lost] = room
         return room
 

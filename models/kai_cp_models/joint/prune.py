@@ -4,13 +4,11 @@ first.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
 
 import numpy as np
 
-from kai_cp_models.arrays import Ints
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import over
 from kai_cp_models.joint.counting import Counting
@@ -71,22 +69,17 @@ def victim_prefix(
     ``again``: asks that count twice, as far as there are units, because counting ignores where capacity is.
     """
     open_ = list(_units_in_turn(asks, ranked, bounds, book))
-    leaving = counting.leaving(pod for o in open_ for pod in ranked[o].unit.pods)
-    pods = list(accumulate((len(ranked[o].unit.pods) for o in open_), initial=0))
+    rooms = counting.rooms(counting.leaving(pod for o in open_ for pod in ranked[o].unit.pods))
+    rooms = rooms[list(accumulate((len(ranked[o].unit.pods) for o in open_), initial=0))]
 
-    def first(wanted: Ints) -> int | None:
-        asked = wanted > 0
+    def first(asks: Sequence[Ask]) -> int | None:
+        wanted = counting.demand(pod for ask in asks for pod in ask.pods)
+        enough = np.all(rooms[:, wanted > 0] >= wanted[wanted > 0], axis=1)
+        return int(enough.argmax()) if enough[-1] else None
 
-        def enough(count: int) -> bool:
-            room = counting.room_without(leaving, pods[count])
-            return bool((wanted[asked] <= room[asked]).all())
-
-        return bisect_left(range(len(open_)), True, key=enough) if enough(len(open_)) else None
-
-    demand = counting.demand(pod for ask in asks for pod in ask.pods)
-    count = first(demand)
+    count = first(asks)
     if count is not None and again:
-        more = first(demand + counting.demand(pod for ask in again for pod in ask.pods))
+        more = first([*asks, *again])
         count = len(open_) if more is None else more
     return None if count is None else open_[:count]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
@@ -17,9 +17,9 @@ from kai_cp_models.fairness.runtime import granted, protected
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, Pod, PodKey
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.units import Gang
+from kai_cp_models.units import Gang, Unit
 
 Bucket = tuple[str, int, int]
 """Leaf queue, priority and elastic state: units with the same key differ in age only."""
@@ -47,7 +47,8 @@ class VictimCandidate:
 def charged(ledger: Ledger, pods: Iterable[Pod]) -> Amounts:
     """What queues are charged for the pods at the nodes where they are; nothing for those without a place."""
     charge, place_of = ledger.fixed.charge, ledger.place_of
-    return amounts.total(charge(pod, place[0]) for pod in pods if (place := place_of(pod)))
+    held = [charge(pod, place[0]) for pod in pods if (place := place_of(pod))]
+    return held[0] if len(held) == 1 else amounts.total(held)
 
 
 def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
@@ -68,35 +69,22 @@ def gpu_weight(pod: Pod) -> int:
 def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> list[VictimCandidate]:
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
-    chains: dict[GroupKey, _Chain] = {}
     relying, joined = ledger.relying(), _joined(cycle, policy)
+    chains: dict[_Chain, _Chain] = {}
     for group in _disturbed(cycle, asks, policy):
-        if not ledger.has_places(group.key):
+        if not ledger.has_places(group.key) or group.key in cycle.left_out:
             continue
         pods = ledger.fixed.gangs[group.key].pods if joined else ()
-        shares = any(not joined.isdisjoint(pod.gpu_groups) and pod.key not in ledger.held for pod in pods)
-        if shares or group.key in cycle.left_out:
+        if any(not joined.isdisjoint(pod.gpu_groups) and pod.key not in ledger.held for pod in pods):
             continue
         chain = _chain(cycle, group, policy, relying)
-        if chain.units:
-            chains[group.key] = chain
-    age = _ages(cycle, chains)
+        chains[chain] = chain
+    ages = _ages(cycle, chains)
     found: list[VictimCandidate] = []
-    for key, k in victim_order(ledger.book, {key: chain.giving for key, chain in chains.items()}):
-        chain = chains[key]
-        unit, weight = chain.units[k], chain.weights[k]
-        group = unit.group
-        found.append(
-            VictimCandidate(
-                unit,
-                len(found),
-                (group.queue, group.priority, chain.states[k]),
-                (_started(cycle, unit), group.created),
-                chain.giving.gives[k],
-                weight,
-                0 if unit.placed_now else weight * age[key],
-            )
-        )
+    for chain, k in victim_order(ledger.book, chains):
+        unit, bucket, age, weight = chain.units[k]
+        work = 0 if unit.placed_now else weight * ages[chain]
+        found.append(VictimCandidate(unit, len(found), bucket, age, chain.gives[k], weight, work))
     return found
 
 
@@ -136,81 +124,67 @@ def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Ite
                 yield from groups
 
 
-class _Chain(NamedTuple):
-    """The eviction units of a group in order (5.4), each with the group's elastic state before it leaves."""
+@dataclass(slots=True, eq=False)
+class _Chain(Giving):
+    """The eviction units of a group in order (5.4), each with its bucket, its age and its weight."""
 
-    units: tuple[EvictionUnit, ...]
-    states: tuple[int, ...]
-    weights: tuple[int, ...]
-    giving: Giving
-
-
-def _started(cycle: Cycle, unit: EvictionUnit) -> float:
-    """Seconds of the epoch at which the group last started, or was created; now if it got its place now."""
-    group = unit.group
-    if unit.placed_now:
-        return cycle.snapshot.now
-    return group.created if group.last_start is None else group.last_start
+    group: PodGroup
+    units: list[tuple[EvictionUnit, Bucket, Age, int]]
 
 
 def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy, relying: Set[PodKey]) -> _Chain:
     """What a group could give up; computed once a cycle while its pods are as the snapshot has them."""
-    ledger = cycle.ledger
-    gang = ledger.fixed.gangs[group.key]
-    if group.key in ledger.touched:
-        return _linked(cycle, group, _touched(cycle, gang, policy, relying))
-    known = ledger.fixed.chains.get(group.key)
+    ledger, key = cycle.ledger, group.key
+    gang = ledger.fixed.gangs[key]
+    if key in ledger.touched:
+        movable = gang.satisfied(group.root, ledger.status)
+        return _linked(cycle, gang, _left(cycle, gang, policy, relying), movable=movable)
+    known = ledger.fixed.chains.get(key)
     if not isinstance(known, _Chain):
-        movable = gang.satisfied_at_first
-        units = [
-            (EvictionUnit(group, unit.pods, k, unit.whole, False, movable), unit.elastic_state)
-            for k, unit in enumerate(gang.units_at_first)
-        ]
-        known = ledger.fixed.chains[group.key] = _linked(cycle, group, units)
+        units = ((unit, False) for unit in gang.units_at_first)
+        known = ledger.fixed.chains[key] = _linked(cycle, gang, units, movable=gang.satisfied_at_first)
     return known
 
 
-def _linked(cycle: Cycle, group: PodGroup, units: Sequence[tuple[EvictionUnit, int]]) -> _Chain:
-    # The group that started last loses the least work; creation decides where starts are equal or unknown.
-    name = f"{group.created:020.6f}{group.key.name}"
-    keys = [
-        (-group.priority, state, _started(cycle, unit), name, group.key.namespace) for unit, state in units
-    ]
-    return _Chain(
-        tuple(unit for unit, _ in units),
-        tuple(state for _, state in units),
-        tuple(sum(map(gpu_weight, unit.pods)) for unit, _ in units),
-        Giving(group.queue, keys, [charged(cycle.ledger, unit.pods) for unit, _ in units]),
-    )
+def _linked(cycle: Cycle, gang: Gang, units: Iterable[tuple[Unit, bool]], *, movable: bool) -> _Chain:
+    """The chain of these units; each comes with whether its pods got their places in this cycle."""
+    group, ledger = gang.group, cycle.ledger
+    keys: list[tuple[Any, ...]] = []
+    found: list[tuple[EvictionUnit, Bucket, Age, int]] = []
+    for k, (unit, new) in enumerate(units):
+        # The group that started last loses the least work; creation decides where starts are equal.
+        last = group.created if group.last_start is None else group.last_start
+        age = cycle.snapshot.now if new else last, group.created
+        keys.append((-group.priority, unit.elastic_state, *age, group.key.name, group.key.namespace))
+        bucket = group.queue, group.priority, unit.elastic_state
+        one = EvictionUnit(group, unit.pods, k, unit.whole, new, movable)
+        found.append((one, bucket, age, sum(map(gpu_weight, unit.pods))))
+    return _Chain(group.queue, keys, [charged(ledger, one.pods) for one, *_ in found], group, found)
 
 
-def _touched(
+def _left(
     cycle: Cycle, gang: Gang, policy: EvictionPolicy, relying: Set[PodKey]
-) -> list[tuple[EvictionUnit, int]]:
-    """The units of a gang that the cycle has changed, as far as they may still be disturbed.
+) -> Iterator[tuple[Unit, bool]]:
+    """The units of a gang that the cycle has changed, as far as they may still be disturbed, and whether they
+    got their places in this cycle.
 
     ``relying``: see ``Ledger.relying``.
     """
-    ledger, group = cycle.ledger, gang.group
-    movable = gang.satisfied(group.root, ledger.status)
+    ledger = cycle.ledger
     # Reclaim counted on the places that allocate gave, so these are not withdrawn any more. A promised start
     # that has come gives way to groups that outrank it in its queue, and to no others (12.8). A place that
     # others of the cycle may rely on stays as well.
     kept = (
-        group.key in cycle.kept
+        gang.group.key in cycle.kept
         or any(eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values())
         or (not policy.own_queue and any(cycle.placed_by.get(pod.key) == "reservation" for pod in gang.pods))
         or ledger.relied_on(gang.pods, relying)
     )
-    found: list[tuple[EvictionUnit, int]] = []
-    for k, unit in enumerate(gang.units(ledger.status)):
-        if any(_moved(cycle, pod) for pod in unit.pods):
+    for unit in gang.units(ledger.status):
+        placed = [pod.key in ledger.held for pod in unit.pods]
+        if any(_moved(cycle, pod) for pod in unit.pods) or (kept and any(placed)):
             break
-        if kept and any(pod.key in ledger.held for pod in unit.pods):
-            break
-        new = all(pod.key in ledger.held for pod in unit.pods)
-        found.append((EvictionUnit(group, unit.pods, k, unit.whole, new, movable), unit.elastic_state))
-    return found
+        yield unit, all(placed)
 
 
 def _moved(cycle: Cycle, pod: Pod) -> bool:
@@ -218,7 +192,7 @@ def _moved(cycle: Cycle, pod: Pod) -> bool:
     return pod.key in cycle.ledger.held and pod.status in ACTIVE_USED
 
 
-def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int]:
+def _ages(cycle: Cycle, chains: Iterable[_Chain]) -> dict[_Chain, int]:
     """Seconds of work that each group would lose per device: those since its last start, capped (formulation
     1.4).
 
@@ -226,13 +200,11 @@ def _ages(cycle: Cycle, chains: Mapping[GroupKey, object]) -> dict[GroupKey, int
     harm.
     """
     now, cap = cycle.snapshot.now, cycle.settings.objective.lost_work_cap_seconds
-    known = {
-        key: int(min(max(now - start, 1), cap))
-        for key in chains
-        if (start := cycle.snapshot.group_by_key[key].last_start) is not None
-    }
-    neutral = sum(known.values()) // len(known) if known else 1
-    return {key: known.get(key, neutral) for key in chains}
+    starts = ((chain, chain.group.last_start) for chain in chains if chain.units)
+    ages = {chain: None if start is None else int(min(max(now - start, 1), cap)) for chain, start in starts}
+    known = [age for age in ages.values() if age is not None]
+    neutral = sum(known) // len(known) if known else 1
+    return {chain: neutral if age is None else age for chain, age in ages.items()}
 
 
 def entitlement(ask: Ask, policy: EvictionPolicy) -> tuple[object, ...]:
@@ -294,30 +266,23 @@ class VictimFilter:
         return seconds
 
     def takes_all(
-        self,
-        by_queue: Mapping[str, Sequence[VictimCandidate]],
-        known: dict[tuple[str, float], frozenset[int]],
+        self, by_queue: Mapping[str, Sequence[VictimCandidate]], known: dict[object, frozenset[int]]
     ) -> frozenset[int]:
         """Ranks of the units of each queue that may be taken.
 
-        ``known``: a cache, added to: what reclaim may take of a queue, by the seconds that the queue's groups
-        run undisturbed.
+        ``known``: a cache, added to. Equal sets are one object, because comparing large ones takes long.
         """
-        if not self._policy.by_share:
-            return frozenset(
-                item.rank for mine in by_queue.values() for item in mine if self.takes(item.unit)
-            )
-        parts: list[frozenset[int]] = []
+        policy, group = self._policy, self._group
+        scope: list[tuple[object, ...]] = []
         for queue, mine in by_queue.items():
-            if self.reclaims_from(queue):
-                key = queue, self._undisturbed(queue)
-                if key not in known:
-                    known[key] = frozenset(item.rank for item in mine if self.takes(item.unit))
-                parts.append(known[key])
-        return frozenset[int]().union(*parts)
-
-    def scope(self, queues: Iterable[str]) -> tuple[object, ...]:
-        """What decides what an ask takes: asks with equal scopes may take the same units of ``queues``."""
-        if self._policy.by_share:
-            return (self._group.queue, *(queue for queue in queues if self.reclaims_from(queue)))
-        return (self._group.queue, self._group.priority) if self._policy.own_queue else ()
+            if policy.by_share and not self.reclaims_from(queue):
+                continue
+            # What decides which units of the queue may be taken.
+            key = queue, self._undisturbed(queue), (group.queue, group.priority) if policy.own_queue else ()
+            if key not in known:
+                known[key] = frozenset(item.rank for item in mine if self.takes(item.unit))
+            scope.append(key)
+        if tuple(scope) not in known:
+            found = frozenset[int]().union(*map(known.__getitem__, scope))
+            known[tuple(scope)] = known.setdefault(found, found)
+        return known[tuple(scope)]

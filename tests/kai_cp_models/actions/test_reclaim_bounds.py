@@ -123,10 +123,9 @@ def test_each_ask_takes_until_it_has_what_it_needs() -> None:
     asks = asks_of(base, "t0", "t1")
     ranked = units(base, "v")
     every = frozenset(item.rank for item in ranked)
-    takes = {ask.group.key: every for ask in asks}
     lost = [item.rank < 3 for item in ranked]
     t0, t1 = (ask.group.key for ask in asks)
-    found = shared_out(base, RECLAIM, asks, ranked, lost, moved=(), takes=takes)
+    found = shared_out(base, RECLAIM, asks, ranked, lost, moved=(), takes_of=lambda _: every)
     assert [found[item] for item in ranked[:3]] == [(t0,), (t1,), (t0, t1)]
 
 
@@ -136,7 +135,9 @@ def test_an_ask_takes_only_what_it_may() -> None:
     asks = asks_of(base, "t0", "t1")
     ranked = units(base, "v")[:3]
     t0, t1 = (ask.group.key for ask in asks)
-    takes = {t0: frozenset((1,)), t1: frozenset((0, 1, 2))}
+    takes = dict(zip(asks, (frozenset((1,)), frozenset((0, 1, 2))), strict=True))
     moved = {ranked[2].unit.pods[0].key}
-    found = shared_out(base, RECLAIM, asks, ranked, [True, True, False], moved=moved, takes=takes)
+    found = shared_out(
+        base, RECLAIM, asks, ranked, [True, True, False], moved=moved, takes_of=takes.__getitem__
+    )
     assert [found[item] for item in ranked] == [(t1,), (t0,), (t1,)]

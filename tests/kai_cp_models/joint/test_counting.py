@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kai_cp_models.joint.counting import Counting, CumulativeDemand, Entitlement
+from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
 from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_weight
@@ -25,8 +25,6 @@ from tests.support.plans import evicted, lost, nominated, placed, reasons, solve
 from tests.support.worlds import PLUGINS, cluster, fraction, gpu_memory, group, node, pod, pods, spec
 
 SOLVER = SolverSettings(workers=1)
-ALL = ("all",)
-"""The entitlement of asks that may take every unit."""
 
 
 def pods_of(asks: Sequence[Ask]) -> list[Pod]:
@@ -55,25 +53,24 @@ def families(
 ) -> CumulativeDemand:
     """One family: every ask may take every unit."""
     counting = Counting(ledger, pods_of(asks), everywhere=moved)
-    takes: dict[tuple[object, ...], frozenset[int]] = {ALL: frozenset(range(len(units)))}
-    return CumulativeDemand(counting, ranked(ledger, units), takes, moved=moved)
+    return CumulativeDemand(counting, ranked(ledger, units), moved=moved)
 
 
 def fits(
-    state: CumulativeDemand, ask: Ask, entitlement: Entitlement, beside: frozenset[int] | None = None
+    state: CumulativeDemand, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None
 ) -> bool:
     """Whether counting allows the ask."""
-    return not any(one.exceeded() for one in state.sums(ask, entitlement, beside))
+    return not any(one.exceeded() for one in state.sums(ask, takes, beside))
 
 
 def admitted(snapshot: Snapshot, *, moved: bool = False) -> list[str]:
     """The waiting groups that counting allows beside each other, in their order."""
     ledger, asks, units = problem(snapshot)
-    state = families(ledger, asks, units, moved=moved)
+    state, every = families(ledger, asks, units, moved=moved), frozenset(range(len(units)))
     found: list[str] = []
     for ask in asks:
-        if fits(state, ask, ALL):
-            state.hold(ask, ALL)
+        if fits(state, ask, every):
+            state.hold(ask, every)
             found.append(ask.group.key.name)
     return found
 
@@ -165,18 +162,18 @@ def test_each_family_has_its_own_capacity() -> None:
     ledger, asks, units = problem(snapshot)
     both, one = frozenset((0, 1)), frozenset((0,))
     counting = Counting(ledger, pods_of(asks))
-    state = CumulativeDemand(counting, ranked(ledger, units), {("b",): both, ("a",): one}, moved=False)
+    state = CumulativeDemand(counting, ranked(ledger, units), moved=False)
     a, b, c = asks
-    assert fits(state, a, ("a",))
-    state.hold(a, ("a",))
-    assert not fits(state, c, ("a",))
+    assert fits(state, a, one)
+    state.hold(a, one)
+    assert not fits(state, c, one)
     trial = state.copy()
-    assert fits(trial, b, ("b",))
-    trial.hold(b, ("b",))
+    assert fits(trial, b, both)
+    trial.hold(b, both)
     # 3 + 3 of 8: two are left, whichever units may be taken.
-    assert not fits(trial, c, ("b",))
+    assert not fits(trial, c, both)
     # The copy counted b, the original did not.
-    assert fits(state, c, ("b",))
+    assert fits(state, c, both)
 
 
 def test_asks_that_protect_a_victim_share_what_the_others_leave() -> None:
@@ -188,14 +185,14 @@ def test_asks_that_protect_a_victim_share_what_the_others_leave() -> None:
     ledger, asks, units = problem(snapshot)
     state = families(ledger, asks, units)
     a, b, c = asks
-    beside = frozenset((0,))
-    assert fits(state, a, ALL, beside)
-    state.hold(a, ALL, beside)
-    assert fits(state, b, ALL)
-    state.hold(b, ALL)
-    assert not fits(state, c, ALL)
-    assert not fits(state, c, ALL, frozenset((0, 1)))
-    assert not fits(families(ledger, asks, units), a, ALL, frozenset())
+    beside, both = frozenset((0,)), frozenset((0, 1))
+    assert fits(state, a, both, beside)
+    state.hold(a, both, beside)
+    assert fits(state, b, both)
+    state.hold(b, both)
+    assert not fits(state, c, both)
+    assert not fits(state, c, both, frozenset((0, 1)))
+    assert not fits(families(ledger, asks, units), a, both, frozenset())
 
 
 def test_the_sum_alone_says_what_is_left() -> None:
@@ -230,21 +227,20 @@ def compare(seed: int, *, moved: bool) -> list[tuple[bool, bool]]:
     rng = Random(seed)
     every = frozenset(range(len(units)))
     some = every if moved else frozenset(rank for rank in every if rng.random() < 0.6)
-    takes: dict[tuple[object, ...], frozenset[int]] = {ALL: every, ("some",): some}
     counting = Counting(ledger, pods_of(asks), everywhere=moved)
-    state = CumulativeDemand(counting, ranked(ledger, units), takes, moved=moved)
+    state = CumulativeDemand(counting, ranked(ledger, units), moved=moved)
     held: list[Ask] = []
     opened: frozenset[int] = frozenset()
     found: list[tuple[bool, bool]] = []
     for ask in asks:
-        name = rng.choice(list(takes))
-        left = [unit for rank, unit in enumerate(units) if rank in opened | takes[name]]
+        takes = rng.choice((every, some))
+        left = [unit for rank, unit in enumerate(units) if rank in opened | takes]
         can = room_for(ledger, [*held, ask], left, moved=moved)
-        found.append((can, fits(state, ask, name)))
+        found.append((can, fits(state, ask, takes)))
         if can:
             held.append(ask)
-            opened |= takes[name]
-            state.hold(ask, name)
+            opened |= takes
+            state.hold(ask, takes)
     return found
 
 

@@ -51,10 +51,8 @@ def drawn(seed: int) -> Snapshot:
 
 def model_of(victims: Victims) -> EvictingModel:
     asks = list(victims.asks.values())
-    for ask in asks:
-        victims.takes_of(ask)
     base = victims.base
-    bounds = reclaim_bounds(base, victims.policy, asks, victims.ranked, victims.takes)
+    bounds = reclaim_bounds(base, victims.policy, asks, victims.ranked, victims.takes_of)
     return EvictingModel(
         base,
         victims.policy,
