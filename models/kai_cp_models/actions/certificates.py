@@ -75,15 +75,13 @@ class Beside:
         return LeastHeld(firm, firm, {})
 
     def sums(self, ask: Ask) -> Iterator[CapacitySums]:
-        """CapacitySums with the ask beside all others and all that may go for one of them.
+        """What must suffice for the ask alone, then beside all others with all that may go for one of them.
 
-        Anew, it may be served from what the others take.
+        Alone, an ask knows nothing of what others free. Anew, it may be served from what they take.
         """
         victims = self.victims
-        if not victims.policy.may_lose:
-            # Where moves cannot help, it takes no look at what could move.
-            own = victims.counting.asked(ask)
-            yield CapacitySums(victims.counting, own, own, victims.counting.idle_room, moved=True)
+        if not (victims.policy.may_lose and (self.before is not None or self.chunk)):
+            yield victims.sums_alone(ask)
         if not self.anew and (takes := victims.takes_of(ask)):
             yield from self.counted.sums(ask, takes, victims.beside(ask))
 
