@@ -20,7 +20,7 @@ from kai_cp_models.plan import Plan
 from kai_cp_models.pods import MILLI, GroupKey, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.prepare import prepare
-from kai_cp_models.settings import GoalName, Settings
+from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
 
@@ -121,19 +121,6 @@ def _values(cycle: Cycle, action: ActionName, plan: Plan, settings: Settings) ->
     return victims.goals.values(Disruption(victims.ranked, lost, moved, asks, step))
 
 
-WORDS: dict[str, GoalName] = {
-    "threshold": "threshold",
-    "lost beyond what is admitted [steps]": "lost_beyond",
-    "threshold by age": "threshold_by_age",
-    "lost work [GPU-milliseconds]": "lost_work",
-    "lost GPUs [milli-GPUs]": "lost_gpus",
-    "pod groups stopped": "stopped_groups",
-    "moved pods": "moved_pods",
-    "moved pod groups": "moved_groups",
-    "newest first": "newest_first",
-    "moved in reverse fair order": "moved_latest",
-}
-"""What stages call the goals. A goal of several values, and a sum of goals, has names of its own."""
 NO_GOAL = ("admission", "further goals")
 """Stages of an action that evicts beside its goals."""
 
@@ -155,7 +142,7 @@ def bettered(snapshot: Snapshot, plan: Plan, other: Plan, settings: Settings) ->
             keys = served(seen, plan, action)
             asks = [ask for key, ask in victims.asks.items() if key in keys]
             mine, theirs = (
-                _by_stage(victims.goals, victims.disruption(one, victims.ranked, asks), settings)
+                _by_stage(victims.goals, victims.disruption(one, victims.ranked, asks))
                 for one in (after, instead)
             )
             for stage in plan.stages:
@@ -196,16 +183,9 @@ def _places(ledger: Ledger) -> dict[PodKey, object]:
     }
 
 
-def _by_stage(goals: GoalList, plan: Disruption, settings: Settings) -> dict[str, int]:
+def _by_stage(goals: GoalList, plan: Disruption) -> dict[str, int]:
     """The plan's values by the names of stages."""
-    found = {words: sum(GOALS[name].value(plan)) for words, name in WORDS.items()}
-    priorities = sorted({item.unit.group.priority for item in plan.ranked}, reverse=True)
-    works = GOALS["lost_work_by_priority"].value(plan)
-    for priority, work in zip(priorities, works, strict=True):
-        found[f"lost work at priority {priority} [GPU-milliseconds]"] = work
-    for entry in goals.entries:
-        if len(entry) > 1:
-            weights = settings.objective.weights
-            words = (f"{weights.of(goal.name):g} {goal.name} [{goal.unit}]" for goal in entry)
-            found[" + ".join(words)] = goals.value(entry, plan)[0]
-    return found
+    every = (*GOALS.values(), *goals.entries)
+    return {
+        words: cost for goal in every for words, cost in zip(goal.costs(plan), goal.value(plan), strict=True)
+    }

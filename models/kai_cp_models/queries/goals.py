@@ -53,10 +53,7 @@ def goal_values(
         settings.objective.lost_beyond_step_gpus * MILLI,
     )
     goals = GoalList(settings.objective, moves_only=False)
-    return [
-        GoalValue(" + ".join(goal.name for goal in entry), goals.value(entry, disruption))
-        for entry in goals.entries
-    ]
+    return [GoalValue(goal.name, goal.value(disruption)) for goal in goals.entries]
 
 
 def _lost(ranked: Collection[VictimCandidate], pods: Counter[GroupKey | None]) -> list[bool]:

@@ -197,7 +197,7 @@ def test_a_list_may_be_one_text() -> None:
 def test_every_weight_belongs_to_a_goal_that_is_one_amount() -> None:
     assert set(GoalWeights.model_fields) <= set(GOALS)
     plan = Disruption((), (), frozenset(), (), STEP_MILLI_GPUS)
-    assert all(GOALS[name].value(plan) == (0,) for name in GoalWeights.model_fields)  # type: ignore[index]
+    assert all(GOALS[name].value(plan) == (0,) for name in GoalWeights.model_fields)
 
 
 def test_all_other_goals_break_ties_only_where_they_are_named() -> None:
