@@ -25,22 +25,23 @@ Draw = Callable[..., Any]
 
 @st.composite
 def worlds(draw: Draw) -> Snapshot:
-    """Three nodes with up to two jobs each, and two holders whose starts lie around now."""
+    """Three nodes with up to two jobs each, and two holders whose starts lie around now; some want a port."""
+    ports = st.sampled_from(({}, {}, {"host_ports": (("", "TCP", 80),)}))
     members = []
     for name in NAMES:
-        for k, gpus in enumerate(draw(st.sampled_from(((), (8,), (4,), (4, 4), (2, 2))))):
+        for k, gpus in enumerate(draw(st.sampled_from(((), (8,), (4,), (4, 4), (2, 2), (2, 6))))):
             lasts, since = draw(st.sampled_from(("20m", "1h", "90m"))), draw(st.sampled_from((0, 5, 10, 40)))
             may_go = draw(st.integers(0, 4)) > 0
             job = f"{name}-{k}"
-            members.append(runs(job, name, gpus, lasts, since=since, preemptible=may_go, priority=50))
+            more = {"preemptible": may_go, "priority": 50, "needs": draw(ports)}
+            members.append(runs(job, name, gpus, lasts, since=since, **more))
     for k in range(2):
         nodes = draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
-        gpus, lasts = draw(st.sampled_from((4, 8))), draw(st.sampled_from(("10m", "1h")))
+        gpus, lasts = draw(st.sampled_from((2, 4, 8))), draw(st.sampled_from(("10m", "1h")))
         start, made = draw(st.sampled_from((-5, 0, 5, 10, 30))), draw(st.sampled_from((-30, -12, -8, -3)))
         held = stored(start, dict.fromkeys(nodes, gpus), made=made)
-        members.append(
-            waits(f"h{k}", len(nodes), gpus, lasts, reserve=True, waited=60, stored=held, priority=50)
-        )
+        more = {"stored": held, "priority": 50, "needs": draw(ports)}
+        members.append(waits(f"h{k}", len(nodes), gpus, lasts, reserve=True, waited=60, **more))
     return cluster(nodes=[node(name) for name in NAMES], **world(*members))
 
 
@@ -101,6 +102,26 @@ def test_no_action_leaves_a_start_without_its_place(
             holder = snapshot.group_by_key[entry.group]
             there = {pod.group for pod in snapshot.pods if pod.node} | {one.group for one in plan.decisions}
             assert any(outranks(snapshot.group_by_key[key], holder) for key in there if key is not None)
+
+
+def test_holders_that_start_together_all_start_or_none_does(caplog: pytest.LogCaptureFixture) -> None:
+    """s leaves n1 for h0 and h1. x keeps h0 out by a port, so s leaves for h1 alone."""
+    port = {"host_ports": (("", "TCP", 80),)}
+    backfill: dict[str, Any] = {"lasts": "1h", "preemptible": True, "priority": 50}
+    held = {"reserve": True, "waited": 60, "priority": 50, "stored": stored(0, {"n1": 2}, made=-12)}
+    members = world(
+        runs("x", "n1", 2, needs=port),
+        runs("s", "n1", 6, since=5, **backfill),
+        waits("h0", 1, 2, "1h", needs=port, **held),
+        waits("h1", 1, 2, "1h", **held),
+    )
+    with caplog.at_level(logging.ERROR):
+        plan = decide(cluster(nodes=[node("n1")], **members), settings())
+    assert caplog.messages == []
+    assert [(d.pod.name, [one.name for one in d.triggers]) for d in plan.decisions if d.kind == "Evict"] == [
+        ("s-0", ["h1"])
+    ]
+    assert {d.pod.name: d.node for d in plan.decisions if d.kind == "Nominate"} == {"h1-0": "n1"}
 
 
 QUEUES = [queue("q", quota=gpu_bound(8)), queue("o", quota=gpu_bound(8))]

@@ -40,9 +40,10 @@ def runs(
 ) -> tuple[PodGroup, tuple[Pod, ...]]:
     """A group of one pod that has run for that many minutes."""
     notes = () if lasts is None else (("kai-cp/expected-runtime", lasts),)
+    needs = spec(gpus, **more.pop("needs", {}))
     values = {"preemptible": False, "priority": 100, **more}
     one = group(name, 1, last_start=at(-since), notes=notes, **values)
-    return one, pods(name, 1, node, spec=spec(gpus), started=at(-since))
+    return one, pods(name, 1, node, spec=needs, started=at(-since))
 
 
 def waits(

@@ -90,7 +90,7 @@ def _begun(walk: Walk, ask: Ask, shape: GangNeeds) -> bool:
         return False
     walk.turns.append(ask.group.key)
     hold = keep(walk, holder, walk.now, found)
-    return begin(walk, hold, walk.state.leaving)
+    return begin(walk, [hold]) is None
 
 
 def close(walk: Walk, ask: Ask, shape: GangNeeds) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -67,10 +67,9 @@ def _begin_due(walk: Walk) -> None:
         due = [hold for hold in holds if hold.start <= walk.now]
         if not due:
             return
-        departures = walk.state.leaving
-        for hold in [hold for hold in due if _has_room(walk, hold)][:1] or due:
-            if not begin(walk, hold, departures) and hold.stored is not None:
-                walk.report(drop(hold.ask.group, hold.stored, "NotTaken", NOT_TAKEN))
+        failed = begin(walk, [hold for hold in due if _has_room(walk, hold)][:1] or due)
+        if failed is not None and failed.stored is not None:
+            walk.report(drop(failed.ask.group, failed.stored, "NotTaken", NOT_TAKEN))
 
 
 def _has_room(walk: Walk, hold: Hold) -> bool:
@@ -122,30 +121,41 @@ def _earlier(walk: Walk, holder: Holder) -> None:
             return
 
 
-def begin(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> bool:
-    """The holder starts: backfill and accepted victims in its way are evicted, then it is placed.
+def begin(walk: Walk, holds: Sequence[Hold]) -> Hold | None:
+    """The holders start together: backfill and accepted victims in their way are evicted, then they are
+    placed.
 
-    ``departures``: what leaves for it, and for the holders that start with it. False: its nodes do not take
-    its pods; the hold is gone, and nothing else has changed. Starts are planned by capacity and static rules
-    alone, because ports, affinity and the like depend on what runs there by then.
+    Returns the first one whose nodes do not take its pods; its hold is gone, and nothing else has changed.
+    Starts are planned by capacity and static rules alone, because ports, affinity and the like depend on what
+    runs there by then.
     """
-    walk.holds = [other for other in walk.holds if other.key != hold.key]
-    before = walk.state, walk.ledger, walk.asks, walk.cycle.waiting, walk.cycle.evicted_by
-    walk.state = replace(walk.state, started={**walk.state.started, hold.key: hold})
-    walk.asks, walk.cycle.waiting = dict(walk.asks), dict(walk.cycle.waiting)
-    walk.cycle.evicted_by = dict(walk.cycle.evicted_by)
-    walk.ledger = walk.ledger.copy()
-    walk.changed()
+    departures, before, cycle = walk.state.leaving, vars(walk).copy(), walk.cycle.save()
+    walk.ledger, walk.asks = walk.ledger.copy(), dict(walk.asks)
+    for hold in holds:
+        walk.holds = [other for other in walk.holds if other.key != hold.key]
+        walk.state = replace(walk.state, started={**walk.state.started, hold.key: hold})
+        walk.changed()
+        if not _begins(walk, hold, departures):
+            vars(walk).update(before)
+            walk.cycle.restore(cycle)
+            walk.holds = [other for other in walk.holds if other.key != hold.key]
+            walk.changed()
+            return hold
+    return None
+
+
+def _begins(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> bool:
+    """Whether the holder has started. ``departures``: what leaves for it, and for those that start with
+    it."""
     ledger = walk.ledger
     free = all(_clear(walk, node, usage, departures) for node, usage in sorted(hold.usage.items()))
-    free = free and all(_evict(walk, hold.key, victim) for victim in hold.victims)
-    anywhere = free and not (hold.stored or hold.victims)
+    if not (free and all(_evict(walk, hold.key, victim) for victim in hold.victims)):
+        return False
+    anywhere = not (hold.stored or hold.victims)
     placed = Placer(hold.ask.gang).place(ledger, hold.ask.batch) if anywhere else None
     if isinstance(placed, Ledger):
         ledger = placed
-    elif not free or not walk.put(ledger, hold.ask, hold.nodes, checked=True):
-        walk.state, walk.ledger, walk.asks, walk.cycle.waiting, walk.cycle.evicted_by = before
-        walk.changed()
+    elif not walk.put(ledger, hold.ask, hold.nodes, checked=True):
         return False
     walk.ledger = walk.root = ledger
     for pod in hold.ask.pods:

@@ -79,7 +79,7 @@ def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
 
 def _begin_new(walk: Walk, hold: Hold) -> None:
     """Start a hero at once if its price is accepted."""
-    begin(walk, hold, walk.state.leaving)
+    begin(walk, [hold])
     # Other asks were admitted before it and stay in their places from now on.
     walk.movable = {}
 
