@@ -309,12 +309,12 @@ def _texts(entry: dict[str, Any], key: str, where: str) -> tuple[str, ...]:
 
 
 def _read_decision(entry: Any, where: str) -> Decision:
-    namespace = entry.get("namespace") or "default"
-    group = entry.get("podGroup")
+    namespace = _text(entry, "namespace", where) if entry.get("namespace") else "default"
+    group = _text(entry, "podGroup", where) if entry.get("podGroup") else None
     return Decision(
         kind=_one_of(_KINDS, entry, "kind", where),
         pod=PodKey(namespace, _text(entry, "pod", where)),
-        group=_group(group, namespace) if isinstance(group, str) and group else None,
+        group=None if group is None else _group(group, namespace),
         node=_text(entry, "node", where),
         action=_one_of(_ACTIONS, entry, "action", where),
         message=str(entry.get("message") or ""),

@@ -116,6 +116,8 @@ def test_amounts_that_json_lacks_are_null() -> None:
         ({"decisions": [{"kind": "Move"}]}, "decisions[0].kind is 'Move'"),
         ({"decisions": ["x"]}, "decisions[0] is not an object"),
         ({"decisions": [{"kind": "Bind", "pod": "p", "node": 3, "action": "allocate"}]}, "decisions[0].node"),
+        ({"decisions": [{"kind": "Bind", "pod": "p", "namespace": ["n"]}]}, "decisions[0].namespace"),
+        ({"decisions": [{"kind": "Bind", "pod": "p", "podGroup": {"g": 1}}]}, "decisions[0].podGroup"),
         (
             {"decisions": [{"kind": "Bind", "pod": "p", "node": "n", "action": "x"}]},
             "decisions[0].action is 'x'",

@@ -455,6 +455,28 @@ def test_the_checker_wants_a_cause_and_keeps_promises() -> None:
     assert ["without a cause" in line or "promises less" in line for line in broken] == [True, True]
 
 
+def test_the_checker_lets_none_but_holders_start_by_reservation() -> None:
+    """A holder stays for its run time. s says how long it runs but may be there for longer, so it must not
+    count as one.
+    """
+    begun = Reservation(GroupKey("ns", "s"), "q", "started", at(0), nodes={"n1": 4.0})
+    s = waits("s", 1, 4, lasts="30m", preemptible=False)
+    no_right = faults(Plan((nominate("s-0", "n1"),), reservations=(begun, HELD)), BIG, s)
+    assert no_right == ["starts: ns/s is said to have started, but has no right to places"]
+    nowhere = replace(begun, group=GroupKey("ns", "big"))
+    old = waits("big", 2, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 8, "n2": 8}))
+    no_place = faults(Plan(reservations=(nowhere,)), old, s)
+    assert no_place == ["starts: ns/big is said to have started, but gets no place"]
+    both = tuple(nominate(f"big-{i}", f"n{i + 1}", "reservation") for i in range(2))
+    assert faults(Plan(both, reservations=(nowhere,)), old, s) == []
+
+
+def test_the_checker_knows_no_reservations_where_they_are_off() -> None:
+    for chosen in (Settings(), settings(reservations={"enabled": False}, max_runtime={"enforce": True})):
+        found = faults(Plan(reservations=(HELD,)), BIG, chosen=chosen)
+        assert "starts: 1 reservations, which no setting switches on" in found
+
+
 def test_the_checker_asks_which_group_evicts_by_time() -> None:
     bind = nominate("a-0", "n2", "maxruntime")
     gone = replace(bind, kind="Evict", group=GroupKey("ns", "a"))

@@ -31,10 +31,14 @@ _HOUR = 3600.0
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Reservations without capacity, and evictions by time without a right."""
     times, entries = world.snapshot.extras[TIMES], world.plan.reservations or ()
+    reserving = times is not None and times.settings.reservations.enabled
+    ending = times is not None and times.settings.max_runtime.enforce
+    for one in world.plan.decisions:
+        if (one.action == "reservation" and not reserving) or (one.action == "maxruntime" and not ending):
+            yield f"starts: {one.kind} of pod {one.pod} by {one.action}, which no setting switches on"
+    if entries and not reserving:
+        yield f"starts: {len(entries)} reservations, which no setting switches on"
     if times is None:
-        for one in world.plan.decisions:
-            if one.action in ("reservation", "maxruntime"):
-                yield f"starts: {one.kind} of pod {one.pod} by {one.action}, which no setting switches on"
         return
     for group, count in Counter(entry.group for entry in entries).items():
         if count > 1:
@@ -47,6 +51,8 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         elif entry.state == "draining":
             yield from _nodes(world, entry)
             yield from _closed(world, times, entry)
+        elif entry.state == "started":
+            yield from _begun(world, times, entry.group)
     for key, decision in world.evictions.items():
         if decision.action == "reservation":
             yield from _evicted(world, times, world.pod(key), decision)
@@ -70,6 +76,15 @@ def _form(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[s
         yield f"{what} moves later without a cause"
     if entry.promised is not None and entry.promised > stored.promised:
         yield f"{what} promises less than before"
+
+
+def _begun(world: PlannedCluster, times: Times, key: GroupKey) -> Iterator[str]:
+    """Whose start was promised, or bought, may stay for its run time; so nothing else counts as started."""
+    group = world.snapshot.group_by_key.get(key)
+    if group is None or not world.placed_of(group):
+        yield f"starts: {key} is said to have started, but gets no place"
+    elif times.due(key) is None and (times.notes(key).price is None or not times.hero(group)):
+        yield f"starts: {key} is said to have started, but has no right to places"
 
 
 def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[str]:
