@@ -183,7 +183,12 @@ def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
     base, ledger = victims.base, drain.settled()
     pods = {key: base.snapshot.pod_by_key[key] for key in drain.taken_by}
     moved = frozenset(key for key, pod in pods.items() if base.place_of(pod) != ledger.place_of(pod))
-    ranked = tuple(item for item in victims.ranked if any(pod.key in moved for pod in item.unit.pods))
+    groups = {pods[key].group for key in moved}
+    ranked = tuple(
+        item
+        for item in victims.ranked
+        if item.unit.group.key in groups and any(pod.key in moved for pod in item.unit.pods)
+    )
     owners = {
         item: tuple(dict.fromkeys(drain.taken_by[pod.key] for pod in item.unit.pods if pod.key in moved))
         for item in ranked

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from kai_cp_models.actions.simulation import nominated, put_back, settle_moves
-from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.arrays import Floats, Mask
+from kai_cp_models.free_capacity import NodeAmounts
 from kai_cp_models.joint.disaggregate import leave, may_leave
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.victim_candidates import VictimCandidate, gpu_weight, within_ceiling
@@ -28,10 +30,11 @@ _NEVER: Final = np.inf
 
 
 class _Leaving(NamedTuple):
-    """Pods that leave a node together, and what they free."""
+    """Pods that leave a node together, their weight, and what they free."""
 
     pods: tuple[Pod, ...]
-    gives: Ints
+    weight: int
+    gives: NodeAmounts
 
 
 @dataclass
@@ -57,7 +60,8 @@ class NodeDrain:
         for pod in self._movable.values():
             for node in _nodes_of(self.base, (pod,)):
                 self._on.setdefault(node, set()).add(pod.key)
-        self._costs: dict[PodSpec, tuple[Pod, Floats]] = {}
+        self._costs: dict[PodSpec, Floats] = {}
+        self._pieces: dict[int, Sequence[_Leaving]] = {}
 
     def serve(self, ask: Ask) -> bool:
         """Give the ask a place, moving what must move; False: nothing has changed."""
@@ -83,8 +87,8 @@ class NodeDrain:
         fresh = [pod for pod in leaving if pod.key not in self.taken_by]
         if len({pod.group for pod in fresh}) > self.most_groups:
             return False
-        moved = (*(self._movable[key] for key in self.taken_by), *fresh)
-        return within_ceiling(self.most_ratio, moved, (*self.served, ask))
+        moved = chain((self._movable[key] for key in self.taken_by), fresh)
+        return within_ceiling(self.most_ratio, moved, chain(self.served, (ask,)))
 
     def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[Ledger, tuple[Pod, ...]] | None:
         """The ledger with ``leaving`` moved and the ask placed, and all moved pods; or None.
@@ -127,8 +131,10 @@ class NodeDrain:
             for node in _nodes_of(ledger, (pod,)):
                 self._on[node].add(pod.key)
             self.taken_by.setdefault(pod.key, ask.group.key)
-        for pod, costs in self._costs.values():
-            costs[list(touched)] = self._unknown(pod)[list(touched)]
+        for costs in self._costs.values():
+            costs[list(touched)] = np.nan
+        for node in touched:
+            self._pieces.pop(node, None)
         self.ledger = ledger
         self.served.append(ask)
 
@@ -165,7 +171,7 @@ class NodeDrain:
 
         ``smaller``: for each pod less has to leave than the pod itself.
         """
-        left = self.ledger.idle + self.ledger.releasing
+        left = self.ledger.free.copy()
         open_, chosen = open_.copy(), list[int]()
         leaving: dict[PodKey, Pod] = {}
         for pod in sorted(pods, key=lambda pod: -gpu_weight(pod)):
@@ -188,34 +194,33 @@ class NodeDrain:
 
     def _costs_of(self, pod: Pod) -> Floats:
         """[N] weight of the pods that make room for such a pod on each node; infinite where none can."""
-        _, costs = self._costs.setdefault(pod.spec, (pod, self._unknown(pod)))
-        for node in np.flatnonzero(np.isnan(costs)).tolist():
+        accepts = accepting(self.ledger.fixed.table, pod)
+        costs = self._costs.setdefault(pod.spec, np.full(len(accepts), np.nan))
+        for node in np.flatnonzero(accepts & np.isnan(costs)).tolist():
             found = self._drained(node, pod)
             costs[node] = _NEVER if found is None else _weight(found)
-        return costs
+        return np.where(accepts, costs, _NEVER)
 
-    def _unknown(self, pod: Pod) -> Floats:
-        """[N] NaN on nodes that accept the pod, where its cost is computed when it is asked for."""
-        return np.where(accepting(self.ledger.fixed.table, pod), np.nan, _NEVER)
-
-    def _drained(self, node: int, pod: Pod) -> tuple[Pod, ...] | None:
+    def _drained(self, node: int, pod: Pod) -> list[Pod] | None:
         """Movable pods of the node that make room for ``pod``, with few GPUs in all; None if they cannot."""
-        free = self.ledger.idle[node] + self.ledger.releasing[node]
-        missing = np.maximum(np.array(pod.spec.requests, dtype=np.int64) - free, 0)
-        pieces = sorted(self._pieces(node), key=lambda one: _weight(one.pods)) if missing.any() else []
-        found: list[Pod] = []
-        while missing.any():
-            helping = [one for one in pieces if one.gives[missing > 0].any()]
-            if not helping:
+        if node not in self._pieces:
+            self._pieces[node] = sorted(self._leaving(node), key=attrgetter("weight"))
+        found, pieces = list[Pod](), self._pieces[node]
+        amounts = zip(pod.spec.requests, self.ledger.room.free_on[node], strict=True)
+        missing = {d: want - have for d, (want, have) in enumerate(amounts) if want > have}
+        while missing:
+            pieces = [one for one in pieces if any(one.gives[d] for d in missing)]
+            if not pieces:
                 return None
             # The smallest that is enough; if none is, the largest.
-            best = next((one for one in helping if (one.gives >= missing).all()), helping[-1])
-            pieces = [one for one in pieces if one is not best]
+            enough = (one for one in pieces if all(one.gives[d] >= least for d, least in missing.items()))
+            best = next(enough, pieces[-1])
             found += best.pods
-            missing = np.maximum(missing - best.gives, 0)
-        return tuple(found)
+            pieces = [one for one in pieces if one is not best]
+            missing = {d: least - best.gives[d] for d, least in missing.items() if least > best.gives[d]}
+        return found
 
-    def _pieces(self, node: int) -> Iterator[_Leaving]:
+    def _leaving(self, node: int) -> Iterator[_Leaving]:
         """What can leave the node: a pod with whole GPUs or none, or all members of a shared device."""
         devices: dict[str, list[Pod]] = {}
         for key in sorted(self._on.get(node, ())):
@@ -223,17 +228,17 @@ class NodeDrain:
             place = self.ledger.place_of(pod)
             names = place[1] if place is not None and pod.spec.gpu.shares else ()
             if not names:
-                yield _Leaving((pod,), np.array(pod.spec.requests, dtype=np.int64))
+                yield _Leaving((pod,), gpu_weight(pod), pod.spec.requests)
             elif len(names) == 1:
                 devices.setdefault(names[0], []).append(pod)
         for name, pods in devices.items():
             device = self.ledger.devices[node, name]
             if len(pods) == device.active + device.pipelined:
-                gives: Ints = np.array([pod.spec.requests for pod in pods], dtype=np.int64).sum(axis=0)
+                gives = [sum(parts) for parts in zip(*(pod.spec.requests for pod in pods), strict=True)]
                 gives[GPU] = MILLI
                 # The device's reservation pod leaves too.
                 gives[PODS] += 1
-                yield _Leaving(tuple(pods), gives)
+                yield _Leaving(tuple(pods), _weight(pods), tuple(gives))
 
 
 def _weight(pods: Iterable[Pod]) -> int:
