@@ -133,7 +133,9 @@ class SearchLimits:
     variable_work: float = _limit(0.00002, "work per variable", "of building a model, as measured")
     unit_work: float = _limit(0.00003, "work per eviction unit", "of choosing among them, as measured")
     least_unit_work: float = _limit(
-        0.00015, "work per eviction unit", "of building and loading a model with it: four variables at least"
+        0.00026,
+        "work per eviction unit",
+        "of building a model with it, four variables at least, and loading and solving it for as long",
     )
     # --- proofs ------------------------------------------------------------------------------------
     proof_pods: int = _limit(600, "pods", "that ask or move, up to which a model is solved for a proof")
