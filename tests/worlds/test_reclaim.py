@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kai_cp_models.actions import evict, jointly
-from kai_cp_models.joint import prune
-from kai_cp_models.joint.counting import Counting
+from kai_cp_models.actions.victims import Victims
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import Pod, PodStatus
@@ -388,18 +388,16 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
     which every unit is open from the start.
     """
     looks: list[tuple[int, int]] = []
-    counted = prune.victim_prefix
+    opened = Victims.first_of
 
-    def noted(
-        counting: Counting, asks: Any, ranked: Sequence[VictimCandidate], *rest: Any
-    ) -> list[int] | None:
-        found = counted(counting, asks, ranked, *rest)
+    def noted(victims: Victims, useful: Set[int], asks: Sequence[Ask]) -> list[VictimCandidate] | None:
+        found = opened(victims, useful, asks)
         assert found is not None
-        looks.append((found[-1] + 1, len(ranked)))
+        looks.append((sum(rank <= found[-1].rank for rank in useful), len(useful)))
         return found
 
     snapshot = hundred(seed)
-    monkeypatch.setattr(jointly, "victim_prefix", noted)
+    monkeypatch.setattr(Victims, "first_of", noted)
     monkeypatch.setattr(evict, "first_plan", lambda attempts, chunk: None)
     found = outcome(snapshot)
     assert found[0]

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS, OUT_OF_TIME, EvictionPlan, NoPlan
 from kai_cp_models.actions.node_drain import NodeDrain
-from kai_cp_models.actions.reclaim_bounds import overreaching, reclaim_bounds, shared_out
+from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint.problem import Answer, Ask
-from kai_cp_models.joint.prune import victim_prefix
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import VictimCandidate, within_ceiling
@@ -40,7 +39,7 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | 
     again: list[Ask] = []
     units: list[VictimCandidate] | None = None
     for _ in range(LIMITS.opening_tries):
-        before, units = units, _counted_for(victims, chunk, again)
+        before, units = units, victims.first_of(victims.taken_by(chunk), chunk, again)
         if units == before:
             # Counting finds no more units to open.
             break
@@ -57,17 +56,6 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | 
             break
         again += missed
     return best
-
-
-def _counted_for(victims: Victims, asks: Sequence[Ask], again: Sequence[Ask]) -> list[VictimCandidate] | None:
-    """The units that free enough for the asks by counting; those in ``again`` count twice. None: all are too
-    few.
-    """
-    useful = victims.taken_by(asks)
-    ranked = [item for item in victims.ranked if item.rank in useful]
-    bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes_of)
-    opened = victim_prefix(victims.counting, asks, ranked, bounds, victims.base.book, again=again)
-    return None if opened is None else [ranked[o] for o in opened]
 
 
 def _opened(
@@ -91,7 +79,7 @@ def _opened(
             # Some units left for asks that got no place, and the others may not take them. They come home
             # beside the others alone; where they do not, only what these may take is opened.
             if len(asks) == before:
-                ranked = _counted_for(victims, asks, again)
+                ranked = victims.first_of(victims.taken_by(asks), asks, again)
             continue
         moved = (base.snapshot.pod_by_key[key] for key in found.answer.moved)
         if not within_ceiling(victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
@@ -103,7 +91,7 @@ def _opened(
         if beyond is None:
             return found
         asks = [ask for ask in asks if ask is not beyond]
-        ranked = _counted_for(victims, asks, again)
+        ranked = victims.first_of(victims.taken_by(asks), asks, again)
     return None
 
 

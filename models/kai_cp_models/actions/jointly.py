@@ -7,6 +7,7 @@ once, when the admission is settled (``finish``).
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -29,7 +30,7 @@ from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
-from kai_cp_models.joint.prune import cheapest_nodes_to_drain, victim_prefix
+from kai_cp_models.joint.prune import cheapest_nodes_to_drain
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
@@ -58,7 +59,7 @@ def attempt(
     useful = victims.taken_by(asks if rechoose else chunk) | (before.disturbed if before else set())
     required = len(asks) - len(chunk) if optional else len(asks)
     result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
-    for part in _prefixes(victims, asks, useful, before):
+    for part in _prefixes(victims, asks, useful, before, fewer=len(chunk) > 1 and not optional):
         units = len(part) if victims.policy.may_lose else min(len(part), LIMITS.moving_units)
         if budget.ended(max(LIMITS.model_work, LIMITS.least_unit_work * units)):
             return result if isinstance(result, NoPlan) else NoPlan(OUT_OF_TIME)
@@ -74,19 +75,18 @@ def attempt(
 
 
 def _prefixes(
-    victims: Victims, asks: Sequence[Ask], useful: set[int], before: EvictionPlan | None
+    victims: Victims, asks: Sequence[Ask], useful: set[int], before: EvictionPlan | None, *, fewer: bool
 ) -> Iterator[set[int]]:
     """The first of the useful units in the reverse fair order, as many as counting asks for, then all of them
-    (formulation 1.4).
+    (formulation 1.4). None where all are too few and ``fewer`` asks are left to try.
     """
     if victims.policy.may_lose and len(useful) > LIMITS.open_units and victims.goals.by_policy:
-        ranked = [item for item in victims.ranked if item.rank in useful]
-        bounds = reclaim_bounds(victims.base, victims.policy, asks, ranked, victims.takes_of)
-        opened = victim_prefix(victims.counting, asks, ranked, bounds, victims.base.book)
-        depth = opened[-1] + 1 if opened else len(ranked)
-        if (depth := max(depth, LIMITS.open_units)) < len(ranked) * LIMITS.nearly_all_share:
-            part = {item.rank for item in ranked[:depth]}
-            yield part | (before.disturbed if before else set())
+        opened, ranks = victims.first_of(useful, asks), sorted(useful)
+        if opened is None and fewer:
+            return
+        depth = max(bisect(ranks, opened[-1].rank) if opened else len(ranks), LIMITS.open_units)
+        if depth < len(ranks) * LIMITS.nearly_all_share:
+            yield {*ranks[:depth]} | (before.disturbed if before else set())
     yield useful
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.eviction_plan import EvictionPlan
+from kai_cp_models.actions.reclaim_bounds import reclaim_bounds
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
@@ -15,6 +16,7 @@ from kai_cp_models.joint.counting import CapacitySums, Counting, CumulativeDeman
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.prune import VictimPrefix
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.victim_candidates import (
     VictimCandidate,
@@ -40,6 +42,8 @@ class Victims:
     """Sets of units that some ask may take: by entitlement, and as ``VictimFilter`` keeps them."""
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
     _rooms: dict[object, Ints] = field(default_factory=dict)
+    _prefix: tuple[object, list[VictimCandidate], VictimPrefix] | None = None
+    """The last answer of ``first_of`` without ``again``."""
 
     @cached_property
     def goals(self) -> GoalList:
@@ -87,6 +91,19 @@ class Victims:
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:
         """Ranks of the units that any of the asks may take; there are many asks and few different sets."""
         return set[int]().union(*{self.takes_of(ask) for ask in asks})
+
+    def first_of(
+        self, useful: Set[int], asks: Sequence[Ask], again: Sequence[Ask] = ()
+    ) -> list[VictimCandidate] | None:
+        """The units of these ranks that are opened first, see ``VictimPrefix``."""
+        key = useful, tuple(ask.group.key for ask in asks)
+        if self._prefix is None or self._prefix[0] != key:
+            ranked = [item for item in self.ranked if item.rank in useful]
+            bounds = reclaim_bounds(self.base, self.policy, asks, ranked, self.takes_of)
+            self._prefix = key, ranked, VictimPrefix(self.counting, asks, ranked, bounds, self.base.book)
+        _, ranked, prefix = self._prefix
+        opened = prefix.positions(again)
+        return None if opened is None else [ranked[o] for o in opened]
 
     @cached_property
     def _by_queue(self) -> Mapping[str, Sequence[VictimCandidate]]:

@@ -4,13 +4,13 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from itertools import accumulate
 
 import numpy as np
 
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.reclaim import over
+from kai_cp_models.fairness.reclaim import ResourceBounds, over
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.problem import Ask
@@ -51,37 +51,40 @@ def cheapest_nodes_to_drain(
     ]
 
 
-def victim_prefix(
-    counting: Counting,
-    asks: Sequence[Ask],
-    ranked: Sequence[VictimCandidate],
-    bounds: Sequence[ReclaimBound],
-    book: QueueBook,
-    *,
-    again: Sequence[Ask] = (),
-) -> list[int] | None:
+class VictimPrefix:
     """The first units of ``ranked`` (in reverse fair order) that free enough for all asks by counting.
 
-    Returns their positions. Units that no trigger may take while its queue holds no more than its due are
-    passed over (4.4), as are those of asking groups. None when even all units are too few. The threshold of a
-    plan (formulation 1.4) is hardly ever deeper than the last of them.
-
-    ``again``: asks that count twice, as far as there are units, because counting ignores where capacity is.
+    Units that no trigger may take while its queue holds no more than its due are passed over (4.4), as are
+    those of asking groups. The threshold of a plan (formulation 1.4) is hardly ever deeper than the last.
     """
-    open_ = list(_units_in_turn(asks, ranked, bounds, book))
-    rooms = counting.rooms(counting.leaving(pod for o in open_ for pod in ranked[o].unit.pods))
-    rooms = rooms[list(accumulate((len(ranked[o].unit.pods) for o in open_), initial=0))]
 
-    def first(asks: Sequence[Ask]) -> int | None:
-        wanted = counting.demand(pod for ask in asks for pod in ask.pods)
-        enough = np.all(rooms[:, wanted > 0] >= wanted[wanted > 0], axis=1)
+    def __init__(
+        self,
+        counting: Counting,
+        asks: Sequence[Ask],
+        ranked: Sequence[VictimCandidate],
+        bounds: Sequence[ReclaimBound],
+        book: QueueBook,
+    ) -> None:
+        self._counting, self._asks = counting, asks
+        self._open = list(_units_in_turn(asks, ranked, bounds, book))
+        rooms = counting.rooms(counting.leaving(pod for o in self._open for pod in ranked[o].unit.pods))
+        self._rooms = rooms[list(accumulate((len(ranked[o].unit.pods) for o in self._open), initial=0))]
+
+    def positions(self, again: Sequence[Ask] = ()) -> list[int] | None:
+        """The positions of the units; None when even all are too few. ``again``: asks that count twice, as
+        far as there are units, because counting ignores where capacity is.
+        """
+        count = self._first(self._asks)
+        if count is not None and again:
+            more = self._first([*self._asks, *again])
+            count = len(self._open) if more is None else more
+        return None if count is None else self._open[:count]
+
+    def _first(self, asks: Sequence[Ask]) -> int | None:
+        wanted = self._counting.demand(pod for ask in asks for pod in ask.pods)
+        enough = np.all(self._rooms[:, wanted > 0] >= wanted[wanted > 0], axis=1)
         return int(enough.argmax()) if enough[-1] else None
-
-    count = first(asks)
-    if count is not None and again:
-        more = first([*asks, *again])
-        count = len(open_) if more is None else more
-    return None if count is None else open_[:count]
 
 
 def _units_in_turn(
@@ -93,18 +96,19 @@ def _units_in_turn(
         queue: {book.name(i) for i in book.line(queue)} & left.keys()
         for queue in {item.unit.group.queue for item in ranked}
     }
-    taken = {o for bound in bounds for o in bound.takes}
+    terms: dict[str, list[tuple[Set[int], str, ResourceBounds]]] = {queue: [] for queue in paths}
+    for bound in bounds:
+        for queue, (level, due) in bound.bounds.items():
+            terms[queue].append((bound.takes, level, due))
+    taken = frozenset[int]().union(*(bound.takes for bound in bounds))
     # A unit goes only after those before it in its group's chain.
     closed = {ask.group.key for ask in asks}
     for o, item in enumerate(ranked):
-        group = item.unit.group
-        terms = [
-            bound.bounds[group.queue] for bound in bounds if group.queue in bound.bounds and o in bound.takes
-        ]
-        may_go = not left or any(over(left[level], bounds) for level, bounds in terms)
-        if o not in taken or not may_go or group.key in closed:
-            closed.add(group.key)
+        queue, key = item.unit.group.queue, item.unit.group.key
+        may_go = not left or any(o in takes and over(left[level], due) for takes, level, due in terms[queue])
+        if o not in taken or not may_go or key in closed:
+            closed.add(key)
             continue
         yield o
-        for level in paths[group.queue]:
+        for level in paths[queue]:
             left[level] = [have - gives for have, gives in zip(left[level], item.holds, strict=True)]
