@@ -105,8 +105,8 @@ class Fixed:
 
     chains: dict[GroupKey, object] = field(default_factory=dict)
     """Eviction units of groups whose pods are as in the snapshot, see ``joint.offers``."""
-    waiting: dict[GroupKey, Any] = field(default_factory=dict)
-    """Waiting groups as the snapshot has them, see ``actions.common``."""
+    waiting: list[Any] = field(default_factory=list)
+    """How groups wait in the snapshot, see ``actions.common``."""
     _charges: dict[tuple[object, ...], Amounts] = field(default_factory=dict)
     _taken: dict[tuple[PodSpec, bool, tuple[bool, ...]], NodeAmounts] = field(default_factory=dict)
 

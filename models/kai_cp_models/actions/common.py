@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.order import FairOrder, group_sort_key
+from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import Ask, ask_of
@@ -66,14 +66,29 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     return _within_depth(cycle, action, found)
 
 
-def waiting_lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
-    """All pod groups that wait in the snapshot, in the order of their leaves; computed once a cycle."""
-    known: dict[GroupKey, WaitingGroup] = ledger.fixed.waiting
+class _AtFirst(NamedTuple):
+    """All pod groups that wait in the snapshot, and the line of those that ask for something."""
+
+    groups: Mapping[GroupKey, WaitingGroup]
+    entries: Mapping[GroupKey, Entry]
+    line: FairOrder
+
+
+def _at_first(ledger: Ledger) -> _AtFirst:
+    """How groups wait in the snapshot; computed once a cycle."""
+    known: list[_AtFirst] = ledger.fixed.waiting
     if not known:
         groups = sorted(ledger.snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
-        for gang in [ledger.fixed.gangs[group.key] for group in groups]:
-            known[gang.group.key] = _waiting(ledger, gang, gang.at_first, _as_read)
-    return known
+        gangs = {group.key: ledger.fixed.gangs[group.key] for group in groups}
+        found = {key: _waiting(ledger, gang, gang.at_first, _as_read) for key, gang in gangs.items()}
+        entries = {key: one.ask.entry for key, one in found.items() if one.ask is not None}
+        known.append(_AtFirst(found, entries, FairOrder(ledger.snapshot, ledger.book, entries)))
+    return known[0]
+
+
+def waiting_lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
+    """All pod groups that wait in the snapshot, in the order of their leaves."""
+    return _at_first(ledger).groups
 
 
 def _waiting(ledger: Ledger, gang: Gang, state: GangState, status_of: StatusOf) -> WaitingGroup:
@@ -134,7 +149,11 @@ def no_place(failure: NoPlace) -> Refusal:
 
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:
     """The asks in the fair order, as the book gives it. None: that of the ledger."""
-    return FairOrder(ledger.snapshot, book or ledger.book, {key: ask.entry for key, ask in asks.items()})
+    book, (_, entries, line) = book or ledger.book, _at_first(ledger)
+    if 2 * len(asks) < len(entries):
+        return FairOrder(ledger.snapshot, book, {key: ask.entry for key, ask in asks.items()})
+    others = {key: ask.entry for key, ask in asks.items() if entries.get(key) is not ask.entry}
+    return line.fork(book, asks if others or len(asks) < len(entries) else None, others)
 
 
 def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Ask]) -> dict[GroupKey, Ask]:

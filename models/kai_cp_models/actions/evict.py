@@ -264,7 +264,7 @@ def _next(run: _Run) -> list[Ask]:
     """
     # What a queue loses to others here entitles it only afterwards (``_decide``).
     book = run.book
-    order = run.victims.line.fork(book, run.open)
+    order = run.victims.line.fork(book, run.open if len(run.open) < len(run.victims.asks) else None)
     here = Beside(run.victims, run.refusals, run.ledger, book, run.found, anew=run.anew)
     left = set(run.open)
     pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds

@@ -7,11 +7,14 @@ after a change only the queues on its path are computed again.
 
 from __future__ import annotations
 
-from bisect import insort
+import sys
+from bisect import bisect_left, insort
 from collections.abc import Container, Mapping, Sequence
 from copy import copy
+from itertools import islice, repeat
+from math import inf
 from types import MappingProxyType
-from typing import Self
+from typing import Final, Self
 
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
@@ -26,6 +29,8 @@ Entry = tuple[SortKey, Amounts]
 _Waiting = tuple[SortKey, GroupKey, Amounts]
 Rank = tuple[bool, bool, int, bool, float, float]
 """Steps 1 to 6 of the queue order (3.5); smaller is served first."""
+_NOBODY: Final[Rank] = (True, True, sys.maxsize, True, inf, inf)
+"""The rank of a queue below which no group waits: it comes last."""
 
 
 def group_sort_key(group: PodGroup, elastic_state: int) -> SortKey:
@@ -50,24 +55,17 @@ class FairOrder:
         self._book = book
         self._steps = QueueSteps(book)
         tree = book.tree
-        self._children = tree.children
-        self._roots = tree.roots
+        self._children, self._paths, self._roots = tree.children, tree.lines, tree.roots
         self._leaf_of = {queue.name: i for i, queue in enumerate(tree.queues) if not tree.children[i]}
-        self._paths = tree.lines
-        self._height = [-len(path) for path in self._paths]
-        self._waiting: list[list[_Waiting]] = [[] for _ in tree.queues]
-        self._known: set[GroupKey] | None = None
-        """The groups that wait, from when groups are first added or removed."""
-        self._heads: list[tuple[int, _Waiting] | None] = [None for _ in tree.queues]
-        """The first group below each queue, and its leaf."""
-        self._ranks: list[Rank | None] = [None for _ in tree.queues]
-        self._by_size: list[dict[Amounts, Rank]] = [{} for _ in tree.queues]
-        """Ranks of each queue by the size of its first group's batch, until the queue is charged."""
-        self._stale = set(range(len(tree.queues)))
+        self._waiting: list[Sequence[_Waiting]] = [() for _ in tree.queues]
+        """The groups of each leaf in order; a fork shares them."""
+        self._passed = [0 for _ in tree.queues]
+        """How many of them do not wait any more."""
+        self._forget()
         self._add(entries)
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting))
+        return sum(map(len, self._waiting)) - sum(self._passed)
 
     def fork(
         self,
@@ -81,55 +79,58 @@ class FairOrder:
         """
         result: Self = copy(self)
         result._book = book
-        others = {self._leaf(group) for group in also}
-        result._waiting = [
-            waiting.copy()
-            if only is None and i not in others
-            else [one for one in waiting if (only is None or one[1] in only) and one[1] not in also]
-            for i, waiting in enumerate(self._waiting)
-        ]
-        result._known = None
-        result._by_size = [{} for _ in self._by_size]
-        result._heads, result._ranks = list(self._heads), list(self._ranks)
-        result._stale = set(range(len(self._waiting)))
+        if only is None:
+            result._waiting, result._passed = list(self._waiting), list(self._passed)
+        else:
+            left = map(islice, self._waiting, self._passed, repeat(None))
+            result._waiting = [[one for one in waiting if one[1] in only] for waiting in left]
+            result._passed = [0 for _ in self._passed]
+        result._forget()
         result._add(also)
         return result
 
+    def _forget(self) -> None:
+        """Look at all queues anew."""
+        count = len(self._waiting)
+        self._heads: list[tuple[int, _Waiting] | None] = [None] * count
+        """The first group below each queue, and its leaf."""
+        self._ranks: list[Rank] = [_NOBODY] * count
+        self._by_size: list[dict[Amounts, Rank]] = [{} for _ in range(count)]
+        """Ranks of each queue by the size of its first group's batch, until the queue is charged."""
+        self._stale = [self._paths[leaf] for leaf in self._leaf_of.values()]
+        """Paths on which heads and ranks are to be computed again."""
+
     def _add(self, entries: Mapping[GroupKey, Entry]) -> None:
-        groups, leaf_of, waiting, grown = self._groups, self._leaf_of, self._waiting, set[int]()
+        """Add groups, or replace their entries."""
+        grown: dict[int, list[_Waiting]] = {}
         for group, (key, amounts) in entries.items():
-            leaf = leaf_of.get(groups[group].queue)
+            leaf = self._leaf_of.get(self._groups[group].queue)
             if leaf is not None:
-                waiting[leaf].append((key, group, amounts))
-                grown.add(leaf)
-        # Waiting groups come nearly in order, so that this takes hardly any time.
-        for leaf in grown:
-            waiting[leaf].sort()
+                grown.setdefault(leaf, []).append((key, group, amounts))
+        for leaf, found in grown.items():
+            waiting = self._waiting[leaf][self._passed[leaf] :]
+            places = (bisect_left(waiting, one) for one in found)
+            new = [one for one, at in zip(found, places, strict=True) if waiting[at : at + 1] != [one]]
+            if new:
+                replaced = {group for _, group, _ in new}
+                # Waiting groups come nearly in order, so that this takes hardly any time.
+                self._waiting[leaf] = sorted([*(one for one in waiting if one[1] not in replaced), *new])
+                self._passed[leaf] = 0
 
     def push(self, group: GroupKey, entry: Entry) -> None:
-        """Add a group, or replace its entry."""
-        leaf = self._leaf(group)
+        """Add a group that does not wait here."""
+        leaf = self._leaf_of.get(self._groups[group].queue)
         if leaf is None:
             return
-        self.discard(group)
-        insort(self._waiting[leaf], (entry[0], group, entry[1]))
-        self._waits().add(group)
-        self._stale.update(self._paths[leaf])
-
-    def discard(self, group: GroupKey) -> None:
-        """Remove a group if it is there."""
-        if group not in self._waits():
-            return
-        self._waits().remove(group)
-        leaf = self._leaf(group)
-        if leaf is not None:
-            self._waiting[leaf] = [one for one in self._waiting[leaf] if one[1] != group]
-            self._stale.update(self._paths[leaf])
+        waiting = list(self._waiting[leaf][self._passed[leaf] :])
+        insort(waiting, (entry[0], group, entry[1]))
+        self._waiting[leaf], self._passed[leaf] = waiting, 0
+        self._changed(self._paths[leaf])
 
     def charged(self, queue: str) -> None:
         """Note that the book changed for ``queue``, and so for its ancestors."""
         path = self._paths[self._book.index(queue)]
-        self._stale.update(path)
+        self._changed(path)
         for i in path:
             self._by_size[i].clear()
 
@@ -145,7 +146,7 @@ class FairOrder:
 
     def rank_of(self, queue: int) -> Rank | None:
         """Steps 1 to 6 of a queue at the last search for a group; None when no group waits below it."""
-        return self._ranks[queue]
+        return None if self._heads[queue] is None else self._ranks[queue]
 
     def pop(self, among: Container[GroupKey] | None = None) -> GroupKey | None:
         """Remove the next group and return it; None when no group waits.
@@ -153,61 +154,54 @@ class FairOrder:
         ``among``: groups before the next one of these are removed as well; None: all are looked for.
         """
         while (head := self._head()) is not None:
-            leaf, (_, _, amounts) = head
-            waiting, path = self._waiting[leaf], self._paths[leaf]
-            found: GroupKey | None = None
-            count = 0
-            # With a head of another size the leaf still comes first if no queue of its path is worse off.
-            first = {amounts: True}
-            for _, group, size in waiting:
-                if size not in first:
-                    first[size] = all(self._rank(i, size) <= self._rank(i, amounts) for i in path)
-                if not first[size]:
-                    break
-                count += 1
-                if among is None or group in among:
-                    found = group
-                    break
-            if self._known is not None:
-                self._known.difference_update(one[1] for one in waiting[:count])
-            del waiting[:count]
-            if waiting and waiting[0][2] == amounts:
-                after = leaf, waiting[0]
+            leaf, (_, group, amounts) = head
+            waiting, path, passed = self._waiting[leaf], self._paths[leaf], self._passed[leaf] + 1
+            found = among is None or group in among
+            if not found and among is not None:
+                # With a head of another size the leaf still comes first if no queue of its path is worse off.
+                first = {amounts: True}
+                for _, group, size in islice(waiting, passed, None):
+                    if size not in first:
+                        first[size] = all(self._rank(i, size) <= self._rank(i, amounts) for i in path)
+                    if not first[size]:
+                        break
+                    passed += 1
+                    if found := group in among:
+                        break
+            self._passed[leaf] = passed
+            if passed < len(waiting) and waiting[passed][2] == amounts:
+                after = leaf, waiting[passed]
                 for i in path:
                     self._heads[i] = after
             else:
-                self._stale.update(path)
-            if found is not None:
-                return found
+                self._changed(path)
+            if found:
+                return group
         return None
 
-    def _waits(self) -> set[GroupKey]:
-        if self._known is None:
-            self._known = {one[1] for waiting in self._waiting for one in waiting}
-        return self._known
+    def _changed(self, path: tuple[int, ...]) -> None:
+        if path not in self._stale:
+            self._stale.append(path)
 
     def _head(self) -> tuple[int, _Waiting] | None:
-        if self._stale:
-            for i in sorted(self._stale, key=self._height.__getitem__):
+        # What is above several of these paths is computed once more after each, and so in the end from all.
+        for path in self._stale:
+            for i in path:
                 self._refresh(i)
-            self._stale.clear()
+        self._stale.clear()
         first = self._choose(self._roots)
         return None if first is None else self._heads[first]
 
-    def _leaf(self, group: GroupKey) -> int | None:
-        return self._leaf_of.get(self._groups[group].queue)
-
     def _refresh(self, i: int) -> None:
         """Compute the first group of queue ``i`` and its rank anew; its children must be up to date."""
-        children = self._children[i]
         head: tuple[int, _Waiting] | None = None
-        if children:
+        if children := self._children[i]:
             best = self._choose(children)
             head = None if best is None else self._heads[best]
-        elif self._waiting[i]:
-            head = i, self._waiting[i][0]
+        elif (passed := self._passed[i]) < len(self._waiting[i]):
+            head = i, self._waiting[i][passed]
         self._heads[i] = head
-        self._ranks[i] = None if head is None else self._rank(i, head[1][2])
+        self._ranks[i] = _NOBODY if head is None else self._rank(i, head[1][2])
 
     def _rank(self, i: int, amounts: Amounts) -> Rank:
         """Steps 1 to 6 for queue ``i`` with a first batch of this size."""
@@ -225,15 +219,10 @@ class FairOrder:
 
     def _choose(self, siblings: Sequence[int]) -> int | None:
         """The sibling that comes next; None when no group waits below any."""
-        ranks = self._ranks
-        best: Rank | None = None
-        ties: list[int] = []
-        for i in siblings:
-            rank = ranks[i]
-            if rank is None:
-                continue
-            if best is None or rank < best:
-                best, ties = rank, [i]
-            elif rank == best:
-                ties.append(i)
-        return self._steps.first(ties) if ties else None
+        ranks = [self._ranks[i] for i in siblings]
+        best = min(ranks, default=_NOBODY)
+        if best is _NOBODY:
+            return None
+        if ranks.count(best) == 1:
+            return siblings[ranks.index(best)]
+        return self._steps.first([i for i in siblings if self._ranks[i] == best])

@@ -68,7 +68,7 @@ class ServedBatches:
 
     def before(self, key: GroupKey) -> int:
         """How many of the batches come before a refused group in the fair order."""
-        return bisect_left(self._batches, self._turns.get(key, -1), key=attrgetter("turn"))
+        return bisect_left(self._batches, self._turns.get(key, self._later), key=attrgetter("turn"))
 
     @cached_property
     def asks(self) -> Sequence[Ask]:
@@ -99,13 +99,14 @@ class ServedBatches:
 
     @cached_property
     def _turns(self) -> Mapping[GroupKey, int]:
-        """The fair order of all waiting groups; what the cycle gave to one at first is charged at its
-        position."""
+        """The fair order of all waiting groups, where nothing further got places up to the last of ``groups``;
+        what the cycle gave to one at first is charged at its position."""
         book = self._base.book.copy()
-        order = line_of(self._base, self._asks, book)
+        order, left = line_of(self._base, self._asks, book), set(self.groups if self._first else self._asks)
         found: dict[GroupKey, int] = {}
-        while not self._cycle.out_of_time() and (popped := order.pop()) is not None:
+        while left and not self._cycle.out_of_time() and (popped := order.pop()) is not None:
             found[popped] = len(found)
+            left.discard(popped)
             if popped in self.groups:
                 ask = self._asks[popped]
                 book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
@@ -113,10 +114,21 @@ class ServedBatches:
         return found
 
     @cached_property
+    def _first(self) -> bool:
+        """Whether each of ``groups`` got what it asked for first and no more."""
+        asked = {pod.key for key in self.groups for pod in self._asks[key].pods}
+        return {pod.key for pod in self._placed} == asked
+
+    @cached_property
+    def _later(self) -> int:
+        """The turn of all groups that ``_turns`` does not have: after the last one, or unknown."""
+        return len(self._turns) if self.groups <= self._turns.keys() else -1
+
+    @cached_property
     def _batches(self) -> Sequence[_Batch]:
         asks, turns = {key: self._asks[key] for key in self.groups}, self._turns
-        if {pod.key for pod in self._placed} == {pod.key for ask in asks.values() for pod in ask.pods}:
-            # Each got what it asked for first and no more, so the turns are those of the groups.
+        if self._first:
+            # The turns are those of the groups.
             return [self._batch(asks[key], turn) for key, turn in turns.items() if key in asks]
         book, found, latest = self._base.book.copy(), list[_Batch](), -1
         order = line_of(self._base, self._asks, book)

@@ -396,14 +396,18 @@ def test_fair_order_is_the_naive_one_whatever_happens_in_between(
                 book.charge(snapshot.group_by_key[popped].queue, entry[1], preemptible=True)
                 order.charged(snapshot.group_by_key[popped].queue)
         elif step == "push":
+            replaces = key in waiting
             waiting[key] = (
                 group_sort_key(snapshot.group_by_key[key], data.draw(st.integers(0, 2))),
                 (0, 0, 1000 * data.draw(SMALL)),
             )
-            order.push(key, waiting[key])
+            if replaces:
+                order = order.fork(book, also={key: waiting[key]})
+            else:
+                order.push(key, waiting[key])
         elif step == "discard":
             waiting.pop(key, None)
-            order.discard(key)
+            order = order.fork(book, only=waiting)
         else:
             book.charge(leaf, (0, 0, 1000), preemptible=True)
             order.charged(leaf)
