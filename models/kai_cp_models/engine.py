@@ -210,7 +210,7 @@ class _Engine:
             refused = self._cycle.refused.get(action)  # type: ignore[call-overload]
             if name != "admission" or refused is None:
                 continue
-            unproved = sum(key in self._cycle.waiting and key not in self._proofs for key in refused)
+            unproved = len((refused & self._cycle.waiting.keys()) - self._proofs.keys())
             stages[position] = replace(
                 stage,
                 status="FEASIBLE" if unproved else "OPTIMAL",

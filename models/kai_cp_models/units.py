@@ -182,6 +182,11 @@ class Gang:
         return tuple(pod for pod in self._members if (pod.subgroup or "default") not in self.by_leaf)
 
     @cached_property
+    def waiting(self) -> tuple[Pod, ...]:
+        """The pods that wait in the snapshot, those that name an unknown subgroup last."""
+        return tuple(p for p in (*self.pods, *self.unknown_subgroup_pods) if p.status is PodStatus.PENDING)
+
+    @cached_property
     def active(self) -> tuple[Pod, ...]:
         """The pods that count toward its minimum in the snapshot."""
         return tuple(pod for pod in self.pods if pod.status in ACTIVE_ALLOCATED)

@@ -151,7 +151,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
             raise must_stay(earlier)
     if cycle.evicted_by or "allocate" not in cycle.snapshot.policy.actions:
         backfill(cycle, policy.name)
-    refused = frozenset(key for run in runs for key in run.refused if key in cycle.waiting)
+    refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
     _record(cycle, policy.name, refused, found, time.monotonic() - started)
 
 
@@ -388,11 +388,12 @@ def _settle(run: _Run, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> No
 
 
 def _refuse(run: _Run, asks: Iterable[Ask], why: Refusal) -> None:
-    for ask in asks:
-        run.open.pop(ask.group.key, None)
-        run.refused.add(ask.group.key)
+    open_, refused, waiting = run.open, run.refused, run.cycle.waiting
+    for key in [ask.group.key for ask in asks]:
+        open_.pop(key, None)
+        refused.add(key)
         # Another action may take what this one may not, so the missing capacity stays the reason.
-        run.cycle.waiting.setdefault(ask.group.key, why)
+        waiting.setdefault(key, why)
 
 
 def _commit(run: _Run, found: EvictionPlan) -> None:

@@ -37,19 +37,21 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
     words: dict[tuple[object, ...], tuple[str, str]] = {}
     free = (cycle.ledger.idle + cycle.ledger.releasing).clip(min=0).sum(axis=0).tolist()
     gated = _gated(cycle)
+    ledger = cycle.ledger
     for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
         if group.key in gated:
             why_gated = f"{gated[group.key]} pods wait for their scheduling gates to be removed"
             found.append(Unscheduled(group.key, "SchedulingGated", why_gated, True))
             continue
-        gang = cycle.ledger.fixed.gangs[group.key]
-        unknown = gang.unknown_subgroup_pods
-        pending = [pod for pod in (*gang.pods, *unknown) if cycle.ledger.status(pod) is PodStatus.PENDING]
+        gang = ledger.fixed.gangs[group.key]
+        unknown, pending, given = gang.unknown_subgroup_pods, gang.waiting, group.key in ledger.touched
+        if given:
+            pending = tuple(pod for pod in pending if ledger.status(pod) is PodStatus.PENDING)
+            given = any(pod.key in ledger.held for pod in gang.pods)
         if not pending:
             continue
         why = cycle.waiting.get(group.key)
-        given = group.key in cycle.ledger.touched and any(pod.key in cycle.ledger.held for pod in gang.pods)
-        nominated = given and any(cycle.ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
+        nominated = given and any(ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
         # An action's words on the next increment are about a cycle in which the batch has its place.
         if nominated or (why is None and given and not unknown):
             why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle", True)

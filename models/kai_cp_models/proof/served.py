@@ -99,8 +99,8 @@ class ServedBatches:
 
     @cached_property
     def _turns(self) -> Mapping[GroupKey, int]:
-        """The fair order of all waiting groups, where nothing further got places up to the last of ``groups``;
-        what the cycle gave to one at first is charged at its position."""
+        """The fair order of all waiting groups, or where that suffices up to the last of ``groups``; what the
+        cycle gave to one at first is charged at its position."""
         book = self._base.book.copy()
         order, left = line_of(self._base, self._asks, book), set(self.groups if self._first else self._asks)
         found: dict[GroupKey, int] = {}
