@@ -38,6 +38,19 @@ def test_the_newest_surplus_goes() -> None:
     assert set(nominated(plan)) == {"t-0"}
 
 
+def test_a_place_of_this_cycle_gives_no_right_to_the_pods_beside_it(caplog: pytest.LogCaptureFixture) -> None:
+    """v runs two of its three pods, all of its quota, and allocate places the third. That one could only be
+    withdrawn, and then v holds no more than its quota: t may not take the others.
+    """
+    members = [pod("v-0", "n1"), pod("v-1", "n1"), pod("v-2"), pod("t-0", spec=spec(2))]
+    groups = [group("v", 3, queue="v", priority=100), group("t", queue="q", created=1.0)]
+    queues = [queue(name, quota=gpu_bound(2)) for name in "qv"]
+    nodes = [node("n1", gpus=3), node("n2", gpus=1)]
+    plan = solved(cluster(members, groups, nodes, queues, actions=("allocate", "reclaim")))
+    assert caplog.messages == []
+    assert (set(bound(plan)), evicted(plan)) == ({"v-2"}, set())
+
+
 # --- min runtime (4.6): the victim runs for 100 s -------------------------------------------------
 
 

@@ -195,14 +195,14 @@ def overreaching(
     lost: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts, tuple[Pod, ...]]]] = {}
     disturbed: dict[GroupKey, set[str]] = {}
     for item in sorted(owners, key=attrgetter("rank")):
-        pods, group, taker = item.unit.pods, item.unit.group, owners[item][0]
-        if item.unit.placed_now:
-            # Withdrawn places never ran, so they are gone before the first test.
-            if not any(pod.key in ledger.held for pod in pods):
-                book.charge(group.queue, item.holds, group.preemptible, -1)
-            continue
+        group, taker = item.unit.group, owners[item][0]
+        # A place of this cycle that is withdrawn, or another now, was there at no time.
+        new = [pod for pod in item.unit.pods if pod.key in base.held]
+        withdrawn = amounts.subtract(charged(base, new), charged(ledger, new))
+        book.charge(group.queue, withdrawn, group.preemptible, -1)
+        pods = tuple(pod for pod in item.unit.pods if pod not in new)
         if not all(map(ledger.stays, pods)):
-            lost.setdefault(taker, []).append((group, item.holds, pods))
+            lost.setdefault(taker, []).append((group, charged(base, pods), pods))
         if any(pod.key in ledger.changed for pod in pods):
             disturbed.setdefault(taker, set()).add(group.queue)
     for pod, taker in inherited:

@@ -20,6 +20,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.shapes import BatchShape
+from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, StatusOf
 
 
@@ -303,16 +304,25 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
 
 def _of_one_set(ledger: Ledger, gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod]:
     """The next of pods that are in no batch, but may run on beside the others: one of a pod set that ran
-    below its minimum, or what another lacks.
+    below its minimum, or what another lacks; all that a set of these lacks that had its minimum.
     """
     before, now = gang.tally(attrgetter("status")), ledger.tally(gang)
-    for leaf in gang.group.root.leaves():
-        mine = [pod for pod in pods if (pod.subgroup or "default") == leaf.name]
-        below = before[leaf.name].active < leaf.minimum
-        count = 1 if below else max(leaf.minimum - now[leaf.name].active, 1)
-        if len(mine) >= count:
-            return mine[:count]
-    return ()
+
+    def next_of(part: Subgroup) -> Sequence[Pod]:
+        if part.leaf:
+            mine = [pod for pod in pods if (pod.subgroup or "default") == part.name]
+            below = before[part.name].active < part.minimum
+            count = 1 if below else max(part.minimum - now[part.name].active, 1)
+            return mine[:count] if len(mine) >= count else ()
+        away = [child for child in part.children if not gang.satisfied(child, ledger.status)]
+        lacks = part.minimum - len(part.children) + len(away)
+        if lacks <= 0 or not gang.satisfied(part, attrgetter("status")):
+            return next(filter(None, map(next_of, part.children)), ())
+        whole = (child for child in away if gang.satisfied(child, attrgetter("status")))
+        found = [some for child in whole if (some := next_of(child))][:lacks]
+        return [pod for some in found for pod in some] if len(found) == lacks else ()
+
+    return next_of(gang.group.root)
 
 
 def _place(pod: Pod) -> tuple[str | None, str | None]:

@@ -86,6 +86,23 @@ def test_gang_below_its_minimum_runs_on_with_whole_pod_sets_alone(gone: str) -> 
     assert came == ({"x-a-0"} if gone == "b-1" else {"x-b-0", "x-b-1"})
 
 
+@pytest.mark.parametrize("gone", ["b-0", "c-0", ""])
+def test_set_with_its_minimum_comes_home_whole_or_not_at_all(gone: str) -> None:
+    """x needs its pod set c (two pods, of which one runs) and the set of a and b, which needs both. Without
+    room for b-0, a-0 stays away as well.
+    """
+    x = group("x", root=tree(2, tree(2, leaf("a", 1), leaf("b", 1), name="s"), leaf("c", 2)))
+    running = [pod(f"x-{name}", "n1", "x", subgroup=name[0]) for name in ("a-0", "b-0", "c-0")]
+    snapshot = cluster([*running, pod("y-0")], [x, group("y")], [node("n1", gpus=3 if gone else 4)])
+    ledger = Ledger.of(snapshot)
+    for one in running:
+        ledger.evict(one)
+    left = [one for one in running if one.key.name != f"x-{gone}"]
+    ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
+    came = {one.key.name for one in return_home(ledger, GroupKey("ns", "x"), left)}
+    assert came == {"b-0": {"x-c-0"}, "c-0": {"x-a-0", "x-b-0"}, "": {"x-a-0", "x-b-0", "x-c-0"}}[gone]
+
+
 @pytest.mark.parametrize("constraint", [None, TopologyConstraint("dc", required="rack")])
 def test_pods_of_one_rack_come_home_together_or_not_at_all(constraint: TopologyConstraint | None) -> None:
     """x moved from n1 to n2, and y takes half of n1: one pod of x has room there. It comes home alone where
