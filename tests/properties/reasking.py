@@ -313,10 +313,11 @@ def main() -> int:
         cluster, settings = _cluster(seed, options)
         audit = Audit(cluster, settings)
         refused, proved = refused + len(audit.refused), proved + len(audit.proved)
-        for name in audit.told:
-            found(f"seed {seed}: {name}")
         for words in audit.refuted():
             found(f"seed {seed}: {words}")
+        # The other searches tell, too.
+        for name in audit.told:
+            found(f"seed {seed}: {name}")
     tiny = shown = whole = 0
     for seed in () if options.together or options.options else seeds:
         drawn = tiny_cluster(seed)

@@ -120,7 +120,8 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     base = victims.base
     plan = victims.disruption(ledger, ranked, asks)
     lost, moved = list(plan.lost), plan.moved
-    owners = shared_out(base, victims.policy, asks, ranked, lost, moved=moved, takes_of=victims.takes_of)
+    away = [not all(map(ledger.stays, item.unit.pods)) for item in ranked]
+    owners = shared_out(base, victims.policy, asks, ranked, away, moved=moved, takes_of=victims.takes_of)
     answer = Answer({}, (True,) * len(asks), tuple(lost), moved)
     gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.unit.pods]

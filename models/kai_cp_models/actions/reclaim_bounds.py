@@ -96,8 +96,8 @@ def shared_out(
     moved: Collection[PodKey],
     takes_of: Callable[[Ask], frozenset[int]],
 ) -> Owners:
-    """Which asks the disturbed units are lost to: each ask in turn takes what it may, until it has what it
-    needs.
+    """Which asks the disturbed units are lost to, in whole or in part: each ask in turn takes what it may,
+    until it has what it needs.
 
     A lost unit that no ask needs goes to one that may still take it; a moved one goes to the first that may
     take it.
@@ -184,7 +184,7 @@ def overreaching(
     *,
     inherited: Iterable[tuple[Pod, GroupKey]] = (),
 ) -> Ask | None:
-    """The first trigger that takes more than it may; a unit that was placed again is not lost (4.4).
+    """The first trigger that takes more than it may; a pod that was placed again is not lost (4.4).
 
     For each trigger: whether it may reclaim at all, whose pods it may disturb, and KAI's scenario validation
     on the net losses. ``inherited``: pods that an earlier action evicted, and the triggers that use their
@@ -200,9 +200,9 @@ def overreaching(
         new = [pod for pod in item.unit.pods if pod.key in base.held]
         withdrawn = amounts.subtract(charged(base, new), charged(ledger, new))
         book.charge(group.queue, withdrawn, group.preemptible, -1)
-        pods = tuple(pod for pod in item.unit.pods if pod not in new)
-        if not all(map(ledger.stays, pods)):
-            lost.setdefault(taker, []).append((group, charged(base, pods), pods))
+        pods = [pod for pod in item.unit.pods if pod not in new]
+        if away := tuple(pod for pod in pods if not ledger.stays(pod)):
+            lost.setdefault(taker, []).append((group, charged(base, away), away))
         if any(pod.key in ledger.changed for pod in pods):
             disturbed.setdefault(taker, set()).add(group.queue)
     for pod, taker in inherited:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -12,16 +12,21 @@ from ortools.sat.python import cp_model
 from kai_cp.bench.generate import NOW as BENCH_NOW
 from kai_cp.bench.generate import SHAPES
 from kai_cp.reader import parse
-from kai_cp_models.actions import first
+from kai_cp_models.actions import evict, first
+from kai_cp_models.actions.eviction_plan import EvictionPlan, NoPlan
 from kai_cp_models.actions.simulation import simulate_all
+from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint import admission, search
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup, Queue, Snapshot, Topology, TopologyConstraint
+from tests.properties.reasking import SETTINGS, decided, read, searching
 from tests.support import tiny
+from tests.support.clusters import random_cluster
 from tests.support.objects import Object
 from tests.support.plans import evicted, lost, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
@@ -270,3 +275,21 @@ def test_a_pod_below_the_minimum_of_its_subgroup_stays_beside_the_others() -> No
     plan = solved(snapshot)
     assert evicted(plan) == {"torn-a"}
     assert placed(plan) == {"high"}
+
+
+@pytest.mark.parametrize("seed", [9_700_065, 9_700_249, 9_700_263])
+def test_what_leaves_is_taken_by_a_trigger(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a gang comes home in part: what it leaves behind is for a trigger that may take it."""
+    plans: list[EvictionPlan] = []
+
+    def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
+        found = first.first_plan(victims, chunk)
+        plans.extend([found] if isinstance(found, EvictionPlan) else [])
+        return found
+
+    monkeypatch.setattr(evict, "first_plan", first_plan)
+    decided(read(random_cluster(seed, scale=2)), searching(SETTINGS, {"solver": {"budget_seconds": 2}}))
+    assert plans
+    for found in plans:
+        gone = (i for i in found.ranked if not all(map(found.ledger.stays, i.unit.pods)))
+        assert all(item in found.owners for item in gone)
