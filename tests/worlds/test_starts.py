@@ -14,11 +14,23 @@ from kai_cp_models.plan import FAILED, REJECTED, Plan, Reservation
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import Shares, Snapshot
+from kai_cp_models.snapshot import Shares, Snapshot, Topology, TopologyConstraint
 from tests.support.plans import bound, evicted, nominated, placed, reasons
 from tests.support.rule_objects import objects_of
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
-from tests.support.worlds import cluster, gpu_bound, group, node, nominate, noted, pod, pods, queue, spec
+from tests.support.worlds import (
+    PLUGINS,
+    cluster,
+    gpu_bound,
+    group,
+    node,
+    nominate,
+    noted,
+    pod,
+    pods,
+    queue,
+    spec,
+)
 
 TWO = (node("n1"), node("n2"))
 KIND_A = {"node_selector": (("kind", "a"),)}
@@ -439,6 +451,17 @@ def test_the_checker_knows_free_capacity_over_time() -> None:
     assert any("starts in the past" in line for line in faults(Plan(reservations=(late,)), BIG))
     more = replace(HELD, nodes={"n1": 8.0, "n2": 9.0})
     assert any("more than its pods ask for" in line for line in faults(Plan(reservations=(more,)), BIG))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_reservation_lies_in_one_domain_where_the_topology_counts(*, on: bool) -> None:
+    """The only racks are single nodes, and big needs two: without the plugin it holds both."""
+    nodes = [node(name, labels={"rack": name}) for name in ("n1", "n2")]
+    rack = TopologyConstraint("dc", required="rack")
+    members = world(waits("big", 2, lasts="4h", reserve=True, constraint=rack), runs("a", "n2", lasts="30m"))
+    plugins = PLUGINS | {"topology"} if on else PLUGINS - {"topology"}
+    snapshot = cluster(nodes=nodes, topologies=[Topology("dc", ("rack",))], plugins=plugins, **members)
+    assert holds(solved(snapshot)).get("big") == (None if on else ("made", 30, ["n1", "n2"]))
 
 
 def test_the_checker_counts_what_starts_now() -> None:

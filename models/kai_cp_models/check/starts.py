@@ -105,7 +105,8 @@ def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[str]:
         if not 0 < gpus < NEVER:
             yield f"{what} holds {gpus:g} GPUs of node {name}"
     constraint = group.root.constraint
-    if constraint is not None and constraint.required and not constraint.error:
+    topology = world.snapshot.policy.plugin("topology")
+    if topology and constraint is not None and constraint.required and not constraint.error:
         level = constraint.required
         nodes = [world.node(name) for name in entry.nodes if name in world.snapshot.node_index]
         if len({node.labels.get(level) for node in nodes}) > 1:
