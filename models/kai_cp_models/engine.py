@@ -226,13 +226,10 @@ class _Engine:
 
     def _explained(self) -> tuple[Unscheduled, ...]:
         """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
-        state = self._decisions, self._cycle.waiting.copy()
+        state = self._decisions, self._cycle.waiting.copy(), self._proofs
         if self._worded[0] != state:
-            self._worded = state, unscheduled(self._cycle)
-        proofs, rows = self._proofs, self._worded[1]
-        if proofs:
-            rows = tuple(replace(row, proved=True) if row.group in proofs else row for row in rows)
-        return estimated(self._cycle, rows, self._first)
+            self._worded = state, unscheduled(self._cycle, self._proofs)
+        return estimated(self._cycle, self._worded[1], self._first)
 
     def _allocate(self) -> None:
         """The greedy pass first: it is an early answer, and the final one if it admits everything."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -14,7 +14,7 @@ from kai_cp_models.arrays import Mask
 from kai_cp_models.certificates import dead_end
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import pessimistic_batch
-from kai_cp_models.fairness.reclaim import may_reclaim
+from kai_cp_models.fairness.reclaim import can_reclaim, may_reclaim
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import over_quota, quota_on
 from kai_cp_models.plan import Unscheduled
@@ -24,14 +24,14 @@ from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.shown import amount
 from kai_cp_models.units import Gang
 
-_BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota"})
+_BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
 _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
-def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
+def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unscheduled, ...]:
     """One entry for every pod group with pending pods that got no place in this cycle; of the refusals, those
-    for an unconditional reason are proved.
+    in ``proofs`` are proved, and those for an unconditional reason.
     """
     found: list[Unscheduled] = []
     words: dict[tuple[object, ...], tuple[str, str]] = {}
@@ -60,6 +60,7 @@ def unscheduled(cycle: Cycle) -> tuple[Unscheduled, ...]:
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
+        why = replace(why, proved=group.key in proofs)
         found.append(_entry(cycle, gang, pending, why, free, words=words))
     return tuple(found)
 
@@ -77,17 +78,16 @@ def _entry(
 
     ``free``: total by dimension; ``words``: reason and message of the kinds of pods that were looked at.
     """
-    if why.reason == "FitsAsItIs" and not _fits_now(cycle, pending):
-        # It needed no eviction, but others got that free capacity.
-        why = Refusal("NodeFragmented", pod=pending[0])
-    elif why.reason in _BY_BOUNDS:
-        # The plan may have changed what its queue holds since then.
-        over = _over_bounds(cycle.ledger, gang)
-        why = (
-            Refusal("NodeFragmented", pod=pending[0])
-            if over is None
-            else replace(why, reason=over[0], message=over[1])
-        )
+    over = None if why.reason not in _BY_BOUNDS else _over_bounds(cycle.ledger, gang, why.reason)
+    if over is not None:
+        why = replace(why, reason=over[0], message=over[1])
+    elif (
+        # The plan changed what its queue holds; others got that free capacity; a proof needed no search.
+        why.reason in _BY_BOUNDS
+        or (why.reason == "FitsAsItIs" and not _fits_now(cycle, pending))
+        or (why.reason == "NotDecidedInTime" and why.proved)
+    ):
+        why = Refusal("NodeFragmented", pod=pending[0], proved=why.proved)
     message, reason = why.message, why.reason
     if why.pod is None:
         if reason == "FitsAsItIs":
@@ -110,15 +110,19 @@ def _entry(
     key = gang.group.key
     # What the cycle has evicted is missing in this plan only.
     unconditional = reason in UNCONDITIONAL and key not in cycle.ledger.touched
-    return Unscheduled(key, reason, message, unconditional, why.details)
+    return Unscheduled(key, reason, message, why.proved or unconditional, why.details)
 
 
-def _over_bounds(ledger: Ledger, gang: Gang) -> tuple[str, str] | None:
-    """(reason token, message) where limits or quotas refuse the group in the end."""
+def _over_bounds(ledger: Ledger, gang: Gang, reason: str) -> tuple[str, str] | None:
+    """(reason token, message) where limits and quotas, or the fair share, refuse the group in the end."""
+    group = gang.group
     if (batch := ledger.state(gang).batch) is None:
         return "NotReady", "the gang is not complete: this cycle evicts its other pods"
+    if reason == "OverFairShare":
+        why = can_reclaim(ledger.book, group.queue, ledger.shape(batch).pessimistic, group.preemptible)
+        return None if why is None else (reason, why.message)
     pods, asked = batch.all_pods, ledger.shape(batch).optimistic
-    found = (over_quota(ledger, gang.group, pods, asked, lending=lending) for lending in (True, False))
+    found = (over_quota(ledger, group, pods, asked, lending=lending) for lending in (True, False))
     return next(filter(None, found), None)
 
 

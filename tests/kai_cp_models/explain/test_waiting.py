@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from kai_cp_models.actions.eviction_plan import OUT_OF_TIME
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.explain.waiting import unscheduled
 from kai_cp_models.ledger import Ledger
@@ -82,6 +83,36 @@ def test_capacity_freed_after_the_refusal_changes_the_reason(
     cycle.waiting[GroupKey("ns", "x")] = Refusal("NodeFragmented", pod=waiting)
     (refused,) = unscheduled(cycle)
     assert (refused.reason, refused.proved) == (token, False)
+    assert words in refused.message
+
+
+def test_a_proof_leaves_nothing_undecided() -> None:
+    """No search was made for x, and none is needed: its two pods ask for more than there is."""
+    snapshot = cluster([*pods("x", 2, spec=spec(5))], [group("x", 2)], [node("n1", 8)])
+    cycle, key = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), math.inf), GroupKey("ns", "x")
+    cycle.waiting[key] = OUT_OF_TIME
+    (undecided,) = unscheduled(cycle)
+    assert (undecided.reason, undecided.proved) == ("NotDecidedInTime", False)
+    (refused,) = unscheduled(cycle, {key})
+    assert (refused.reason, refused.proved) == ("NodeFragmented", True)
+
+
+@pytest.mark.parametrize(
+    ("left", "token", "words"),
+    [(3, "OverFairShare", "used 6, needs 4"), (2, "NodeFragmented", "4 free in all, at most 2 on one node")],
+)
+def test_shares_with_what_queues_hold_in_the_end(left: int, token: str, words: str) -> None:
+    """x was refused when q held all eight GPUs, its fair share. In the end r keeps ``left`` pods on each node."""
+    running = [pod(f"r-{i}", f"n{1 + i // 4}") for i in range(8)]
+    nodes = [node("n1", 4), node("n2", 4)]
+    snapshot = cluster([*running, pod("x-0", spec=spec(4))], [group("r"), group("x")], nodes)
+    cycle, key = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), math.inf), GroupKey("ns", "x")
+    for i, one in enumerate(running):
+        if i % 4 >= left:
+            cycle.ledger.evict(one)
+    cycle.waiting[key] = Refusal("OverFairShare", "queue q: fair share 8 GPUs, used 8, needs 4", True)
+    (refused,) = unscheduled(cycle)
+    assert refused.reason == token
     assert words in refused.message
 
 
