@@ -278,9 +278,7 @@ def test_a_pod_below_the_minimum_of_its_subgroup_stays_beside_the_others() -> No
 
 
 @pytest.mark.parametrize("seed", [9_700_065, 9_700_249, 9_700_263])
-def test_every_victim_is_taken_by_a_trigger(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_victim_is_taken_by_a_trigger(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a gang comes home in part: what it leaves behind is for a trigger that may take it."""
     plans: list[EvictionPlan] = []
 

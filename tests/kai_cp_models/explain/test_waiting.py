@@ -102,7 +102,7 @@ def test_a_proof_leaves_nothing_undecided() -> None:
     [(3, "OverFairShare", "used 6, needs 4"), (2, "NodeFragmented", "4 free in all, at most 2 on one node")],
 )
 def test_shares_with_what_queues_hold_in_the_end(left: int, token: str, words: str) -> None:
-    """x was refused when q held all eight GPUs, its fair share. In the end r keeps ``left`` pods on each node."""
+    """x was refused when q held eight GPUs, its fair share. In the end r keeps ``left`` pods on each node."""
     running = [pod(f"r-{i}", f"n{1 + i // 4}") for i in range(8)]
     nodes = [node("n1", 4), node("n2", 4)]
     snapshot = cluster([*running, pod("x-0", spec=spec(4))], [group("r"), group("x")], nodes)
