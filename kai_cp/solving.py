@@ -19,7 +19,7 @@ from kai_cp.decisions import gpus_of, positions_of, to_json
 from kai_cp.reader.container import Source, UnreadableSnapshot
 from kai_cp.worker import Channel, End, Reply, Worker
 from kai_cp_models.plan import Plan, Stage, Unscheduled
-from kai_cp_models.pods import PodKey, PodStatus
+from kai_cp_models.pods import PodKey
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
@@ -134,7 +134,13 @@ def job(task: SolvingTask, channel: Channel) -> None:
     positions = positions_of(snapshot)
     read_at = time.monotonic()
 
+    sent: Plan | None = None
+
     def send(plan: Plan) -> None:
+        nonlocal sent
+        if plan is sent:
+            return
+        sent = plan
         begin = time.monotonic()
         timings = (
             {"read": read_at - began} if plan.timings else {"read": read_at - began, "solve": begin - read_at}
@@ -174,19 +180,16 @@ def progress(snapshot: Snapshot, plan: Plan) -> Progress:
 def interim(snapshot: Snapshot, plan: Plan) -> Plan:
     """``plan`` as the answer if time ends now: groups that were not looked at are named, and no stage is left
     out."""
-    decided = {decision.group for decision in plan.decisions if decision.kind != "Evict"}
-    explained = {entry.group for entry in plan.unscheduled}
-    waiting = {
-        pod.group
-        for pod in snapshot.pods
-        if pod.group is not None and pod.status is PodStatus.PENDING and pod.group in snapshot.group_by_key
-    }
+    known = {decision.group for decision in plan.decisions if decision.kind != "Evict"}
+    known |= {entry.group for entry in plan.unscheduled}
     missing = tuple(
         Unscheduled(group, "NotDecidedInTime", "the budget ended before this pod group was looked at", False)
-        for group in sorted(waiting - decided - explained)
+        for group in sorted(group.key for group in snapshot.waiting_groups if group.key not in known)
     )
     solved = {stage.name.split(":")[0] for stage in plan.stages}
     skipped = tuple(
         Stage(action, "GREEDY", gap=1.0) for action in snapshot.policy.actions if action not in solved
     )
+    if not (missing or skipped):
+        return plan
     return replace(plan, unscheduled=plan.unscheduled + missing, stages=plan.stages + skipped)

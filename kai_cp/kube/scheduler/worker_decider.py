@@ -120,7 +120,7 @@ def job(task: CycleTask, channel: Channel) -> None:
     channel.progress(Noted(snapshot.set_aside, turn.waiting, unfinished, turn.again_at, turn.dear))
     deadline = time.monotonic() + task.budget
     channel.until(deadline + GRACE_SECONDS)
-    channel.answer(decide(turn.snapshot, task.settings, deadline=deadline, emit=channel.answer))
+    decide(turn.snapshot, task.settings, deadline=deadline, emit=channel.answer)
 
 
 class Differ:

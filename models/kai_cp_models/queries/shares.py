@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import Amounts, pessimistic_batch
+from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.order import FairOrder, group_sort_key
+from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodStatus
 from kai_cp_models.queries.cluster import begun
 from kai_cp_models.reasons import NOT_FOR_SHARES
 from kai_cp_models.settings import Settings
+from kai_cp_models.shapes import Shapes
 from kai_cp_models.snapshot import PodGroup, Shares, Snapshot
 from kai_cp_models.units import Gang, Gangs
 
@@ -69,35 +70,27 @@ def waiting_line(snapshot: Snapshot) -> list[Waiter]:
     """All groups that wait, in the fair order that holds if each is served in turn; those that cannot be
     served come last.
     """
-    book = QueueBook.of(snapshot)
-    gangs = Gangs(snapshot)
-    pending = {
-        group.key: [pod for pod in gangs[group.key].pods if pod.status is PodStatus.PENDING]
-        for group in snapshot.groups
-    }
+    book, gangs, shapes = QueueBook.of(snapshot), Gangs(snapshot), Shapes(snapshot)
     found: dict[GroupKey, Waiter] = {}
-    sizes: dict[GroupKey, Amounts] = {}
-    for group in snapshot.groups:
-        gang, pods = gangs[group.key], pending[group.key]
-        if not pods:
+    entries: dict[GroupKey, Entry] = {}
+    for group in snapshot.waiting_groups:
+        gang = gangs[group.key]
+        state = gang.at_first
+        if not state.pending:
             continue
-        batch = gang.next_batch(lambda pod: pod.status)
+        batch = state.batch or gang.next_batch(lambda pod: pod.status)
+        count, size = (0, (0, 0, 0)) if batch is None else (len(batch.all_pods), shapes.of(batch).pessimistic)
+        pending = sum(pod.status is PodStatus.PENDING for pod in gang.pods)
         remark = _remark(snapshot, group, gang)
-        chosen: Sequence[object] = () if batch is None else batch.all_pods
-        size = (0, 0, 0) if batch is None else pessimistic_batch(snapshot, batch.all_pods)
-        found[group.key] = Waiter(group, not remark, len(chosen), len(pods), size[GPU] / MILLI, remark)
-        sizes[group.key] = size
-    entries = {
-        key: (group_sort_key(waiter.group, gangs[key].elastic_state(lambda pod: pod.status)), sizes[key])
-        for key, waiter in found.items()
-        if waiter.ready
-    }
+        found[group.key] = Waiter(group, not remark, count, pending, size[GPU] / MILLI, remark)
+        if not remark:
+            entries[group.key] = group_sort_key(group, state.elastic_state), size
     order = FairOrder(snapshot, book, entries)
     line: list[Waiter] = []
     while (key := order.pop()) is not None:
         waiter = found[key]
         line.append(waiter)
-        book.charge(waiter.group.queue, sizes[key], waiter.group.preemptible)
+        book.charge(waiter.group.queue, entries[key][1], waiter.group.preemptible)
         order.charged(waiter.group.queue)
     return line + [waiter for waiter in found.values() if not waiter.ready]
 
@@ -160,6 +153,6 @@ def _remark(snapshot: Snapshot, group: PodGroup, gang: Gang) -> str:
         return f"queue {group.queue or '(none)'} does not exist"
     if group.queue not in snapshot.leaf_queues:
         return f"queue {group.queue} has child queues"
-    if not gang.ready(lambda pod: pod.status):
+    if not gang.at_first.ready:
         return "not enough pods for its gang yet"
     return "backed off after a failed attempt" if group.backed_off else ""
