@@ -15,7 +15,7 @@ from itertools import compress, islice
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeVar
 
-from kai_cp_models.pods import ACTIVE_ALLOCATED, ALIVE, GroupKey, Pod, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ALIVE, GroupKey, Pod, PodSpec, PodStatus
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
 _Record = TypeVar("_Record")
@@ -39,7 +39,7 @@ class Batch:
     def all_pods(self) -> tuple[Pod, ...]:
         """Every pod of the batch, in placement order."""
         if len(self.parts) == 1:
-            return self.pods + self.parts[0].all_pods
+            return self.parts[0].all_pods
         return self.pods + tuple(pod for part in self.parts for pod in part.all_pods)
 
     @property
@@ -60,7 +60,7 @@ class Batch:
     def kinds(self) -> tuple[object, ...]:
         """What each leaf batch asks for: the constraints above it, and how many pods have which spec."""
         return tuple(
-            (tuple(one.constraint for one in above), *Counter(pod.spec for pod in leaf.pods).items())
+            (tuple([one.constraint for one in above]), *_numbers([pod.spec for pod in leaf.pods]).items())
             for above, leaf in self.leaves
         )
 
@@ -423,6 +423,11 @@ class Gang:
                 if found:
                     return found
         return ()
+
+
+def _numbers(specs: Sequence[PodSpec]) -> Mapping[PodSpec, int]:
+    """How many there are of each."""
+    return {specs[0]: 1} if len(specs) == 1 else Counter(specs)
 
 
 def _satisfied(subgroup: Subgroup, met: Met) -> bool:
