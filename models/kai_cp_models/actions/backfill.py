@@ -86,10 +86,16 @@ def _come_home(cycle: Cycle, gone: frozenset[str]) -> bool:
     asks = _asks_again(ledger, evicted)
     # Groups that lost pods come in the fair order, then those that only move.
     for key in (*iter(line_of(ledger, asks).pop, None), *sorted(evicted.keys() - asks.keys())):
-        for pod in return_home(ledger, key, evicted[key]):
-            del cycle.evicted_by[pod.key]
-            cycle.placed_by.pop(pod.key, None)
+        return_home(ledger, key, evicted[key])
+        _forget(cycle, evicted[key])
     return True
+
+
+def _forget(cycle: Cycle, evicted: Sequence[Pod]) -> None:
+    """Forget the evictions of those pods that run again where they ran."""
+    for key in [pod.key for pod in evicted if pod.key not in cycle.ledger.changed]:
+        del cycle.evicted_by[key]
+        cycle.placed_by.pop(key, None)
 
 
 def _asks_again(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> dict[GroupKey, Ask]:
@@ -126,6 +132,7 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
         ask = asks[key]
         if key in victims:
             placed = put_back(ledger, key, victims[key], ask=ask)
+            _forget(cycle, victims[key])
             back = (pod.key for pod in victims[key] if pod.key in ledger.held)
             cycle.placed_by |= {pod: cycle.evicted_by[pod].action for pod in back}
         elif (

@@ -15,6 +15,7 @@ from kai_cp_models.actions.eviction_plan import NO_VICTIMS, OUT_OF_TIME
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.engine import decide
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, Snapshot
 from tests.support.plans import evicted, lost, nominated, reasons, solved
@@ -106,6 +107,23 @@ def test_without_allocate_idle_capacity_goes_to_groups_that_were_searched_for(
     cycle.waiting[snapshot.groups[0].key] = why
     backfill(cycle, "preempt")
     assert (snapshot.pods[0].key in cycle.ledger.held) is served
+
+
+def test_a_victim_that_runs_on_beside_moved_ones_is_not_evicted() -> None:
+    """t has n1, so v-0 and v-1 move to n2. With these v has its minimum, and v-2 stays on n3."""
+    homes = {"v-0": "n1", "v-1": "n1", "v-2": "n3"}
+    running = [pod(name, home) for name, home in homes.items()]
+    nodes = [node("n1", gpus=2), node("n2", gpus=2), node("n3", gpus=1)]
+    snapshot = cluster([*running, pod("t-0", spec=spec(2))], [group("v", 2), group("t")], nodes)
+    cycle = Cycle(snapshot, Settings(), Ledger.of(snapshot), time.monotonic() + 60)
+    for one in running:
+        cycle.ledger.evict(one)
+        cycle.evicted_by[one.key] = Eviction("preempt", (GroupKey("ns", "t"),), "")
+    cycle.ledger.place(snapshot.pod_by_key[PodKey("ns", "t-0")], 0, pipelined=True)
+    backfill(cycle, "preempt")
+    assert {key.name for key in cycle.evicted_by} == {"v-0", "v-1"}
+    moved = [d for d in cycle.decisions() if d.kind == "Nominate" and d.pod.name != "t-0"]
+    assert {d.pod.name: d.node for d in moved} == {"v-0": "n2", "v-1": "n2"}
 
 
 # --- reclaimed pods stay evicted if their return would put the trigger's department above its share
