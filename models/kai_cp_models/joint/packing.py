@@ -92,21 +92,15 @@ class _Row:
     """low <= sum of coefficients times variables <= high."""
 
     def __init__(self, low: float, high: float, terms: Iterable[tuple[int, int]] = ()) -> None:
-        self.low = low
-        self.high = high
-        self.terms: dict[int, int] = {}
+        found: dict[int, int] = {}
         for reference, coefficient in terms:
-            self.add(reference, coefficient)
-
-    def add(self, reference: int, coefficient: int) -> None:
-        """Add a multiple of a variable, or of the negation of a Boolean one (a negative reference)."""
-        index = reference
-        if reference < 0:
-            index = -reference - 1
-            self.low -= coefficient
-            self.high -= coefficient
-            coefficient = -coefficient
-        self.terms[index] = self.terms.get(index, 0) + coefficient
+            if reference < 0:
+                # The negation of a Boolean variable.
+                reference, low, high = -reference - 1, low - coefficient, high - coefficient
+                coefficient = -coefficient
+            found[reference] = found.get(reference, 0) + coefficient
+        self.low, self.high = low, high
+        self.terms = {column: found[column] for column in sorted(found) if found[column]}
 
 
 def _translate(model: cp_model.CpModel) -> Any:
@@ -128,15 +122,12 @@ def _translate(model: cp_model.CpModel) -> Any:
     linear.ids.extend(range(len(rows)))
     linear.lower_bounds.extend(row.low for row in rows)
     linear.upper_bounds.extend(row.high for row in rows)
-    for number, row in enumerate(rows):
-        columns = sorted(column for column, coefficient in row.terms.items() if coefficient)
-        matrix.row_ids.extend([number] * len(columns))
-        matrix.column_ids.extend(columns)
-        matrix.coefficients.extend(float(row.terms[column]) for column in columns)
+    matrix.row_ids.extend([number for number, row in enumerate(rows) for _ in row.terms])
+    matrix.column_ids.extend([column for row in rows for column in row.terms])
+    matrix.coefficients.extend([float(coefficient) for row in rows for coefficient in row.terms.values()])
     cost = _Row(0, 0, zip(proto.objective.vars, proto.objective.coeffs, strict=True))
-    columns = sorted(column for column, coefficient in cost.terms.items() if coefficient)
-    result.objective.linear_coefficients.ids.extend(columns)
-    result.objective.linear_coefficients.values.extend(float(cost.terms[column]) for column in columns)
+    result.objective.linear_coefficients.ids.extend(cost.terms)
+    result.objective.linear_coefficients.values.extend(map(float, cost.terms.values()))
     result.objective.offset = proto.objective.offset - cost.low
     return result
 
