@@ -59,6 +59,8 @@ class Batch:
     @cached_property
     def kinds(self) -> tuple[object, ...]:
         """What each leaf batch asks for: the constraints above it, and how many pods have which spec."""
+        if len(self.parts) == 1 and not self._scope:
+            return self.parts[0].kinds
         return tuple(
             (tuple([one.constraint for one in above]), *_numbers([pod.spec for pod in leaf.pods]).items())
             for above, leaf in self.leaves
@@ -182,11 +184,6 @@ class Gang:
         return tuple(pod for pod in self._members if (pod.subgroup or "default") not in self.by_leaf)
 
     @cached_property
-    def waiting(self) -> tuple[Pod, ...]:
-        """The pods that wait in the snapshot, those that name an unknown subgroup last."""
-        return tuple(p for p in (*self.pods, *self.unknown_subgroup_pods) if p.status is PodStatus.PENDING)
-
-    @cached_property
     def active(self) -> tuple[Pod, ...]:
         """The pods that count toward its minimum in the snapshot."""
         return tuple(pod for pod in self.pods if pod.status in ACTIVE_ALLOCATED)
@@ -233,8 +230,9 @@ class Gang:
         counts, batch = tally[leaf.name], None
         ready = counts.pending > 0 and counts.active + counts.pending >= leaf.minimum
         if ready:
-            queue = _Queue({leaf.name: self.pods}, tally, status_of)
-            pods = queue.first(leaf.name, max(leaf.minimum - counts.active, 1))
+            most, queue = max(leaf.minimum - counts.active, 1), _Queue(self.by_leaf, tally, status_of)
+            all_wait = counts.pending == len(self.pods)
+            pods = self.pods[:most] if all_wait else queue.first(leaf.name, most)
             tally = queue.tally
             batch = Batch(self.group.root, parts=(Batch(leaf, pods=pods),))
         return GangState(counts.pending > 0, ready, _elastic_state(counts.active, leaf.minimum), batch), tally

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -22,10 +23,11 @@ from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.shown import amount
-from kai_cp_models.units import Gang
+from kai_cp_models.units import Gang, StatusOf
 
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
 _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
+_as_read: Final[StatusOf] = attrgetter("status")
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
@@ -44,13 +46,13 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
             found.append(Unscheduled(group.key, "SchedulingGated", why_gated, True))
             continue
         gang = ledger.fixed.gangs[group.key]
-        unknown, pending, given = gang.unknown_subgroup_pods, gang.waiting, group.key in ledger.touched
-        if given:
-            pending = tuple(pod for pod in pending if ledger.status(pod) is PodStatus.PENDING)
-            given = any(pod.key in ledger.held for pod in gang.pods)
+        unknown, touched = gang.unknown_subgroup_pods, group.key in ledger.touched
+        status = ledger.status if touched else _as_read
+        pending = [pod for pod in (*gang.pods, *unknown) if status(pod) is PodStatus.PENDING]
         if not pending:
             continue
         why = cycle.waiting.get(group.key)
+        given = touched and any(pod.key in ledger.held for pod in gang.pods)
         nominated = given and any(ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
         # An action's words on the next increment are about a cycle in which the batch has its place.
         if nominated or (why is None and given and not unknown):
@@ -60,7 +62,8 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        why = replace(why, proved=group.key in proofs)
+        if why.proved != (group.key in proofs):
+            why = replace(why, proved=not why.proved)
         found.append(_entry(cycle, gang, pending, why, free, words=words))
     return tuple(found)
 

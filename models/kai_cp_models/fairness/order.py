@@ -7,14 +7,12 @@ after a change only the queues on its path are computed again.
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_left, insort
 from collections.abc import Container, Mapping, Sequence
 from copy import copy
 from itertools import islice, repeat
-from math import inf
 from types import MappingProxyType
-from typing import Final, Self
+from typing import Self
 
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
@@ -29,8 +27,6 @@ Entry = tuple[SortKey, Amounts]
 _Waiting = tuple[SortKey, GroupKey, Amounts]
 Rank = tuple[bool, bool, int, bool, float, float]
 """Steps 1 to 6 of the queue order (3.5); smaller is served first."""
-_NOBODY: Final[Rank] = (True, True, sys.maxsize, True, inf, inf)
-"""The rank of a queue below which no group waits: it comes last."""
 
 
 def group_sort_key(group: PodGroup, elastic_state: int) -> SortKey:
@@ -94,7 +90,7 @@ class FairOrder:
         count = len(self._waiting)
         self._heads: list[tuple[int, _Waiting] | None] = [None] * count
         """The first group below each queue, and its leaf."""
-        self._ranks: list[Rank] = [_NOBODY] * count
+        self._ranks: list[Rank | None] = [None] * count
         self._by_size: list[dict[Amounts, Rank]] = [{} for _ in range(count)]
         """Ranks of each queue by the size of its first group's batch, until the queue is charged."""
         self._stale = [self._paths[leaf] for leaf in self._leaf_of.values()]
@@ -109,8 +105,7 @@ class FairOrder:
                 grown.setdefault(leaf, []).append((key, group, amounts))
         for leaf, found in grown.items():
             waiting = self._waiting[leaf][self._passed[leaf] :]
-            places = (bisect_left(waiting, one) for one in found)
-            new = [one for one, at in zip(found, places, strict=True) if waiting[at : at + 1] != [one]]
+            new = [one for one in found if not _among(waiting, one)] if waiting else found
             if new:
                 replaced = {group for _, group, _ in new}
                 # Waiting groups come nearly in order, so that this takes hardly any time.
@@ -146,7 +141,7 @@ class FairOrder:
 
     def rank_of(self, queue: int) -> Rank | None:
         """Steps 1 to 6 of a queue at the last search for a group; None when no group waits below it."""
-        return None if self._heads[queue] is None else self._ranks[queue]
+        return self._ranks[queue]
 
     def pop(self, among: Container[GroupKey] | None = None) -> GroupKey | None:
         """Remove the next group and return it; None when no group waits.
@@ -201,7 +196,7 @@ class FairOrder:
         elif (passed := self._passed[i]) < len(self._waiting[i]):
             head = i, self._waiting[i][passed]
         self._heads[i] = head
-        self._ranks[i] = _NOBODY if head is None else self._rank(i, head[1][2])
+        self._ranks[i] = None if head is None else self._rank(i, head[1][2])
 
     def _rank(self, i: int, amounts: Amounts) -> Rank:
         """Steps 1 to 6 for queue ``i`` with a first batch of this size."""
@@ -219,10 +214,20 @@ class FairOrder:
 
     def _choose(self, siblings: Sequence[int]) -> int | None:
         """The sibling that comes next; None when no group waits below any."""
-        ranks = [self._ranks[i] for i in siblings]
-        best = min(ranks, default=_NOBODY)
-        if best is _NOBODY:
-            return None
-        if ranks.count(best) == 1:
-            return siblings[ranks.index(best)]
-        return self._steps.first([i for i in siblings if self._ranks[i] == best])
+        ranks = self._ranks
+        best: Rank | None = None
+        ties: list[int] = []
+        for i in siblings:
+            rank = ranks[i]
+            if rank is None:
+                continue
+            if best is None or rank < best:
+                best, ties = rank, [i]
+            elif rank == best:
+                ties.append(i)
+        return self._steps.first(ties) if ties else None
+
+
+def _among(waiting: Sequence[_Waiting], one: _Waiting) -> bool:
+    at = bisect_left(waiting, one)
+    return at < len(waiting) and waiting[at] == one
