@@ -226,10 +226,14 @@ class _Engine:
 
     def _explained(self) -> tuple[Unscheduled, ...]:
         """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
-        state = self._decisions, self._cycle.waiting.copy(), self._proofs
+        state = self._decisions, self._cycle.waiting.copy()
         if self._worded[0] != state:
-            self._worded = state, unscheduled(self._cycle, self._proofs)
-        return estimated(self._cycle, self._worded[1], self._first)
+            self._worded = state, unscheduled(self._cycle)
+        rows = self._worded[1]
+        if self._proofs:
+            proved = {row.group: row for row in unscheduled(self._cycle, self._proofs)}
+            rows = tuple(proved.get(row.group, row) for row in rows)
+        return estimated(self._cycle, rows, self._first)
 
     def _allocate(self) -> None:
         """The greedy pass first: it is an early answer, and the final one if it admits everything."""

@@ -31,9 +31,9 @@ _as_read: Final[StatusOf] = attrgetter("status")
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
-def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unscheduled, ...]:
+def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tuple[Unscheduled, ...]:
     """One entry for every pod group with pending pods that got no place in this cycle; of the refusals, those
-    in ``proofs`` are proved, and those for an unconditional reason.
+    for an unconditional reason are proved. ``proofs``: entries of these alone, which are proved.
     """
     found: list[Unscheduled] = []
     words: dict[tuple[object, ...], tuple[str, str]] = {}
@@ -41,6 +41,8 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
     gated = _gated(cycle)
     ledger = cycle.ledger
     for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
+        if proofs is not None and group.key not in proofs:
+            continue
         if group.key in gated:
             why_gated = f"{gated[group.key]} pods wait for their scheduling gates to be removed"
             found.append(Unscheduled(group.key, "SchedulingGated", why_gated, True))
@@ -62,7 +64,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        if why.proved != (group.key in proofs):
+        if why.proved != (proofs is not None):
             why = replace(why, proved=not why.proved)
         found.append(_entry(cycle, gang, pending, why, free, words=words))
     return tuple(found)
