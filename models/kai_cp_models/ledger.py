@@ -249,12 +249,6 @@ class Ledger:
         """[N, D] what is free once everything releasing is gone; read-only."""
         return self.room.columns()[1]
 
-    @property
-    def releasing(self) -> Ints:
-        """[N, D] what is promised beside what is idle."""
-        idle, free = self.room.columns()
-        return free - idle
-
     def status(self, pod: Pod) -> PodStatus:
         """Status of the pod at this moment of the cycle."""
         return self.changed.get(pod.key, pod.status)

@@ -31,12 +31,12 @@ RELEASING, STUCK = PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING
 
 def gpus(ledger: Ledger) -> tuple[float, float]:
     """(idle, releasing) whole GPUs of the first node."""
-    return float(ledger.idle[0, GPU]) / 1000, float(ledger.releasing[0, GPU]) / 1000
+    return float(ledger.idle[0, GPU]) / 1000, float((ledger.free - ledger.idle)[0, GPU]) / 1000
 
 
 def slots(ledger: Ledger) -> tuple[int, int]:
     """(idle, releasing) pod slots of the first node."""
-    return int(ledger.idle[0, PODS]), int(ledger.releasing[0, PODS])
+    return int(ledger.idle[0, PODS]), int((ledger.free - ledger.idle)[0, PODS])
 
 
 def of(*members: Pod, **more: Any) -> tuple[Ledger, dict[str, Pod]]:
@@ -102,7 +102,7 @@ def test_other_dimensions_at_the_start() -> None:
         pod("a-0", "n1", spec=spec(0, cpus=4)), pod("b-0", "n1", spec=spec(0, cpus=2), status=RELEASING)
     )
     assert ledger.idle[0, 0] == 58_000
-    assert ledger.releasing[0, 0] == 2_000
+    assert (ledger.free - ledger.idle)[0, 0] == 2_000
     assert slots(ledger) == (108, 1)
 
 
@@ -146,7 +146,7 @@ def test_a_moved_pod_holds_two_places() -> None:
     ledger.evict(by_name["a-0"])
     ledger.place(by_name["a-0"], 1, pipelined=True)
     assert gpus(ledger) == (5, 3)
-    assert ledger.releasing[1, GPU] == -3000
+    assert (ledger.free - ledger.idle)[1, GPU] == -3000
     assert ledger.book.allocated_shares("q").gpu == 3
     assert ledger.place_of(by_name["a-0"]) == (1, ())
 
@@ -315,7 +315,7 @@ def picture(ledger: Ledger) -> tuple[object, ...]:
     book = ledger.book
     return (
         ledger.idle.tolist(),
-        ledger.releasing.tolist(),
+        ledger.free.tolist(),
         dict(sorted(ledger.devices.items())),
         dict(sorted(ledger.groups_on.items())),
         [book.allocated_shares(q.name) for q in ledger.snapshot.queues],
@@ -365,7 +365,7 @@ def test_operations_taken_back_leave_no_trace(steps: list[tuple[int, int]]) -> N
         undo = step(ledger, snapshot.pods[which], choice)
         if undo is None:
             continue
-        assert (ledger.idle + ledger.releasing >= 0).all(), "more is promised than there is"
+        assert (ledger.free >= 0).all(), "more is promised than there is"
         pictures.append(before)
         undos.append(undo)
     while undos:
@@ -414,7 +414,7 @@ def test_the_ledger_agrees_with_a_snapshot_of_its_own_state(steps: list[tuple[in
     ledger = Ledger.of(snapshot)
     for which, choice in steps:
         step(ledger, snapshot.pods[which], choice)
-    free = ledger.idle + ledger.releasing
+    free = ledger.free
     settled = cluster(
         [
             pod(p.key.name, snapshot.nodes[place[0]].name, spec=p.spec, gpu_groups=place[1], status=_kept(p))
@@ -428,7 +428,7 @@ def test_the_ledger_agrees_with_a_snapshot_of_its_own_state(steps: list[tuple[in
     fresh = Ledger.of(settled)
     # In the first ledger the reservation pod of a new group has a slot; here it does not exist yet.
     others = [d for d in range(free.shape[1]) if d != PODS]
-    assert (fresh.idle + fresh.releasing)[:, others].tolist() == free[:, others].tolist()
+    assert fresh.free[:, others].tolist() == free[:, others].tolist()
     assert [fresh.book.allocated_shares(q.name) for q in snapshot.queues] == [
         pytest.approx(ledger.book.allocated_shares(q.name)) for q in snapshot.queues
     ]

@@ -82,7 +82,7 @@ def keeps(ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], an
     """
     made = disaggregate(ledger, asks, units, answer, pipeline_only=True)
     assert made is not None, "the counts were right and the places were not"
-    assert (made.idle + made.releasing >= np.minimum(ledger.idle + ledger.releasing, 0)).all()
+    assert (made.free >= np.minimum(ledger.free, 0)).all()
     for ask in asks:
         assert all(p.key in made.held for p in ask.pods)
         if ask.group.root.constraint is not None:

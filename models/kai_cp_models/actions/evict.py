@@ -160,7 +160,7 @@ def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Ask]) -> bool:
     if cycle.budget.plain_work <= cycle.settings.solver.budget_seconds:
         return True
     ledger = cycle.ledger
-    idle = (ledger.idle + ledger.releasing)[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
+    idle = ledger.free[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
     asked = sum(ask.asked[2] for ask in waiting.values())
     return bool(idle >= LIMITS.least_idle_share * asked)
 

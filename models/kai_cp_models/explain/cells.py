@@ -135,7 +135,7 @@ def partition(
             found[merged] = leaver
     first = [mine[0] for mine in nodes]
     sizes = np.array([len(mine) for mine in nodes], dtype=np.int64)
-    room = (ledger.idle + ledger.releasing)[first] * sizes[:, None]
+    room = ledger.free[first] * sizes[:, None]
     return Cells(of, nodes, tuple(found.values()), tuple(movers), room, exact)
 
 
@@ -232,7 +232,7 @@ def _cells(
     movers: Sequence[Mover],
 ) -> tuple[Ints, tuple[tuple[int, ...], ...]]:
     """Nodes that are equal in free capacity, refusals, domains and leavers."""
-    free = ledger.idle + ledger.releasing
+    free = ledger.free
     masks = [mask for item in classes for mask in item.refused.values()] + [m.mask for m in movers]
     bits = np.packbits(np.array(masks, dtype=bool).reshape(len(masks), len(free)), axis=0)
     domains = [

@@ -107,7 +107,7 @@ def _promising(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: 
     item = classes[0]
     first = np.array([nodes[0] for nodes in cells.nodes])
     sizes = np.array([len(nodes) for nodes in cells.nodes])
-    free = (ledger.idle + ledger.releasing)[first]
+    free = ledger.free[first]
     gpus = sizes * (free[:, GPU] + _spare(ledger)[first])
     asked = np.array(request_of(item.example))
     accepted = accepting(ledger.fixed.table, item.example)[first]

@@ -54,7 +54,7 @@ class Variables:
         self.literals: dict[Family, cp_model.IntVar] = {}
         self.batch = question.batch
         self.classes: list[AskClass] = question.classes
-        self.free = self.ledger.idle + self.ledger.releasing
+        self.free = self.ledger.free.copy()
         self.who = question.who
         self.holders: list[VictimUnit] = question.holders
         self.cells: Cells = question.cells if cells is None else cells

@@ -37,7 +37,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tupl
     """
     found: list[Unscheduled] = []
     words: dict[tuple[object, ...], tuple[str, str]] = {}
-    free = (cycle.ledger.idle + cycle.ledger.releasing).clip(min=0).sum(axis=0).tolist()
+    free = cycle.ledger.free.clip(min=0).sum(axis=0).tolist()
     gated = _gated(cycle)
     ledger = cycle.ledger
     for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
@@ -271,7 +271,7 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     if (fits := ledger.fits(pod, now=False)).any():
         outside = f"{int(fits.sum())} node(s) with enough free capacity are not in its topology"
         return [_FITS_ALONE if _in_topology(ledger, pod, fits).any() else outside]
-    free = (ledger.idle + ledger.releasing)[nodes].clip(min=0)
+    free = ledger.free[nodes].clip(min=0)
     gpu = pod.spec.gpu
     wanted = list(pod.spec.requests)
     if gpu.shares:

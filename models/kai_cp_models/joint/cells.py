@@ -125,7 +125,7 @@ def gpus_alone_bind(
     This holds whatever subset of ``leaving`` (by node) leaves. There is no such node where sizes do not
     divide each other or a stateful rule has a say.
     """
-    free = ledger.idle + ledger.releasing
+    free = ledger.free
     leavers = [pod for pods in leaving.values() for pod in pods]
     sizes = sorted({item.size or 1 for item in classes})
     if any(larger % smaller for smaller, larger in pairwise(sizes)) or any(

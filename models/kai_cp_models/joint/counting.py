@@ -95,7 +95,7 @@ class Counting:
         self._nodes: Mask = np.full(len(ledger.idle), everywhere)
         for pod in examples.values():
             self._nodes |= accepting(ledger.fixed.table, pod)
-        self._free = ledger.idle + ledger.releasing
+        self._free = ledger.free.copy()
         self._demands: dict[PodSpec, Ints] = {}
         self._asked: dict[BatchShape, Ints] = {}
 

@@ -66,7 +66,7 @@ class JointModel:
         ]
         self.moved: dict[PodKey, cp_model.IntVar] = {}
         self.gone: dict[PodKey, Linear] = {}
-        self._free = ledger.idle + ledger.releasing
+        self._free = ledger.free.copy()
         self._leaver: dict[PodKey, Pod] = {}
         self._leaving: dict[int, list[Pod]] = {}
         self._members: dict[tuple[int, str], list[Pod]] = {}

@@ -29,7 +29,7 @@ def cheapest_nodes_to_drain(
 
     Units that are left out may be part of a plan, so a refusal based on the others is no proof.
     """
-    free = (ledger.idle[:, GPU] + ledger.releasing[:, GPU]).astype(float)
+    free = ledger.free[:, GPU].astype(float)
     movable = np.zeros(len(free))
     nodes: list[list[int]] = []
     for item in ranked:

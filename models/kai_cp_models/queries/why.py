@@ -103,7 +103,7 @@ def free_after(situation: Situation) -> Ints:
     """[N, D] what is idle or releasing on every node when the plan is carried out; negative where more is
     held than the node has.
     """
-    found: Ints = situation.after.idle + situation.after.releasing
+    found: Ints = situation.after.free
     return found
 
 

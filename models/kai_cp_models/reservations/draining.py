@@ -137,7 +137,7 @@ def _places(walk: Walk, ask: Ask, shape: GangNeeds, closed: Closed | None) -> No
     nodes = stored_nodes(shape, gpus) if gpus else None
     if nodes is not None and shape.fits(nodes, room):
         return nodes
-    busy = np.maximum(_empty(walk.ledger) - walk.ledger.idle - walk.ledger.releasing, 0)
+    busy = np.maximum(_empty(walk.ledger) - walk.ledger.free, 0)
     return _least_busy(walk, GangInterval(ask.group.key, shape, walk.now + 1, NEVER, stored=gpus), room, busy)
 
 
@@ -164,7 +164,7 @@ def _empty(ledger: Ledger) -> Ints:
 def idle_now(drain: Drain, ledger: Ledger, now: float) -> IdleSoFar:
     """The idle time of closed places, and the GPUs idle on them now; written anew only when that number
     changes."""
-    free = np.maximum(ledger.idle + ledger.releasing, 0)[:, GPU] // MILLI
+    free = np.maximum(ledger.free, 0)[:, GPU] // MILLI
     gpus = float(sum(min(held, int(free[node])) for node, held in drain.hold.gpus.items()))
     if gpus == drain.idle.gpus:
         return drain.idle

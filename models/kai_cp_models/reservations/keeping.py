@@ -74,7 +74,7 @@ def _begin_due(walk: Walk) -> None:
 
 def _has_room(walk: Walk, hold: Hold) -> bool:
     """Whether the hold can begin without an eviction."""
-    room = walk.ledger.idle + walk.ledger.releasing
+    room = walk.ledger.free
     return not hold.victims and all(bool((room[node] >= usage).all()) for node, usage in hold.usage.items())
 
 
@@ -188,7 +188,7 @@ def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[GroupKey, Dep
         key=lambda key: (-walk.times.start(snapshot.group_by_key[key]), key),
     )
     for key in leaving:
-        room = walk.ledger.idle[node] + walk.ledger.releasing[node]
+        room = walk.ledger.free[node]
         if (room >= usage).all():
             return True
         if not _evict(walk, departures[key].holder, key):

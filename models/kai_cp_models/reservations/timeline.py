@@ -138,7 +138,7 @@ class Timeline:
     def __post_init__(self) -> None:
         ledger, occupancy = self.ledger, self.occupancy
         self.now = occupancy.times.now
-        self._base: Ints = ledger.idle + ledger.releasing
+        self._base: Ints = ledger.free.copy()
         for usage in self.closed:
             for node, taken in usage.items():
                 self._base[node] -= taken

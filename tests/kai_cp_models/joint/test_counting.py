@@ -268,7 +268,7 @@ def test_the_rows_are_sums_over_nodes(seed: int) -> None:
     after = ledger.copy()
     for one in gone:
         after.evict(one)
-    free = np.maximum(after.idle + after.releasing, 0)
+    free = np.maximum(after.free, 0)
     sizes = sorted({p.spec.gpu.devices for a in asks for p in a.pods if not p.spec.gpu.shares})
     room = counting.room(gone)
     assert room[: len(sizes)].tolist() == [
