@@ -258,7 +258,8 @@ class Ledger:
         cycle."""
         if gang.group.key not in self.touched:
             return gang.at_first
-        state, self._tallies[gang.group.key] = gang.state_of(self.tally(gang), self.status)
+        state = gang.state(self.status, self.tally(gang))
+        self._tallies[gang.group.key] = state.tally
         return state
 
     def tally(self, gang: Gang) -> GangTally:

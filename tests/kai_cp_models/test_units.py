@@ -39,7 +39,7 @@ def status(one: Pod) -> PodStatus:
 
 
 def batch(one: Gang) -> str:
-    found = one.next_batch(status)
+    found = one.state(status).batch
     return " ".join(each.key.name for each in found.all_pods) if found else ""
 
 
@@ -135,7 +135,8 @@ READY = [
     Case("a gated pod is not there yet", gang(flat(2), a="PG"), False),
     Case("a releasing pod is not alive", gang(flat(2), a="PX"), False),
     Case("a succeeded pod is not alive", gang(flat(2), a="PS"), False),
-    Case("minimum zero is always ready", gang(flat(0), a=""), True),
+    Case("minimum zero is ready with any pod that waits", gang(flat(0), a="P"), True),
+    Case("a gang of which no pod waits asks for nothing", gang(flat(0), a="R"), False),
     Case("every subgroup is needed when K is all", gang(both(2), a="PP", b=""), False),
     Case("K of N needs only K", gang(both(1), a="P", b="P"), True),
     Case("K of N with none complete", gang(both(1), a="P", b=""), False),
@@ -146,7 +147,7 @@ READY = [
 
 @pytest.mark.parametrize("case", READY, ids=ids)
 def test_readiness(case: Case) -> None:
-    assert case.gang.ready(status) is case.expect
+    assert case.gang.state(status).ready is case.expect
 
 
 CHAINS = [
@@ -189,7 +190,7 @@ STATES = [
 
 @pytest.mark.parametrize("case", STATES, ids=ids)
 def test_elastic_state(case: Case) -> None:
-    assert case.gang.elastic_state(status) == case.expect
+    assert case.gang.state(status).elastic_state == case.expect
 
 
 def test_pods_that_name_an_unknown_subgroup_are_held_aside() -> None:
@@ -197,7 +198,7 @@ def test_pods_that_name_an_unknown_subgroup_are_held_aside() -> None:
     members = (pod("a0", group="g", subgroup="a"), pod("z0", group="g", subgroup="z"), pod("n0", group="g"))
     one = Gang(group("g", root=flat(2)), members)
     assert [each.key.name for each in one.unknown_subgroup_pods] == ["z0", "n0"]
-    assert not one.ready(status)
+    assert not one.state(status).ready
     assert batch(one) == ""
 
 
@@ -236,7 +237,7 @@ def test_a_whole_chain_of_batches_reaches_every_pod() -> None:
     def current(p: Pod) -> PodStatus:
         return PodStatus.ALLOCATED if p.key.name in placed else p.status
 
-    while (found := one.next_batch(current)) is not None:
+    while (found := one.state(current).batch) is not None:
         names = [each.key.name for each in found.all_pods]
         placed |= set(names)
         batches.append(" ".join(names))
@@ -270,7 +271,7 @@ def test_batches_are_the_next_ones_after_each_other(root: Subgroup, a: str, b: s
         return PodStatus.ALLOCATED if p.key.name in placed else p.status
 
     expected: list[list[str]] = []
-    while (found := one.next_batch(current)) is not None:
+    while (found := one.state(current).batch) is not None:
         expected.append([each.key.name for each in found.all_pods])
         placed.update(expected[-1])
     assert [[each.key.name for each in found.all_pods] for found in one.batches()] == expected

@@ -90,13 +90,13 @@ class _Search:
         return PodStatus.PIPELINED if pod.key in self.found.places else pod.status
 
     def _batch(self, gang: Gang) -> tuple[Pod, ...]:
-        if gang.group.backed_off or not gang.ready(self._status):
+        if gang.group.backed_off:
             return ()
-        batch = gang.next_batch(self._status)
+        batch = gang.state(self._status).batch
         return batch.all_pods if batch is not None else ()
 
     def _entry(self, key: GroupKey, batch: tuple[Pod, ...]) -> Entry:
-        state = self.gangs[key].elastic_state(self._status)
+        state = self.gangs[key].state(self._status).elastic_state
         size = amounts.pessimistic_batch(self.snapshot, batch)
         return group_sort_key(self.snapshot.group_by_key[key], state), size
 

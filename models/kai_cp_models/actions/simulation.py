@@ -21,7 +21,7 @@ from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.snapshot import Subgroup
-from kai_cp_models.units import Gang, StatusOf
+from kai_cp_models.units import Gang, StatusOf, satisfied
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ def started(ledger: Ledger, ask: Ask) -> bool:
     gang = ask.gang
     ledger.mark()
     placed = isinstance(Placer(gang, pipeline_only=True).place(ledger, ask.batch, consume=True), Ledger)
-    placed = placed and gang.satisfied(gang.group.root, ledger.status)
+    placed = placed and ledger.state(gang).satisfied
     (ledger.keep if placed else ledger.back)()
     return placed
 
@@ -286,7 +286,7 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
             break
         ledger.mark()
         home = come_home(ledger, together)
-        torn = gang.satisfied_at_first and not gang.satisfied(gang.group.root, ledger.status)
+        torn = gang.at_first.satisfied and not ledger.state(gang).satisfied
         if home and (torn or _out_of_turn(ledger, gang)):
             # The other pods of the gang have no place, or a member that leaves after these has none.
             ledger.back()
@@ -306,20 +306,18 @@ def _of_one_set(ledger: Ledger, gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod
     """The next of pods that are in no batch, but may run on beside the others: one of a pod set that ran
     below its minimum, or what another lacks; all that a set of these lacks that had its minimum.
     """
-    before, now = gang.tally(attrgetter("status")), ledger.tally(gang)
+    before, now = gang.met(gang.at_first.tally), gang.met(ledger.tally(gang))
 
     def next_of(part: Subgroup) -> Sequence[Pod]:
         if part.leaf:
             mine = [pod for pod in pods if (pod.subgroup or "default") == part.name]
-            below = before[part.name].active < part.minimum
-            count = 1 if below else max(part.minimum - now[part.name].active, 1)
+            count = max(part.minimum - now[part.name], 1) if satisfied(part, before) else 1
             return mine[:count] if len(mine) >= count else ()
-        away = [child for child in part.children if not gang.satisfied(child, ledger.status)]
+        away = [child for child in part.children if not satisfied(child, now)]
         lacks = part.minimum - len(part.children) + len(away)
-        if lacks <= 0 or not gang.satisfied(part, attrgetter("status")):
+        if lacks <= 0 or not satisfied(part, before):
             return next(filter(None, map(next_of, part.children)), ())
-        whole = (child for child in away if gang.satisfied(child, attrgetter("status")))
-        found = [some for child in whole if (some := next_of(child))][:lacks]
+        found = [some for child in away if satisfied(child, before) and (some := next_of(child))][:lacks]
         return [pod for some in found for pod in some] if len(found) == lacks else ()
 
     return next_of(gang.group.root)
@@ -333,7 +331,7 @@ def _place(pod: Pod) -> tuple[str | None, str | None]:
 def _out_of_turn(ledger: Ledger, gang: Gang) -> bool:
     """Whether a pod set has lost its minimum while another keeps more than its own, which leaves first
     (5.4)."""
-    before, after = gang.tally(attrgetter("status")), ledger.tally(gang)
+    before, after = gang.at_first.tally, ledger.tally(gang)
     leaves = gang.group.root.leaves()
     dropped = any(before[one.name].active >= one.minimum > after[one.name].active for one in leaves)
     return dropped and any(after[one.name].active > one.minimum for one in leaves)

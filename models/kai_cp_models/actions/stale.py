@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kai_cp_models.actions.ending import end_groups
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.pods import ACTIVE_USED, GroupKey, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodStatus
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang
 
@@ -21,7 +21,13 @@ def stale(gang: Gang, cycle: Cycle) -> bool:
         return False
     if not any(status_of(pod) in ACTIVE_USED for pod in gang.pods):
         return False
-    return not gang.satisfied(gang.group.root, status_of, ACTIVE_USED)
+
+    def counted(pod: Pod) -> PodStatus:
+        """What is leaving counts here."""
+        status = status_of(pod)
+        return PodStatus.RUNNING if status in ACTIVE_USED else status
+
+    return not gang.state(counted).satisfied
 
 
 def grace_over(group: PodGroup, cycle: Cycle) -> bool:

@@ -149,7 +149,7 @@ class Problem:
         if False in said:
             return "Exempt"
         gang = self.ledger.fixed.gangs[group.key]
-        if not gang.satisfied(group.root, lambda pod: pod.status):
+        if not gang.at_first.satisfied:
             return "TornGang"
         age = self.times.now - self.times.start(group)
         if age < self.settings.defrag.min_runtime_seconds or moved(group, self.times.now) is not None:
@@ -171,7 +171,7 @@ class Problem:
             def status_of(pod: Pod) -> PodStatus:
                 return PodStatus.RELEASING if pod is one else pod.status
 
-            return gang.satisfied(group.root, status_of)
+            return gang.state(status_of).satisfied
 
         if len(pods) > 1 and all(spared(pod) for pod in pods):
             return [(pod,) for pod in pods]

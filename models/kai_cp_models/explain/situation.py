@@ -97,7 +97,7 @@ class Situation:
             return
         untouched = group.key not in ledger.touched
         units = gang.units_at_first if untouched else gang.units(ledger.status)
-        movable = gang.satisfied_at_first if untouched else gang.satisfied(group.root, ledger.status)
+        movable = ledger.state(gang).satisfied
         for chain, unit in enumerate(units):
             placed = sum(pod.status is PodStatus.PENDING for pod in unit.pods)
             moved = any(pod.key in self.evicted for pod in unit.pods)
@@ -111,8 +111,7 @@ class Situation:
     def batch(self, key: GroupKey) -> Batch | None:
         """The next batch (5.3); if the gang is not ready, the pods that exist."""
         gang = self.gang(key)
-        found = gang.next_batch(_as_read)
-        return found if found is not None else gang.next_batch(_ungated)
+        return gang.at_first.batch or gang.state(_ungated).batch
 
     def kind_of(self, gang: Gang, batch: Batch) -> object:
         """Equal for batches that are interchangeable where only free capacity matters."""
@@ -157,19 +156,14 @@ def admitted(gang: Gang, given: Container[PodKey], evicted: Container[PodKey]) -
             return PodStatus.ALLOCATED
         return PodStatus.RELEASING if pod.key in evicted else pod.status
 
-    root = gang.group.root
-    if not gang.satisfied(root, after):
+    if not gang.state(after).satisfied:
         return False
     members = (*gang.pods, *gang.unknown_subgroup_pods)
     if not any(after(pod) in (PodStatus.PENDING, PodStatus.GATED) for pod in members):
         return True
     standing = sum(after(pod) in ACTIVE_ALLOCATED for pod in members)
     stood = sum(pod.status in ACTIVE_ALLOCATED for pod in members)
-    return standing > stood or not gang.satisfied(root, _as_read)
-
-
-def _as_read(pod: Pod) -> PodStatus:
-    return pod.status
+    return standing > stood or not gang.at_first.satisfied
 
 
 def _ungated(pod: Pod) -> PodStatus:

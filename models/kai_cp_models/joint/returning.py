@@ -44,7 +44,7 @@ class Returning:
         """
         if _constrained(ask.group.root):
             return []
-        turn = group_sort_key(ask.group, ask.gang.elastic_state(self._ledger.status))
+        turn = group_sort_key(ask.group, self._ledger.state(ask.gang).elastic_state)
         earlier = self._in_turn[: bisect_left(self._in_turn, turn, key=itemgetter(0))]
         count, kinds = len(ask.pods), _kinds(ask.pods)
         return sorted(o for _, o, pods, mine in earlier if pods <= count and self._replace(mine, kinds))

@@ -137,12 +137,12 @@ def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy, relying: Set[P
     ledger, key = cycle.ledger, group.key
     gang = ledger.fixed.gangs[key]
     if key in ledger.touched:
-        movable = gang.satisfied(group.root, ledger.status)
+        movable = ledger.state(gang).satisfied
         return _linked(cycle, gang, _left(cycle, gang, policy, relying), movable=movable)
     known = ledger.fixed.chains.get(key)
     if not isinstance(known, _Chain):
         units = ((unit, False) for unit in gang.units_at_first)
-        known = ledger.fixed.chains[key] = _linked(cycle, gang, units, movable=gang.satisfied_at_first)
+        known = ledger.fixed.chains[key] = _linked(cycle, gang, units, movable=gang.at_first.satisfied)
     return known
 
 

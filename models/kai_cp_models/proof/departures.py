@@ -161,7 +161,7 @@ class Departures:
     def _movable(self) -> Mapping[str, Sequence[Pod]]:
         gangs = self.base.fixed.gangs
         return {
-            queue: [pod for group in groups for pod in gangs[group.key].active]
+            queue: [pod for group in groups for pod in filter(_active, gangs[group.key].pods)]
             for queue, groups in self._snapshot.preemptible_groups.items()
         }
 
@@ -222,8 +222,12 @@ class Departures:
             ):
                 found += (pod for unit in gang.units_at_first if not unit.whole for pod in unit.pods)
             else:
-                found += gang.active
+                found += filter(_active, gang.pods)
         return found
+
+
+def _active(pod: Pod) -> bool:
+    return pod.status in ACTIVE_ALLOCATED
 
 
 def _resizes(pod: Pod) -> bool:

@@ -151,7 +151,8 @@ class ServedBatches:
                 counts = tallies[key][pod.subgroup or "default"].moved(pod.status, PodStatus.ALLOCATED)
                 tallies[key] = {**tallies[key], pod.subgroup or "default": counts}
                 begun.add(pod.key)
-            state, tallies[key] = ask.gang.state_of(tallies[key], status)
+            state = ask.gang.state(status, tallies[key])
+            tallies[key] = state.tally
             if state.batch is not None and self._got_places(
                 following := ask_of(self._base, ask.gang, state.batch, state)
             ):

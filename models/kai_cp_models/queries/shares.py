@@ -78,7 +78,7 @@ def waiting_line(snapshot: Snapshot) -> list[Waiter]:
         state = gang.at_first
         if not state.pending:
             continue
-        batch = state.batch or gang.next_batch(lambda pod: pod.status)
+        batch = state.batch
         count, size = (0, (0, 0, 0)) if batch is None else (len(batch.all_pods), shapes.of(batch).pessimistic)
         pending = sum(pod.status is PodStatus.PENDING for pod in gang.pods)
         remark = _remark(snapshot, group, gang)
@@ -128,7 +128,7 @@ def owed(snapshot: Snapshot, plan: Plan) -> dict[str, list[GroupKey]]:
         group = snapshot.group_by_key.get(entry.group)
         if group is None or entry.reason in NOT_FOR_SHARES:
             continue
-        batch = Gang(group, snapshot.members[entry.group]).next_batch(status_of)
+        batch = Gang(group, snapshot.members[entry.group]).state(status_of).batch
         if batch is None:
             continue
         cpu, memory, milli_gpus = amounts.pessimistic_batch(snapshot, batch.all_pods)

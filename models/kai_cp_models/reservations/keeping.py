@@ -163,7 +163,7 @@ def _begins(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) ->
     walk.cycle.admitted("reservation", hold.key)
     walk.cycle.waiting.pop(hold.key, None)
     walk.asks.pop(hold.key, None)
-    batch = hold.ask.gang.next_batch(ledger.status)
+    batch = ledger.state(hold.ask.gang).batch
     if batch is not None:
         walk.asks[hold.key] = ask_of(ledger, hold.ask.gang, batch)
     walk.changed()

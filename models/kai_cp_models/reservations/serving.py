@@ -41,7 +41,7 @@ def serve_everybody(walk: Walk) -> None:
         if why is None:
             cycle.waiting.pop(key, None)
             order.use(walk.ledger.book, group.queue)
-            batch = ask.gang.next_batch(walk.ledger.status)
+            batch = walk.ledger.state(ask.gang).batch
             if batch is not None:
                 walk.asks[key] = ask_of(walk.ledger, ask.gang, batch)
                 order.push(key, walk.asks[key].entry)

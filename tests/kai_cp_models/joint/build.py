@@ -32,7 +32,7 @@ def asks_of(ledger: Ledger, *names: str) -> list[Ask]:
     found = []
     for name in names:
         gang = ledger.fixed.gangs[GroupKey("ns", name)]
-        batch = gang.next_batch(ledger.status)
+        batch = ledger.state(gang).batch
         assert batch is not None
         found.append(ask_of(ledger, gang, batch))
     return found
@@ -53,7 +53,7 @@ def problem(snapshot: Snapshot) -> tuple[Ledger, list[Ask], list[EvictionUnit]]:
     giving: list[PodGroup] = []
     for one in snapshot.groups:
         gang = ledger.fixed.gangs[one.key]
-        batch = gang.next_batch(ledger.status)
+        batch = ledger.state(gang).batch
         if batch is not None:
             asks.append(ask_of(ledger, gang, batch))
         else:
