@@ -1,7 +1,7 @@
 """Greedy placement of one batch, as KAI places it (4.2, 6, 8): subgroup by subgroup, pod by pod.
 
 It gives the warm start, the last-resort answer, and, where it places all that is admitted, the answer
-itself. A batch is placed whole or not at all; failure returns the reason and leaves the ledger alone.
+itself. A batch is placed whole or not at all: with a reason for failure, the ledger is as it was.
 """
 
 from __future__ import annotations
@@ -45,26 +45,20 @@ def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str
     return over_quota(ledger, ask.group, ask.pods, ask.kind.shape.optimistic, lending=lending)
 
 
-def quota_on(
-    ledger: Ledger, group: PodGroup, pod: Pod, node: int, *, lending: bool = False
-) -> tuple[str, str] | None:
-    """The same for the exact charge of a pod of the group on ``node`` (3.7, 3.8)."""
-    return over_quota(ledger, group, (pod,), ledger.fixed.charge(pod, node), lending=lending)
-
-
 def over_quota(
     ledger: Ledger, group: PodGroup, pods: Sequence[Pod], asked: Amounts, *, lending: bool
 ) -> tuple[str, str] | None:
-    """The same for pods of the group that are charged ``asked`` in all."""
-    refusal = over_limit(ledger.book, group.queue, asked)
-    if refusal is not None or group.preemptible:
-        return None if refusal is None else ("OverLimit", refusal.message)
-    refusal = non_preemptible_over_quota(ledger.book, group.queue, asked)
-    lent = ledger.lent(pods, asked) if refusal is not None and lending else None
+    """The same for pods of the group that are charged ``asked`` in all: one pod on a node exactly, or a batch
+    at least."""
+    book, queue = ledger.book, group.queue
+    if (over := over_limit(book, queue, asked)) is not None:
+        return "OverLimit", over.message
+    if group.preemptible or (over := non_preemptible_over_quota(book, queue, asked)) is None:
+        return None
+    lent, words = ledger.lent(pods, asked) if lending else None, ""
     if lent is not None:
-        refusal = non_preemptible_over_quota(ledger.book, group.queue, asked, lent.by_queue)
-    words = lent.words if lent is not None else ""
-    return None if refusal is None else ("NonPreemptibleOverQuota", refusal.message + words)
+        over, words = non_preemptible_over_quota(book, queue, asked, lent.by_queue), lent.words
+    return None if over is None else ("NonPreemptibleOverQuota", over.message + words)
 
 
 class _Area(NamedTuple):
@@ -105,25 +99,17 @@ class Placer:
     """The places that are being filled, and the nodes in all of them."""
     _whole: Subgroup | None = field(default=None, init=False)
     """What all of the batch is below."""
-    _empty: int = field(default=0, init=False)
-    """No place of so many scales, the closest, holds the whole batch."""
 
-    def place(self, ledger: Ledger, batch: Batch, *, consume: bool = False) -> Ledger | NoPlace:
-        """The ledger with the batch placed, or why it has no place.
-
-        The given ledger is not changed. With ``consume`` it is changed and returned, and stays unchanged only
-        if the batch found no place.
-        """
-        target = ledger if consume else ledger.copy()
+    def place(self, ledger: Ledger, batch: Batch) -> NoPlace | None:
+        """Place the batch in the ledger, or say why it has no place and leave the ledger as it was."""
         # The subgroups above an only pod set say nothing unless they are constrained.
         while len(batch.parts) == 1 == len(self.gang.by_leaf) and batch.subgroup.constraint is None:
             batch = batch.parts[0]
         self._whole = batch.subgroup
-        failure = self._subtree(target, batch, _ANYWHERE)
-        if failure is not None:
-            return failure
-        self.start_together(target, batch)
-        return target
+        failure = self._subtree(ledger, batch, _ANYWHERE)
+        if failure is None:
+            self.start_together(ledger, batch.all_pods)
+        return failure
 
     def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> bool:
         """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
@@ -139,10 +125,6 @@ class Placer:
         # Parts of a gang with a preferred level follow KAI's scores of its domains (8.4).
         part = batch.subgroup is not self._whole
         if part and area.score is not None:
-            return False
-        below = self._below(fabric, area)
-        if part and self._empty >= below and len(self.gang.by_leaf) == 1:
-            # The part is the whole batch.
             return False
         present = self._active_nodes(ledger, batch.subgroup)
         if len(pods) < 2 and not len(present):
@@ -161,12 +143,10 @@ class Placer:
             area.for_gpus,
             present,
             begun=self._active_nodes(ledger, self.gang.group.root) if part else None,
-            below=below,
+            below=self._below(fabric, area),
             single=ledger.snapshot.policy.gpu_strategy != "spread",
         )
-        self._empty = self._empty if part else below
         for position, place in places:
-            self._empty = min(self._empty, position)
             ledger.mark()
             failure = self._members(ledger, batch, area._replace(close=place, scale=position))
             starts = self.pipeline_only or {PodStatus.ALLOCATED} >= set(map(ledger.status, batch.all_pods))
@@ -309,19 +289,16 @@ class Placer:
         for memory in np.unique(memories[fitting]):
             same = memories == memory
             node, lending = int(np.argmax(same & fitting)), not self.pipeline_only
-            if quota_on(ledger, self.gang.group, pod, node, lending=lending) is not None:
+            charge = ledger.fixed.charge(pod, node)
+            if over_quota(ledger, self.gang.group, (pod,), charge, lending=lending) is not None:
                 fitting &= ~same
 
-    def start_together(self, ledger: Ledger, batch: Batch) -> None:
-        """Nominate the batch as a whole when some gang of it cannot start at once (4.2)."""
-        if not self.pipeline_only and len(self.gang.pods) > 1:
-            self.pipeline_if_torn(ledger, batch.all_pods)
-
-    def pipeline_if_torn(self, ledger: Ledger, pods: Sequence[Pod]) -> None:
-        """Nominate ``pods`` if a gang has promised places and too few solid ones to start."""
-        gang = self.gang
-        tally = ledger.tally(gang)
-        for leaf in gang.group.root.leaves():
+    def start_together(self, ledger: Ledger, pods: Sequence[Pod]) -> None:
+        """Nominate these pods of the gang if it has promised places and too few solid ones to start (4.2)."""
+        if self.pipeline_only or len(self.gang.pods) < 2:
+            return
+        tally = ledger.tally(self.gang)
+        for leaf in self.gang.group.root.leaves():
             counts = tally[leaf.name]
             if counts.pipelined and counts.active - counts.pipelined < leaf.minimum:
                 for pod in pods:

@@ -122,11 +122,11 @@ def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Refusal:
     refusal = admission.known_refusal(ask)
     if refusal is not None:
         return refusal
-    outcome = Placer(ask.gang).place(ledger, ask.batch, consume=True)
-    if isinstance(outcome, Ledger):
+    failure = Placer(ask.gang).place(ledger, ask.batch)
+    if failure is None:
         admission.admitted(ask)
-        return outcome
-    return admission.decide(ledger, ask, no_place(outcome))
+        return ledger
+    return admission.decide(ledger, ask, no_place(failure))
 
 
 def _record(cycle: Cycle, admission: Admission, refused: int, joint: bool, seconds: float) -> None:

@@ -69,9 +69,9 @@ def _placed_again(
     if len(gangs) == 1 and not _room_closer(ledger, fabric, asks, distance):
         return False
     for ask in asks:
-        outcome = Placer(ask.gang, pipeline_only=pipeline_only).place(ledger, ask.batch, consume=True)
+        failure = Placer(ask.gang, pipeline_only=pipeline_only).place(ledger, ask.batch)
         # Every pod that was bound must be bound again.
-        if not isinstance(outcome, Ledger) or any(
+        if failure is not None or any(
             pod.key in bound and ledger.status(pod) is not PodStatus.ALLOCATED for pod in ask.pods
         ):
             return False

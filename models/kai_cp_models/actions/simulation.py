@@ -213,10 +213,9 @@ def started(ledger: Ledger, ask: Ask) -> bool:
     """Promise the ask a place with which its gang has its minimum; False: there is none, and nothing
     changed.
     """
-    gang = ask.gang
     ledger.mark()
-    placed = isinstance(Placer(gang, pipeline_only=True).place(ledger, ask.batch, consume=True), Ledger)
-    placed = placed and ledger.state(gang).satisfied
+    placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch) is None
+    placed = placed and ledger.state(ask.gang).satisfied
     (ledger.keep if placed else ledger.back)()
     return placed
 
@@ -350,4 +349,4 @@ def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
         # A gang whose needed pods move starts together with the pods that got places earlier in the cycle.
         gang = ledger.fixed.gangs[key]
         given = [pod for pod in gang.pods if pod.key in ledger.held]
-        Placer(gang).pipeline_if_torn(ledger, given)
+        Placer(gang).start_together(ledger, given)

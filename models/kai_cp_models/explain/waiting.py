@@ -17,7 +17,7 @@ from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import can_reclaim, may_reclaim
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import over_quota, quota_on
+from kai_cp_models.placement import over_quota
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
@@ -234,7 +234,7 @@ def _over_where_it_fits(ledger: Ledger, pod: Pod) -> tuple[str, str] | None:
     if group is None or not nodes or pod.spec.gpu.kind is not GpuKind.MEMORY:
         return None
     node = min(nodes, key=lambda node: ledger.fixed.charge(pod, node))
-    over = quota_on(ledger, group, pod, node, lending=True)
+    over = over_quota(ledger, group, (pod,), ledger.fixed.charge(pod, node), lending=True)
     return None if over is None else (over[0], f"{over[1]} on node {ledger.snapshot.nodes[node].name}")
 
 

@@ -7,7 +7,7 @@ from itertools import chain
 
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, quota_on
+from kai_cp_models.placement import Placer, over_quota
 from kai_cp_models.pods import ACTIVE_USED, GpuKind, Pod
 
 
@@ -72,7 +72,7 @@ def disaggregate(
         for pod in ask.pods:
             if not _put(result, pod, answer, fresh, pipeline_only=pipeline_only, by_node=by_node):
                 return None
-        Placer(ask.gang, pipeline_only=pipeline_only).start_together(result, ask.batch)
+        Placer(ask.gang, pipeline_only=pipeline_only).start_together(result, ask.pods)
     return result
 
 
@@ -89,7 +89,8 @@ def _put(
     if not ledger.fits(pod, now=False)[node]:
         return False
     group = ledger.snapshot.group_by_key[pod.group] if by_node and pod.group else None
-    if group is not None and quota_on(ledger, group, pod, node, lending=not pipeline_only):
+    charge = ledger.fixed.charge(pod, node)
+    if group is not None and over_quota(ledger, group, (pod,), charge, lending=not pipeline_only):
         return False
     groups: list[str] = []
     now = bool(ledger.fits(pod, now=True)[node])

@@ -11,7 +11,6 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Eviction, Refusal
 from kai_cp_models.joint.disaggregate import may_leave
 from kai_cp_models.joint.problem import ask_of
-from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
 from kai_cp_models.pods import GroupKey, PodStatus
 from kai_cp_models.reservations.hero import PricedPlaces, priced
@@ -152,10 +151,8 @@ def _begins(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) ->
     if not (free and all(_evict(walk, hold.key, victim) for victim in hold.victims)):
         return False
     anywhere = not (hold.stored or hold.victims)
-    placed = Placer(hold.ask.gang).place(ledger, hold.ask.batch) if anywhere else None
-    if isinstance(placed, Ledger):
-        ledger = placed
-    elif not walk.put(ledger, hold.ask, hold.nodes, checked=True):
+    placed = anywhere and Placer(hold.ask.gang).place(ledger, hold.ask.batch) is None
+    if not placed and not walk.put(ledger, hold.ask, hold.nodes, checked=True):
         return False
     walk.ledger = walk.root = ledger
     for pod in hold.ask.pods:

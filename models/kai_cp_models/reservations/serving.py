@@ -64,11 +64,12 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
     until = walk.window_end(ask)
     load = Load(ask.group, cost_of_pods(walk.ledger, ask), walk.now, until, reserved=False, checked=True)
     beyond = walk.scene().loads.beyond(load, loads_of(walk.holds)) if walk.holds else None
-    outcome = NoPlace("") if beyond else Placer(ask.gang).place(walk.ledger, ask.batch)
-    if isinstance(outcome, Ledger):
-        _admit(walk, ask, outcome, admission)
+    trial = walk.ledger.copy()
+    failure = NoPlace("") if beyond else Placer(ask.gang).place(trial, ask.batch)
+    if failure is None:
+        _admit(walk, ask, trial, admission)
         return None
-    why = no_place(outcome)
+    why = no_place(failure)
     refused = NoPlaces(beyond)
     if not walk.holds:
         decided = admission.decide(walk.ledger, ask, why)
@@ -113,15 +114,12 @@ def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
     before = walk.holds, walk.ledger, walk.state
     walk.settle(found)
     walk.changed()
-    outcome = Placer(ask.gang).place(walk.ledger, ask.batch)
-    if not isinstance(outcome, Ledger):
-        trial = walk.ledger.copy()
-        outcome = trial if walk.put(trial, ask, found.nodes, checked=True) else outcome
-    if isinstance(outcome, NoPlace):
+    walk.ledger = walk.ledger.copy()
+    failure = Placer(ask.gang).place(walk.ledger, ask.batch)
+    if failure is not None and not walk.put(walk.ledger, ask, found.nodes, checked=True):
         walk.holds, walk.ledger, walk.state = before
         walk.look_again()
         return NoPlaces(proved=False)
-    walk.ledger = outcome
     walk.note_movable(ask)
     walk.changed()
     return None
@@ -134,10 +132,9 @@ def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
         return False
     trial = walk.ledger.copy()
     walk.state.bind(trial, strict=True, without=ignored)
-    outcome = Placer(ask.gang).place(trial, ask.batch)
-    if not isinstance(outcome, Ledger):
+    if Placer(ask.gang).place(trial, ask.batch) is not None:
         return False
-    walk.ledger = outcome
+    walk.ledger = trial
     admission.admitted(ask)
     walk.note_movable(ask)
     walk.refusals.clear()
@@ -151,10 +148,9 @@ def _held_from(walk: Walk, ask: Ask, why: Refusal, beyond: Beyond | None) -> Ref
     trial = walk.ledger.copy()
     drains = [drain.hold for drain in walk.state.drains if drain.key != ask.group.key]
     walk.state.bind(trial, strict=True, without=frozenset(hold.key for hold in (*walk.holds, *drains)))
-    outcome = Placer(ask.gang).place(trial, ask.batch)
-    if not isinstance(outcome, Ledger):
+    if Placer(ask.gang).place(trial, ask.batch) is not None:
         return why
-    nodes = {outcome.held[pod.key].node for pod in ask.pods}
+    nodes = {trial.held[pod.key].node for pod in ask.pods}
     ahead = [hold for hold in walk.holds if beyond is None and nodes & hold.usage.keys()]
     closed = next((hold for hold in drains if nodes & hold.usage.keys()), None)
     if not ahead and closed is not None and (beyond is None or not walk.holds):

@@ -128,7 +128,7 @@ class Walk:
             if checked and not ledger.fits(pod, now=False)[node]:
                 return False
             put(ledger, pod, node, pipelined=not ledger.fits(pod, now=True)[node])
-        Placer(ask.gang).start_together(ledger, ask.batch)
+        Placer(ask.gang).start_together(ledger, ask.pods)
         return True
 
     def owes(self, holders: Iterable[Holder]) -> None:
