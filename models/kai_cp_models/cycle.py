@@ -13,7 +13,7 @@ from typing import Any
 from kai_cp_models.budget import Budget
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Stage
-from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, Snapshot
@@ -119,7 +119,7 @@ class Cycle:
 
     def decisions(self) -> tuple[Decision, ...]:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""
-        causes = (self.ledger.changed, self.ledger.held, self.evicted_by, self.placed_by, self.sequence)
+        causes = (self.ledger.evicted, self.ledger.held, self.evicted_by, self.placed_by, self.sequence)
         if self._decided[0] != causes:
             self._decided = tuple(one.copy() for one in causes), self._sorted_decisions()
         return self._decided[1]
@@ -138,31 +138,21 @@ class Cycle:
         return tuple(found)
 
     def _decisions(self) -> Iterator[Decision]:
-        ledger = self.ledger
-        nodes = self.snapshot.nodes
-        for key, status in ledger.changed.items():
-            pod = self.snapshot.pod_by_key[key]
-            held = ledger.held.get(key)
-            if pod.status in ACTIVE_USED:
-                eviction = self.evicted_by[key]
-                yield Decision(
-                    "Evict",
-                    key,
-                    pod.group,
-                    pod.node or "",
-                    eviction.action,
-                    eviction.message,
-                    triggers=eviction.triggers,
-                )
-            if held is not None:
-                bound = status is not PodStatus.PIPELINED
-                yield Decision(
-                    "Bind" if bound else "Nominate",
-                    key,
-                    pod.group,
-                    nodes[held.node].name,
-                    self.placed_by.get(key, "allocate"),
-                    "starts now, on free capacity" if bound else "starts when the capacity is free",
-                    held.gpu_groups,
-                    details=ledger.details_of(pod),
-                )
+        ledger, pods = self.ledger, self.snapshot.pod_by_key
+        for key, pod in ledger.evicted.items():
+            by = self.evicted_by[key]
+            yield Decision(
+                "Evict", key, pod.group, pod.node or "", by.action, by.message, triggers=by.triggers
+            )
+        for key, held in ledger.held.items():
+            bound = held.status is not PodStatus.PIPELINED
+            yield Decision(
+                "Bind" if bound else "Nominate",
+                key,
+                pods[key].group,
+                self.snapshot.nodes[held.node].name,
+                self.placed_by.get(key, "allocate"),
+                "starts now, on free capacity" if bound else "starts when the capacity is free",
+                held.gpu_groups,
+                details=ledger.details_of(pods[key]),
+            )

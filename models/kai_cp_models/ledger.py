@@ -44,10 +44,10 @@ from kai_cp_models.rules.stateful import open_rules
 from kai_cp_models.rules.stateful.protocol import Lent, RuleState
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.shapes import BatchShape, Shapes
+from kai_cp_models.shapes import Shapes
 from kai_cp_models.sharing import ACTIVE, PIPELINED, RELEASING, SharedDevice, share_mib
 from kai_cp_models.snapshot import PodGroup, Snapshot
-from kai_cp_models.units import Batch, Gang, Gangs, GangState, GangTally
+from kai_cp_models.units import Gang, Gangs, GangState, GangTally
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
@@ -149,21 +149,19 @@ class Ledger:
     groups_on: dict[int, tuple[str, ...]]
     book: QueueBook
     rules: tuple[RuleState, ...]
-    changed: dict[PodKey, PodStatus] = field(default_factory=dict)
-    """Pods whose status differs from the snapshot."""
+    evicted: dict[PodKey, Pod] = field(default_factory=dict)
+    """Pods that leave their place of the snapshot."""
     held: dict[PodKey, Held] = field(default_factory=dict)
     """Places given in this cycle (pending pods placed, evicted pods placed again)."""
     touched: dict[GroupKey, int] = field(default_factory=dict)
-    """Pod groups with changed pods, and how many those are."""
+    """Pod groups with such pods, and how many entries of ``evicted`` and ``held`` are theirs."""
     _fitting: FeasibilityCache = field(default_factory=FeasibilityCache)
     _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
     """Of changed pod groups with one pod set, from when they were first asked for."""
     _log: list[_Done] = field(default_factory=list, init=False)
     """Operations since the oldest mark."""
-    _marks: list[int] = field(default_factory=list, init=False)
-    """Lengths of the log at the marks that are open."""
-    _saved: list[tuple[int, tuple[RuleState, ...]]] = field(default_factory=list, init=False)
-    """Rules as they were when the log had that length."""
+    _marks: list[tuple[int, tuple[RuleState, ...] | None]] = field(default_factory=list, init=False)
+    """The marks that are open: the length of the log there, and the rules of then once one has changed."""
 
     @classmethod
     def of(
@@ -195,7 +193,7 @@ class Ledger:
             dict(self.groups_on),
             self.book.copy(),
             tuple(rule.copy() for rule in self.rules),
-            dict(self.changed),
+            dict(self.evicted),
             dict(self.held),
             dict(self.touched),
             self._fitting.copy(),
@@ -206,21 +204,21 @@ class Ledger:
 
     def mark(self) -> None:
         """From here on operations can be taken back, until ``back`` or ``keep`` closes this mark."""
-        self._marks.append(len(self._log))
+        self._marks.append((len(self._log), None))
 
     def keep(self) -> None:
         """Close the last mark and leave everything as it is."""
-        self._marks.pop()
+        _, rules = self._marks.pop()
         if not self._marks:
             self._log.clear()
-            self._saved.clear()
+        elif rules is not None and self._marks[-1][1] is None:
+            self._marks[-1] = self._marks[-1][0], rules
 
     def back(self) -> None:
         """Close the last mark and take back, in reverse order, every operation since."""
-        length = self._marks.pop()
+        length, rules = self._marks.pop()
         # Rules may have answered differently since, so their old state is restored instead of reversed.
-        while self._saved and self._saved[-1][0] >= length:
-            self.rules = self._saved.pop()[1]
+        self.rules = rules or self.rules
         for pod, held, sign in reversed(self._log[length:]):
             self._apply(pod, held, -sign)
         del self._log[length:]
@@ -228,8 +226,8 @@ class Ledger:
     def _concerned(self, pod: Pod) -> list[RuleState]:
         """The rules that an operation on the pod concerns; they are remembered as they were before it."""
         concerned = [rule for rule in self.rules if rule.concerns(pod)]
-        if concerned and self._marks and (not self._saved or self._saved[-1][0] < self._marks[-1]):
-            self._saved.append((len(self._log), tuple(rule.copy() for rule in self.rules)))
+        if concerned and self._marks and self._marks[-1][1] is None:
+            self._marks[-1] = self._marks[-1][0], tuple(rule.copy() for rule in self.rules)
         return concerned
 
     # --- questions -------------------------------------------------------------------------------
@@ -251,7 +249,10 @@ class Ledger:
 
     def status(self, pod: Pod) -> PodStatus:
         """Status of the pod at this moment of the cycle."""
-        return self.changed.get(pod.key, pod.status)
+        held = self.held.get(pod.key)
+        if held is not None:
+            return held.status
+        return PodStatus.RELEASING if pod.key in self.evicted else pod.status
 
     def state(self, gang: Gang) -> GangState:
         """The state of the gang at this moment; if its pods are as in the snapshot, it is computed once a
@@ -268,30 +269,6 @@ class Ledger:
         if found is None:
             found = self._tallies[gang.group.key] = gang.tally(self.status)
         return found
-
-    def _change(self, pod: Pod, status: PodStatus | None) -> None:
-        """The pod has this status from now on; None: that of the snapshot again."""
-        before = self.changed.get(pod.key)
-        if status is None:
-            del self.changed[pod.key]
-        else:
-            self.changed[pod.key] = status
-        if pod.group is None:
-            return
-        if (before is None) != (status is None):
-            self.touched[pod.group] = self.touched.get(pod.group, 0) + (1 if before is None else -1)
-            if not self.touched[pod.group]:
-                del self.touched[pod.group]
-        tally = self._tallies.get(pod.group)
-        if tally is None:
-            return
-        name = pod.subgroup or "default"
-        if counts := tally.get(name):
-            self._tallies[pod.group] = {**tally, name: counts.moved(before or pod.status, self.status(pod))}
-
-    def shape(self, batch: Batch) -> BatchShape:
-        """The shape of the batch: equal batches have the same one."""
-        return self.fixed.shapes.of(batch)
 
     def place_of(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
         """(node index, GPU groups) where the pod is, as long as it leaves, or will be; or None."""
@@ -311,15 +288,8 @@ class Ledger:
         """Whether pods of the group may have places; if not, it has nothing to give up."""
         return group in self.fixed.running or group in self.touched
 
-    def share_mib(self, pod: Pod) -> Ints:
-        """[N] memory that one device of a share takes on each node (2.3)."""
-        gpu, memory = pod.spec.gpu, self.fixed.gpu_memory_mib
-        if gpu.kind is GpuKind.MEMORY:
-            return np.full_like(memory, gpu.memory_mib)
-        return gpu.milli_portion * memory // MILLI
-
     def share_mib_on(self, pod: Pod, node: int) -> int:
-        """Memory that one device of a share takes on ``node``."""
+        """MiB that one device of a share takes on ``node`` (2.3)."""
         return share_mib(pod, self.fixed.mib_on[node])
 
     def fits(self, pod: Pod, *, now: bool) -> Mask:
@@ -338,7 +308,7 @@ class Ledger:
 
     def stays(self, pod: Pod) -> bool:
         """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
-        return pod.key in self.held or pod.key not in self.changed
+        return pod.key in self.held or pod.key not in self.evicted
 
     def has_room(self, pod: Pod) -> bool:
         """Whether a node has room for the pod once everything releasing is gone, without stateful rules."""
@@ -346,10 +316,9 @@ class Ledger:
 
     def slots(self, pod: Pod, *, now: bool) -> Ints:
         """[N] how many pods like this one each node takes by its free capacity; 0 where ``fits`` is False."""
-        if any(rule.concerns(pod) for rule in self.rules):
-            slots = self._fitting.view(self, pod).slots_of(self, now=now)
-            return np.where(self.fits(pod, now=now), slots, 0)
-        return self._fitting.view(self, pod).slots_of(self, now=now)
+        slots = self._fitting.view(self, pod).slots_of(self, now=now)
+        concerned = any(rule.concerns(pod) for rule in self.rules)
+        return np.where(self.fits(pod, now=now), slots, 0) if concerned else slots
 
     def best(self, pod: Pod, within: Mask | None) -> tuple[int, bool] | None:
         """The node that scores best for the pod, and whether its room is idle; -1: none has room.
@@ -499,25 +468,25 @@ class Ledger:
         """The pod gets (1) or loses (-1) the place ``held``; None: that of the snapshot, which it leaves
         releasing.
         """
-        status: PodStatus | None
+        before = self.status(pod)
         if held is None:
             node, names = self.home(pod), pod.gpu_groups
             promised, charged = True, pod.status in ALLOCATED
             # In this order a device is never empty.
             members = ((ACTIVE, sign), (RELEASING, -sign))[::sign]
-            status = None if sign > 0 else PodStatus.RELEASING
         else:
             node, names, charged = held.node, held.gpu_groups, True
             promised = held.status is PodStatus.PIPELINED
             members = ((PIPELINED if promised else ACTIVE, sign),)
-            if sign > 0:
-                self.held[pod.key], status = held, held.status
-            else:
-                del self.held[pod.key]
-                status = None if pod.status is PodStatus.PENDING else PodStatus.RELEASING
+        if held is not None and sign > 0:
+            self.held[pod.key] = held
+        elif held is None and sign < 0:
+            self.evicted[pod.key] = pod
+        else:
+            del (self.evicted if held is None else self.held)[pod.key]
         self._fitting.touch(node, grows=sign < 0)
         # What leaves a place of the snapshot is promised from then on.
-        amounts = self.amounts_on(pod, node)
+        amounts = self.fixed.taken_on(pod, node)
         given = amounts if sign < 0 else [-amount for amount in amounts]
         self.room.give(node, given, later=promised)
         if names and pod.spec.gpu.shares:
@@ -525,11 +494,18 @@ class Ledger:
                 self._share(pod, node, names, role, step)
         if charged:
             self._charge_queue(pod, node, sign, later=promised)
-        self._change(pod, status)
+        self._recount(pod, before, -sign if held is None else sign)
 
-    def amounts_on(self, pod: Pod, node: int) -> NodeAmounts:
-        """What the pod takes of the node, shared devices apart; never of what the node does not have."""
-        return self.fixed.taken_on(pod, node)
+    def _recount(self, pod: Pod, before: PodStatus, sign: int) -> None:
+        """The pod had the status ``before``; ``sign``: 1 if there is one more eviction or place, else -1."""
+        if pod.group is None:
+            return
+        changes = self.touched.pop(pod.group, 0) + sign
+        if changes:
+            self.touched[pod.group] = changes
+        tally, name = self._tallies.get(pod.group, {}), pod.subgroup or "default"
+        if counts := tally.get(name):
+            self._tallies[pod.group] = {**tally, name: counts.moved(before, self.status(pod))}
 
     def _share(self, pod: Pod, node: int, names: tuple[str, ...], role: int, sign: int) -> None:
         need = self.share_mib_on(pod, node)

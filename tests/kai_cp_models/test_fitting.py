@@ -67,7 +67,7 @@ def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:
     pods = [one for one in snapshot.pods if one.group is not None and not one.reservation]
     if kind == "place":
         found = [p for p in pods if p.key not in ledger.held and ledger.status(p) is PodStatus.PENDING]
-        found += [p for p in pods if p.key in ledger.changed and p.key not in ledger.held]
+        found += [p for p in pods if p.key in ledger.evicted and p.key not in ledger.held]
         if not found:
             return None
         one = rng.choice(found)
@@ -85,9 +85,9 @@ def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:
     if kind in ("unplace", "pipeline"):
         found = [p for p in pods if p.key in ledger.held]
     elif kind == "evict":
-        found = [p for p in pods if p.node and p.status in ALLOCATED and p.key not in ledger.changed]
+        found = [p for p in pods if p.node and p.status in ALLOCATED and p.key not in ledger.evicted]
     else:
-        found = [p for p in pods if p.key in ledger.changed and p.key not in ledger.held]
+        found = [p for p in pods if p.key in ledger.evicted and p.key not in ledger.held]
     if not found:
         return None
     getattr(ledger, kind)(rng.choice(found))

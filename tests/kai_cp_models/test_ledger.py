@@ -320,7 +320,7 @@ def picture(ledger: Ledger) -> tuple[object, ...]:
         dict(sorted(ledger.groups_on.items())),
         [book.allocated_shares(q.name) for q in ledger.snapshot.queues],
         list(book.firm),
-        dict(ledger.changed),
+        dict(ledger.evicted),
         sorted(ledger.held),
     )
 
@@ -333,10 +333,10 @@ def step(ledger: Ledger, one: Pod, choice: int) -> Undo | None:
     if one.key in ledger.held:
         return None
     running = one.node is not None and one.status not in (RELEASING, STUCK)
-    if running and one.key not in ledger.changed:
+    if running and one.key not in ledger.evicted:
         ledger.evict(one)
         return lambda: ledger.unevict(one)
-    if one.node is not None and one.key not in ledger.changed:
+    if one.node is not None and one.key not in ledger.evicted:
         return None
     # Pending or evicted: it may be placed; an evicted pod only as a nomination.
     for target in (choice % 2, 1 - choice % 2):

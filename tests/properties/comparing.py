@@ -179,7 +179,7 @@ def _gained(snapshot: Snapshot, ledger: Ledger) -> set[PodKey]:
 
 def _places(ledger: Ledger) -> dict[PodKey, object]:
     return {key: (held.node, held.gpu_groups) for key, held in ledger.held.items()} | {
-        key: None for key in ledger.changed.keys() - ledger.held.keys()
+        key: None for key in ledger.evicted.keys() - ledger.held.keys()
     }
 
 

@@ -91,7 +91,7 @@ def test_the_rules_have_a_say_in_it(kind: str) -> None:
         snapshot, ledger = world(seed, kind)
         for _ in range(20):
             step(rng, ledger, snapshot)
-        pods = [snapshot.pod_by_key[key] for key in ledger.changed]
+        pods = [snapshot.pod_by_key[key] for key in ledger.evicted | ledger.held]
         concerned += sum(rule.concerns(one) for rule in ledger.rules for one in pods)
     assert concerned > 20
 

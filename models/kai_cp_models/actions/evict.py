@@ -401,7 +401,7 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
     cycle.ledger = found.ledger
     withdrawn: set[GroupKey] = set()
     for pod, owners in named_triggers(run.policy, found):
-        if pod.key in found.ledger.changed and pod.key not in base.changed:
+        if pod.key in found.ledger.evicted and pod.key not in base.evicted:
             cycle.evicted_by[pod.key] = Eviction(action, owners, run.policy.message(owners))
             if pod.key in found.ledger.held:
                 cycle.placed_by[pod.key] = action

@@ -325,7 +325,7 @@ class _Search:
         if self._most_groups == UNLIMITED:
             return frozenset()
         named = named_triggers(self._policy, self._plan(ledger, answer, owners))
-        fresh = ledger.changed.keys() - self._victims.base.changed.keys()
+        fresh = ledger.evicted.keys() - self._victims.base.evicted.keys()
         return moved_beyond(
             [(pod.group, names) for pod, names in named if pod.key in fresh], self._most_groups
         )

@@ -203,7 +203,7 @@ def overreaching(
         pods = [pod for pod in item.unit.pods if pod not in new]
         if away := tuple(pod for pod in pods if not ledger.stays(pod)):
             lost.setdefault(taker, []).append((group, charged(base, away), away))
-        if any(pod.key in ledger.changed for pod in pods):
+        if any(pod.key in ledger.evicted for pod in pods):
             disturbed.setdefault(taker, set()).add(group.queue)
     for pod, taker in inherited:
         assert pod.group is not None

@@ -128,7 +128,7 @@ def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequ
 
 def _without_place(before: Ledger, after: Ledger, key: PodKey) -> bool:
     """Whether a pod that ran, or had got a place in this cycle, has none any more."""
-    return key not in after.held and (key in after.changed or key in before.held)
+    return key not in after.held and (key in after.evicted or key in before.held)
 
 
 def _leaving(units: Sequence[EvictionUnit], answer: Answer) -> list[Pod]:

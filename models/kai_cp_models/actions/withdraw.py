@@ -93,7 +93,7 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
         return False
     node = ledger.home(pod)
     free = ledger.room.free_on[node]
-    if any(map(lt, free, ledger.amounts_on(pod, node))):
+    if any(map(lt, free, ledger.fixed.taken_on(pod, node))):
         return False
     if pod.spec.gpu.shares and not _devices_have_room(ledger, pod, node, free[GPU]):
         return False

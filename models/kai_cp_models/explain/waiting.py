@@ -104,7 +104,7 @@ def _entry(
         # Equal batches wait for one reason; with a topology constraint also what they may take matters.
         group, batch = gang.group, cycle.ledger.state(gang).batch
         own = why.pod if why.pod.group == group.key else pending[0]
-        shape = cycle.ledger.shape(batch) if batch is not None else None
+        shape = cycle.ledger.fixed.shapes.of(batch) if batch is not None else None
         single = len(pending) == 1
         by_queue = reason == "TopologyFragmented" or own.spec.gpu.kind is GpuKind.MEMORY
         rights = (group.queue, group.priority, group.preemptible) if by_queue else None
@@ -124,9 +124,11 @@ def _over_bounds(ledger: Ledger, gang: Gang, reason: str) -> tuple[str, str] | N
     if (batch := ledger.state(gang).batch) is None:
         return "NotReady", "the gang is not complete: this cycle evicts its other pods"
     if reason == "OverFairShare":
-        why = can_reclaim(ledger.book, group.queue, ledger.shape(batch).pessimistic, group.preemptible)
+        why = can_reclaim(
+            ledger.book, group.queue, ledger.fixed.shapes.of(batch).pessimistic, group.preemptible
+        )
         return None if why is None else (reason, why.message)
-    pods, asked = batch.all_pods, ledger.shape(batch).optimistic
+    pods, asked = batch.all_pods, ledger.fixed.shapes.of(batch).optimistic
     found = (over_quota(ledger, group, pods, asked, lending=lending) for lending in (True, False))
     return next(filter(None, found), None)
 

@@ -25,6 +25,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodSpec
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.shapes import BatchShape
+from kai_cp_models.sharing import share_mib
 
 _Place = tuple[int, tuple[str, ...]]
 """Node, and devices of a share."""
@@ -148,11 +149,8 @@ class Counting:
     def _least_milli_gpus(self, pod: Pod) -> int:
         """The least that a share takes of its devices: memory is given out in whole MiB (2.3)."""
         memory = self.ledger.fixed.gpu_memory_mib
-        known = accepting(self.ledger.fixed.table, pod) & (memory > 0)
-        if not known.any():
-            return 0
-        parts = MILLI * self.ledger.share_mib(pod)[known] // memory[known]
-        return pod.spec.gpu.devices * int(parts.min())
+        sizes = np.unique(memory[accepting(self.ledger.fixed.table, pod) & (memory > 0)]).tolist()
+        return pod.spec.gpu.devices * min((MILLI * share_mib(pod, mib) // mib for mib in sizes), default=0)
 
     def overfull(self, pod: Pod) -> bool:
         """Whether the pod's node is over its capacity, so that its leaving may give nothing."""

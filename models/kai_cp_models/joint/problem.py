@@ -64,7 +64,7 @@ class Ask(NamedTuple):
 
 def ask_of(ledger: Ledger, gang: Gang, batch: Batch, state: GangState | None = None) -> Ask:
     """The batch of the gang as an ask. ``state``: of the gang; None: that in the ledger."""
-    group, shape = gang.group, ledger.shape(batch)
+    group, shape = gang.group, ledger.fixed.shapes.of(batch)
     pinned = shape.scoped and (shape.leaves > 1 or any(ledger.place_of(pod) is not None for pod in gang.pods))
     kind = AskKind(shape, group.key if pinned else None, group.queue, group.priority, group.preemptible)
     entry = group_sort_key(group, (state or ledger.state(gang)).elastic_state), shape.pessimistic

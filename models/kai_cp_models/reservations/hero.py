@@ -141,7 +141,7 @@ def _victims(scene: Scene, hero: PodGroup, start: float) -> list[tuple[PodGroup,
                 for pod in snapshot.members[group.key]
                 if pod.node is not None
                 and pod.key in ledger.snapshot.pod_by_key
-                and pod.key not in ledger.changed
+                and pod.key not in ledger.evicted
             ]
             if pods:
                 found.append((group, pods))

@@ -178,7 +178,7 @@ def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[GroupKey, Dep
     there = {
         pod.group
         for pod in snapshot.pods
-        if pod.node == name and pod.group is not None and pod.key not in walk.ledger.changed
+        if pod.node == name and pod.group is not None and pod.key not in walk.ledger.evicted
     }
     leaving = sorted(
         (key for key in there if key in departures and departures[key].at <= walk.now),
@@ -196,7 +196,7 @@ def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[GroupKey, Dep
 def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> bool:
     ledger = walk.ledger
     for pod in ledger.fixed.gangs[key].pods:
-        if pod.key not in ledger.changed and walk.times.runs(ledger.snapshot.group_by_key[key]):
+        if pod.key not in ledger.evicted and walk.times.runs(ledger.snapshot.group_by_key[key]):
             if pod.node is None or pod.status in (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING):
                 continue
             if not may_leave(ledger, [pod]):

@@ -57,7 +57,7 @@ class Loads:
     def __post_init__(self) -> None:
         snapshot, ledger, occupancy = self.ledger.snapshot, self.ledger, self.state.occupancy
         bounds = {**occupancy.bounds, **self.gone}
-        touched = {snapshot.pod_by_key[key].group for key in ledger.changed}
+        touched = ledger.touched
         standing = self._charged()
         self._ending: list[tuple[float, str, Amounts, bool]] = [
             (min(end, bounds.get(group.key, NEVER)), group.queue, cost, group.preemptible)

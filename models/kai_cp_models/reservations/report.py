@@ -126,7 +126,7 @@ def _waits_for(cycle: Cycle, state: TimeState, hold: Hold) -> tuple[GroupKey, ..
     found = {
         pod.group
         for pod in cycle.snapshot.pods
-        if pod.node in names and pod.status in ACTIVE_ALLOCATED and pod.key not in cycle.ledger.changed
+        if pod.node in names and pod.status in ACTIVE_ALLOCATED and pod.key not in cycle.ledger.evicted
     }
     return tuple(sorted(k for k in found if k is not None and state.occupancy.end(k) == hold.start))
 

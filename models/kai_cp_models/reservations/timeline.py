@@ -142,7 +142,7 @@ class Timeline:
         for usage in self.closed:
             for node, taken in usage.items():
                 self._base[node] -= taken
-        self._gone = [row for key in ledger.changed if (row := occupancy.rows.get(key)) is not None]
+        self._gone = [row for key in ledger.evicted if (row := occupancy.rows.get(key)) is not None]
         self.placed: dict[PodKey, Ending] = {}
         self._endings: list[Ending] = []
         by_key = ledger.snapshot.pod_by_key
@@ -167,7 +167,7 @@ class Timeline:
         ``joined``: when the last of the pods placed on it ends. A device that all pods leave counts as
         releasing already.
         """
-        occupancy, changed = self.occupancy, self.ledger.changed
+        occupancy, changed = self.occupancy, self.ledger.evicted
         left = {
             SharedGpu(node, name)
             for key in changed

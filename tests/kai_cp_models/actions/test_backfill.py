@@ -156,7 +156,7 @@ def test_a_victim_whose_return_breaks_the_reclaim_stays_away(department: str | N
         cycle.evicted_by[one.key] = Eviction("reclaim", (trigger.key,), "")
 
     def overreaching(ledger: Ledger) -> PodGroup | None:
-        return trigger if any(key.name in stays and key not in ledger.changed for key in keys) else None
+        return trigger if any(key.name in stays and key not in ledger.evicted for key in keys) else None
 
     keys = [one.key for one in snapshot.pods]
     cycle.overreaching = overreaching

@@ -59,7 +59,7 @@ def test_pods_come_home_together_or_not_at_all() -> None:
     ledger.evict(z)
     ledger.place(y, 0, pipelined=True)
     assert not come_home(ledger, [x, z])
-    assert {x.key, z.key} < ledger.changed.keys()
+    assert ledger.evicted.keys() == {x.key, z.key} and y.key in ledger.held
     assert come_home(ledger, [x])
     assert not has_room_at_home(ledger, z)
 
@@ -76,4 +76,5 @@ def test_device_that_others_have_filled_takes_no_share_home() -> None:
     assert not come_home(ledger, [x])
     ledger.unplace(w)
     assert come_home(ledger, [x])
-    assert not ledger.changed
+    assert not ledger.evicted
+    assert not ledger.held

@@ -170,7 +170,7 @@ def played(seed: int) -> tuple[int, int]:
             if found.ledger is None:
                 continue
             served += 1
-            back = [p for p in unit.pods if p.key in found.ledger.held or p.key not in found.ledger.changed]
+            back = [p for p in unit.pods if p.key in found.ledger.held or p.key not in found.ledger.evicted]
             assert len(back) == len(unit.pods), f"{unit.group.key} came first and got no place"
     return tried, served
 
