@@ -168,21 +168,16 @@ class FeasibilityCache:
     def __init__(self) -> None:
         self._touched: list[int] = []
         self._views: dict[PodSpec, NodeView] = {}
-        self._full: set[PodSpec] = set()
-        """Specs for which no node has room since it last grew somewhere."""
 
     def copy(self) -> FeasibilityCache:
         """The same answers for a copy of the ledger."""
         result = FeasibilityCache()
         result._touched.extend(self._touched)
         result._views.update((spec, view.shared_copy()) for spec, view in self._views.items())
-        result._full.update(self._full)
         return result
 
-    def touch(self, node: int, *, grows: bool) -> None:
-        """Room, devices or slots of the node have changed. ``grows``: pods may find room that had none."""
-        if grows:
-            self._full.clear()
+    def touch(self, node: int) -> None:
+        """Room, devices or slots of the node have changed."""
         if len(self._touched) >= _LONGEST:
             self._touched.clear()
             self._views.clear()
@@ -198,26 +193,3 @@ class FeasibilityCache:
         elif view.seen != touches:
             view.follow(ledger, self._touched[view.seen :], touches)
         return view
-
-    def has_room(self, ledger: Ledger, pod: Pod) -> bool:
-        """Whether a node has room once everything releasing is gone."""
-        if pod.spec in self._full:
-            return False
-        later = self.view(ledger, pod).later
-        # Four times as fast as ``any``.
-        room = len(later) > 0 and bool(later[later.argmax()])
-        if not room:
-            self._full.add(pod.spec)
-        return room
-
-    def best(self, ledger: Ledger, pod: Pod, within: Mask | None) -> tuple[int, bool] | None:
-        """The best node by rank, and whether its capacity is idle; -1 if no node fits.
-
-        ``within``: [N] nodes to choose from, None: all. None where ranks do not decide.
-        """
-        view = self.view(ledger, pod)
-        if not view.exact or not len(view.ranks):
-            return None
-        ranks = view.ranks if within is None else np.where(within, view.ranks, NOWHERE)
-        node = int(ranks.argmax())
-        return (node, bool(view.now[node])) if ranks[node] != NOWHERE else (-1, False)

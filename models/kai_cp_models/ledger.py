@@ -24,7 +24,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import first_over
-from kai_cp_models.fitting import FeasibilityCache
+from kai_cp_models.fitting import NOWHERE, FeasibilityCache
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
 from kai_cp_models.loading import loaded, taken
 from kai_cp_models.pods import (
@@ -312,7 +312,9 @@ class Ledger:
 
     def has_room(self, pod: Pod) -> bool:
         """Whether a node has room for the pod once everything releasing is gone, without stateful rules."""
-        return self._fitting.has_room(self, pod)
+        later = self._fitting.view(self, pod).later
+        # Four times as fast as ``any``.
+        return len(later) > 0 and bool(later[later.argmax()])
 
     def slots(self, pod: Pod, *, now: bool) -> Ints:
         """[N] how many pods like this one each node takes by its free capacity; 0 where ``fits`` is False."""
@@ -331,7 +333,12 @@ class Ledger:
         special = spec.claims or spec.gpu.kind is GpuKind.MEMORY or pod.nominated_node is not None
         if special or any(rule.concerns(pod) for rule in self.rules):
             return None
-        return self._fitting.best(self, pod, within)
+        view = self._fitting.view(self, pod)
+        if not view.exact or not len(view.ranks):
+            return None
+        ranks = view.ranks if within is None else np.where(within, view.ranks, NOWHERE)
+        node = int(ranks.argmax())
+        return (node, bool(view.now[node])) if ranks[node] != NOWHERE else (-1, False)
 
     def device_free_mib(self, node: int, name: str, *, now: bool) -> int:
         """Memory of a shared device that is free now, or once its releasing members are gone."""
@@ -345,8 +352,8 @@ class Ledger:
         mask: Mask = self._fitting.view(self, pod).shared.copy()
         return mask
 
-    def choose_groups(self, pod: Pod, node: int) -> tuple[tuple[str, ...], bool]:
-        """GPU groups for a share on ``node``, one per device, and whether all have room now (2.6)."""
+    def choose_groups(self, pod: Pod, node: int) -> tuple[str, ...]:
+        """GPU groups for a share on ``node``, one per device (2.6)."""
         need, total, devices = self.share_mib_on(pod, node), self.fixed.mib_on[node], pod.spec.gpu.devices
         spread = self.snapshot.policy.plugin("gpuspread")
         options = [
@@ -359,8 +366,7 @@ class Ledger:
         chosen = [name for _, name in sorted(options)][: devices - fresh]
         while len(chosen) < devices:
             chosen.append(self.fresh_group(pod, node, taken=chosen))
-        names = tuple(chosen)
-        return names, self.groups_free_now(pod, node, names)
+        return tuple(chosen)
 
     def fresh_group(self, pod: Pod, node: int, taken: Sequence[str] = ()) -> str:
         """Name of a new GPU group: a function of pod and node, so equal inputs give equal answers."""
@@ -368,7 +374,7 @@ class Ledger:
         names = (str(uuid.uuid5(_NAMESPACE, f"{seed}/{salt}")) for salt in count())
         return next(name for name in names if (node, name) not in self.devices and name not in taken)
 
-    def groups_free_now(self, pod: Pod, node: int, names: tuple[str, ...]) -> bool:
+    def _groups_free_now(self, pod: Pod, node: int, names: tuple[str, ...]) -> bool:
         """Whether the named devices (known or new) have room for a share at this moment."""
         need, idle = self.share_mib_on(pod, node), self.room.idle_on[node]
         known = [name for name in names if (node, name) in self.devices]
@@ -421,15 +427,21 @@ class Ledger:
 
     # --- operations ------------------------------------------------------------------------------
 
-    def place(self, pod: Pod, node: int, gpu_groups: tuple[str, ...] = (), *, pipelined: bool) -> None:
-        """Give the pod a place: bound this cycle, or pipelined (bound when something frees up, be it only the
-        limit or quota of its queue)."""
+    def place(
+        self, pod: Pod, node: int, gpu_groups: tuple[str, ...] | None = None, *, pipelined: bool
+    ) -> None:
+        """Give the pod a place: bound this cycle, or pipelined (bound when something frees up, be it only a
+        device or the limit or quota of its queue). ``gpu_groups``: of a share; None: as KAI chooses them."""
+        names = () if gpu_groups is None else gpu_groups
+        if pod.spec.gpu.shares:
+            names = self.choose_groups(pod, node) if gpu_groups is None else gpu_groups
+            pipelined = pipelined or not self._groups_free_now(pod, node, names)
         pipelined = pipelined or self._queue_waits(pod, node)
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
         details: dict[str, Any] = {}
         for rule in self._concerned(pod):
             details |= rule.place(pod, node, pipelined=pipelined)
-        self._do(pod, Held(node, gpu_groups, status, details), 1)
+        self._do(pod, Held(node, names, status, details), 1)
 
     def unplace(self, pod: Pod) -> None:
         """Take back a place given in this cycle; an evicted pod stays evicted."""
@@ -484,7 +496,7 @@ class Ledger:
             self.evicted[pod.key] = pod
         else:
             del (self.evicted if held is None else self.held)[pod.key]
-        self._fitting.touch(node, grows=sign < 0)
+        self._fitting.touch(node)
         # What leaves a place of the snapshot is promised from then on.
         amounts = self.fixed.taken_on(pod, node)
         given = amounts if sign < 0 else [-amount for amount in amounts]

@@ -229,7 +229,7 @@ class Placer:
                 node, idle = best
                 if node < 0:
                     return NoPlace("", pod=pod)
-                put(ledger, pod, node, pipelined=self.pipeline_only or not idle)
+                ledger.place(pod, node, pipelined=self.pipeline_only or not idle)
                 return None
         fitting = ledger.fits(pod, now=False)
         if within is not None:
@@ -246,7 +246,7 @@ class Placer:
             filled, place = self._filling(ledger, fabric, pod, fitting, now)
             best = ledger.best(pod, place) if area.score is None else None
             if best is not None:
-                put(ledger, pod, best[0], pipelined=self.pipeline_only or not best[1])
+                ledger.place(pod, best[0], pipelined=self.pipeline_only or not best[1])
                 return None
             filling = fabric.closeness(filled)
         extra = ledger.extra_score(pod)
@@ -263,7 +263,7 @@ class Placer:
             extra=extra,
         )
         node = int(np.argmax(np.where(fitting, value, -np.inf)))
-        put(ledger, pod, node, pipelined=self.pipeline_only or not now[node])
+        ledger.place(pod, node, pipelined=self.pipeline_only or not now[node])
         return None
 
     def _to_fill(self, ledger: Ledger, pod: Pod, area: _Area) -> Fabric | None:
@@ -304,12 +304,3 @@ class Placer:
                 for pod in pods:
                     ledger.pipeline(pod)
                 return
-
-
-def put(ledger: Ledger, pod: Pod, node: int, *, pipelined: bool) -> None:
-    """Place the pod on the node, choosing GPU groups for a share."""
-    if pod.spec.gpu.shares:
-        names, now = ledger.choose_groups(pod, node)
-        ledger.place(pod, node, names, pipelined=pipelined or not now)
-    else:
-        ledger.place(pod, node, pipelined=pipelined)

@@ -76,11 +76,7 @@ def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:
         if not nodes:
             return None
         where = rng.choice(nodes)
-        names: tuple[str, ...] = ()
-        if one.spec.gpu.shares:
-            names, free = ledger.choose_groups(one, where)
-            now = now and free
-        ledger.place(one, where, names, pipelined=not now)
+        ledger.place(one, where, pipelined=not now)
         return kind
     if kind in ("unplace", "pipeline"):
         found = [p for p in pods if p.key in ledger.held]

@@ -34,6 +34,13 @@ def gpus(ledger: Ledger) -> tuple[float, float]:
     return float(ledger.idle[0, GPU]) / 1000, float((ledger.free - ledger.idle)[0, GPU]) / 1000
 
 
+def joined(ledger: Ledger, one: Pod) -> tuple[tuple[str, ...], bool]:
+    """The GPU groups that a share gets on the first node, and whether it starts now."""
+    ledger.place(one, 0, pipelined=False)
+    held = ledger.held[one.key]
+    return held.gpu_groups, held.status is PodStatus.ALLOCATED
+
+
 def slots(ledger: Ledger) -> tuple[int, int]:
     """(idle, releasing) pod slots of the first node."""
     return int(ledger.idle[0, PODS]), int((ledger.free - ledger.idle)[0, PODS])
@@ -191,7 +198,7 @@ def test_a_wholly_releasing_device_is_not_joined() -> None:
     """The chosen device is a new one, although the old one has enough MiB."""
     waits = pod("z-0", spec=fraction(500))
     ledger, _ = of(*FULL, share("a-0", 300, "x", status=RELEASING), waits)
-    names, now = ledger.choose_groups(waits, 0)
+    names, now = joined(ledger, waits)
     assert "x" not in names
     assert not now
 
@@ -200,9 +207,9 @@ def test_binpack_joins_the_fullest_device_that_fits_and_spread_takes_a_new_one()
     waits = pod("z-0", spec=fraction(500))
     members = (share("a-0", 200, "x"), share("b-0", 400, "y"), share("c-0", 700, "z"), waits)
     ledger, _ = of(*members)
-    assert ledger.choose_groups(waits, 0) == (("y",), True)
+    assert joined(ledger, waits) == (("y",), True)
     spreading, _ = of(*members, plugins=frozenset({"predicates", "gpuspread"}))
-    names, now = spreading.choose_groups(waits, 0)
+    names, now = joined(spreading, waits)
     assert names[0] not in "xyz"
     assert now
 
@@ -212,7 +219,7 @@ def test_each_device_of_a_share_is_another_one() -> None:
     waits = pod("z-0", spec=fraction(300, 2))
     full = tuple(pod(f"w{i}-0", "n1") for i in range(6))
     ledger, _ = of(*full, share("a-0", 300, "x"), waits)
-    names, now = ledger.choose_groups(waits, 0)
+    names, now = joined(ledger, waits)
     assert len(set(names)) == 2
     assert "x" in names
     assert now
@@ -227,12 +234,10 @@ def test_a_new_group_takes_a_gpu_and_two_slots() -> None:
     """
     first, second = pod("a-0", spec=fraction(500)), pod("b-0", spec=fraction(500))
     ledger, _ = of(first, second)
-    names, _ = ledger.choose_groups(first, 0)
-    ledger.place(first, 0, names, pipelined=False)
+    names, _ = joined(ledger, first)
     assert (gpus(ledger), slots(ledger)) == ((7, 0), (108, 0))
-    again, _ = ledger.choose_groups(second, 0)
+    again, _ = joined(ledger, second)
     assert again == names
-    ledger.place(second, 0, again, pipelined=False)
     assert (gpus(ledger), slots(ledger)) == ((7, 0), (107, 0))
 
 
@@ -240,8 +245,7 @@ def test_new_group_keeps_its_slot_whichever_pod_made_it() -> None:
     """The pod that made the group leaves, and comes back as a promise: the reservation pod stays."""
     first, second = pod("a-0", spec=fraction(500)), pod("b-0", spec=fraction(500))
     ledger, _ = of(first, second)
-    names, _ = ledger.choose_groups(first, 0)
-    ledger.place(first, 0, names, pipelined=False)
+    names, _ = joined(ledger, first)
     ledger.place(second, 0, names, pipelined=True)
     ledger.unplace(first)
     assert sum(slots(ledger)) == 108
@@ -275,18 +279,17 @@ def test_a_promised_device_is_a_whole_one_of_the_promises() -> None:
     """A share that is nominated onto a new device takes one promised GPU."""
     waits = pod("z-0", spec=fraction(500))
     ledger, _ = of(waits, pod("r-0", "n1", spec=spec(8), status=RELEASING))
-    names, now = ledger.choose_groups(waits, 0)
+    names, now = joined(ledger, waits)
     assert not now
-    ledger.place(waits, 0, names, pipelined=True)
     assert gpus(ledger) == (0, 7)
     # No pod holds it yet, so another share may be nominated there, too, but not bound.
     other = pod("y-0", spec=fraction(500))
-    assert not ledger.groups_free_now(other, 0, names)
+    assert joined(ledger, other) == (names, False)
 
 
 def test_the_name_of_a_new_device_does_not_depend_on_chance() -> None:
     waits = pod("z-0", spec=fraction(500))
-    assert of(waits)[0].choose_groups(waits, 0) == of(waits)[0].choose_groups(waits, 0)
+    assert joined(of(waits)[0], waits) == joined(of(waits)[0], waits)
 
 
 # --- operations and their reversals --------------------------------------------------------------
@@ -345,11 +348,7 @@ def step(ledger: Ledger, one: Pod, choice: int) -> Undo | None:
         if not ledger.fits(one, now=False)[target]:
             continue
         now = choice % 3 > 0 and one.node is None and bool(ledger.fits(one, now=True)[target])
-        names: tuple[str, ...] = ()
-        if one.spec.gpu.shares:
-            names, free = ledger.choose_groups(one, target)
-            now = now and free
-        ledger.place(one, target, names, pipelined=not now)
+        ledger.place(one, target, pipelined=not now)
         return lambda: ledger.unplace(one)
     return None
 

@@ -21,7 +21,6 @@ from kai_cp_models.defrag.problem import Problem
 from kai_cp_models.defrag.questions import BadQuestion, goal_of
 from kai_cp_models.defrag.windows import opening
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import put
 from kai_cp_models.plan import DefragReport, DefragState, Unscheduled
 from kai_cp_models.pods import ACTIVE_ALLOCATED, PodStatus
 from kai_cp_models.reasons import NOT_FOR_MOVES
@@ -117,7 +116,7 @@ def _carry_out(cycle: Cycle, step: Sequence[Move], text: str) -> bool:
         # The replacement of a pod that cannot be preempted starts while the old pod still serves.
         if not ledger.fits(pod, now=not group.preemptible)[node]:
             return False
-        put(ledger, pod, node, pipelined=True)
+        ledger.place(pod, node, pipelined=True)
     cycle.ledger = ledger
     for pod in pods:
         cycle.evicted_by[pod.key] = Eviction("defrag", (), f"moved for {cycle.settings.defrag.goal}: {text}")

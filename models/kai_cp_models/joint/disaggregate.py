@@ -100,6 +100,5 @@ def _put(
                 fresh[node, name] = ledger.fresh_group(pod, node, taken=groups)
             name = fresh[node, name]
         groups.append(name)
-    now = now and ledger.groups_free_now(pod, node, tuple(groups))
     ledger.place(pod, node, tuple(groups), pipelined=pipeline_only or not now)
     return True

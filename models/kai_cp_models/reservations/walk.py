@@ -16,7 +16,7 @@ from kai_cp_models.actions.common import waiting_groups
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, put
+from kai_cp_models.placement import Placer
 from kai_cp_models.plan import Reservation, Stage
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
@@ -127,7 +127,7 @@ class Walk:
             node = nodes[pod.key]
             if checked and not ledger.fits(pod, now=False)[node]:
                 return False
-            put(ledger, pod, node, pipelined=not ledger.fits(pod, now=True)[node])
+            ledger.place(pod, node, pipelined=not ledger.fits(pod, now=True)[node])
         Placer(ask.gang).start_together(ledger, ask.pods)
         return True
 

@@ -59,7 +59,8 @@ def test_pods_come_home_together_or_not_at_all() -> None:
     ledger.evict(z)
     ledger.place(y, 0, pipelined=True)
     assert not come_home(ledger, [x, z])
-    assert ledger.evicted.keys() == {x.key, z.key} and y.key in ledger.held
+    assert ledger.evicted.keys() == {x.key, z.key}
+    assert y.key in ledger.held
     assert come_home(ledger, [x])
     assert not has_room_at_home(ledger, z)
 
