@@ -51,10 +51,6 @@ class MustStay(Exception):
         self.groups = groups
 
 
-def _no_reclaim(_ledger: Ledger) -> None:
-    """Nothing was reclaimed."""
-
-
 @dataclass
 class Cycle:
     """The mutable state of one pass."""
@@ -81,7 +77,7 @@ class Cycle:
     """The pod groups that every eviction action refused."""
     dropped: set[ActionName] = field(default_factory=set)
     """Actions that were dropped, so that it is not known what they refuse."""
-    overreaching: Callable[[Ledger], PodGroup | None] = _no_reclaim
+    overreaching: Callable[[Ledger], PodGroup | None] = lambda _: None
     """The trigger of reclaim that takes more than it may if the cycle ends with this ledger; None: there is
     none."""
     at_rest: bool = False

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 NOWHERE: Final = np.iinfo(np.int64).min
 """The rank of a node without room."""
 
-_LONGEST = 20_000
-"""Number of changes of nodes after which the cache is emptied, so that copies stay cheap."""
 _MANY: Final = 64
 """From this number of changed nodes on, it is faster to look at all nodes at once; measured: 27 to 45."""
 
@@ -178,9 +176,6 @@ class FeasibilityCache:
 
     def touch(self, node: int) -> None:
         """Room, devices or slots of the node have changed."""
-        if len(self._touched) >= _LONGEST:
-            self._touched.clear()
-            self._views.clear()
         self._touched.append(node)
 
     def view(self, ledger: Ledger, pod: Pod) -> NodeView:

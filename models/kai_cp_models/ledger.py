@@ -67,20 +67,28 @@ _Done = tuple[Pod, Held | None, int]
 """A pod that got (1) or lost (-1) a place; None: that of the snapshot."""
 
 
-@dataclass(frozen=True)
 class Fixed:
-    """What does not change in a cycle, shared by all copies of a ledger."""
+    """What does not change in a cycle, shared by all copies of a ledger.
 
-    snapshot: Snapshot
-    table: NodeTable
-    gangs: Gangs
-    gpu_memory_mib: Ints
-    mib_on: list[int]
-    """The same as plain numbers."""
-    advertised: list[tuple[bool, ...]]
-    """By node: dimensions it has at all; others are never charged (2.1)."""
-    close: bool
-    """Whether gangs prefer close places."""
+    ``close``: whether gangs prefer close places. ``gpu_memory_mib``: [N] memory of one GPU of each node.
+    """
+
+    def __init__(self, snapshot: Snapshot, *, close: bool) -> None:
+        self.snapshot = snapshot
+        self.table = NodeTable(snapshot)
+        self.gangs, self.shapes = Gangs(snapshot), Shapes(snapshot)
+        self.gpu_memory_mib: Ints = self.table.gpu_memory_mib
+        self.mib_on: list[int] = self.gpu_memory_mib.tolist()
+        """The same as plain numbers."""
+        self.advertised: list[tuple[bool, ...]] = list(map(tuple, (self.table.allocatable > 0).tolist()))
+        """By node: dimensions it has at all; others are never charged (2.1)."""
+        self.chains: dict[GroupKey, object] = {}
+        """Eviction units of groups whose pods are as in the snapshot, see ``joint.victim_candidates``."""
+        self.waiting: list[Any] = []
+        """How groups wait in the snapshot, see ``actions.common``."""
+        self._close = close
+        self._charges: dict[tuple[object, ...], Amounts] = {}
+        self._taken: dict[tuple[PodSpec, bool, tuple[bool, ...]], NodeAmounts] = {}
 
     @cached_property
     def fabric(self) -> Fabric | None:
@@ -90,25 +98,13 @@ class Fixed:
     @property
     def close_fabric(self) -> Fabric | None:
         """The places by which gangs are kept close; None: they need not be."""
-        return self.fabric if self.close else None
+        return self.fabric if self._close else None
 
     @cached_property
     def running(self) -> frozenset[GroupKey | None]:
         """The pod groups that the snapshot has on nodes."""
         index = self.snapshot.node_index
         return frozenset(p.group for p in self.snapshot.pods if p.node in index and p.status in ACTIVE_USED)
-
-    @cached_property
-    def shapes(self) -> Shapes:
-        """What batches ask for."""
-        return Shapes(self.snapshot)
-
-    chains: dict[GroupKey, object] = field(default_factory=dict)
-    """Eviction units of groups whose pods are as in the snapshot, see ``joint.offers``."""
-    waiting: list[Any] = field(default_factory=list)
-    """How groups wait in the snapshot, see ``actions.common``."""
-    _charges: dict[tuple[object, ...], Amounts] = field(default_factory=dict)
-    _taken: dict[tuple[PodSpec, bool, tuple[bool, ...]], NodeAmounts] = field(default_factory=dict)
 
     def charge(self, pod: Pod, node: int) -> Amounts:
         """What the pod is charged in its queue when it is on ``node`` (2.3); computed once for equal pods."""
@@ -130,14 +126,6 @@ class Fixed:
             known = self._taken[kind] = tuple(amount if there else 0 for amount, there in amounts)
         return known
 
-    def gpus(self, devices: int, *, new: bool) -> NodeAmounts:
-        """Whole GPUs as a row; ``new`` shared ones with the pod slots of their reservation pods (2.6)."""
-        row = [0] * len(self.snapshot.dimensions)
-        row[GPU] = devices * MILLI
-        if new:
-            row[PODS] = devices
-        return tuple(row)
-
 
 @dataclass(eq=False)
 class Ledger:
@@ -157,7 +145,7 @@ class Ledger:
     """Pod groups with such pods, and how many entries of ``evicted`` and ``held`` are theirs."""
     _fitting: FeasibilityCache = field(default_factory=FeasibilityCache)
     _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
-    """Of changed pod groups with one pod set, from when they were first asked for."""
+    """Of changed pod groups, from when they were first asked for."""
     _log: list[_Done] = field(default_factory=list, init=False)
     """Operations since the oldest mark."""
     _marks: list[tuple[int, tuple[RuleState, ...] | None]] = field(default_factory=list, init=False)
@@ -171,17 +159,8 @@ class Ledger:
 
         ``options``: rules that KAI lacks, by default none. ``close_gangs``: the setting of that name.
         """
-        table = NodeTable(snapshot)
-        fixed = Fixed(
-            snapshot,
-            table,
-            Gangs(snapshot),
-            table.gpu_memory_mib,
-            table.gpu_memory_mib.tolist(),
-            list(map(tuple, (table.allocatable > 0).tolist())),
-            close_gangs,
-        )
-        room, devices, groups_on = loaded(snapshot, table.allocatable)
+        fixed = Fixed(snapshot, close=close_gangs)
+        room, devices, groups_on = loaded(snapshot, fixed.table.allocatable)
         return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), open_rules(snapshot, options))
 
     def copy(self) -> Ledger:
@@ -349,8 +328,7 @@ class Ledger:
 
     def shares_room(self, pod: Pod) -> Mask:
         """[N] nodes with a shared device that the pod's GPU requirement fits (gpusharingorder, 6)."""
-        mask: Mask = self._fitting.view(self, pod).shared.copy()
-        return mask
+        return self._fitting.view(self, pod).shared
 
     def choose_groups(self, pod: Pod, node: int) -> tuple[str, ...]:
         """GPU groups for a share on ``node``, one per device (2.6)."""
@@ -524,11 +502,13 @@ class Ledger:
         for name in names:
             before = self.devices.get((node, name), _NEW_DEVICE)
             after = before.plus(role, need, sign)
-            idle = after.whole_gpu[0] - before.whole_gpu[0]
-            releasing = after.whole_gpu[1] - before.whole_gpu[1]
-            for devices, promised in ((idle, False), (releasing, True)):
+            was, now = before.whole_gpu, after.whole_gpu
+            for devices, promised in ((now[0] - was[0], False), (now[1] - was[1], True)):
                 if devices:
-                    self.room.give(node, self.fixed.gpus(devices, new=before.new > 0), later=promised)
+                    # A new device comes with the pod slot of its reservation pod (2.6).
+                    row = [0] * len(self.snapshot.dimensions)
+                    row[GPU], row[PODS] = devices * MILLI, devices * before.new
+                    self.room.give(node, row, later=promised)
             names_now = {*self.groups_on.pop(node, ()), name}
             if after.empty:
                 del self.devices[node, name]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from kai_cp.reader import parse
-from kai_cp_models import fitting
 from kai_cp_models.fitting import FeasibilityCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ALLOCATED, GPU, ClaimRef, GpuKind, GpuRequest, Pod, PodStatus
@@ -91,16 +90,8 @@ def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:
 
 
 @cache
-def run(seed: int, longest: int = 20_000) -> set[str]:
-    """Random operations with questions in between; now and then the run continues with a copy. ``longest``:
-    touches after which everything is forgotten.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "_LONGEST", longest)
-        return _run(seed)
-
-
-def _run(seed: int) -> set[str]:
+def run(seed: int) -> set[str]:
+    """Random operations with questions in between; now and then the run continues with a copy."""
     rng = Random(seed)
     snapshot = snapshot_of(seed)
     ledger = Ledger.of(snapshot)
@@ -126,11 +117,6 @@ def _run(seed: int) -> set[str]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_memory_holds_what_a_fresh_look_finds(seed: int) -> None:
     run(seed)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_memory_is_emptied_when_it_holds_too_much(seed: int) -> None:
-    run(seed, longest=3)
 
 
 def test_the_random_operations_cover_the_cases() -> None:

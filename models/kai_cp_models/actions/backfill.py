@@ -93,7 +93,7 @@ def _come_home(cycle: Cycle, gone: frozenset[str]) -> bool:
 
 def _forget(cycle: Cycle, evicted: Sequence[Pod]) -> None:
     """Forget the evictions of those pods that run again where they ran."""
-    for key in [pod.key for pod in evicted if pod.key not in cycle.ledger.changed]:
+    for key in [pod.key for pod in evicted if pod.key not in cycle.ledger.evicted]:
         del cycle.evicted_by[key]
         cycle.placed_by.pop(key, None)
 
