@@ -6,7 +6,7 @@ itself. A batch is placed whole or not at all: with a reason for failure, the le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Floats, Mask
-from kai_cp_models.domains.choice import Candidates, candidates
+from kai_cp_models.domains.choice import candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
@@ -170,25 +170,21 @@ class Placer:
 
     def _subtree(self, ledger: Ledger, batch: Batch, area: _Area) -> NoPlace | None:
         """Place the batch, or say why not and leave the ledger as it was."""
-        found = self._candidates(ledger, batch, area)
-        if isinstance(found, NoPlace):
-            return found
-        if found is None:
-            return None if self._close(ledger, batch, area) else self._members(ledger, batch, area)
-        failure = NoPlace("no topology domain has enough free capacity")
-        for domain in found.masks:
-            score = found.score if found.score is not None else area.score
-            inside = area._replace(mask=area.inside(domain), score=score)
-            outcome = None if self._close(ledger, batch, inside) else self._members(ledger, batch, inside)
-            if outcome is None:
-                return None
-            failure = outcome
+        areas = self._areas(ledger, batch, area)
+        if isinstance(areas, NoPlace):
+            return areas
+        failure: NoPlace | None = NoPlace("no topology domain has enough free capacity")
+        for inside in areas:
+            failure = None if self._close(ledger, batch, inside) else self._members(ledger, batch, inside)
+            if failure is None:
+                break
         return failure
 
-    def _candidates(self, ledger: Ledger, batch: Batch, area: _Area) -> Candidates | NoPlace | None:
+    def _areas(self, ledger: Ledger, batch: Batch, area: _Area) -> Iterable[_Area] | NoPlace:
+        """The parts of the area where the batch may go by its own constraint, in the order to try (8.3)."""
         constraint = batch.subgroup.constraint
         if constraint is None or not ledger.snapshot.policy.plugin("topology"):
-            return None
+            return (area,)
         if constraint.error:
             return NoPlace(constraint.error)
         tree = ledger.fixed.table.trees[constraint.topology]
@@ -204,7 +200,8 @@ class Placer:
         )
         if found.message:
             return NoPlace(found.message)
-        return found
+        score = area.score if found.score is None else found.score
+        return (area._replace(mask=area.inside(domain), score=score) for domain in found.masks)
 
     def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> NoPlace | None:
         """Place pods or parts one after the other; one that finds no place changes nothing."""
@@ -221,16 +218,19 @@ class Placer:
         return None
 
     def _pod(self, ledger: Ledger, pod: Pod, area: _Area) -> NoPlace | None:
+        node, idle = self._best(ledger, pod, area)
+        if node < 0:
+            return NoPlace("", pod=pod)
+        ledger.place(pod, node, pipelined=self.pipeline_only or not idle)
+        return None
+
+    def _best(self, ledger: Ledger, pod: Pod, area: _Area) -> tuple[int, bool]:
+        """The node for the pod, and whether its room is idle; -1: none has room."""
         within = area.for_gpus if pod.spec.requests[GPU] else area.mask
         fabric = self._to_fill(ledger, pod, area)
-        if area.score is None and fabric is None:
-            best = ledger.best(pod, within)
-            if best is not None:
-                node, idle = best
-                if node < 0:
-                    return NoPlace("", pod=pod)
-                ledger.place(pod, node, pipelined=self.pipeline_only or not idle)
-                return None
+        ranked = area.score is None
+        if ranked and fabric is None and (best := ledger.best(pod, within)) is not None:
+            return best
         fitting = ledger.fits(pod, now=False)
         if within is not None:
             fitting &= within
@@ -239,19 +239,14 @@ class Placer:
         if pod.spec.gpu.kind is GpuKind.MEMORY:
             self._narrow_quota(ledger, pod, fitting)
         if not fitting.any():
-            return NoPlace("", pod=pod)
-        now = ledger.fits(pod, now=True)
-        filling: Floats | None = None
+            return -1, False
+        now, extra = ledger.fits(pod, now=True), ledger.extra_score(pod)
         if fabric is not None:
             filled, place = self._filling(ledger, fabric, pod, fitting, now)
-            best = ledger.best(pod, place) if area.score is None else None
-            if best is not None:
-                ledger.place(pod, best[0], pipelined=self.pipeline_only or not best[1])
-                return None
-            filling = fabric.closeness(filled)
-        extra = ledger.extra_score(pod)
-        if filling is not None:
-            extra = filling if extra is None else extra + filling
+            if ranked and (best := ledger.best(pod, place)) is not None:
+                return best
+            closeness = fabric.closeness(filled)
+            extra = closeness if extra is None else extra + closeness
         value = scores(
             ledger.fixed.table,
             pod,
@@ -263,8 +258,7 @@ class Placer:
             extra=extra,
         )
         node = int(np.argmax(np.where(fitting, value, -np.inf)))
-        ledger.place(pod, node, pipelined=self.pipeline_only or not now[node])
-        return None
+        return node, bool(now[node])
 
     def _to_fill(self, ledger: Ledger, pod: Pod, area: _Area) -> Fabric | None:
         """The fabric where the pod is one of a gang that fills one place before the next."""
