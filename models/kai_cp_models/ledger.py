@@ -55,12 +55,11 @@ _NEW_DEVICE: Final = SharedDevice(new=1)
 
 
 class Held(NamedTuple):
-    """A place that a pod holds in the cycle: node index, GPU groups, status, binder details."""
+    """A place that a pod holds in the cycle: node index, GPU groups, status."""
 
     node: int
     gpu_groups: tuple[str, ...]
     status: PodStatus
-    details: Mapping[str, Any]
 
 
 _Done = tuple[Pod, Held | None, int]
@@ -396,11 +395,10 @@ class Ledger:
 
     def details_of(self, pod: Pod) -> Mapping[str, Any]:
         """What the binder needs beyond node and groups, for a place of this cycle."""
-        held = self.held[pod.key]
-        found = dict(held.details)
+        node, found = self.held[pod.key].node, dict[str, Any]()
         for rule in self.rules:
             if rule.concerns(pod):
-                found |= rule.details(pod, held.node) or {}
+                found |= rule.details(pod, node)
         return found
 
     # --- operations ------------------------------------------------------------------------------
@@ -416,10 +414,9 @@ class Ledger:
             pipelined = pipelined or not self._groups_free_now(pod, node, names)
         pipelined = pipelined or self._queue_waits(pod, node)
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
-        details: dict[str, Any] = {}
         for rule in self._concerned(pod):
-            details |= rule.place(pod, node, pipelined=pipelined)
-        self._do(pod, Held(node, names, status, details), 1)
+            rule.place(pod, node, pipelined=pipelined)
+        self._do(pod, Held(node, names, status), 1)
 
     def unplace(self, pod: Pod) -> None:
         """Take back a place given in this cycle; an evicted pod stays evicted."""

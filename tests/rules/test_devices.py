@@ -50,10 +50,11 @@ def decide(which: Pod, node: str, details: Any, kind: Any = "Bind") -> Decision:
 def placed(rule: Any, found: Snapshot, *places: tuple[Pod, int]) -> list[Decision]:
     """Decisions as the rule's state makes them."""
     state = rule.open(found)
-    return [
-        decide(which, found.nodes[node].name, state.place(which, node, pipelined=False))
-        for which, node in places
-    ]
+    made = []
+    for which, node in places:
+        state.place(which, node, pipelined=False)
+        made.append(decide(which, found.nodes[node].name, state.details(which, node)))
+    return made
 
 
 def altered(decision: Decision, change: Callable[[Any], None]) -> Decision:

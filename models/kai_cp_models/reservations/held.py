@@ -215,9 +215,8 @@ class HeldRoom(RuleState):
         names = ", ".join(sorted({str(claim.group) for claim in self._binding(self._ignored(pod))})[:3])
         return f"{held} node(s) are held for {names}" if held else ""
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, object]:
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self._count_pod(pod, node, 1)
-        return {}
 
     def remove(self, pod: Pod, node: int) -> None:
         self._count_pod(pod, node, -1)

@@ -13,9 +13,9 @@ the Kubernetes default weight 1. Pods placed in the cycle count like standing on
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -209,11 +209,11 @@ class AffinityState(TalliedState):
         super().detach()
         self.opened = dict(self.opened)
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         found = self.profile(pod)
         if found.affine and self._comes_first(found, now=False):
             self.opened[pod.key] = found.affine
-        return super().place(pod, node, pipelined=pipelined)
+        super().place(pod, node, pipelined=pipelined)
 
     def remove(self, pod: Pod, node: int) -> None:
         self.opened.pop(pod.key, None)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -273,10 +273,9 @@ class KindState(LeavingState):
 
     # --- accounting ------------------------------------------------------------------------------
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self._enter(pod, node, 1)
         self._placed[pod.key] = pod, node
-        return {}
 
     def remove(self, pod: Pod, node: int) -> None:
         self._enter(pod, node, -1)

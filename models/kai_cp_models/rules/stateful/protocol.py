@@ -80,13 +80,12 @@ class RuleState(Forked):
         """Extra score per node in the magnitudes of section 6; None: none."""
         return None
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
-        """Account a placement that ``mask`` allows; returns ``Decision.details`` for it."""
-        return {}
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
+        """Account a placement that ``mask`` allows."""
 
-    def details(self, pod: Pod, node: int) -> Mapping[str, Any] | None:
-        """The present ``Decision.details`` of a place of this cycle; None: as ``place`` returned them."""
-        return None
+    def details(self, pod: Pod, node: int) -> Mapping[str, Any]:
+        """``Decision.details`` of a place of this cycle, as the state is now."""
+        return {}
 
     def remove(self, pod: Pod, node: int) -> None:
         """Undo a ``place`` of this cycle."""

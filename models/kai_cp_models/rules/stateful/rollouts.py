@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -188,9 +188,8 @@ class RolloutState(LeavingState):
             old, new = (self._holds.get((workload, side), NOTHING)[GPU] / MILLI for side in (_OLD, _NEW))
             yield RolloutHolding(*workload, revision, until, old, new)
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self._count(pod, node, 1)
-        return {}
 
     def remove(self, pod: Pod, node: int) -> None:
         self._count(pod, node, -1)

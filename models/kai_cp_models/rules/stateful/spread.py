@@ -8,9 +8,9 @@ those of the pod's namespace that the constraint's selector selects.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,10 +141,10 @@ class SpreadState(TalliedState):
         super().detach()
         self.placed = dict(self.placed)
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         if pod.spec.spread:
             self.placed[pod.key] = (pod, node)
-        return super().place(pod, node, pipelined=pipelined)
+        super().place(pod, node, pipelined=pipelined)
 
     def remove(self, pod: Pod, node: int) -> None:
         self.placed.pop(pod.key, None)

@@ -6,8 +6,7 @@ domain, volumes per node. Arrays are copied when written, so a trial copy of a s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator
 
 import numpy as np
 
@@ -120,9 +119,8 @@ class TalliedState(LeavingState):
     def concerns(self, pod: Pod) -> bool:
         return any(True for _ in self._effects(pod))
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self._count(pod, node, 1, leaving=False)
-        return {}
 
     def remove(self, pod: Pod, node: int) -> None:
         self._count(pod, node, -1, leaving=False)

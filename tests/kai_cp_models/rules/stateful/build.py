@@ -15,6 +15,7 @@ from kai_cp_models.pods import (
     Requirement,
 )
 from kai_cp_models.policy import Policy
+from kai_cp_models.rules.stateful.protocol import RuleState
 from kai_cp_models.snapshot import Node, Snapshot
 from tests.support import worlds
 from tests.support.rule_objects import read
@@ -54,3 +55,9 @@ def term(key: str = "zone", weight: int = 0, **labels: str) -> PodAffinityTerm:
     """An affinity term for pods of namespace ``ns`` with the given labels."""
     needs = tuple(Requirement(name, "In", (value,)) for name, value in sorted(labels.items()))
     return PodAffinityTerm(LabelSelector(needs), key, ("ns",), weight)
+
+
+def placed(state: RuleState, one: Pod, node: int, *, pipelined: bool) -> dict[str, Any]:
+    """Place the pod, and what its decision then says for the rule."""
+    state.place(one, node, pipelined=pipelined)
+    return dict(state.details(one, node))

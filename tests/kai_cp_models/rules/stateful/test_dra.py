@@ -27,7 +27,7 @@ from kai_cp_models.rules.stateful.dra.catalog import CATALOG
 from kai_cp_models.rules.stateful.dra.state import DraState
 from kai_cp_models.settings import Limits, OptionalRules
 from kai_cp_models.snapshot import Node, Snapshot
-from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
+from tests.kai_cp_models.rules.stateful.build import placed, pod, snapshot, spec
 from tests.support.rule_objects import promised
 
 DRIVER = "gpu.example.com"
@@ -125,7 +125,7 @@ def test_first_available_prefers_the_first_that_fits() -> None:
     ]
     found = cluster([x], TWO, [claim("c", {"name": "r", "firstAvailable": alternatives})])
     for node, names in ((0, ["r/two", "r/two"]), (1, ["r/one"])):
-        details = dra.open(found).place(x, node, pipelined=False)
+        details = placed(dra.open(found), x, node, pipelined=False)
         results = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]
         assert [result["request"] for result in results] == names
 
@@ -133,7 +133,7 @@ def test_first_available_prefers_the_first_that_fits() -> None:
 def test_decision_names_the_devices_for_the_binder() -> None:
     x = user("x", "c")
     found = cluster([x], TWO, [claim("c", exact(2))])
-    assert dra.open(found).place(x, 0, pipelined=False) == {
+    assert placed(dra.open(found), x, 0, pipelined=False) == {
         "resourceClaimAllocations": [
             {
                 "name": "c0",
@@ -178,7 +178,7 @@ def test_devices_of_a_leaving_pod_are_promised_not_free() -> None:
     assert now is not None
     assert later is not None
     assert (now.tolist(), later.tolist()) == ([False, False], [True, False])
-    details = state.place(x, 0, pipelined=True)
+    details = placed(state, x, 0, pipelined=True)
     assert len(details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]) == 2
     # The evicted pod's own claim may be allocated anew, but not with the promised devices.
     assert mask_of(state, runs) == [False, False]
@@ -197,7 +197,7 @@ def test_a_victim_returns_to_its_node_only_with_its_devices() -> None:
     found = cluster([runs, x], TWO, [claim("c", exact(1), allocation=held("n0", "a")), claim("d", exact())])
     state = dra.open(found)
     state.evict(runs)
-    details = state.place(x, 0, pipelined=True)
+    details = placed(state, x, 0, pipelined=True)
     assert details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"][0]["device"] == "a"
     assert mask_of(state, runs) == [False, True]
 
@@ -339,7 +339,7 @@ def test_consumable_capacity() -> None:
     ask = exact(capacity={"requests": {"mem": "1500Mi"}})
     state = dra.open(cluster(pods, [slice_of("n0", nic)], [claim(f"c{i}", ask) for i in range(3)]))
     for which in pods[:2]:
-        details = state.place(which, 0, pipelined=False)
+        details = placed(state, which, 0, pipelined=False)
         (result,) = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]
         assert result["consumedCapacity"] == {"mem": "2Gi"}
         assert result["shareID"]
@@ -381,7 +381,7 @@ def test_devices_of_several_nodes() -> None:
     state = dra.open(cluster(pods, slices, [claim("c", only), claim("d", exact()), claim("e", exact())]))
     assert mask_of(state, pods[0]) == [False, True]
     assert mask_of(state, pods[1]) == [True, True]
-    details = state.place(pods[1], 0, pipelined=False)
+    details = placed(state, pods[1], 0, pipelined=False)
     assert "nodeSelector" not in details["resourceClaimAllocations"][0]["allocation"]
     assert mask_of(state, pods[2]) == [False, True]
 
@@ -399,10 +399,10 @@ def test_extended_resource_is_served_by_its_class() -> None:
     found = enriched(found)
     # n1 has a device plugin, n0 two devices, n2 nothing.
     assert mask(found, x) == [True, True, False]
-    details = dra.open(found).place(x, 0, pipelined=False)["extendedResourceClaimAllocation"]
+    details = placed(dra.open(found), x, 0, pipelined=False)["extendedResourceClaimAllocation"]
     assert len(details["allocation"]["devices"]["results"]) == 2
     assert details["containerMappings"] == [{"resourceName": "example.com/acc", "requestName": "request-0"}]
-    assert dra.open(found).place(x, 1, pipelined=False) == {}
+    assert placed(dra.open(found), x, 1, pipelined=False) == {}
 
 
 def test_promised_extended_resources_are_in_use() -> None:
@@ -451,7 +451,7 @@ def test_pods_with_claims_of_their_own_are_one_class() -> None:
     assert len({id(each) for each in specs}) == 3
     state = dra.open(found)
     for which, place in zip(found.pods, (0, 0), strict=False):
-        (written,) = state.place(which, place, pipelined=False)["resourceClaimAllocations"]
+        (written,) = placed(state, which, place, pipelined=False)["resourceClaimAllocations"]
         assert written["name"] == "c0"
     assert mask_of(state, found.pods[2]) == [False, False]
 
@@ -630,7 +630,7 @@ def test_gpus_of_one_island_are_taken_first(
         "held", exact(len(taken)), allocation=held("n0", *(f"gpu-{i}" for i in taken)), reservedFor=users
     )
     found = cluster([old, x], [slice_of("n0", *devices)], [holding, claim("c", exact(count))])
-    details = dra.open(found).place(x, 0, pipelined=False)
+    details = placed(dra.open(found), x, 0, pipelined=False)
     results = details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"]
     assert sorted(int(result["device"].removeprefix("gpu-")) for result in results) == expected
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kai_cp_models.pods import GpuRequest, Pod
 from kai_cp_models.rules.stateful import numa
 from kai_cp_models.snapshot import Snapshot
-from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
+from tests.kai_cp_models.rules.stateful.build import placed, pod, snapshot, spec
 from tests.support.devices import resource_topology
 
 PLUGINS = frozenset({"numa"})
@@ -96,10 +96,10 @@ def test_ignore_list() -> None:
 def test_in_cycle_accounting_and_prediction() -> None:
     pods = [want(name, 3) for name in ("high", "mid", "low")]
     state = numa.open(cluster(pods, nrt("n0", *FOUR)))
-    assert state.place(pods[0], 0, pipelined=False) == {
+    assert placed(state, pods[0], 0, pipelined=False) == {
         "numaZones": [{"zone": "zone-0", "amount": {"cpu": "3"}}]
     }
-    assert state.place(pods[1], 0, pipelined=False) == {
+    assert placed(state, pods[1], 0, pipelined=False) == {
         "numaZones": [{"zone": "zone-1", "amount": {"cpu": "3"}}]
     }
     mask = state.mask(pods[2], now=True)
@@ -126,7 +126,7 @@ def test_a_leaving_pod_gives_its_zone_back_later(reconstruct: bool) -> None:
     assert now is not None
     assert later is not None
     assert (bool(now[0]), bool(later[0])) == (False, True)
-    assert state.place(x, 0, pipelined=True)["numaZones"][0]["zone"] == "zone-0"
+    assert placed(state, x, 0, pipelined=True)["numaZones"][0]["zone"] == "zone-0"
 
 
 def test_a_victim_returns_to_its_node_only_with_its_zone() -> None:
@@ -141,7 +141,7 @@ def test_a_victim_returns_to_its_node_only_with_its_zone() -> None:
     assert mask is not None
     assert list(mask) == [False, True]
     before.place(victim, 0, pipelined=True)
-    assert before.place(x, 0, pipelined=True)["numaZones"][0]["zone"] == "zone-1"
+    assert placed(before, x, 0, pipelined=True)["numaZones"][0]["zone"] == "zone-1"
 
 
 def test_score_prefers_fewer_zones() -> None:

@@ -304,7 +304,7 @@ class DraState(LeavingState):
 
     # --- pods come and go ------------------------------------------------------------------------
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         now = not pipelined
         self.extended.count_plugin(pod, node, 1, leaving=False)
         opened, joined = [], []
@@ -326,7 +326,6 @@ class DraState(LeavingState):
             if entry.added:
                 self._holdings.join(entry.claim, pod.uid, fresh.get(entry.claim))
         self._placed[pod.key] = tuple(joined)
-        return self.details(pod, node)
 
     def _allocate(
         self, pod: Pod, claims: Sequence[Claim], node: int, *, now: bool

@@ -247,11 +247,15 @@ class NumaState(LeavingState):
 
     # --- pods come and go ----------------------------------------------------------------------
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         given = self._expected(pod, node, now=not pipelined)
         self._placed[pod.key] = (node, given)
         if given.any():
             self._use(node, given, leaving=False)
+
+    def details(self, pod: Pod, node: int) -> Mapping[str, Any]:
+        """The zones that the kubelet is expected to choose, and what the pod takes of each."""
+        given = self._placed[pod.key][1]
         names, resources = self.zones.names.get(node, ()), self.zones.resources.get(node, {})
         zones = [
             {"zone": name, "amount": self._written(given[z], resources)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -228,7 +228,7 @@ class StorageState(LeavingState):
         same = capacity.storage_class == claim.storage_class
         return same and claim.bytes <= capacity.largest and need <= room
 
-    def place(self, pod: Pod, node: int, *, pipelined: bool) -> Mapping[str, Any]:
+    def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self.attached.count(pod, node, 1, leaving=False)
         self.exclusive.count(pod, 1, leaving=False)
         if node == self._home(pod):
@@ -240,7 +240,6 @@ class StorageState(LeavingState):
             self._sources[claim.key] = VolumeSource(
                 source.nodes, source.users | {pod.key}, source.volume, source.capacity
             )
-        return {}
 
     def _choose(self, claim: VolumeClaim, node: int, *, now: bool) -> VolumeSource:
         """The smallest fitting volume, else a new one from the first capacity with room."""
