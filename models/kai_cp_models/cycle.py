@@ -7,7 +7,9 @@ was given and taken back leaves no trace, and neither does an eviction that noth
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from kai_cp_models.budget import Budget
@@ -82,24 +84,22 @@ class Cycle:
     none."""
     at_rest: bool = False
     """Whether ``backfill`` found nothing to do after the last change of the plan."""
-    _budget: Budget | None = None
     _decided: tuple[object, tuple[Decision, ...]] = None, ()
     """What all decisions follow from, as it was, and the decisions."""
     time: Any = None
     """What the cycle knows of the time axis (``reservations``); it is replaced, never changed. None: off."""
 
-    @property
+    @cached_property
     def budget(self) -> Budget:
         """The time and work of the cycle; copies of the cycle share it."""
-        if self._budget is None:
-            self._budget = Budget.of(self.settings.solver, self.snapshot, self.deadline)
-        return self._budget
+        return Budget.of(self.settings.solver, self.snapshot, self.deadline)
 
     def save(self) -> Cycle:
         """An independent copy to fall back to."""
         own = ("placed_by", "evicted_by", "waiting", "stages", "sequence", "left_out", "refused", "dropped")
-        copies = {name: getattr(self, name).copy() for name in own}
-        return replace(self, ledger=self.ledger.copy(), _budget=self.budget, **copies)
+        saved, copies = copy(self), {name: getattr(self, name).copy() for name in own}
+        vars(saved).update(copies, ledger=self.ledger.copy(), budget=self.budget)
+        return saved
 
     def restore(self, saved: Cycle) -> None:
         """Fall back to a saved cycle, which stays as it is."""

@@ -156,11 +156,6 @@ class Gang:
         """How the gang stands in the snapshot."""
         return self.state(_as_read)
 
-    @cached_property
-    def all_waiting(self) -> GangState:
-        """How it stands when all pods wait."""
-        return self.state(lambda _: PodStatus.PENDING)
-
     def tally(self, status_of: StatusOf) -> GangTally:
         """Its pods, counted now."""
         return {name: StatusCounts.of(map(status_of, pods)) for name, pods in self.by_leaf.items()}

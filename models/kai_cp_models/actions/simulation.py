@@ -223,8 +223,7 @@ def started(ledger: Ledger, ask: Ask) -> bool:
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
     """What a group asks for in the fair order to have evicted pods again."""
     gang = ledger.fixed.gangs[key]
-    all_gone = len(pods) == len(gang.pods) and not any(map(ledger.stays, pods))
-    state = gang.all_waiting if all_gone else gang.state(as_pending(ledger, {p.key for p in pods}))
+    state = gang.state(as_pending(ledger, {pod.key for pod in pods}))
     return None if state.batch is None else ask_of(ledger, gang, state.batch, state)
 
 
