@@ -32,9 +32,8 @@ class NodeView:
     """The nodes as pods of one spec see them; see the module.
 
     ``now``: [N] there is room that is idle; ``later``: room once everything releasing is gone; ``shared``: a
-    shared device that the pod fits. ``ranks``: [N] the order of the nodes, ``NOWHERE``
-    where there is no room.
-    ``exact``: False where the policy's scores are no ranks.
+    shared device that the pod fits. ``ranks``: [N] the order of the nodes, ``NOWHERE`` where there is no
+    room. ``exact``: False where more than ranks decides: the policy's scores, GPU memory, claims.
     """
 
     now: Mask
@@ -57,8 +56,9 @@ class NodeView:
         """Whether they could join a shared device at all: shares, and pods without GPUs (6)."""
         self._ranking = Ranking(ledger.fixed.table, pod)
         self._owned = True
-        self.exact = self._ranking.exact
+        self.exact = self._ranking.exact and gpu.kind is not GpuKind.MEMORY and not pod.spec.claims
         self.seen = 0
+        """Touches of the cache that it has followed."""
         self._look_everywhere(ledger)
 
     def shared_copy(self) -> NodeView:
@@ -66,8 +66,8 @@ class NodeView:
         self._owned = False
         return copy(self)
 
-    def follow(self, ledger: Ledger, touched: Sequence[int], seen: int) -> None:
-        """Look again at nodes that were touched; ``seen``: touches there were so far."""
+    def follow(self, ledger: Ledger, touched: Sequence[int]) -> None:
+        """Look again at nodes that were touched."""
         nodes = set(touched)
         # Nodes with shared devices are looked at one by one in any case.
         if len(nodes) >= _MANY + (len(ledger.groups_on) if self._may_join else 0):
@@ -82,7 +82,6 @@ class NodeView:
                 self._owned = True
             for node in nodes:
                 self._look(ledger, node)
-        self.seen = seen
 
     def slots_of(self, ledger: Ledger, *, now: bool) -> Ints:
         """[N] pods of the spec that the room of each node takes, as far as requests tell; read-only."""
@@ -184,7 +183,7 @@ class FeasibilityCache:
         touches = len(self._touched)
         if view is None:
             view = self._views[pod.spec] = NodeView(ledger, pod)
-            view.seen = touches
         elif view.seen != touches:
-            view.follow(ledger, self._touched[view.seen :], touches)
+            view.follow(ledger, self._touched[view.seen :])
+        view.seen = touches
         return view

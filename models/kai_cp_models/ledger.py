@@ -304,12 +304,10 @@ class Ledger:
         """The node that scores best for the pod, and whether its room is idle; -1: none has room.
 
         The same answer as ``fits`` and ``scores`` give ``within`` these nodes (None: all), without scoring
-        every node; None where that takes more than ranks: stateful rules, GPU memory, a nominated
-        node, spreading.
+        every node; None where that takes more than ranks: stateful rules, a nominated node, and see
+        ``NodeView.exact``.
         """
-        spec = pod.spec
-        special = spec.claims or spec.gpu.kind is GpuKind.MEMORY or pod.nominated_node is not None
-        if special or any(rule.concerns(pod) for rule in self.rules):
+        if pod.nominated_node is not None or any(rule.concerns(pod) for rule in self.rules):
             return None
         view = self._fitting.view(self, pod)
         if not view.exact or not len(view.ranks):
