@@ -209,7 +209,7 @@ def test_a_decision_without_a_model_loads_no_solver() -> None:
 
 def test_a_program_that_lives_long_loads_the_solvers_at_its_start() -> None:
     code = "import sys, kai_cp_models.loaded; print(*(name in sys.modules for name in sys.argv[1:]))"
-    names = ["ortools.sat.python.cp_model_helper", "ortools.math_opt.core.python.solver", "pandas"]
+    names = ["ortools.sat.python.cp_model_helper", "ortools.math_opt.python.mathopt", "pandas"]
     assert _says(code, *names) == ["True True False"]
 
 

@@ -45,18 +45,6 @@ def root_work(model: cp_model.CpModel) -> float:
     return _ROOT_WORK * (len(model.proto.variables) + len(model.proto.constraints))
 
 
-def load_scip() -> tuple[Any, Any]:
-    """The solver and the package of its messages, imported now: most snapshots never need them.
-
-    The interface above them takes three times as long to import.
-    """
-    from ortools import math_opt
-    from ortools.math_opt import rpc_pb2  # type: ignore[import-untyped] # noqa: F401  # It imports the others.
-    from ortools.math_opt.core.python import solver  # type: ignore[import-untyped]
-
-    return solver, math_opt
-
-
 def solve_packing(
     model: cp_model.CpModel,
     work: float,
@@ -70,34 +58,34 @@ def solve_packing(
     ``gap``: the search ends at this relative gap. ``known``: a solution to start from. ``seconds``: until the
     deadline. Raises ``ValueError`` for constraints that have no linear form here; the joint models have none.
     """
-    solver, protos = load_scip()
+    # The import takes a tenth of a second, and most snapshots never need it. ``loaded`` does it beforehand.
+    from ortools.math_opt.python import mathopt  # type: ignore[import-untyped]
+
     proto = _translate(model)
     size = len(proto.variables.ids) + len(proto.linear_constraints.ids)
-    start = protos.model_parameters_pb2.ModelSolveParametersProto()
+    program = mathopt.Model.from_model_proto(proto)
+    start = mathopt.ModelSolveParameters()
     if known is not None:
-        values = start.solution_hints.add().variable_values
-        values.ids.extend(range(len(known)))
-        values.values.extend(known)
+        values = {program.get_variable(i): float(value) for i, value in enumerate(known)}
+        start.solution_hints.append(mathopt.SolutionHint(variable_values=values))
     nodes = max(1, int((work - _ROOT_WORK * size) / (_NODE_WORK * size)))
-    params = protos.parameters_pb2.SolveParametersProto(node_limit=nodes, random_seed=0)
-    if gap:
-        params.relative_gap_tolerance = gap
-    if seconds < inf:
-        params.time_limit.FromTimedelta(timedelta(seconds=max(seconds, 0.001)))
+    params = mathopt.SolveParameters(
+        time_limit=timedelta(seconds=max(seconds, 0.001)) if seconds < inf else None,
+        node_limit=nodes,
+        relative_gap_tolerance=gap or None,
+        random_seed=0,
+    )
     if nodes == 1:
         # Which variable to branch on is not asked where no node follows: half a second on 1,000 nodes.
         params.gscip.int_params["branching/relpscost/initcand"] = 0
-    kind, nothing = protos.parameters_pb2.SOLVER_TYPE_GSCIP, protos.parameters_pb2.SolverInitializerProto()
-    calls = protos.callback_pb2.CallbackRegistrationProto()
-    result = solver.solve(proto, kind, nothing, params, start, None, calls, None, None)
+    result = mathopt.solve(program, mathopt.SolverType.GSCIP, params=params, model_params=start)
     terms = len(proto.linear_constraint_matrix.coefficients)
     done = _TERM_WORK * terms + _ITERATION_WORK * result.solve_stats.simplex_iterations
-    cut = result.termination.limit == protos.result_pb2.LIMIT_TIME
-    primal = result.solutions[0].primal_solution if result.solutions else None
-    if primal is None or primal.feasibility_status != protos.solution_pb2.SOLUTION_STATUS_FEASIBLE:
+    cut = result.termination.limit == mathopt.Limit.TIME
+    if not result.has_primal_feasible_solution():
         return Packing(None, inf, done, cut)
-    found = tuple(map(round, primal.variable_values.values))
-    return Packing(found, result.termination.objective_bounds.dual_bound, done, cut)
+    by_id = {variable.id: round(value) for variable, value in result.variable_values().items()}
+    return Packing(tuple(by_id[i] for i in range(len(by_id))), result.dual_bound(), done, cut)
 
 
 class _Row:
@@ -117,11 +105,13 @@ class _Row:
 
 def _translate(model: cp_model.CpModel) -> Any:
     """The model in the solver's own form (``model_pb2.ModelProto``)."""
+    from ortools.math_opt import model_pb2  # type: ignore[import-untyped]
+
     proto = model.proto
     domains = [list(variable.domain) for variable in proto.variables]
     if any(len(domain) != 2 for domain in domains):
         raise ValueError("a domain with holes")
-    result = load_scip()[1].model_pb2.ModelProto()
+    result = model_pb2.ModelProto()
     variables = result.variables
     variables.ids.extend(range(len(domains)))
     variables.lower_bounds.extend(float(domain[0]) for domain in domains)
