@@ -43,10 +43,11 @@ from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.bench.outcome import outcome
 from kai_cp.raw_objects import stamp
 from kai_cp.reader import parse
-from kai_cp_models.check import violations, waste
+from kai_cp_models.check import waste
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import FAILED, REJECTED, Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.queries.cluster import faults as broken_rules
 from kai_cp_models.queries.goals import goal_values
 from kai_cp_models.queries.shares import fair_line
 from kai_cp_models.settings import Settings
@@ -213,7 +214,7 @@ def compared(name: str, seed: int, raw: dict[str, Any], answer: dict[str, Any], 
     ours = decide(snapshot, settings)
     took = time.monotonic() - begin
     theirs = plan_of(snapshot, answer["decisions"])
-    faults = violations(snapshot, ours, settings.rules)
+    faults = broken_rules(snapshot, ours, settings)
     faults += [stage.name for stage in ours.stages if stage.name.endswith((REJECTED, FAILED))]
     better, by = first_difference(snapshot, settings, ours, theirs)
     key = _first_refused(snapshot, settings, ours, theirs)
@@ -230,7 +231,7 @@ def compared(name: str, seed: int, raw: dict[str, Any], answer: dict[str, Any], 
         kai=(effects[1].admitted_gpus, effects[1].lost_gpus, effects[1].moved_pods),
         seconds=(round(took, 3), round(answer.get("seconds", answer["wall"]), 3)),
         faults=faults,
-        kai_faults=violations(snapshot, theirs, settings.rules),
+        kai_faults=broken_rules(snapshot, theirs, settings),
         kai_waste=waste(snapshot, theirs),
         kai_failed=answer.get("failed", ""),
     )

@@ -21,7 +21,7 @@ from kai_cp.worker import Channel, Worker
 from kai_cp_models import collection
 from kai_cp_models.plan import Plan, Stage
 from kai_cp_models.pods import Pod, PodStatus
-from kai_cp_models.queries.cluster import solver_seconds
+from kai_cp_models.queries.cluster import faults, solver_seconds
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
@@ -86,7 +86,6 @@ def measure(task: BenchTask) -> CaseResult:
     """Read, decide and audit in this process."""
     from kai_cp.reader import parse
     from kai_cp.reader.container import load_items
-    from kai_cp_models.check import violations
     from kai_cp_models.engine import decide
 
     case, now = task.case, NOW.timestamp()
@@ -102,7 +101,7 @@ def measure(task: BenchTask) -> CaseResult:
     decided, worked = time.monotonic() - start, time.process_time() - worked
     solving = solver_seconds() - solving
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    errors = [f"checker: {line}" for line in violations(snapshot, plan, task.settings.rules)]
+    errors = [f"checker: {line}" for line in faults(snapshot, plan, task.settings)]
     errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]
     deeds = _deeds(plan)
     ours = outcome(snapshot, deeds)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kai_cp_models.check import violations
 from kai_cp_models.engine import FAILED, REJECTED, decide
 from kai_cp_models.plan import Plan
+from kai_cp_models.queries.cluster import faults
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
@@ -28,7 +28,7 @@ ALL_RULES = Settings.model_validate(
 def solved(snapshot: Snapshot, settings: Settings = SETTINGS) -> Plan:
     """The engine's plan with enough time. Asserts that it breaks no rule and that nothing was dropped."""
     plan = decide(snapshot, settings)
-    assert violations(snapshot, plan, settings.rules) == []
+    assert faults(snapshot, plan, settings) == []
     assert not [stage.name for stage in plan.stages if stage.name.endswith((REJECTED, FAILED))]
     return plan
 

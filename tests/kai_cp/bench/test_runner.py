@@ -10,7 +10,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from kai_cp.bench import peers
+from kai_cp.bench import peers, runner
 from kai_cp.bench.cases import Case, generated_cases, recorded_cases
 from kai_cp.bench.cli import app
 from kai_cp.bench.fair import first_difference
@@ -31,7 +31,6 @@ from kai_cp.bench.records import AdmissionDifference, CaseResult, read, write
 from kai_cp.bench.report import page
 from kai_cp.bench.runner import BenchTask, measure, run
 from kai_cp.reader import parse
-from kai_cp_models import check
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.settings import Settings, SolverSettings
@@ -133,10 +132,10 @@ def test_page_is_self_contained(result: CaseResult) -> None:
 
 
 def test_a_wrong_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def accuse(snapshot: Snapshot, plan: Plan, rules: object) -> list[str]:
+    def accuse(snapshot: Snapshot, plan: Plan, settings: object) -> list[str]:
         return ["node n holds more than it has"]
 
-    monkeypatch.setattr(check, "violations", accuse)
+    monkeypatch.setattr(runner, "faults", accuse)
     found = measure(BenchTask(Case("scale", "quiet-4-s1", None, "quiet", 4, 1), QUICK, ""))
     assert found.errors == ("checker: node n holds more than it has",)
     assert "node n holds more than it has" in page([found])
