@@ -25,7 +25,7 @@ from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.settings import Settings
+from kai_cp_models.settings import ObjectiveSettings, Settings
 from kai_cp_models.snapshot import Shares, Snapshot
 from kai_cp_models.solver import cp_model
 from tests.kai_cp_models.joint.build import asks_of
@@ -176,7 +176,9 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     if len(order) == len(reclaim.taken_by) and Engine(reclaim).overreaching(order) is not None:
         return None
     bounds = reclaim_bounds(cycle.ledger, RECLAIM, asks, ranked, victims.takes_of)
-    model = EvictingModel(cycle.ledger, RECLAIM, asks, ranked, bounds, required=len(asks))
+    model = EvictingModel(
+        cycle.ledger, RECLAIM, asks, ranked, bounds, required=len(asks), objective=ObjectiveSettings()
+    )
     for item, lost in zip(ranked, model.lost, strict=True):
         model.cp.add(lost == (item.unit.group.key.name in order))
     solver = cp_model.CpSolver()

@@ -170,7 +170,6 @@ class _Search:
         """Raises ``ModelTooLarge`` where the model would be."""
         self._victims, self._task, self._ranked, self._pruned = victims, task, ranked, pruned
         self._policy = victims.policy
-        settings = victims.cycle.settings.objective
         limit = victims.cycle.snapshot.policy.max_consolidation_preemptees
         self._most_groups = UNLIMITED if victims.policy.may_lose else limit
         self._model = EvictingModel(
@@ -180,9 +179,8 @@ class _Search:
             ranked,
             reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes_of),
             required=task.required,
+            objective=victims.cycle.settings.objective,
             max_moved_groups=self._most_groups,
-            max_moved_ratio=settings.max_moved_gpus_per_admitted_gpu,
-            lost_beyond_step_gpus=settings.lost_beyond_step_gpus,
         )
         most = LIMITS.full_variables if task.known is None else LIMITS.finished_variables
         self.complete = len(self._model.cp.proto.variables) <= most

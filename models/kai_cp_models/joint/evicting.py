@@ -22,6 +22,7 @@ from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, UNLIMITED, GroupKey
+from kai_cp_models.settings import ObjectiveSettings
 from kai_cp_models.solver import cp_model
 
 
@@ -52,17 +53,16 @@ class EvictingModel(JointModel):
         bounds: Sequence[ReclaimBound],
         *,
         required: int,
+        objective: ObjectiveSettings,
         max_moved_groups: int = UNLIMITED,
-        max_moved_ratio: float = UNLIMITED,
-        lost_beyond_step_gpus: int = 8,
     ) -> None:
-        """``required``: so many asks must be placed, the others may be. ``max_moved_ratio``: GPUs moved per
-        GPU admitted, at most. ``lost_beyond_step_gpus``: see ``ObjectiveSettings``.
+        """``required``: so many asks must be placed, the others may be. ``max_moved_groups``: pod groups that
+        may move for each of them.
 
         Raises ``ModelTooLarge`` as the joint model does.
         """
         super().__init__(ledger, asks, [item.unit for item in ranked], may_lose=policy.may_lose)
-        self.step_milli_gpus = MILLI * lost_beyond_step_gpus
+        self.step_milli_gpus = MILLI * objective.lost_beyond_step_gpus
         self.ranked = tuple(ranked)
         self.policy = policy
         self._optional = self.admitted[required:]
@@ -73,7 +73,6 @@ class EvictingModel(JointModel):
         self._chains()
         self._asks_stay()
         self._limits()
-        self._quotas()
         if policy.by_share:
             self._within_share()
         if policy.own_queue:
@@ -85,7 +84,7 @@ class EvictingModel(JointModel):
         if self._optional:
             self._only_for_admitted()
         self.moved_groups = self._group_moves(max_moved_groups)
-        self._moved_gpus(max_moved_ratio)
+        self._moved_gpus(objective.max_moved_gpus_per_admitted_gpu)
 
     def _one_turn(self, bounds: Sequence[ReclaimBound]) -> bool:
         """Whether the totals that bound reclaim are those of the action's start.
@@ -129,27 +128,21 @@ class EvictingModel(JointModel):
                     self.cp.add(taken + admitted <= 1)
 
     def _limits(self) -> None:
-        """Limits hold when the victims are gone and the asks are placed (3.7)."""
-        book = self.ledger.book
-        for i, r, asked in self._asked(firm=False):
-            held, limit = book.held[i][r], book.limit[i][r]
-            if limit == UNLIMITED:
-                continue
-            wanted = sum(size * admitted for size, admitted in asked)
-            row = self.cp.add(held + wanted - self._given(i, r) <= limit)
-            if held > limit:
-                # Inherited trouble stays as it is while nothing is added to it.
-                row.only_enforce_if(self._any(f"adds[{i},{r}]", [admitted for _, admitted in asked]))
-
-    def _quotas(self) -> None:
-        """Non-preemptible asks together stay within quota at every level (3.7). Victims are preemptible, so
-        losses do not count here.
+        """Limits hold when the victims are gone and the asks are placed, and non-preemptible asks together
+        stay within quota, at every level (3.7). Victims are preemptible, so losses leave quotas as they are.
         """
         book = self.ledger.book
-        for i, r, asked in self._asked(firm=True):
-            if book.firm_quota[i][r] != UNLIMITED:
-                total = sum(size * admitted for size, admitted in asked)
-                self.cp.add(book.firm[i][r] + total <= book.firm_quota[i][r])
+        for firm, holds, most in ((False, book.held, book.limit), (True, book.firm, book.firm_quota)):
+            for i, r, asked in self._asked(firm=firm):
+                held, limit = holds[i][r], most[i][r]
+                if limit == UNLIMITED:
+                    continue
+                wanted = sum(size * admitted for size, admitted in asked)
+                row = self.cp.add(held + wanted - (0 if firm else self._given(i, r)) <= limit)
+                if held > limit:
+                    # Inherited trouble stays as it is while nothing is added to it.
+                    adds = self._any(f"adds[{i},{r},{firm}]", [admitted for _, admitted in asked])
+                    row.only_enforce_if(adds)
 
     def _within_share(self) -> None:
         """An ask's queue is within its fair share with what earlier asks get and take there (4.4).

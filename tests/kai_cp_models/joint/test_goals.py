@@ -60,7 +60,7 @@ def model_of(victims: Victims) -> EvictingModel:
         victims.ranked,
         bounds,
         required=0,
-        lost_beyond_step_gpus=STEP_MILLI_GPUS // 1_000,
+        objective=ObjectiveSettings(lost_beyond_step_gpus=STEP_MILLI_GPUS // 1_000),
     )
 
 
