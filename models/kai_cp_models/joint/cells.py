@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -150,23 +151,16 @@ def gpus_alone_bind(
             per_gpu /= item.size
         ratios = np.maximum(ratios, per_gpu)
     slack = free[:, others] - (free[:, GPU] / MILLI + ledger.shared_free())[:, None] * ratios
-    found &= (slack >= 0).all(axis=1)
     if leavers:
-        examples = list({pod.spec: pod for pod in leavers}.values())
-        given = np.array([pod.spec.requests for pod in examples], dtype=float)[:, others]
-        less = np.minimum(given - np.array([[_devices_given(pod)] for pod in examples]) * ratios, 0)
-        row_of = {pod.spec: row for row, pod in enumerate(examples)}
+        # What a pod frees beside its GPUs may be too little for what then takes these.
+        less = {
+            pod.spec: np.minimum(np.array(pod.spec.requests)[others] - milli_gpus(pod) / MILLI * ratios, 0)
+            for pod in {pod.spec: pod for pod in leavers}.values()
+        }
         nodes = np.repeat(list(leaving), [len(pods) for pods in leaving.values()])
-        needed = np.zeros_like(slack)
-        np.add.at(needed, nodes, less[[row_of[pod.spec] for pod in leavers]])
-        found &= (slack + needed >= 0).all(axis=1)
+        np.add.at(slack, nodes, np.array([less[pod.spec] for pod in leavers]))
+    found &= (slack >= 0).all(axis=1)
     return found
-
-
-def _devices_given(pod: Pod) -> float:
-    """Devices, as a fraction, that become free when the pod leaves."""
-    gpu = pod.spec.gpu
-    return gpu.devices * gpu.milli_portion / MILLI if gpu.shares else pod.spec.requests[GPU] / MILLI
 
 
 def _one_pool(shares: Sequence[PodClass], nodes: Ints, ledger: Ledger) -> bool:

@@ -207,12 +207,9 @@ def _in_turn(nodes: Mapping[int, dict[str, int]], devices: int) -> Iterator[Plac
             yield node, names
 
 
-def _patterns(needs: Sequence[int], free_mib: int) -> list[tuple[int, ...]]:
-    """Maximal ways to fill ``free_mib`` with portions of the given sizes."""
-    ways = list(fillings(needs, free_mib))
-    return [
-        way
-        for way in ways
-        if any(way)
-        and not any(other != way and all(o >= w for o, w in zip(other, way, strict=True)) for other in ways)
-    ]
+def _patterns(needs: Sequence[int], free_mib: int) -> Iterator[tuple[int, ...]]:
+    """Ways to fill ``free_mib`` with portions of the given sizes, to which no portion can be added."""
+    for way in fillings(needs, free_mib):
+        left = free_mib - sum(need * count for need, count in zip(needs, way, strict=True))
+        if any(way) and left < max(min(needs), 1):
+            yield way
