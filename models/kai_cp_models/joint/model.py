@@ -21,6 +21,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.joint.cells import POOL, NodeCells, PodClass, gpus_alone_bind
+from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, Place
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.joint.shares import ShareRows
@@ -187,12 +188,8 @@ class JointModel:
     @cached_property
     def _most_free(self) -> Ints:
         """[N, D] what is free when all units have left."""
-        most = self._free.copy()
-        for node, pods in self._leaving.items():
-            for pod in pods:
-                most[node] += taken(pod)
-                most[node, GPU] += MILLI * pod.spec.gpu.devices if pod.spec.gpu.shares else 0
-        return most
+        counting = Counting(self.ledger, ())
+        return counting.free(counting.leaving(self._leaver.values()))
 
     def _room_for(self, example: Pod) -> Ints:
         """[N] how many such pods each node takes at most, whatever leaves."""
@@ -253,10 +250,13 @@ class JointModel:
         self._shares = ShareRows(
             self.cp, self.ledger, self._classes, self.cells, members=self._members, gone=self.gone
         )
-        self._whole: dict[int, list[Linear]] = {}
-        """Whole GPUs that a node gains from its shared devices."""
+        self._gains: dict[int, list[Linear]] = {
+            node: [taken(pod)[GPU] // MILLI * self.gone[pod.key] for pod in pods if taken(pod)[GPU]]
+            for node, pods in self._leaving.items()
+        }
+        """Whole GPUs that become free on a node, and of these last the devices that are no longer shared."""
         for (node, _), stays in self._shares.stays.items():
-            self._whole.setdefault(node, []).append(1 - stays)
+            self._gains[node].append(1 - stays)
         entering: dict[int, list[tuple[PodClass, cp_model.IntVar]]] = {}
         for item in self._classes.values():
             for cell, var in item.x.items():
@@ -274,29 +274,21 @@ class JointModel:
         self, cell: int, nodes: Ints, entering: Sequence[tuple[PodClass, cp_model.IntVar]]
     ) -> None:
         """For every size, pods of this size and larger are no more than the pieces of it on the nodes."""
-        gaining = [(int(node), *self._gaining(int(node))) for node in nodes if int(node) in self._leaving]
-        fixed = np.array([node for node in nodes if int(node) not in self._leaving], dtype=np.int64)
-        free = self._free[fixed, GPU] // MILLI
+        gaining = [node for node in nodes.tolist() if node in self._leaving]
+        free = self._free[np.setdiff1d(nodes, gaining), GPU] // MILLI
         for size in sorted({item.size or 1 for item in self._classes.values()}, reverse=True):
             load: list[Linear] = [(item.size // size) * var for item, var in entering if item.size >= size]
             load += self._shares.new.get(cell, ()) if size == 1 else ()
             if load:
-                pieces = [self._pieces(size, *one) for one in gaining]
+                pieces = [self._pieces(size, node) for node in gaining]
                 self.cp.add(sum(load) <= int((free // size).sum()) + sum(pieces))
 
-    def _gaining(self, node: int) -> tuple[Linear, int]:
-        """Whole GPUs that the node offers when some of its pods are gone, and the most that it can offer."""
-        pods = self._leaving[node]
-        gives: list[Linear] = [
-            (pod.spec.requests[GPU] // MILLI) * self.gone[pod.key] for pod in pods if not pod.spec.gpu.shares
-        ]
-        free = int(self._free[node, GPU]) // MILLI
-        return free + sum(gives) + sum(self._whole.get(node, ())), free + sum(map(_most_given, pods))
-
-    def _pieces(self, size: int, node: int, room: Linear, most: int) -> Linear:
+    def _pieces(self, size: int, node: int) -> Linear:
         """How many pieces of ``size`` the node offers when some of its pods are gone."""
+        room = int(self._free[node, GPU]) // MILLI + sum(self._gains[node])
         if size == 1:
             return room
+        most = int(self._most_free[node, GPU]) // MILLI
         if most < size:
             return 0
         pieces = self.cp.new_int_var(0, most // size, f"g[{size},{node}]")
@@ -314,7 +306,7 @@ class JointModel:
             gives: list[Linear] = [taken(pod)[d] * self.gone[pod.key] for pod in self._leaving.get(node, ())]
             if d == GPU:
                 terms += [MILLI * used for used in new]
-                gives += [MILLI * gain for gain in self._whole.get(node, ())]
+                gives = [MILLI * gain for gain in self._gains.get(node, ())]
             elif d == PODS:
                 terms += new
             if free < 0:
@@ -381,13 +373,7 @@ class JointModel:
         left = Counter[int]()
         for node, pods in self._leaving.items():
             left[node] = sum(solver.value(self.gone[pod.key]) for pod in pods)
-            free[node] += sum(
-                pod.spec.requests[GPU] // MILLI * solver.value(self.gone[pod.key])
-                for pod in pods
-                if not pod.spec.gpu.shares
-            )
-        for node, gains in self._whole.items():
-            free[node] += sum(map(solver.value, gains))
+            free[node] += sum(map(solver.value, self._gains[node]))
         found: dict[PodKey, Place] = {}
         whole = [(item, going[key]) for key, item in self._classes.items() if not item.shares]
         for item, pods in sorted(whole, key=lambda pair: -pair[0].size):
@@ -403,8 +389,3 @@ class JointModel:
             found |= zip((pod.key for pod in pods), places, strict=True)
         found |= self._shares.places(going, solver, free)
         return Answer(found, admitted, lost, moved)
-
-
-def _most_given(pod: Pod) -> int:
-    """Whole devices that become free when the pod leaves as the last one on the devices it shares."""
-    return pod.spec.gpu.devices if pod.spec.gpu.shares else pod.spec.requests[GPU] // MILLI
