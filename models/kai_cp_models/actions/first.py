@@ -127,7 +127,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     leaving = [pod for item in gone for pod in item.unit.pods]
     # The sum of GPUs bounds the loss of any plan. The choice of units is best when they are the first in the
     # reverse fair order.
-    spare = victims.counting.spare_milli_gpus(asks, leaving) + victims.counting.elsewhere_milli_gpus
+    spare = victims.counting.spare_milli_gpus(asks, leaving)
     best = not moved and not spare and len(gone) == len(ranked)
     given = float(sum(item.weight for item in gone) - len(leaving))
     least = given if best else max(0.0, given - max(spare, 0))

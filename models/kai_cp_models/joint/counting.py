@@ -110,11 +110,6 @@ class Counting:
         """[N] free parts of shared devices, in milli-GPUs."""
         return MILLI * self.ledger.shared_free()
 
-    @cached_property
-    def _shared(self) -> float:
-        """The same on all nodes that some asking pod accepts."""
-        return float(self._shared_free[self._nodes].sum())
-
     @property
     def totals(self) -> slice:
         """The part of a row that sums up resources."""
@@ -181,24 +176,17 @@ class Counting:
             held.append(kind)
         return Leaving(np.array(nodes, dtype=np.int64), np.array(rows, dtype=np.int64)[held], shares)
 
-    def room(self, leaving: Iterable[Pod] = ()) -> Ints:
-        """The most that all nodes together offer when ``leaving`` are gone, as a row
-
-        Pieces [size], then amounts [D].
-        """
-        return self.room_of(self.leaving(leaving))
-
-    def room_of(self, leaving: Leaving) -> Ints:
-        """The same row as ``room`` [size, D] for pods as columns."""
-        given, parts = self._given(leaving)
-        total: Ints = self._offers(self._with(leaving, given)[self._nodes]).sum(axis=0)
-        total[len(self._sizes) + GPU] += int(np.ceil(self._shared + parts.sum()))
-        return total
-
     @cached_property
     def idle_room(self) -> Ints:
-        """The same row as ``room`` [size, D] with the nodes as they are."""
-        return self.room()
+        """The most that all nodes together offer as they are, as a row: pieces [size], then amounts [D]."""
+        total: Ints = self._offers(self._free[self._nodes]).sum(axis=0)
+        total[len(self._sizes) + GPU] += int(np.ceil(self._shared_free[self._nodes].sum()))
+        return total
+
+    def room(self, leaving: Leaving) -> Ints:
+        """The same row as ``idle_room`` [size, D] when all of ``leaving`` are gone."""
+        last: Ints = self.rooms(leaving)[-1]
+        return last
 
     def rooms(self, leaving: Leaving) -> Ints:
         """[P + 1, row] the rows of ``room``: as it is, then when each of the pods and those before it are
@@ -214,37 +202,33 @@ class Counting:
         steps = np.zeros((len(order), len(self.idle_room)), dtype=np.int64)
         steps[order] = (self._offers(after) - self._offers(after - given)) * self._nodes[nodes, None]
         found: Ints = self.idle_room + np.concatenate((0 * self.idle_room[None], np.cumsum(steps, axis=0)))
-        shared = np.ceil(self._shared + np.concatenate(([0.0], np.cumsum(parts)))).astype(np.int64)
+        shared = self._shared_free[self._nodes].sum() + np.concatenate(([0.0], np.cumsum(parts)))
+        shared = np.ceil(shared).astype(np.int64)
         found[:, len(self._sizes) + GPU] += shared - shared[0]
         return found
 
-    @cached_property
-    def elsewhere_milli_gpus(self) -> int:
-        """Milli-GPUs on the nodes that no asking pod accepts; pods that move there free capacity here."""
-        gpus = np.maximum(self._free[~self._nodes][:, GPU], 0)
-        return int(gpus.sum() + np.ceil(self._shared_free[~self._nodes].sum()))
-
     def free(self, leaving: Leaving) -> NDArray[np.int64]:
         """[N, D] what nodes offer at most when ``leaving`` are gone; parts of shared GPUs not counted."""
-        return self._with(leaving, self._given(leaving)[0])
+        free = self._free.copy()
+        for column, amounts in zip(free.T, self._given(leaving)[0].T, strict=True):
+            np.add.at(column, leaving.nodes, amounts)
+        return free
 
     def spare_milli_gpus(self, asks: Iterable[Ask], leaving: Iterable[Pod]) -> int:
-        """Milli-GPUs left, in sum, when ``leaving`` are gone and the asks have their places."""
+        """Milli-GPUs left, in sum, when ``leaving`` are gone and the asks have their places.
+
+        Nodes that no asking pod accepts count as they are: pods that move there free capacity here.
+        """
         wanted = self.demand(pod for ask in asks for pod in ask.pods)
-        return int((self.room(leaving) - wanted)[len(self._sizes) + GPU])
+        here = (self.room(self.leaving(leaving)) - wanted)[len(self._sizes) + GPU]
+        gpus = np.maximum(self._free[~self._nodes][:, GPU], 0)
+        return int(here + gpus.sum() + np.ceil(self._shared_free[~self._nodes].sum()))
 
     def _offers(self, free: NDArray[np.int64]) -> NDArray[np.int64]:
         """[.., row] what nodes with this free capacity [.., D] offer, shared devices apart."""
         free = np.maximum(free, 0)
         gpus = free[:, GPU] // MILLI
         return np.column_stack([*(gpus // size for size in self._sizes), free])
-
-    def _with(self, leaving: Leaving, given: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[N, D] what is free when each of the pods has given [P, D] back."""
-        free = self._free.copy()
-        for column, amounts in zip(free.T, given.T, strict=True):
-            np.add.at(column, leaving.nodes, amounts)
-        return free
 
     def _given(self, leaving: Leaving) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """[P, D] what each pod gives back, and [P] the milli-GPUs of shared devices on nodes that count.
@@ -336,7 +320,8 @@ class CumulativeDemand:
                     leaving += unit.pods
                 elif unit.movable:
                     again += (pod for pod in unit.pods if not self._counting.overfull(pod))
-            room = self._counting.room(leaving + again) - self._counting.demand(again)
+            counting = self._counting
+            room = counting.room(counting.leaving(leaving + again)) - counting.demand(again)
             self._rooms[open_, lost] = room
         return room
 

@@ -98,7 +98,7 @@ class Emptied:
     @cached_property
     def room(self) -> Ints:
         """What all nodes offer: pieces [size], then amounts [D]."""
-        return self.counting.room_of(self.known.departures.columns(self.sources))
+        return self.counting.room(self.known.departures.columns(self.sources))
 
     @cached_property
     def leaving(self) -> Leaving:
@@ -263,7 +263,7 @@ def _by_spec(pods: Iterable[Pod]) -> Mapping[PodSpec, Sequence[Pod]]:
 def _short(base: Ledger, pods: Sequence[Pod], leaving: Leaving) -> bool:
     counting = Counting(base, pods)
     wanted = counting.demand(pods)
-    return CapacitySums(counting, wanted, wanted, counting.room_of(leaving)).exceeded()
+    return CapacitySums(counting, wanted, wanted, counting.room(leaving)).exceeded()
 
 
 def _no_places(beside: AnyPlan, ask: Ask) -> Refusal | None:

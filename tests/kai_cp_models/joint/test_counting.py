@@ -270,7 +270,7 @@ def test_the_rows_are_sums_over_nodes(seed: int) -> None:
         after.evict(one)
     free = np.maximum(after.free, 0)
     sizes = sorted({p.spec.gpu.devices for a in asks for p in a.pods if not p.spec.gpu.shares})
-    room = counting.room(gone)
+    room = counting.room(counting.leaving(gone))
     assert room[: len(sizes)].tolist() == [
         sum(int(gpus) // (1000 * size) for gpus in free[:, GPU]) for size in sizes
     ]
