@@ -126,7 +126,7 @@ def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Refusal:
     if failure is None:
         admission.admitted(ask)
         return ledger
-    return admission.decide(ledger, ask, no_place(failure))
+    return admission.decide(ask, no_place(failure))
 
 
 def _record(cycle: Cycle, admission: Admission, refused: int, joint: bool, seconds: float) -> None:

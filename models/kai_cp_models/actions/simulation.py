@@ -13,7 +13,7 @@ from operator import attrgetter
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.withdraw import come_home, has_room_at_home
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave, without
+from kai_cp_models.joint.disaggregate import disaggregate, leave, leavers, may_leave, without
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
@@ -56,7 +56,7 @@ def simulate(
     Where the greedy scores do not place every ask although the order is right, or move more than is
     ``allowed`` or the settings allow (``within_ceiling``), the model's own places are used (formulation 1.4).
     """
-    gone = _leaving(units, answer)
+    gone = leavers(units, answer)
     placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
     replayed = _replay(without(base, gone), placed, gone, line, lost_to or {})
     simulated = replayed.ledger
@@ -129,15 +129,6 @@ def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequ
 def _without_place(before: Ledger, after: Ledger, key: PodKey) -> bool:
     """Whether a pod that ran, or had got a place in this cycle, has none any more."""
     return key not in after.held and (key in after.evicted or key in before.held)
-
-
-def _leaving(units: Sequence[EvictionUnit], answer: Answer) -> list[Pod]:
-    return [
-        pod
-        for lost, unit in zip(answer.lost, units, strict=True)
-        for pod in unit.pods
-        if lost or pod.key in answer.moved
-    ]
 
 
 def _replay(

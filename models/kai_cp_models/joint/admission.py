@@ -84,7 +84,7 @@ class Admission:
         own = self._counting.asked(ask)
         return CapacitySums(self._counting, own, self._held + own, self._counting.idle_room).exceeded()
 
-    def decide(self, ledger: Ledger, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
+    def decide(self, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
         """A ledger with all admitted batches and this one placed, or the refusal with its proof."""
         if self._beyond(ask):
             outcome, proved = None, True

@@ -27,6 +27,16 @@ def without(ledger: Ledger, pods: Iterable[Pod]) -> Ledger:
     return emptied
 
 
+def leavers(units: Iterable[EvictionUnit], answer: Answer) -> list[Pod]:
+    """The pods that give up their places: those of lost units, and those that move."""
+    return [
+        pod
+        for lost, unit in zip(answer.lost, units, strict=True)
+        for pod in unit.pods
+        if lost or pod.key in answer.moved
+    ]
+
+
 def may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
     """Whether every rule lets all the pods give up their places together (budgets)."""
     running = [pod for pod in pods if pod.key not in ledger.held and pod.status in ACTIVE_USED]
@@ -53,14 +63,9 @@ def disaggregate(
 
     That happens only where the model holds a relaxation of a rule; the caller then keeps its earlier ledger.
     """
-    result = ledger.copy()
-    moved: list[Pod] = []
-    for lost, unit in zip(answer.lost, units, strict=True):
-        for pod in unit.pods:
-            if lost or pod.key in answer.moved:
-                leave(result, pod)
-            if pod.key in answer.moved:
-                moved.append(pod)
+    gone = leavers(units, answer)
+    result = without(ledger, gone)
+    moved = [pod for pod in gone if pod.key in answer.moved]
     fresh: dict[tuple[int, str], str] = {}
     placed = [ask for admitted, ask in zip(answer.admitted, asks, strict=True) if admitted]
     # What memory of a GPU is charged depends on the node, and the model counts with the largest GPUs.

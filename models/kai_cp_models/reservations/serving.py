@@ -72,7 +72,7 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
     why = no_place(failure)
     refused = NoPlaces(beyond)
     if not walk.holds:
-        decided = admission.decide(walk.ledger, ask, why)
+        decided = admission.decide(ask, why)
         if isinstance(decided, Ledger):
             walk.ledger = decided
             walk.note_movable(ask)

@@ -78,7 +78,7 @@ def test_allocate_tries_no_further_model_after_one_that_is_too_large(monkeypatch
     found = Admission(ledger, snapshot.pods, settings, Budget.of(settings, snapshot, monotonic() + 60))
     found.admitted(asks[0])
     for _ in range(2):
-        outcome = found.decide(Ledger.of(snapshot), asks[1], Refusal("NodeFragmented", "no place", False))
+        outcome = found.decide(asks[1], Refusal("NodeFragmented", "no place", False))
         assert isinstance(outcome, Refusal)
         assert not outcome.proved
     assert tried == 1
