@@ -140,9 +140,8 @@ class Victims:
         if key not in self._rooms:
             groups = (group for queue in queues for group in victims.get(queue, ()) if reach.disturbs(group))
             there = (group.key for group in groups if self.base.has_places(group.key))
-            self._rooms[key] = self.counting.room(
-                pod for one in there for pod in self.base.fixed.gangs[one].pods
-            )
+            gone = self.counting.leaving(pod for one in there for pod in self.base.fixed.gangs[one].pods)
+            self._rooms[key] = self.counting.room(gone)
         return CapacitySums(self.counting, own, own, self._rooms[key])
 
     @cached_property
