@@ -17,7 +17,6 @@ from kai_cp_models.joint.cells import NodeCells
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.search import solve
-from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
