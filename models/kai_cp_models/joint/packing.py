@@ -17,6 +17,9 @@ from kai_cp_models.solver import cp_model
 
 _INFINITE = 1 << 62
 """A bound of this size or more counts as no bound."""
+_LARGEST = 1_000_000_000
+"""SCIP takes numbers for equal that differ by less than a billionth. Where a variable takes larger values
+(bytes), it may tighten bounds without end, even before the root of its search tree."""
 _ROOT_WORK = 0.00005
 """Expected work at the root of the search tree, per row and per variable."""
 _NODE_WORK = 0.000025
@@ -38,6 +41,13 @@ class Packing:
     bound: float
     work: float
     cut: bool
+
+
+def fits_floats(model: cp_model.CpModel) -> bool:
+    """Whether SCIP can tell the values of each variable apart."""
+    # The solver's own sequence knows no negative index: it gives 0.
+    domains = (list(variable.domain) for variable in model.proto.variables)
+    return all(domain[0] >= -_LARGEST and domain[-1] <= _LARGEST for domain in domains)
 
 
 def root_work(model: cp_model.CpModel) -> float:

@@ -9,7 +9,7 @@ from math import inf
 from typing import Final, Literal, TypeAlias
 
 from kai_cp_models.budget import Allowance
-from kai_cp_models.joint.packing import root_work, solve_packing
+from kai_cp_models.joint.packing import fits_floats, root_work, solve_packing
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.solver import cp_model
@@ -146,7 +146,7 @@ def _solve_packing(
         begins = root_work(model) < LIMITS.packing_share * (known - first.work)
     else:
         begins = not first.proved and (first.status != "solved" or holds(solver))
-    if first.cut or left < LIMITS.packing_work or not begins:
+    if first.cut or left < LIMITS.packing_work or not (begins and fits_floats(model)):
         return first, solver
     started = time.monotonic()
     start = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)

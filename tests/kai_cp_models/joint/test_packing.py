@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from ortools.sat.python import cp_model
 
-from kai_cp_models.joint.packing import solve_packing
+from kai_cp_models.joint.packing import fits_floats, solve_packing
 
 SECONDS = 60.0
 
@@ -110,6 +110,16 @@ def test_an_infeasible_model_is_reported() -> None:
     model.minimize(flag)
     found = solve_packing(model, SECONDS, 0.0)
     assert found.values is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "fits"), [(0, 10**9, True), (0, 10**9 + 1, False), (-(10**9) - 1, 0, False)]
+)
+def test_a_variable_beyond_the_precision_of_floats_is_found(low: int, high: int, fits: bool) -> None:
+    model = cp_model.CpModel()
+    model.new_bool_var("b")
+    model.new_int_var(low, high, "bytes")
+    assert fits_floats(model) == fits
 
 
 Build = Callable[[cp_model.CpModel, cp_model.IntVar, cp_model.IntVar, cp_model.IntVar], object]
