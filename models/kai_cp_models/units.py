@@ -22,7 +22,8 @@ _Record = TypeVar("_Record")
 StatusOf = Callable[[Pod], PodStatus]
 _FirstWaiting = Callable[[str, int], tuple[Pod, ...]]
 """The first pods of a pod set that wait, at most so many."""
-_as_read: StatusOf = attrgetter("status")
+as_read: StatusOf = attrgetter("status")
+"""The status of a pod in the snapshot."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +155,7 @@ class Gang:
     @cached_property
     def at_first(self) -> GangState:
         """How the gang stands in the snapshot."""
-        return self.state(_as_read)
+        return self.state(as_read)
 
     def tally(self, status_of: StatusOf) -> GangTally:
         """Its pods, counted now."""
@@ -258,7 +259,7 @@ class Gang:
     @cached_property
     def units_at_first(self) -> tuple[Unit, ...]:
         """The eviction units of the gang in the snapshot."""
-        return self.units(_as_read)
+        return self.units(as_read)
 
     def units(self, status_of: StatusOf) -> tuple[Unit, ...]:
         """All eviction units, in the order in which they go (5.4)."""

@@ -18,10 +18,9 @@ from kai_cp_models.pods import GroupKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.snapshot import PodGroup, Snapshot
-from kai_cp_models.units import Gang, GangState, StatusOf
+from kai_cp_models.units import Gang, GangState, StatusOf, as_read
 
 DELAYED: Final = "PreemptionDelayNotElapsed"
-_as_read: Final = attrgetter("status")
 _FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod groups only", True)
 
 
@@ -80,7 +79,7 @@ def _at_first(ledger: Ledger) -> _AtFirst:
     if not known:
         groups = sorted(ledger.snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
         gangs = {group.key: ledger.fixed.gangs[group.key] for group in groups}
-        found = {key: _waiting(ledger, gang, gang.at_first, _as_read) for key, gang in gangs.items()}
+        found = {key: _waiting(ledger, gang, gang.at_first, as_read) for key, gang in gangs.items()}
         entries = {key: one.ask.entry for key, one in found.items() if one.ask is not None}
         known.append(_AtFirst(found, entries, FairOrder(ledger.snapshot, ledger.book, entries)))
     return known[0]

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -16,18 +15,18 @@ from kai_cp_models.certificates import dead_end
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import can_reclaim, may_reclaim
+from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import over_quota
+from kai_cp_models.placement import over_quota, quota_check
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import accepting, refusals
 from kai_cp_models.shown import amount
-from kai_cp_models.units import Gang, StatusOf
+from kai_cp_models.units import Gang, as_read
 
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
 _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
-_as_read: Final[StatusOf] = attrgetter("status")
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
@@ -49,7 +48,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tupl
             continue
         gang = ledger.fixed.gangs[group.key]
         unknown, touched = gang.unknown_subgroup_pods, group.key in ledger.touched
-        status = ledger.status if touched else _as_read
+        status = ledger.status if touched else as_read
         pending = [pod for pod in (*gang.pods, *unknown) if status(pod) is PodStatus.PENDING]
         if not pending:
             continue
@@ -64,8 +63,8 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tupl
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        if why.proved != (proofs is not None):
-            why = replace(why, proved=not why.proved)
+        if why.proved is not (proved := proofs is not None):
+            why = replace(why, proved=proved)
         found.append(_entry(cycle, gang, pending, why, free, words=words))
     return tuple(found)
 
@@ -121,15 +120,14 @@ def _entry(
 def _over_bounds(ledger: Ledger, gang: Gang, reason: str) -> tuple[str, str] | None:
     """(reason token, message) where limits and quotas, or the fair share, refuse the group in the end."""
     group = gang.group
-    if (batch := ledger.state(gang).batch) is None:
+    state = ledger.state(gang)
+    if state.batch is None:
         return "NotReady", "the gang is not complete: this cycle evicts its other pods"
+    ask = ask_of(ledger, gang, state.batch, state)
     if reason == "OverFairShare":
-        why = can_reclaim(
-            ledger.book, group.queue, ledger.fixed.shapes.of(batch).pessimistic, group.preemptible
-        )
+        why = can_reclaim(ledger.book, group.queue, ask.asked, group.preemptible)
         return None if why is None else (reason, why.message)
-    pods, asked = batch.all_pods, ledger.fixed.shapes.of(batch).optimistic
-    found = (over_quota(ledger, group, pods, asked, lending=lending) for lending in (True, False))
+    found = (quota_check(ledger, ask, lending=lending) for lending in (True, False))
     return next(filter(None, found), None)
 
 

@@ -145,8 +145,10 @@ def _solve_packing(
         first = replace(first, proved=False, bound=0.0)
         begins = root_work(model) < LIMITS.packing_share * (known - first.work)
     else:
-        begins = not first.proved and (first.status != "solved" or holds(solver))
+        begins = not first.proved
     if first.cut or left < LIMITS.packing_work or not (begins and fits_floats(model)):
+        return first, solver
+    if not known and first.status == "solved" and not holds(solver):
         return first, solver
     started = time.monotonic()
     start = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)

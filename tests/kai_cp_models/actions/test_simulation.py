@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.actions.simulation import return_home
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GroupKey, PodKey
-from kai_cp_models.snapshot import Topology, TopologyConstraint
+from kai_cp_models.pods import GroupKey, Pod, PodKey
+from kai_cp_models.snapshot import PodGroup, Topology, TopologyConstraint
 from tests.support.plans import UNHURRIED, lost, nominated, solved
 from tests.support.worlds import cluster, gpu_bound, group, leaf, node, pod, queue, spec, tree
 
@@ -50,6 +52,17 @@ def test_pod_that_leaves_first_does_not_come_home_before_the_next_one(home: str,
     assert came == ([x[2]] if returns else [])
 
 
+def came_home(x: PodGroup, running: Sequence[Pod], victims: Sequence[Pod], gone: str, gpus: int) -> set[str]:
+    """The evicted pods of x, all of n1, that come home where another pod has the place of ``gone``."""
+    snapshot = cluster([*running, pod("y-0")], [x, group("y")], [node("n1", gpus=gpus)])
+    ledger = Ledger.of(snapshot)
+    for one in victims:
+        ledger.evict(one)
+    left = [one for one in victims if one.key.name != f"x-{gone}"]
+    ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
+    return {one.key.name for one in return_home(ledger, GroupKey("ns", "x"), left)}
+
+
 @pytest.mark.parametrize("gone", ["b-1", "c-0"])
 def test_pod_set_with_its_minimum_comes_home_whole_and_one_below_it_pod_by_pod(gone: str) -> None:
     """x needs one of its pod sets a (one pod), b (two) and c (two, of which one runs). Another pod takes the
@@ -57,16 +70,8 @@ def test_pod_set_with_its_minimum_comes_home_whole_and_one_below_it_pod_by_pod(g
     """
     x = group("x", root=tree(1, leaf("a", 1), leaf("b", 2), leaf("c", 2)))
     running = [pod(f"x-{name}", "n1", "x", subgroup=name[0]) for name in ("a-0", "b-0", "b-1", "c-0")]
-    snapshot = cluster([*running, pod("y-0")], [x, group("y")], [node("n1", gpus=4)])
-    ledger = Ledger.of(snapshot)
     victims = [one for one in running if one.subgroup in ("b", "c")]
-    for one in victims:
-        ledger.evict(one)
-    away = next(one for one in victims if one.key.name == f"x-{gone}")
-    left = [one for one in victims if one is not away]
-    ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
-    came = {one.key.name for one in return_home(ledger, GroupKey("ns", "x"), left)}
-    assert came == ({"x-c-0"} if gone == "b-1" else {"x-b-0", "x-b-1"})
+    assert came_home(x, running, victims, gone, 4) == ({"x-c-0"} if gone == "b-1" else {"x-b-0", "x-b-1"})
 
 
 @pytest.mark.parametrize("gone", ["b-1", "a-0"])
@@ -76,14 +81,7 @@ def test_gang_below_its_minimum_runs_on_with_whole_pod_sets_alone(gone: str) -> 
     """
     x = group("x", root=tree(2, leaf("a", 2), leaf("b", 2)))
     running = [pod(f"x-{name}", "n1", "x", subgroup=name[0]) for name in ("a-0", "b-0", "b-1")]
-    snapshot = cluster([*running, pod("y-0")], [x, group("y")], [node("n1", gpus=3)])
-    ledger = Ledger.of(snapshot)
-    for one in running:
-        ledger.evict(one)
-    left = [one for one in running if one.key.name != f"x-{gone}"]
-    ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
-    came = {one.key.name for one in return_home(ledger, GroupKey("ns", "x"), left)}
-    assert came == ({"x-a-0"} if gone == "b-1" else {"x-b-0", "x-b-1"})
+    assert came_home(x, running, running, gone, 3) == ({"x-a-0"} if gone == "b-1" else {"x-b-0", "x-b-1"})
 
 
 @pytest.mark.parametrize("gone", ["b-0", "c-0", ""])
@@ -93,13 +91,7 @@ def test_set_with_its_minimum_comes_home_whole_or_not_at_all(gone: str) -> None:
     """
     x = group("x", root=tree(2, tree(2, leaf("a", 1), leaf("b", 1), name="s"), leaf("c", 2)))
     running = [pod(f"x-{name}", "n1", "x", subgroup=name[0]) for name in ("a-0", "b-0", "c-0")]
-    snapshot = cluster([*running, pod("y-0")], [x, group("y")], [node("n1", gpus=3 if gone else 4)])
-    ledger = Ledger.of(snapshot)
-    for one in running:
-        ledger.evict(one)
-    left = [one for one in running if one.key.name != f"x-{gone}"]
-    ledger.place(snapshot.pod_by_key[PodKey("ns", "y-0")], 0, pipelined=True)
-    came = {one.key.name for one in return_home(ledger, GroupKey("ns", "x"), left)}
+    came = came_home(x, running, running, gone, 3 if gone else 4)
     assert came == {"b-0": {"x-c-0"}, "c-0": {"x-a-0", "x-b-0"}, "": {"x-a-0", "x-b-0", "x-c-0"}}[gone]
 
 
