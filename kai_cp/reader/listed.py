@@ -12,7 +12,7 @@ import orjson
 from kai_cp.json_types import Json
 from kai_cp.reader.document import Items, parsed
 from kai_cp.reader.fields import Malformed, shown
-from kai_cp.reader.memo import came_and_went, versioned
+from kai_cp.reader.memo import versioned
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.salvage import SET_ASIDE
 
@@ -60,23 +60,19 @@ class ListMemo:
         self.found: ListedObjects | None = None
         self._known: dict[int, tuple[Any, Identity]] = {}
         """Item and identity by ``id`` of the item, which is held."""
-        self._order: list[int] | None = None
 
     def follow(self, items: Sequence[Any], name: Callable[[Any], Identity | None]) -> bool:
         """Bring ``found`` up to date; False if it must be made anew.
 
         ``name``: the identity of an item that has one, never changes in place and is not set aside.
         """
+        from kai_cp_models.arrays import came_and_went
+
         if self.found is None:
             return False
-        order = list(map(id, items))
-        if order == self._order:
-            self.found.changed = frozenset()
-            return True
-        self._order = order
         came, went = came_and_went(self._known, items)
-        changed, objects = set(went), self.found.unparsed
-        for gone in went:
+        changed, objects = {identity for _, identity in went}, self.found.unparsed
+        for gone in changed:
             del objects[gone]
         for item in came:
             identity = name(item)
@@ -93,7 +89,6 @@ class ListMemo:
         self.found = found if final else None
         items = found.unparsed.items() if final else ()
         self._known = {id(item): (item, identity) for identity, item in items}
-        self._order = None
 
 
 def raw_list(raw_objects: Json, name: str, notes: Notes) -> Sequence[Any]:

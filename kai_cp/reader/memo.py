@@ -6,9 +6,9 @@ a watch replaces it. The memory holds every object that it knows, so that no oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Set
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from kai_cp.json_types import Json
 
@@ -21,15 +21,6 @@ def versioned(obj: Json) -> bool:
     """Whether an object has a resourceVersion; one that has none may be a draft, which changes in place."""
     metadata = obj.get("metadata")
     return isinstance(metadata, dict) and bool(metadata.get("resourceVersion"))
-
-
-def came_and_went(known: dict[int, tuple[Any, Value]], items: Sequence[Any]) -> tuple[list[Any], list[Value]]:
-    """The items that are new, and what is known of those that are gone, which is forgotten.
-
-    ``known``: item and what is known of it, by ``id`` of the item; the caller adds the new ones.
-    """
-    came = [item for item in items if id(item) not in known]
-    return came, [known.pop(place)[1] for place in known.keys() - set(map(id, items))]
 
 
 class Memo(Generic[Key, Source, Value]):

@@ -185,13 +185,13 @@ class SetAside:
 @dataclass(slots=True)
 class Derived:
     """What was derived of the records of one cluster alone, from cycle to cycle: its gangs, and all records
-    as they were.
+    as they were, by ``id``.
 
     Who takes it compares the records with those at hand, so that snapshots with other records may share it.
     """
 
-    groups: tuple[PodGroup, ...] = ()
-    pods: tuple[Pod, ...] = ()
+    groups: dict[int, PodGroup] = field(default_factory=dict)
+    pods: dict[int, Pod] = field(default_factory=dict)
     gangs: dict[GroupKey, Gang] = field(default_factory=dict)
 
 

@@ -15,6 +15,7 @@ from itertools import islice
 from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
+from kai_cp_models.arrays import came_and_went
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
@@ -338,11 +339,12 @@ class Gangs(dict[GroupKey, Gang]):
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot, last = snapshot, snapshot.derived
-        if last.groups is not snapshot.groups or last.pods is not snapshot.pods:
-            stale: set[GroupKey | None] = {one.key for one in _differing(last.groups, snapshot.groups)}
-            stale.update(one.group for one in _differing(last.pods, snapshot.pods))
-            last.gangs = {key: gang for key, gang in last.gangs.items() if key not in stale}
-            last.groups, last.pods = snapshot.groups, snapshot.pods
+        stale = {one.key for one in _differing(last.groups, snapshot.groups)}
+        stale.update(one.group for one in _differing(last.pods, snapshot.pods) if one.group is not None)
+        if stale:
+            last.gangs = last.gangs.copy()
+        for key in stale:
+            last.gangs.pop(key, None)
         self._known = last.gangs
         super().__init__(self._known)
 
@@ -352,7 +354,8 @@ class Gangs(dict[GroupKey, Gang]):
         return gang
 
 
-def _differing(before: Sequence[_Record], now: Sequence[_Record]) -> list[_Record]:
-    """The records that only one of the two has, as objects."""
-    there, here = set(map(id, before)), set(map(id, now))
-    return [*(one for one in before if id(one) not in here), *(one for one in now if id(one) not in there)]
+def _differing(known: dict[int, _Record], now: Sequence[_Record]) -> list[_Record]:
+    """The records that only one of the two has, as objects; ``known`` follows."""
+    came, went = came_and_went(known, now)
+    known.update((id(one), one) for one in came)
+    return [*came, *went]

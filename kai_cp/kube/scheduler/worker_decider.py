@@ -19,8 +19,8 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.scheduler.decider import Decided
 from kai_cp.reader import ParseMemo, parse
-from kai_cp.reader.memo import came_and_went
 from kai_cp.worker import Channel, Reply, Worker
+from kai_cp_models.arrays import came_and_went
 from kai_cp_models.collection import following
 from kai_cp_models.plan import Plan, Unscheduled
 from kai_cp_models.queries.reading import claims_wait
@@ -165,7 +165,7 @@ class Differ:
         came, went = came_and_went(known, items)
         new = {key_of(item): item for item in came}
         known.update((id(item), (item, key)) for key, item in new.items())
-        return Changes(orjson.dumps(came), sorted(key for key in went if key not in new))
+        return Changes(orjson.dumps(came), sorted(key for _, key in went if key not in new))
 
 
 def stretched(stretch: float, plan: Plan, problem: str) -> float:
