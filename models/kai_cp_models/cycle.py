@@ -42,17 +42,6 @@ class Eviction:
     message: str
 
 
-class MustStay(Exception):
-    """An action took back places that must stay; it has to run again without them.
-
-    ``groups``: the pod groups that have these places.
-    """
-
-    def __init__(self, groups: frozenset[GroupKey]) -> None:
-        super().__init__(", ".join(map(str, sorted(groups))))
-        self.groups = groups
-
-
 @dataclass
 class Cycle:
     """The mutable state of one pass."""
@@ -70,8 +59,6 @@ class Cycle:
     order."""
     turns: tuple[GroupKey, ...] = ()
     """What was popped in allocate, in order."""
-    kept: frozenset[GroupKey] = frozenset()
-    """Pod groups whose places of this cycle are not taken back."""
     left_out: dict[GroupKey, str] = field(default_factory=dict)
     """Pod groups that the present action neither serves nor disturbs, with the reason: plans with them
     failed."""

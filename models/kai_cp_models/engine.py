@@ -22,7 +22,7 @@ from kai_cp_models.blame import named_in, raised_for
 from kai_cp_models.budget import Budget
 from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.collection import collector_held
-from kai_cp_models.cycle import Cycle, MustStay
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.defrag.act import Looked, advance
 from kai_cp_models.domains.localities import localities
 from kai_cp_models.explain import unscheduled
@@ -263,16 +263,11 @@ class _Engine:
         """
         saved = self._cycle.save()
         saved.left_out.clear()
-        stayed = saved.kept
         for _ in range(LIMITS.tries):
             self._cycle = saved.save()
             fault, groups = self._attempt(action, run)
             if not fault:
-                self._cycle.kept = stayed
                 return True
-            if isinstance(fault, MustStay):
-                saved.kept |= fault.groups
-                continue
             logger.log(self._level, "%s: %s", action, fault)
             groups -= saved.left_out.keys()
             if not groups:
@@ -282,7 +277,6 @@ class _Engine:
             )
             saved.left_out |= dict.fromkeys(groups, str(fault))
         self._cycle = saved
-        self._cycle.kept = stayed
         end = REJECTED if isinstance(fault, str) else FAILED
         self._cycle.dropped.add(action)
         self._cycle.stages.append(Stage(f"{action}: {end}", "GREEDY"))
@@ -298,8 +292,6 @@ class _Engine:
             run(self._cycle)
             settle(self._cycle)
             decisions = self._cycle.decisions()
-        except MustStay as problem:
-            return problem, problem.groups
         except Exception as problem:
             logger.debug("%s failed", action, exc_info=True)
             blamed = raised_for(problem)

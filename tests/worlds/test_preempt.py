@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kai_cp_models.plan import REJECTED
 from kai_cp_models.snapshot import Queue, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
@@ -210,6 +211,33 @@ def test_a_move_for_a_withdrawn_trigger_is_inherited() -> None:
     assert {d.triggers for d in plan.decisions if d.kind == "Evict"} == {
         tuple(g.key for g in snapshot.groups if g.key.name == "h")
     }
+
+
+def test_a_place_stays_for_which_the_trigger_may_not_move_others() -> None:
+    """As above, but the movable groups are of another queue: preempt for h may not disturb them, so l keeps
+    the place that was cleared for it.
+    """
+    snapshot = cluster(
+        [
+            pod("m-0", "n1", spec=spec(2)),
+            pod("v-0", "n2", spec=spec(6)),
+            pod("l-0", spec=spec(8)),
+            pod("h-0", spec=spec(8)),
+        ],
+        [
+            group("m", queue="other", priority=40),
+            group("v", queue="other", priority=40),
+            group("l", priority=20),
+            group("h", priority=120, preemptible=False),
+        ],
+        [node("n1"), node("n2")],
+        [queue("q"), queue("other")],
+        actions=("allocate", "consolidation", "preempt"),
+    )
+    plan = solved(snapshot)
+    assert placed(plan) == {"l-0"}
+    assert lost(plan) == set()
+    assert not any(stage.name.endswith(REJECTED) for stage in plan.stages)
 
 
 # --- queue by queue (4.5) -------------------------------------------------------------------------

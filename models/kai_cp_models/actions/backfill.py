@@ -14,8 +14,8 @@ from typing import Final
 
 from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS, OUT_OF_TIME
+from kai_cp_models.actions.home import come_home
 from kai_cp_models.actions.simulation import missing, put_back, return_home, started
-from kai_cp_models.actions.withdraw import come_home
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask

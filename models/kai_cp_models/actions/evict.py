@@ -22,13 +22,11 @@ from kai_cp_models.actions.eviction_plan import (
     EvictionPlan,
     NoPlan,
     named_triggers,
-    users_of,
 )
 from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.jointly import attempt, finish
-from kai_cp_models.actions.reclaim_bounds import may_take, overreaching
+from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
 from kai_cp_models.actions.victims import Victims
-from kai_cp_models.actions.withdraw import must_stay, settle
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.policy import EvictionPolicy
@@ -37,7 +35,7 @@ from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Stage
-from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod
+from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup
 
@@ -126,7 +124,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
             cycle.waiting.setdefault(key, OUT_OF_TIME)
         _record(cycle, policy.name, frozenset(waiting), (), time.monotonic() - started)
         return
-    start, earlier = cycle.ledger, dict(cycle.evicted_by)
+    start = cycle.ledger
     runs: list[_Run] = []
     parts = _parts(cycle, policy, waiting)
     while parts:
@@ -140,15 +138,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
                 parts.append(further)
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
-        inherited = [
-            (cycle.snapshot.pod_by_key[key], eviction.triggers[0])
-            for key, eviction in cycle.evicted_by.items()
-            if key in earlier and eviction.action == policy.name
-        ]
-        cycle.overreaching = partial(_overreaching, start, found, inherited)
-        if inherited and cycle.overreaching(cycle.ledger) is not None:
-            # As the trigger of a withdrawn move, a group may take what it may not take after those before it.
-            raise must_stay(earlier)
+        cycle.overreaching = partial(_overreaching, start, found)
     if cycle.evicted_by or "allocate" not in cycle.snapshot.policy.actions:
         backfill(cycle, policy.name)
     refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
@@ -399,7 +389,6 @@ def _refuse(run: _Run, asks: Iterable[Ask], why: Refusal) -> None:
 def _commit(run: _Run, found: EvictionPlan) -> None:
     cycle, base, action = run.cycle, run.victims.base, run.policy.name
     cycle.ledger = found.ledger
-    withdrawn: set[GroupKey] = set()
     for pod, owners in named_triggers(run.policy, found):
         if pod.key in found.ledger.evicted and pod.key not in base.evicted:
             cycle.evicted_by[pod.key] = Eviction(action, owners, run.policy.message(owners))
@@ -407,45 +396,29 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
                 cycle.placed_by[pod.key] = action
         elif pod.group is not None and pod.key in base.held and pod.key not in found.ledger.held:
             cycle.placed_by.pop(pod.key, None)
-            withdrawn.add(pod.group)
             cycle.waiting[pod.group] = Refusal(
                 "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})", True
             )
+    for item, owners in found.owners.items():
+        for _, pod in inherited(item.unit, base, found.ledger):
+            cycle.evicted_by[pod.key] = Eviction(action, owners[:1], run.policy.message(owners[:1]))
+            if pod.key in found.ledger.held:
+                cycle.placed_by[pod.key] = action
     for ask in found.asks:
         cycle.admitted(action, ask.group.key)
         for pod in ask.pods:
             cycle.placed_by[pod.key] = action
-    if withdrawn:
-        users = users_of(found)
-
-        def successors(pod: Pod) -> tuple[GroupKey, ...]:
-            here = set(users.get(pod.node or "", ()))
-            return tuple(
-                ask.group.key
-                for ask in found.asks
-                if ask.group.key in here and may_take(base, ask, pod, run.policy)
-            )[:1]
-
-        cycle.evicted_by = settle(
-            cycle.ledger, cycle.evicted_by, frozenset(withdrawn), successors, run.policy
-        )
-        for pod_key, eviction in cycle.evicted_by.items():
-            if eviction.action == action and pod_key in cycle.ledger.held:
-                # An earlier action moved the pod; this action changed its new place, so the place is recorded
-                # as its own.
-                cycle.placed_by[pod_key] = action
 
 
 def _overreaching(
     base: Ledger,
     found: Sequence[EvictionPlan],
-    inherited: Sequence[tuple[Pod, GroupKey]],
     ledger: Ledger,
 ) -> PodGroup | None:
     """The trigger that takes more than it may if the plans, made one after the other, end with ``ledger``."""
     asks = [ask for one in found for ask in one.asks]
     owners = {item: takers for one in found for item, takers in one.owners.items()}
-    ask = overreaching(base, asks, ledger, owners, inherited=inherited)
+    ask = overreaching(base, asks, ledger, owners)
     return None if ask is None else ask.group
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 
@@ -10,7 +10,6 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import (
     ResourceBounds,
-    TakenUnit,
     can_reclaim,
     due_bounds,
     over,
@@ -20,10 +19,9 @@ from kai_cp_models.fairness.reclaim import (
 )
 from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.joint.victim_candidates import (
     VictimCandidate,
-    VictimFilter,
     charged,
     entitlement,
     gpu_weight,
@@ -149,46 +147,19 @@ def _within_quota(book: QueueBook, queue: str, asked: amounts.Amounts) -> tuple[
     return tuple(within(amounts.add(book.held[i], asked), book.quota[i]) for i in book.line(queue))
 
 
-def may_take(base: Ledger, ask: Ask, pod: Pod, policy: EvictionPolicy) -> bool:
-    """Whether the ask alone could make the pod give up its place for good (4.3 to 4.6)."""
-    snapshot = base.snapshot
-    group = snapshot.group_by_key[pod.group] if pod.group else None
-    if group is None or not VictimFilter(base, ask, policy).takes(EvictionUnit(group, (pod,), 0, True)):
-        return False
-    if not policy.by_share:
-        return True
-    unit = (group.queue, charged(base, (pod,)), amounts.involved(snapshot, (pod,)))
-    return _stands(base, base.book, ask, [unit])
+def inherited(unit: EvictionUnit, base: Ledger, ledger: Ledger) -> Owed:
+    """What an earlier action evicted for a place that the unit has in ``base`` and no more in ``ledger``: who
+    takes the unit takes that as well (formulation 1.5).
+    """
+    gone = any(base.place_of(pod) != ledger.place_of(pod) for pod in unit.pods if pod.key in base.held)
+    return unit.owed if gone else ()
 
 
-def _stands(base: Ledger, book: QueueBook, ask: Ask, units: Sequence[TakenUnit]) -> bool:
-    """Whether KAI's scenario validation lets the ask take the units."""
-    snapshot = base.snapshot
-    broken = validate(
-        book,
-        ask.group.queue,
-        ask.asked,
-        ask.group.preemptible,
-        units,
-        multiplier=snapshot.policy.saturation_multiplier,
-        trigger_involved=amounts.involved(snapshot, ask.pods),
-    )
-    return broken is None
-
-
-def overreaching(
-    base: Ledger,
-    asks: Sequence[Ask],
-    ledger: Ledger,
-    owners: Owners,
-    *,
-    inherited: Iterable[tuple[Pod, GroupKey]] = (),
-) -> Ask | None:
+def overreaching(base: Ledger, asks: Sequence[Ask], ledger: Ledger, owners: Owners) -> Ask | None:
     """The first trigger that takes more than it may; a pod that was placed again is not lost (4.4).
 
     For each trigger: whether it may reclaim at all, whose pods it may disturb, and KAI's scenario validation
-    on the net losses. ``inherited``: pods that an earlier action evicted, and the triggers that use their
-    free places now.
+    on the net losses.
     """
     snapshot = base.snapshot
     book = base.book.copy()
@@ -200,17 +171,13 @@ def overreaching(
         new = [pod for pod in item.unit.pods if pod.key in base.held]
         withdrawn = amounts.subtract(charged(base, new), charged(ledger, new))
         book.charge(group.queue, withdrawn, group.preemptible, -1)
-        pods = [pod for pod in item.unit.pods if pod not in new]
-        if away := tuple(pod for pod in pods if not ledger.stays(pod)):
-            lost.setdefault(taker, []).append((group, charged(base, away), away))
-        if any(pod.key in ledger.evicted for pod in pods):
-            disturbed.setdefault(taker, set()).add(group.queue)
-    for pod, taker in inherited:
-        assert pod.group is not None
-        group = snapshot.group_by_key[pod.group]
-        disturbed.setdefault(taker, set()).add(group.queue)
-        if not ledger.stays(pod):
-            lost.setdefault(taker, []).append((group, charged(base, (pod,)), (pod,)))
+        here = group, [pod for pod in item.unit.pods if pod not in new]
+        owed = ((other, [pod]) for other, pod in inherited(item.unit, base, ledger))
+        for group, pods in (here, *owed):
+            if away := tuple(pod for pod in pods if not ledger.stays(pod)):
+                lost.setdefault(taker, []).append((group, charged(base, away), away))
+            if any(pod.key in ledger.evicted for pod in pods):
+                disturbed.setdefault(taker, set()).add(group.queue)
     for ask in asks:
         asked = ask.asked
         if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None or not all(
@@ -219,7 +186,15 @@ def overreaching(
             return ask
         taken = lost.get(ask.group.key, [])
         units = [(group.queue, holds, amounts.involved(snapshot, pods)) for group, holds, pods in taken]
-        if (units or not ask.group.preemptible) and not _stands(base, book, ask, units):
+        if (units or not ask.group.preemptible) and validate(
+            book,
+            ask.group.queue,
+            asked,
+            ask.group.preemptible,
+            units,
+            multiplier=snapshot.policy.saturation_multiplier,
+            trigger_involved=amounts.involved(snapshot, ask.pods),
+        ):
             return ask
         for group, holds, _ in taken:
             book.charge(group.queue, holds, group.preemptible, -1)

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import attrgetter
 
+from kai_cp_models.actions.home import come_home, has_room_at_home
 from kai_cp_models.actions.locality import draw_together
-from kai_cp_models.actions.withdraw import come_home, has_room_at_home
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.disaggregate import disaggregate, leave, leavers, may_leave, without
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of

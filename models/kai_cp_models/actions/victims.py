@@ -85,7 +85,7 @@ class Victims:
         found = self._takes.get(key)
         if found is None:
             reach = VictimFilter(self.base, ask, self.policy)
-            found = self._takes[key] = reach.takes_all(self._by_queue, self._takes)
+            found = self._takes[key] = reach.takes_all(self._by_queue, self._owing, self._takes)
         return found
 
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:
@@ -111,6 +111,10 @@ class Victims:
         for item in self.ranked:
             found.setdefault(item.unit.group.queue, []).append(item)
         return found
+
+    @cached_property
+    def _owing(self) -> Set[str]:
+        return {item.unit.group.queue for item in self.ranked if item.unit.owed}
 
     @cached_property
     def counting(self) -> Counting:

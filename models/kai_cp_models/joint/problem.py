@@ -71,6 +71,10 @@ def ask_of(ledger: Ledger, gang: Gang, batch: Batch, state: GangState | None = N
     return Ask(group, gang, batch, entry, kind)
 
 
+Owed = tuple[tuple[PodGroup, Pod], ...]
+"""Evicted pods of other groups."""
+
+
 class EvictionUnit(NamedTuple):
     """One eviction unit: ``chain`` is its position in its group's chain; unit k+1 is lost after k.
 
@@ -85,6 +89,8 @@ class EvictionUnit(NamedTuple):
     placed_now: bool = False
     movable: bool = True
     """False for a gang that runs below its minimum: it would only start below it again."""
+    owed: Owed = ()
+    """What the cycle evicted for the places of these pods: it is taken with them (formulation 1.5)."""
 
 
 def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:

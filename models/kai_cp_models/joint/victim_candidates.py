@@ -15,9 +15,9 @@ from kai_cp_models.fairness.rank import Giving, victim_order
 from kai_cp_models.fairness.reclaim import victim_allowed
 from kai_cp_models.fairness.runtime import granted, protected
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
-from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang, Unit
 
@@ -69,7 +69,7 @@ def gpu_weight(pod: Pod) -> int:
 def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> list[VictimCandidate]:
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
-    relying, joined = ledger.relying(), _joined(cycle, policy)
+    kept, owed, joined = _kept(cycle, policy), _owed(cycle), _joined(cycle, policy)
     chains: dict[_Chain, _Chain] = {}
     for group in _disturbed(cycle, asks, policy):
         if not ledger.has_places(group.key) or group.key in cycle.left_out:
@@ -77,7 +77,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
         pods = ledger.fixed.gangs[group.key].pods if joined else ()
         if any(not joined.isdisjoint(pod.gpu_groups) and pod.key not in ledger.held for pod in pods):
             continue
-        chain = _chain(cycle, group, policy, relying)
+        chain = _chain(cycle, group, owed.get(group.key, ()), kept=group.key in kept)
         chains[chain] = chain
     ages = _ages(cycle, chains)
     found: list[VictimCandidate] = []
@@ -132,59 +132,79 @@ class _Chain(Giving):
     units: list[tuple[EvictionUnit, Bucket, Age, int]]
 
 
-def _chain(cycle: Cycle, group: PodGroup, policy: EvictionPolicy, relying: Set[PodKey]) -> _Chain:
+def _chain(cycle: Cycle, group: PodGroup, owed: Owed, *, kept: bool) -> _Chain:
     """What a group could give up; computed once a cycle while its pods are as the snapshot has them."""
     ledger, key = cycle.ledger, group.key
     gang = ledger.fixed.gangs[key]
     if key in ledger.touched:
         movable = ledger.state(gang).satisfied
-        return _linked(cycle, gang, _left(cycle, gang, policy, relying), movable=movable)
+        return _linked(cycle, gang, _left(cycle, gang, owed, kept=kept), movable=movable)
     known = ledger.fixed.chains.get(key)
     if not isinstance(known, _Chain):
-        units = ((unit, False) for unit in gang.units_at_first)
+        units = ((unit, False, ()) for unit in gang.units_at_first)
         known = ledger.fixed.chains[key] = _linked(cycle, gang, units, movable=gang.at_first.satisfied)
     return known
 
 
-def _linked(cycle: Cycle, gang: Gang, units: Iterable[tuple[Unit, bool]], *, movable: bool) -> _Chain:
-    """The chain of these units; each comes with whether its pods got their places in this cycle."""
+_Left = tuple[Unit, bool, Owed]
+"""A unit, whether its pods got their places in this cycle, and what was evicted for these."""
+
+
+def _linked(cycle: Cycle, gang: Gang, units: Iterable[_Left], *, movable: bool) -> _Chain:
+    """The chain of these units."""
     group, ledger = gang.group, cycle.ledger
     keys: list[tuple[Any, ...]] = []
     found: list[tuple[EvictionUnit, Bucket, Age, int]] = []
-    for k, (unit, new) in enumerate(units):
+    for k, (unit, new, owed) in enumerate(units):
         # The group that started last loses the least work; creation decides where starts are equal.
         last = group.created if group.last_start is None else group.last_start
         age = cycle.snapshot.now if new else last, group.created
         keys.append((-group.priority, unit.elastic_state, *age, group.key.name, group.key.namespace))
         bucket = group.queue, group.priority, unit.elastic_state
-        one = EvictionUnit(group, unit.pods, k, unit.whole, new, movable)
+        one = EvictionUnit(group, unit.pods, k, unit.whole, new, movable, owed)
         found.append((one, bucket, age, sum(map(gpu_weight, unit.pods))))
     return _Chain(group.queue, keys, [charged(ledger, one.pods) for one, *_ in found], group, found)
 
 
-def _left(
-    cycle: Cycle, gang: Gang, policy: EvictionPolicy, relying: Set[PodKey]
-) -> Iterator[tuple[Unit, bool]]:
-    """The units of a gang that the cycle has changed, as far as they may still be disturbed, and whether they
-    got their places in this cycle.
-
-    ``relying``: see ``Ledger.relying``.
+def _left(cycle: Cycle, gang: Gang, owed: Owed, *, kept: bool) -> Iterator[_Left]:
+    """The units of a gang that the cycle has changed, as far as they may still be disturbed; ``kept``: see
+    ``_kept``.
     """
     ledger = cycle.ledger
-    # Reclaim counted on the places that allocate gave, so these are not withdrawn any more. A promised start
-    # that has come gives way to groups that outrank it in its queue, and to no others (12.8). A place that
-    # others of the cycle may rely on stays as well.
-    kept = (
-        gang.group.key in cycle.kept
-        or any(eviction.action == RECLAIM.name for eviction in cycle.evicted_by.values())
-        or (not policy.own_queue and any(cycle.placed_by.get(pod.key) == "reservation" for pod in gang.pods))
-        or ledger.relied_on(gang.pods, relying)
-    )
     for unit in gang.units(ledger.status):
         placed = [pod.key in ledger.held for pod in unit.pods]
         if any(_moved(cycle, pod) for pod in unit.pods) or (kept and any(placed)):
             break
-        yield unit, all(placed)
+        yield unit, all(placed), owed if any(placed) else ()
+        # They are taken with the first of its places.
+        owed = () if any(placed) else owed
+
+
+def _kept(cycle: Cycle, policy: EvictionPolicy) -> Set[GroupKey | None]:
+    """Pod groups whose places of this cycle are not taken back (formulation 1.5)."""
+    ledger, evictions = cycle.ledger, cycle.evicted_by.values()
+    if any(eviction.action == RECLAIM.name for eviction in evictions):
+        # Reclaim counted on the places that allocate gave.
+        return ledger.touched.keys()
+    # What was evicted for several is still needed by the others.
+    kept = {key for one in evictions if len(one.triggers) > 1 for key in one.triggers}
+    starts = (cycle.snapshot.pod_by_key[key] for key, by in cycle.placed_by.items() if by == "reservation")
+    # A promised start that has come gives way to groups that outrank it in its queue, and to no others
+    # (12.8). A place that others of the cycle may rely on stays as well.
+    promised = set[GroupKey | None]() if policy.own_queue else {pod.group for pod in starts}
+    relying, gangs = ledger.relying(), ledger.fixed.gangs
+    return kept | promised | {key for key in ledger.touched if ledger.relied_on(gangs[key].pods, relying)}
+
+
+def _owed(cycle: Cycle) -> Mapping[GroupKey, Owed]:
+    """What the cycle has evicted for each trigger."""
+    snapshot, found = cycle.snapshot, dict[GroupKey, Owed]()
+    for key, eviction in cycle.evicted_by.items():
+        pod = snapshot.pod_by_key[key]
+        if pod.group is not None:
+            one = snapshot.group_by_key[pod.group], pod
+            found |= {trigger: (*found.get(trigger, ()), one) for trigger in eviction.triggers}
+    return found
 
 
 def _moved(cycle: Cycle, pod: Pod) -> bool:
@@ -224,6 +244,7 @@ class VictimFilter:
         self._group = ask.group
         self._policy = policy
         self._asked = ask.asked
+        self._entitlement = entitlement(ask, policy)
         self._allowed: dict[str, bool] = {}
         self._granted: dict[str, float] = {}
 
@@ -250,12 +271,16 @@ class VictimFilter:
         return allowed
 
     def takes(self, unit: EvictionUnit) -> bool:
-        """Whether this unit may be taken: its group has run long enough, or gives up surplus only."""
-        if not self.disturbs(unit.group):
+        """Whether this unit may be taken, with all that was evicted for it."""
+        stops = unit.whole and not unit.placed_now
+        owed = (self._gives_way(group, stops=True) for group, _ in unit.owed)
+        return self._gives_way(unit.group, stops=stops) and all(owed)
+
+    def _gives_way(self, group: PodGroup, *, stops: bool) -> bool:
+        """Whether the group may be disturbed; one that ``stops`` must have run long enough."""
+        if not self.disturbs(group):
             return False
-        if not unit.whole or unit.placed_now:
-            return True
-        return not protected(self._ledger.snapshot, unit.group, self._undisturbed(unit.group.queue))
+        return not (stops and protected(self._ledger.snapshot, group, self._undisturbed(group.queue)))
 
     def _undisturbed(self, queue: str) -> float:
         """Seconds that groups of the queue run undisturbed by this one (4.6)."""
@@ -266,19 +291,24 @@ class VictimFilter:
         return seconds
 
     def takes_all(
-        self, by_queue: Mapping[str, Sequence[VictimCandidate]], known: dict[object, frozenset[int]]
+        self,
+        by_queue: Mapping[str, Sequence[VictimCandidate]],
+        owing: Set[str],
+        known: dict[object, frozenset[int]],
     ) -> frozenset[int]:
         """Ranks of the units of each queue that may be taken.
 
-        ``known``: a cache, added to. Equal sets are one object, because comparing large ones takes long.
+        ``owing``: the queues of units with which other pods are taken. ``known``: a cache, added to. Equal
+        sets are one object, because comparing large ones takes long.
         """
-        policy, group = self._policy, self._group
+        policy = self._policy
         scope: list[tuple[object, ...]] = []
         for queue, mine in by_queue.items():
             if policy.by_share and not self.reclaims_from(queue):
                 continue
             # What decides which units of the queue may be taken.
-            key = queue, self._undisturbed(queue), (group.queue, group.priority) if policy.own_queue else ()
+            alone = policy.own_queue or queue in owing
+            key = queue, self._undisturbed(queue), self._entitlement if alone else ()
             if key not in known:
                 known[key] = frozenset(item.rank for item in mine if self.takes(item.unit))
             scope.append(key)

@@ -1,69 +1,14 @@
-"""Withdrawal: when a later action takes back the place of an earlier trigger, its evictions are taken back.
-
-A place that an earlier action of the cycle gave may be withdrawn, never evicted (14.1). A pod evicted or
-moved only for it stays where it was. Where a new trigger now uses that pod's place and may take it itself,
-the eviction is for the new trigger (formulation 1.5). A group does not inherit what it had no right to take;
-in that case the place is not withdrawn.
-"""
+"""Coming home: an evicted pod keeps running where it ran, if its place is still free."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from operator import lt
 
-from kai_cp_models.actions.eviction_plan import moved_beyond
-from kai_cp_models.cycle import Eviction, MustStay
 from kai_cp_models.fairness.quota_checks import over_limit
-from kai_cp_models.joint.policy import CONSOLIDATION, EvictionPolicy
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, GroupKey, Pod, PodKey
-from kai_cp_models.snapshot import PodGroup, Snapshot
-
-
-def settle(
-    ledger: Ledger,
-    evicted_by: Mapping[PodKey, Eviction],
-    withdrawn: frozenset[GroupKey],
-    successors: Callable[[Pod], tuple[GroupKey, ...]],
-    policy: EvictionPolicy,
-) -> dict[PodKey, Eviction]:
-    """Take needless evictions back, and return the triggers of each that remains.
-
-    ``successors``: the triggers of the action that use the free place where a pod ran and may take it
-    themselves. Raises ``MustStay`` where an eviction can neither be taken back nor be inherited.
-    """
-    kept: dict[PodKey, Eviction] = {}
-    for key, eviction in sorted(evicted_by.items()):
-        left = tuple(trigger for trigger in eviction.triggers if trigger not in withdrawn)
-        if left or not eviction.triggers:
-            kept[key] = replace(eviction, triggers=left)
-            continue
-        pod = ledger.snapshot.pod_by_key[key]
-        if come_home(ledger, [pod]):
-            continue
-        if takers := successors(pod):
-            kept[key] = Eviction(policy.name, takers, policy.message(takers))
-        else:
-            raise must_stay(evicted_by)
-    if _moves_too_many(ledger.snapshot, kept):
-        raise must_stay(evicted_by)
-    return kept
-
-
-def must_stay(evicted_by: Mapping[PodKey, Eviction]) -> MustStay:
-    """Nothing of what earlier actions evicted for may be withdrawn."""
-    return MustStay(frozenset(trigger for one in evicted_by.values() for trigger in one.triggers))
-
-
-def _moves_too_many(snapshot: Snapshot, evicted_by: Mapping[PodKey, Eviction]) -> bool:
-    """Whether consolidation moves more pod groups than it may for the triggers that remain (4.6)."""
-    moves = [
-        (snapshot.pod_by_key[key].group, one.triggers)
-        for key, one in evicted_by.items()
-        if one.action == CONSOLIDATION.name
-    ]
-    return bool(moved_beyond(moves, snapshot.policy.max_consolidation_preemptees))
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod
+from kai_cp_models.snapshot import PodGroup
 
 
 def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
