@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property, partial
 from typing import TypeGuard
 
@@ -40,6 +41,17 @@ from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup
 
 
+class _Way(IntEnum):
+    """How the next triggers are tried, and how many of them together at most."""
+
+    COUNTING = LIMITS.chunk
+    """By a first plan: all so far fit as they are."""
+    MODEL = LIMITS.optional_chunk
+    """By the joint model, with the victims of the admitted triggers as they are."""
+    ANEW = 1
+    """By the joint model, which chooses the victims of the admitted triggers anew."""
+
+
 @dataclass
 class _Run:
     """One run of an eviction action; ``open``: the triggers that are not decided yet."""
@@ -47,12 +59,7 @@ class _Run:
     victims: Victims
     refusals: RefusalCache
     open: dict[GroupKey, Ask]
-    counting: bool = True
-    """Whether all chunks so far fit as they are, so that the next one gets a first plan."""
-    alone: bool = True
-    """Whether the last trigger that was tried alone and without a solver got a plan."""
-    anew: bool = False
-    """Whether the victims of the admitted triggers are chosen anew for further ones."""
+    way: _Way = _Way.COUNTING
     found: EvictionPlan | None = None
     refused: set[GroupKey] = field(default_factory=set)
 
@@ -96,13 +103,6 @@ class _Run:
         return self.found.asks if self.found is not None else ()
 
     @property
-    def step(self) -> int:
-        """How many triggers are tried together, at most."""
-        if self.anew:
-            return 1
-        return LIMITS.chunk if self.counting else LIMITS.optional_chunk
-
-    @property
     def many(self) -> bool:
         """Whether so many are admitted that one more is not worth a model of all of them."""
         return len(self.admitted) > LIMITS.beside
@@ -116,17 +116,9 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     """Run the action: serve waiting groups in the fair order by evicting or moving what the action allows."""
     if not policy.may_lose and not cycle.snapshot.policy.consolidates:
         return
-    started = time.monotonic()
-    waiting = waiting_groups(cycle, policy.name)
-    if cycle.out_of_time() or not (policy.may_lose or _worth_moving(cycle, waiting)):
-        # Time ended before the action began, so it decides nothing.
-        for key in waiting:
-            cycle.waiting.setdefault(key, OUT_OF_TIME)
-        _record(cycle, policy.name, frozenset(waiting), (), time.monotonic() - started)
-        return
-    start = cycle.ledger
+    started, start = time.monotonic(), cycle.ledger
     runs: list[_Run] = []
-    parts = _parts(cycle, policy, waiting)
+    parts = _parts(cycle, policy, waiting_groups(cycle, policy.name))
     while parts:
         cycle.budget.begin_part(len(parts))
         run = _Run.begun(cycle, policy, parts.pop(0))
@@ -138,20 +130,29 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
                 parts.append(further)
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
-        cycle.overreaching = partial(_overreaching, start, found)
+        asks = [ask for one in found for ask in one.asks]
+        owners = {item: takers for one in found for item, takers in one.owners.items()}
+
+        def beyond(ledger: Ledger) -> PodGroup | None:
+            ask = overreaching(start, asks, ledger, owners)
+            return None if ask is None else ask.group
+
+        cycle.overreaching = beyond
     if cycle.evicted_by or "allocate" not in cycle.snapshot.policy.actions:
         backfill(cycle, policy.name)
     refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
     _record(cycle, policy.name, refused, found, time.monotonic() - started)
 
 
-def _worth_moving(cycle: Cycle, waiting: Mapping[GroupKey, Ask]) -> bool:
-    """Whether moves are tried before evictions: no when time is short and almost nothing is idle."""
-    if cycle.budget.plain_work <= cycle.settings.solver.budget_seconds:
-        return True
-    ledger = cycle.ledger
+def _in_time(run: _Run) -> bool:
+    """Whether there is time for the action: not for moves, before evictions, when it is short and almost
+    nothing is idle.
+    """
+    cycle, ledger = run.cycle, run.victims.base
+    if run.policy.may_lose or cycle.budget.plain_work <= cycle.settings.solver.budget_seconds:
+        return not cycle.out_of_time()
     idle = ledger.free[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
-    asked = sum(ask.asked[2] for ask in waiting.values())
+    asked = sum(ask.asked[2] for ask in run.open.values())
     return bool(idle >= LIMITS.least_idle_share * asked)
 
 
@@ -187,8 +188,7 @@ def _decide(run: _Run) -> None:
     if run.policy.by_share and run.found is not None and len(run.victims.ranked) <= LIMITS.open_units:
         before = run.found
         run.open = _beyond_share(run)
-        run.refusals, run.anew = RefusalCache(run.victims.base, run.policy), True
-        run.counting = run.alone = False
+        run.refusals, run.way = RefusalCache(run.victims.base, run.policy), _Way.ANEW
         _admit_all(run)
         if run.found is not before:
             _finish(run)
@@ -230,7 +230,8 @@ def _kinds_over(run: _Run, book: QueueBook) -> set[AskKind]:
 def _admit_all(run: _Run) -> None:
     """Propose, simulate, compare, accept, until every trigger is decided or time has ended."""
     ended = partial(run.cycle.budget.ended, LIMITS.model_work)
-    while run.open and (run.counting or run.alone or not ended()) and (chunk := _next(run)):
+    worth = _in_time(run)
+    while worth and run.open and (run.way is _Way.COUNTING or not ended()) and (chunk := _next(run)):
         best: _Proposal | None = None
         for asks, result in _proposals(run, chunk):
             if best is None or _better(run, chunk, result, best[1]):
@@ -246,7 +247,7 @@ def _admit_all(run: _Run) -> None:
 
 
 def _next(run: _Run) -> list[Ask]:
-    """The next triggers, at most ``run.step``, in the fair order that holds if each gets its place.
+    """The next triggers, at most ``run.way``, in the fair order that holds if each gets its place.
 
     Together they have no more pods than the budget is expected to have time for.
     A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
@@ -255,10 +256,10 @@ def _next(run: _Run) -> list[Ask]:
     # What a queue loses to others here entitles it only afterwards (``_decide``).
     book = run.book
     order = run.victims.line.fork(book, run.open if len(run.open) < len(run.victims.asks) else None)
-    here = Beside(run.victims, run.refusals, run.ledger, book, run.found, anew=run.anew)
+    here = Beside(run.victims, run.refusals, run.ledger, book, run.found, anew=run.way is _Way.ANEW)
     left = set(run.open)
     pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds
-    while len(here.chunk) < run.step and pods_left > 0 and not run.cycle.out_of_time():
+    while len(here.chunk) < run.way and pods_left > 0 and not run.cycle.out_of_time():
         if not left or (key := order.pop(left)) is None:
             break
         ask = run.open[key]
@@ -281,36 +282,29 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     """What is tried for the chunk beside the admitted triggers, until nothing better is to be expected.
 
     In this order: a plan without a solver; the joint model, which admits as many as it can of a few, or all
-    of the chunk, half of it and so on where the fair order ends the admission or many are admitted; and
-    without a solver the first alone, of which a search has proved nothing. Moves beside moves are not sought.
+    of the chunk, half of it and so on where the fair order ends the admission or many are admitted. Moves
+    beside moves are not sought.
     """
-    if run.anew:
-        yield chunk, _jointly(run, chunk)
-        return
-    plan = first_plan(run.victims, chunk) if run.counting else None
-    run.counting = isinstance(plan, NoPlan)
-    units = len(run.victims.ranked_so_far)
-    large = units > LIMITS.first_plan_units
-    if plan is not None:
-        yield chunk, plan
-        if large or isinstance(plan, NoPlan) or not len(plan.asks) < len(chunk) <= LIMITS.optional_chunk:
+    units = len(run.victims.ranked)
+    if run.way is _Way.COUNTING:
+        plan = first_plan(run.victims, chunk)
+        if plan is not None:
+            yield chunk, plan
+        if isinstance(plan, NoPlan):
+            return
+        run.way = _Way.MODEL
+        few = units <= LIMITS.first_plan_units and len(chunk) <= LIMITS.optional_chunk
+        if plan is not None and not (few and len(plan.asks) < len(chunk)):
             return
     if not run.policy.may_lose and (run.admitted or units > LIMITS.cleared_units):
         return
-    chunk = chunk if run.policy.by_share or run.many else chunk[: LIMITS.optional_chunk]
-    result = _jointly(run, chunk)
-    yield chunk, result
     # In reclaim the fair order decides where admission ends; halving finds that point.
-    while _undecided(result) and len(chunk) > 1 and (run.many or run.policy.by_share):
-        chunk = chunk[: len(chunk) // 2]
+    halving = run.policy.by_share or run.many
+    chunk = chunk if halving else chunk[: LIMITS.optional_chunk]
+    while chunk:
         result = _jointly(run, chunk)
         yield chunk, result
-    run.alone &= not (large or run.many)
-    if _undecided(result) and run.alone and not (result.why.proved or plan):
-        chunk = chunk[:1]
-        result = _counted(run, chunk)
-        run.alone = isinstance(result, EvictionPlan)
-        yield chunk, result
+        chunk = chunk[: len(chunk) // 2] if halving and _undecided(result) else ()
 
 
 def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
@@ -327,14 +321,7 @@ def _jointly(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:
     if run.many and run.policy.by_share and len(chunk) == 1:
         return NoPlan(OUT_OF_TIME)
     optional = len(chunk) > 1 and not (run.many or run.policy.by_share)
-    return attempt(run.victims, run.found, chunk, optional=optional, rechoose=run.anew)
-
-
-def _counted(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:
-    """A plan without a solver for the chunk and all admitted triggers."""
-    asks = [*run.admitted, *chunk]
-    plan = first_plan(run.victims, asks)
-    return plan if isinstance(plan, EvictionPlan) and len(plan.asks) == len(asks) else NoPlan(OUT_OF_TIME)
+    return attempt(run.victims, run.found, chunk, optional=optional, rechoose=run.way is _Way.ANEW)
 
 
 def _better(
@@ -408,18 +395,6 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
         cycle.admitted(action, ask.group.key)
         for pod in ask.pods:
             cycle.placed_by[pod.key] = action
-
-
-def _overreaching(
-    base: Ledger,
-    found: Sequence[EvictionPlan],
-    ledger: Ledger,
-) -> PodGroup | None:
-    """The trigger that takes more than it may if the plans, made one after the other, end with ``ledger``."""
-    asks = [ask for one in found for ask in one.asks]
-    owners = {item: takers for one in found for item, takers in one.owners.items()}
-    ask = overreaching(base, asks, ledger, owners)
-    return None if ask is None else ask.group
 
 
 def _record(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -71,7 +71,7 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
     serve several.
     """
     triggers = tuple(ask.group.key for ask in found.asks)
-    users = {} if policy.by_share else users_of(found)
+    users = {} if policy.by_share else _users(found)
     for item in found.ranked:
         takers = found.owners.get(item, triggers)
         among = frozenset(takers)
@@ -80,14 +80,13 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
             yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named]
 
 
-def users_of(found: EvictionPlan) -> dict[str, tuple[GroupKey, ...]]:
+def _users(found: EvictionPlan) -> Mapping[str, Sequence[GroupKey]]:
     """Which triggers got a place on each node."""
-    nodes = found.ledger.snapshot.nodes
-    users: dict[str, dict[GroupKey, None]] = {}
+    ledger, users = found.ledger, dict[str, list[GroupKey]]()
     for ask in found.asks:
-        for pod in ask.pods:
-            users.setdefault(nodes[found.ledger.held[pod.key].node].name, {})[ask.group.key] = None
-    return {name: tuple(keys) for name, keys in users.items()}
+        for node in {ledger.held[pod.key].node for pod in ask.pods}:
+            users.setdefault(ledger.snapshot.nodes[node].name, []).append(ask.group.key)
+    return users
 
 
 MoveOfGroup = tuple[GroupKey | None, tuple[GroupKey, ...]]

@@ -74,11 +74,6 @@ class Victims:
         """All units that any waiting group may disturb, in the reverse fair order of the action's start."""
         return tuple(victim_candidates(self.cycle, list(self.asks.values()), self.policy))
 
-    @property
-    def ranked_so_far(self) -> tuple[VictimCandidate, ...]:
-        """``ranked`` if it was computed; else nothing."""
-        return self.ranked if "ranked" in self.__dict__ else ()
-
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
         key = entitlement(ask, self.policy)
