@@ -53,7 +53,7 @@ class Batch:
             return ((scope, self),)
         return tuple(((*scope, *above), leaf) for part in self.parts for above, leaf in part.leaves)
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[object, ...]:
         """What each leaf batch asks for: the constraints above it, and how many pods have which spec."""
         if len(self.parts) == 1 and self.subgroup.constraint is None:
@@ -310,7 +310,7 @@ class Gang:
 
 def _numbers(specs: Sequence[PodSpec]) -> Mapping[PodSpec, int]:
     """How many there are of each."""
-    return {specs[0]: 1} if len(specs) == 1 else Counter(specs)
+    return {specs[0]: len(specs)} if specs.count(specs[0]) == len(specs) else Counter(specs)
 
 
 def satisfied(subgroup: Subgroup, met: Met) -> bool:

@@ -98,11 +98,11 @@ def _size(parts: Sequence[Ask]) -> int:
 
 def _distance(fabric: Fabric, ledger: Ledger, gang: Gang) -> int:
     """How far apart the pods with whole GPUs of a gang are (``Fabric.distance``)."""
-    places = [
+    nodes = {
         place[0]
         for pod in gang.pods
         if pod.spec.requests[GPU]
         and ledger.status(pod) in ACTIVE_ALLOCATED
         and (place := ledger.place_of(pod))
-    ]
-    return fabric.distance(np.unique(np.array(places, dtype=np.int64)))
+    }
+    return 0 if len(nodes) < 2 else fabric.distance(np.array(list(nodes), dtype=np.int64))
