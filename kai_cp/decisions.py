@@ -67,18 +67,18 @@ def to_json(
     *,
     sha256: str = "",
     timings: Mapping[str, float] | None = None,
-    positions: Mapping[GroupKey, int] | None = None,
+    asks: Asks | None = None,
 ) -> dict[str, Any]:
     """The document of a plan for ``snapshot``.
 
     ``sha256``: of the snapshot as it was read; ``timings``: seconds of the phases the engine does not know;
-    ``positions``: from ``positions_of``, where several documents are made of one snapshot.
+    ``asks``: of the snapshot, where several documents are made of it.
     Beyond the format, and left out when there are none: ``localities``, how close the gangs are that got
     places, and ``ignoredFields``, how often the reader met what it did not know.
     """
     seconds = {**plan.timings, **(timings or {})}
     ignored = snapshot.extras[IGNORED]
-    positions = positions_of(snapshot) if positions is None else positions
+    asks = Asks(snapshot) if asks is None else asks
     document = {
         "schema": SCHEMA,
         "engine": ENGINE,
@@ -90,10 +90,10 @@ def to_json(
             "gpus": _number(sum(node.allocatable[GPU] for node in snapshot.nodes) / MILLI),
             "pods": len(snapshot.pods),
             "podGroups": len(snapshot.groups),
-            "waitingPodGroups": len(positions),
+            "waitingPodGroups": len(asks.positions),
         },
         "decisions": [_decision(snapshot, decision) for decision in plan.decisions],
-        "unscheduled": [_unscheduled(snapshot, entry, positions) for entry in plan.unscheduled],
+        "unscheduled": [_unscheduled(entry, asks) for entry in plan.unscheduled],
         "setAside": [
             {"object": entry.item, **({"field": entry.field} if entry.field else {}), "reason": entry.reason}
             for entry in (*snapshot.set_aside, *plan.set_aside)
@@ -132,13 +132,13 @@ def to_json(
     return document
 
 
-def _unscheduled(snapshot: Snapshot, entry: Unscheduled, positions: Mapping[GroupKey, int]) -> dict[str, Any]:
+def _unscheduled(entry: Unscheduled, asks: Asks) -> dict[str, Any]:
     return {
         "podGroup": str(entry.group),
         "reason": entry.reason,
         "message": entry.message,
         "proof": "proved" if entry.proved else "not proved",
-        **_asks(snapshot, entry.group, positions),
+        **asks.of(entry.group),
         "details": dict(entry.details),
         **({} if entry.estimate is None else {"estimate": estimate_document(entry.estimate)}),
     }
@@ -168,8 +168,41 @@ def _locality(group: GroupKey, found: Locality) -> dict[str, Any]:
     }
 
 
-def positions_of(snapshot: Snapshot) -> dict[GroupKey, int]:
-    """The place in the fair order (3.5), from 1, of every pod group that waits; 0: not considered at all."""
+class Asks:
+    """What the waiting pod groups of a snapshot ask for; each is looked at once.
+
+    ``positions``: the place in the fair order (3.5), from 1, of every pod group that waits; 0: not considered
+    at all. None: it is computed.
+    """
+
+    def __init__(self, snapshot: Snapshot, positions: Mapping[GroupKey, int] | None = None) -> None:
+        self._snapshot = snapshot
+        self._known: dict[GroupKey, Mapping[str, Any]] = {}
+        self.positions = _positions(snapshot) if positions is None else positions
+
+    def of(self, key: GroupKey) -> Mapping[str, Any]:
+        """What a group asks for, for how long it has, and its place in the fair order."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._look(key)
+        return found
+
+    def _look(self, key: GroupKey) -> Mapping[str, Any]:
+        snapshot = self._snapshot
+        group = snapshot.group_by_key.get(key)
+        if group is None:
+            return {}
+        waiting = [pod for pod in snapshot.members.get(key, ()) if pod.status is PodStatus.PENDING]
+        return {
+            "queue": group.queue,
+            "pods": len(waiting),
+            "gpus": _number(sum(gpus_of(snapshot, pod) for pod in waiting)),
+            "ageSeconds": int(max(0, snapshot.now - group.created)),
+            "position": self.positions.get(key) or None,
+        }
+
+
+def _positions(snapshot: Snapshot) -> Mapping[GroupKey, int]:
     from kai_cp_models.queries.shares import waiting_line
 
     line = waiting_line(snapshot)
@@ -186,21 +219,6 @@ def gpus_of(snapshot: Snapshot, pod: Pod) -> float:
 def _parent(snapshot: Snapshot, queue: str) -> dict[str, str | None]:
     known = snapshot.queue_by_name.get(queue)
     return {"parent": None if known is None else known.parent}
-
-
-def _asks(snapshot: Snapshot, key: GroupKey, positions: Mapping[GroupKey, int]) -> dict[str, Any]:
-    """What a waiting pod group asks for, for how long it has, and its place in the fair order."""
-    group = snapshot.group_by_key.get(key)
-    if group is None:
-        return {}
-    waiting = [pod for pod in snapshot.members.get(key, ()) if pod.status is PodStatus.PENDING]
-    return {
-        "queue": group.queue,
-        "pods": len(waiting),
-        "gpus": _number(sum(gpus_of(snapshot, pod) for pod in waiting)),
-        "ageSeconds": int(max(0, snapshot.now - group.created)),
-        "position": positions.get(key) or None,
-    }
 
 
 def _decision(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:

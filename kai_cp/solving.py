@@ -15,9 +15,10 @@ from typing import Any, Final
 import orjson
 
 from kai_cp import memory
-from kai_cp.decisions import gpus_of, positions_of, to_json
+from kai_cp.decisions import Asks, gpus_of, to_json
 from kai_cp.reader.container import Source, UnreadableSnapshot
 from kai_cp.worker import Channel, End, Reply, Worker
+from kai_cp_models.collection import collector_held
 from kai_cp_models.plan import Plan, Stage, Unscheduled
 from kai_cp_models.pods import PodKey
 from kai_cp_models.settings import Settings
@@ -131,7 +132,8 @@ def job(task: SolvingTask, channel: Channel) -> None:
         return
     if budget < SHORT_BUDGET_SECONDS:
         load_solver()
-    positions = positions_of(snapshot)
+    with collector_held():
+        asks = Asks(snapshot)
     read_at = time.monotonic()
 
     sent: Plan | None = None
@@ -145,7 +147,7 @@ def job(task: SolvingTask, channel: Channel) -> None:
         timings = (
             {"read": read_at - began} if plan.timings else {"read": read_at - began, "solve": begin - read_at}
         )
-        document = to_json(snapshot, plan, sha256=digest, timings=timings, positions=positions)
+        document = to_json(snapshot, plan, sha256=digest, timings=timings, asks=asks)
         document["timings"]["write"] = round(time.monotonic() - begin, 6)
         channel.answer(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
@@ -153,9 +155,10 @@ def job(task: SolvingTask, channel: Channel) -> None:
         send(interim(snapshot, plan))
         channel.progress(progress(snapshot, plan))
 
-    send_interim(Plan())
     deadline = min(read_at + ENGINE * budget, began + budget + grace / 2)
-    send(decide(snapshot, task.settings, deadline=deadline, emit=send_interim))
+    with collector_held():
+        send_interim(Plan())
+        send(decide(snapshot, task.settings, deadline=deadline, emit=send_interim))
 
 
 def progress(snapshot: Snapshot, plan: Plan) -> Progress:

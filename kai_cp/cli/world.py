@@ -55,7 +55,7 @@ class DecidedSnapshot:
             return self._facts()
 
     def _facts(self) -> SnapshotDetails:
-        from kai_cp.decisions import to_json
+        from kai_cp.decisions import Asks, to_json
         from kai_cp.inspection import inspection
         from kai_cp.questions.question import SnapshotDetails
         from kai_cp_models.plan import Plan
@@ -70,7 +70,7 @@ class DecidedSnapshot:
         }
         return SnapshotDetails(
             self.name,
-            to_json(self.snapshot, plan, sha256=self.digest, positions=places),
+            to_json(self.snapshot, plan, sha256=self.digest, asks=Asks(self.snapshot, places)),
             inspected,
             {queue: [str(key) for key in keys] for queue, keys in owed(self.snapshot, plan).items()},
         )
