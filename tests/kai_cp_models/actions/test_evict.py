@@ -10,9 +10,8 @@ import pytest
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.actions import evict, jointly
-from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, OUT_OF_TIME, EvictionPlan, NoPlan
+from kai_cp_models.actions.eviction_plan import EvictionPlan, NoPlan
 from kai_cp_models.actions.victims import Victims
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import Shares, Snapshot
@@ -195,26 +194,6 @@ def test_the_last_goals_are_pursued_for_so_many(
     monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
     assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
     assert again == [pursued]
-
-
-@pytest.mark.parametrize("why", [NOTHING_SUFFICES, OUT_OF_TIME])
-def test_search_that_proves_nothing_leaves_each_trigger_its_own_plan(
-    monkeypatch: pytest.MonkeyPatch, why: Refusal
-) -> None:
-    """The first search of all triggers ends without a proof and takes all the patience. Each trigger alone
-    still gets the plan that counting finds.
-    """
-    first_plan, asked = evict.first_plan, list[int]()
-    answers = iter([NoPlan(replace(why, proved=False))])
-
-    def not_at_first(victims: Victims, asks: Sequence[Ask]) -> EvictionPlan | None:
-        asked.append(len(asks))
-        return first_plan(victims, asks) if len(asked) > 1 else None
-
-    monkeypatch.setattr(evict, "attempt", lambda *_args, **_more: next(answers, NoPlan(OUT_OF_TIME)))
-    monkeypatch.setattr(evict, "first_plan", not_at_first)
-    assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
-    assert asked == [4, 1, 2, 3, 4]
 
 
 def test_a_group_that_lost_its_pods_is_not_entitled_by_that() -> None:
