@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from kai_cp.standard_streams import open_closed
+
 _SOLVE: Final = "solve"
 """The worker imports the engine, while this process imports what parses the options and shows the answer."""
 
 
 def main() -> None:
     """Run the command line, and end with its status."""
+    open_closed()
     try:
         if sys.argv[1:2] == [_SOLVE]:
             from kai_cp.worker import ENGINE, warm_up

@@ -13,7 +13,7 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.decisions import BadDecisions, from_rfc3339, recorded
-from kai_cp.reader.container import Loaded, Source, UnreadableSnapshot, load, load_items, sources
+from kai_cp.reader.container import Loaded, Source, UnreadableSnapshot, label_of, load, load_items, sources
 from kai_cp.reader.document import Items
 from kai_cp_models.collection import no_collection
 from kai_cp_models.settings import Settings
@@ -62,9 +62,8 @@ def read(
         )
     unknown = sorted(set(usage or ()) - snapshot.queue_by_name.keys())
     if unknown:
-        label = "input" if isinstance(source, bytes) else source
         raise UnreadableSnapshot(
-            f"{label}: --usage names queue {unknown[0]}, which the snapshot does not have."
+            f"{label_of(source)}: --usage names queue {unknown[0]}, which the snapshot does not have."
         )
     return snapshot, given.sha256
 
@@ -100,8 +99,9 @@ def decided_at(source: str | bytes | Path) -> float | None:
 def taken_at(raw: Mapping[str, Any]) -> float | None:
     """When a snapshot was taken: the newest time that something in it had happened.
 
-    Only what metadata and status tell of counts, and nothing that is yet to come (a pod that is being
-    deleted says when it will be gone at the latest). None: it tells no time.
+    Only what metadata and status tell of counts, without annotations, in which users may write any time, and
+    nothing that is yet to come (a pod that is being deleted says when it will be gone at the latest).
+    None: it tells no time.
     """
     newest, clock = None, time.time()
     for objects in raw["rawObjects"].values():
@@ -120,7 +120,7 @@ def _times(*parts: Any) -> Iterator[str]:
         part = stack.pop()
         if isinstance(part, dict):
             for key, value in part.items():
-                if isinstance(value, dict | list):
+                if isinstance(value, dict | list) and key != "annotations":
                     stack.append(value)
                 elif isinstance(value, str) and key != "deletionTimestamp" and _TIME(value):
                     yield value

@@ -83,15 +83,15 @@ def _asked(name: str, selects: Sequence[str], help: str, answered: Answered) -> 
 def _selected(
     facts: SnapshotDetails, queue: list[str] | None, namespace: list[str] | None, group: list[str] | None
 ) -> SnapshotDetails:
-    """The facts that were asked for; a queue that does not exist is named."""
+    """The facts that were asked for; a name without anything is said."""
     from dataclasses import replace
 
     from kai_cp.report.inspect import selected
     from kai_cp.report.select import Selection, names
 
     selection = Selection(names(queue), names(namespace), names(group))
-    for unknown in selection.unknown(facts.decisions):
-        complain(f"--queue {unknown}: {facts.name} has no such queue")
+    for sentence in selection.unknown(facts.decisions, facts.name):
+        complain(sentence)
     return replace(
         facts, decisions=selection.of(facts.decisions), inspection=selected(facts.inspection, selection)
     )

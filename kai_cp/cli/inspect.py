@@ -68,7 +68,7 @@ def inspect(
     """
     from kai_cp.files import within
     from kai_cp.inspection import inspection
-    from kai_cp.report.inspect import report, selected
+    from kai_cp.report.inspect import as_answer, report, selected
     from kai_cp.report.select import Selection, names
     from kai_cp.report.terminal import show
 
@@ -77,8 +77,8 @@ def inspect(
     with within(settings.limits.read_seconds, name):
         document = inspection(found, digest, settings)
     selection = Selection(names(queue), names(namespace), names(group))
-    for unknown in selection.unknown({"queues": found.queue_by_name}):
-        complain(f"--queue {unknown}: {name} has no such queue")
+    for sentence in selection.unknown(as_answer(document), name):
+        complain(sentence)
     document = selected(document, selection)
     line = document["waiting"]
 

@@ -179,7 +179,11 @@ def _answers(
         return
     with Worker(job) as worker, _progress(inputs) as watched:
         for source, watch in watched:
-            data = files.read(files.STDIN, most_bytes) if source.path == files.STDIN else None
+            try:
+                data = files.read(files.STDIN, most_bytes) if source.path == files.STDIN else None
+            except OSError as problem:
+                yield SolvingResult(source, None, f"standard input: {problem.strerror or problem}.")
+                continue
             result = solved(worker, task(source, data), watch)
             yield result
             if result.interrupted:
@@ -253,8 +257,8 @@ def _show(results: Sequence[SolvingResult], format: OutputFormat, selection: Sel
         cluster = document["cluster"] if document is not None else {}
         if cluster and not (cluster["nodes"] and cluster["pods"]):
             complain(f"{result.source.path}: {empty_world(cluster['nodes'], cluster['pods'])}")
-        for name in selection.unknown(document) if document is not None else ():
-            complain(f"--queue {name}: {result.source.name} has no such queue")
+        for sentence in selection.unknown(document, result.source.name) if document is not None else ():
+            complain(sentence)
         rows.append((result, None if document is None else selection.of(document)))
     documents = [document for _, document in rows if document is not None]
     if format is OutputFormat.JSON:

@@ -38,6 +38,8 @@ def guarded(body: Callable[[], object]) -> int:
             body()
             status = 0
         except SystemExit as end:
+            if isinstance(end.__context__, BrokenPipeError):  # Libraries end the program over it.
+                raise end.__context__ from None
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
         sys.stdout.flush()
     except KeyboardInterrupt:

@@ -90,6 +90,11 @@ def _free(name: str, taken: set[str]) -> str:
     return candidate
 
 
+def label_of(source: str | Path | bytes) -> str:
+    """What messages call a source; bytes are what came on standard input."""
+    return "standard input" if isinstance(source, bytes) or str(source) == STDIN else str(source)
+
+
 def load(
     source: str | Path | bytes,
     *,
@@ -122,9 +127,9 @@ def load_items(
 
 def _found(source: str | Path | bytes, max_bytes: int) -> tuple[bytearray, str]:
     """The JSON text of a source, and the name of the source."""
+    label = label_of(source)
     if isinstance(source, bytes):
-        return _text(io.BytesIO(source), "input", max_bytes), "input"
-    label = "standard input" if str(source) == STDIN else str(source)
+        return _text(io.BytesIO(source), label, max_bytes), label
     try:
         if Path(source).is_file() and str(source) != STDIN:
             with Path(source).open("rb") as file:

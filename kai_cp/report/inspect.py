@@ -26,16 +26,20 @@ def report(name: str, document: Document, resource: str, *, everything: bool = F
     return _Report(name, document, resource, everything)
 
 
-def selected(document: Document, selection: Selection) -> dict[str, Any]:
-    """The queues and waiting pod groups that were asked for."""
-    if not selection:
-        return dict(document)
-    as_answer = {
+def as_answer(document: Document) -> dict[str, Any]:
+    """An ``inspection/1`` as an answer that decides nothing."""
+    return {
         "queues": {queue["name"]: queue for queue in document["queues"]},
         "decisions": [],
         "unscheduled": document["waiting"],
     }
-    chosen = selection.of(as_answer)
+
+
+def selected(document: Document, selection: Selection) -> dict[str, Any]:
+    """The queues and waiting pod groups that were asked for."""
+    if not selection:
+        return dict(document)
+    chosen = selection.of(as_answer(document))
     queues = list(chosen["queues"].values())
     return {**document, "selected": chosen["selected"], "queues": queues, "waiting": chosen["unscheduled"]}
 

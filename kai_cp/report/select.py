@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,21 @@ class Selection:
     def __bool__(self) -> bool:
         return bool(self.queues or self.namespaces or self.groups)
 
-    def unknown(self, document: Document) -> list[str]:
-        """Names of queues that the answer does not know: most likely typing errors."""
-        return [name for name in self.queues if name not in document["queues"]]
+    def unknown(self, document: Document, snapshot: str) -> list[str]:
+        """A sentence for every name of which the answer has nothing: most likely a typing error."""
+        said = [
+            f"--queue {name}: {snapshot} has no such queue"
+            for name in self.queues
+            if name not in document["queues"]
+        ]
+        for option, chosen in (
+            *((f"--namespace {name}", Selection(namespaces=(name,))) for name in self.namespaces),
+            *((f"--group {name}", Selection(groups=(name,))) for name in self.groups),
+        ):
+            part = chosen.of(document)
+            if not part["decisions"] and not part["unscheduled"]:
+                said.append(f"{option}: {snapshot} has nothing of that name that waits or changes")
+        return said
 
     def of(self, document: Document) -> dict[str, Any]:
         """The requested part of the document, which is marked as a part (``selected``); everything by
@@ -30,21 +42,25 @@ class Selection:
         if not self:
             return dict(document)
         queues = self._below(document["queues"])
-        chosen = {"queues": self.queues, "namespaces": self.namespaces, "podGroups": self.groups}
+
+        def chosen(key: str, owner: Callable[[Document], tuple[str, str | None]]) -> list[Document]:
+            return [entry for entry in document.get(key, ()) if self._takes(*owner(entry), queues)]
+
+        parts = {
+            "decisions": chosen("decisions", _decided),
+            "unscheduled": chosen("unscheduled", _listed),
+            "reservations": chosen("reservations", _listed),
+            "rollouts": chosen("rollouts", lambda entry: (f"{entry['namespace']}/", entry["queue"])),
+        }
+        placed = {_decided(decision)[0] for decision in parts["decisions"]}
+        parts["localities"] = [
+            entry for entry in document.get("localities", ()) if entry["podGroup"] in placed
+        ]
+        asked = {"queues": self.queues, "namespaces": self.namespaces, "podGroups": self.groups}
         return {
             **document,
-            "selected": {key: list(names) for key, names in chosen.items()},
-            "decisions": [d for d in document["decisions"] if self._takes(*_owner(d), queues)],
-            "unscheduled": [
-                entry
-                for entry in document["unscheduled"]
-                if self._takes(entry["podGroup"], entry.get("queue"), queues)
-            ],
-            "localities": [
-                entry
-                for entry in document.get("localities", ())
-                if self._takes(entry["podGroup"], None, None)
-            ],
+            "selected": {key: list(names) for key, names in asked.items()},
+            **{key: part for key, part in parts.items() if key in document},
             "queues": {
                 name: queue for name, queue in document["queues"].items() if not self.queues or name in queues
             },
@@ -56,17 +72,21 @@ class Selection:
             found |= more
         return found
 
-    def _takes(self, group: str, queue: str | None, queues: set[str] | None) -> bool:
-        """Whether an entry about a pod group of a queue is requested; ``queues`` None: of any queue."""
+    def _takes(self, group: str, queue: str | None, queues: set[str]) -> bool:
+        """Whether an entry about a pod group of a queue is requested."""
         namespace, _, name = group.partition("/")
         return (
-            (queues is None or not self.queues or queue in queues)
+            (not self.queues or queue in queues)
             and (not self.namespaces or namespace in self.namespaces)
             and (not self.groups or group in self.groups or name in self.groups)
         )
 
 
-def _owner(decision: Document) -> tuple[str, str | None]:
+def _listed(entry: Document) -> tuple[str, str | None]:
+    return entry["podGroup"], entry.get("queue")
+
+
+def _decided(decision: Document) -> tuple[str, str | None]:
     name = decision["podGroup"] or decision["pod"]
     return f"{decision['namespace']}/{name}", decision.get("queue")
 

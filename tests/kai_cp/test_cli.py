@@ -163,11 +163,12 @@ class TestSolve:
         assert "3 answers written" in done.stdout
 
     def test_without_now_it_is_read_as_of_when_it_was_taken(self, tmp_path: Path) -> None:
-        """The newest event in the sample; only a deletion is planned for later."""
+        """The newest event in the sample; a deletion is planned for later, and a user wrote a later time."""
         raw = document(DEMO.read_text())
         pod = raw["rawObjects"]["pods"][0]
         pod["metadata"]["creationTimestamp"] = "2026-11-20T12:34:56Z"
         pod["metadata"]["deletionTimestamp"] = "2026-11-20T13:00:00Z"
+        pod["metadata"]["annotations"] = {"delete-after": "2026-11-20T14:00:00Z"}
         (tmp_path / "later.json").write_text(json.dumps(raw))
         assert document(run("solve", tmp_path / "later.json", "-o", "json").stdout)["now"] == (
             "2026-11-20T12:34:56Z"
@@ -206,6 +207,34 @@ class TestSolve:
         assert done.returncode == 3
         assert done.stderr == b"kai-cp: output cannot be written: No space left on device\n"
 
+    @pytest.mark.parametrize("command", [("solve",), ("inspect",), ("topology",), ("inspect", "-o", "json")])
+    def test_a_closed_output_is_a_sentence(self, command: tuple[str, ...]) -> None:
+        words = [sys.executable, "-m", "kai_cp", *command, str(DEMO)]
+        done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *words], capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (
+            3,
+            b"kai-cp: output cannot be written: Bad file descriptor\n",
+        )
+
+    def test_complaints_of_a_closed_error_stream_are_no_output(self) -> None:
+        words = [sys.executable, "-m", "kai_cp", "inspect", "none.json"]
+        done = subprocess.run(["sh", "-c", '"$@" 2>&-', "sh", *words], capture_output=True, check=False)
+        assert (done.returncode, done.stdout) == (1, b"")
+
+    @pytest.mark.parametrize("command", ["solve", "queues", "inspect"])
+    def test_a_reader_that_has_seen_enough_is_no_error(self, command: str) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kai_cp", command, str(DEMO)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        process.stderr.close()
+        assert process.wait(timeout=60) == 0
+
     def test_a_terminal_without_unicode_gets_plain_letters(self) -> None:
         plain = {**os.environ, "PYTHONIOENCODING": "ascii"}
         done = subprocess.run(
@@ -225,6 +254,20 @@ class TestSolve:
     def test_standard_input(self, solved: dict[str, Any]) -> None:
         done = run("solve", "-", "--now", NOW, "--format", "json", *AMPLE, data=DEMO.read_bytes())
         assert timeless(done.stdout)["decisions"] == solved["decisions"]
+
+    @pytest.mark.parametrize(
+        ("redirection", "words"),
+        [
+            ("< /dev/null", "standard input: it is empty"),
+            ("< /dev/zero", "standard input: larger than 1000 bytes"),
+            ("<&-", "standard input: it is closed"),
+        ],
+    )
+    def test_bad_standard_input_is_one_sentence(self, tmp_path: Path, redirection: str, words: str) -> None:
+        (tmp_path / "small.yaml").write_text("max_snapshot_bytes: 1000\n")
+        line = f"{sys.executable} -m kai_cp solve - --config {tmp_path}/small.yaml {redirection}"
+        done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (1, f"kai-cp: {words}.\n")
 
     def test_table_answers_in_its_first_line_and_names_everyone(self, solved: dict[str, Any]) -> None:
         done = run("solve", DEMO, "--now", NOW, "--all", *AMPLE)
@@ -269,13 +312,23 @@ class TestSolve:
         answer = document(done.stdout)
         assert [entry["podGroup"] for entry in answer["unscheduled"]] == pending
         assert {d["queue"] for d in answer["decisions"]} <= {*option, "language", "vision", None}
+        placed = {f"{d['namespace']}/{d['podGroup']}" for d in answer["decisions"] if d["kind"] != "Evict"}
+        assert {entry["podGroup"] for entry in answer["localities"]} <= placed
         refused = run("check", DEMO, "-", data=done.stdout.encode())
         assert refused.returncode == 1
         assert "a part of an answer" in refused.stderr
 
-    def test_an_unknown_queue_is_named(self) -> None:
-        done = run("solve", DEMO, "--now", NOW, "--queue", "resaerch")
-        assert "--queue resaerch: demo-cluster has no such queue" in done.stderr
+    @pytest.mark.parametrize("command", ["solve", "inspect", "pending"])
+    def test_names_of_which_there_is_nothing_are_said(self, command: str) -> None:
+        named = {"--queue": "resaerch", "--namespace": "defualt", "--group": "default/gaint"}
+        options = [word for pair in named.items() for word in pair]
+        done = run(command, DEMO, "--now", NOW, *options)
+        assert done.stderr.splitlines() == [
+            "kai-cp: --queue resaerch: demo-cluster has no such queue",
+            "kai-cp: --namespace defualt: demo-cluster has nothing of that name that waits or changes",
+            "kai-cp: --group default/gaint: demo-cluster has nothing of that name that waits or changes",
+        ]
+        assert run(command, DEMO, "--now", NOW, "--namespace", "default", "--group", "giant").stderr == ""
 
     def test_several_inputs_are_a_row_each(self, tmp_path: Path) -> None:
         for name in ("one", "two"):

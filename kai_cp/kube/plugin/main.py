@@ -135,7 +135,9 @@ def main() -> None:
     import logging
 
     from kai_cp.cli.streams import guarded
+    from kai_cp.standard_streams import open_closed
 
+    open_closed()
     # Retries do not concern the user: one sentence reports the last answer.
     logging.getLogger().addHandler(logging.NullHandler())
     sys.exit(guarded(lambda: sys.exit(run(sys.argv[1:]))))
