@@ -115,7 +115,8 @@ def _complaints(error: ValidationError, source: str, lines: Mapping[str, int]) -
             hint = f"; did you mean {close[0]}?" if close else "; `kai-cp config explain` lists all keys"
             yield f"{source}{at}: {name}: unknown key{hint}"
         else:
-            message = problem["msg"][:1].lower() + problem["msg"][1:]
+            said = problem["msg"].removeprefix("Value error, ")
+            message = said[:1].lower() + said[1:]
             yield f"{source}{at}: {name}: {message}, not {problem['input']!r}"
 
 

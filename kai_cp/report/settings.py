@@ -17,7 +17,8 @@ _HEAD = """# Settings
 <!-- Made by `kai-cp config explain --format markdown`; do not edit. -->
 
 One YAML file, given with `--config FILE`. Keys that are left out keep their default; unknown keys are
-refused. The defaults reproduce KAI's policy. What a snapshot's own `config` and `schedulerParams` say
+refused, and so are times of more than 100 years, more than 2^50 bytes, and other numbers above 1,000,000,000.
+The defaults reproduce KAI's policy. What a snapshot's own `config` and `schedulerParams` say
 (actions, plugins, binpack or spread, kValue, minimum runtimes …) is honoured and is not repeated here.
 Only preferences can be set: queue limits, gangs and the other contract rules cannot be switched off.
 Limits that are no settings, with unit and reason: [SECURITY.md](../SECURITY.md#limits-that-are-no-settings).

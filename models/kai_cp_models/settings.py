@@ -7,15 +7,28 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from kai_cp_models.defrag.windows import window
 
+MOST: Final = {"seconds": 100 * 365 * 86_400, "bytes": 1 << 50}
+"""Largest value of settings whose names end in the unit; instants and sums stay far inside their types."""
+MOST_OTHERS: Final = 1_000_000_000
+"""Largest value of all other settings, whatever they count."""
+
 
 class Frozen(BaseModel):
-    """Base of every settings record: immutable, unknown keys refused."""
+    """Base of every settings record: immutable, unknown keys refused, numbers of a size that can be meant."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*")
+    @classmethod
+    def _of_a_size(cls, value: Any, field: ValidationInfo) -> Any:
+        most = MOST.get(str(field.field_name).rsplit("_", 1)[-1], MOST_OTHERS)
+        if isinstance(value, int | float) and value > most:
+            raise ValueError(f"input should be less than or equal to {most}")
+        return value
 
 
 class SolverSettings(Frozen):
@@ -39,6 +52,7 @@ class SolverSettings(Frozen):
     workers: int = Field(
         2,
         ge=1,
+        le=256,
         description="CP-SAT search workers for large models; they take turns, so that their "
         "answer does not depend on the machine's load.",
     )
@@ -191,6 +205,9 @@ class Limits(Frozen):
         description="Steps that the selectors of all claims of a namespace may take in one cycle, parsing "
         "included. A claim that alone needs more is skipped, others wait for a later cycle.",
     )
+    cel_steps_per_cycle: int = Field(
+        300_000, ge=1, description="Steps that the selectors of all claims may take in one cycle."
+    )
     terms_per_pod: int = Field(
         256,
         ge=1,
@@ -223,9 +240,6 @@ class Limits(Frozen):
     )
     subgroups_per_pod_group: int = Field(
         2_000, ge=1, description="Subgroups of a pod group; one with more is skipped."
-    )
-    cel_steps_per_cycle: int = Field(
-        300_000, ge=1, description="Steps that the selectors of all claims may take in one cycle."
     )
     memory_bytes: int = Field(
         4 * 1024**3,

@@ -44,6 +44,11 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
         ),
         ("ceilings: off\n", ":1: ceilings: unknown key; `kai-cp config explain` lists all keys"),
         ("solver:\n  workers: 0\n", ":2: solver.workers: input should be greater than or equal to 1, not 0"),
+        (
+            "solver:\n  seed: 100000000000000000000\n",
+            ":2: solver.seed: input should be less than or equal to 1000000000",
+        ),
+        ("objective:\n  goals: [x]\n", ":2: objective.goals: no goal 'x'"),
         ("solver:\n  seed: 1\n  seed: 2\n", ":3: solver.seed: given twice"),
         ("solver: [1\n", "not YAML"),
         ("solver: " + 2000 * "[", "not YAML: it is nested too deep"),
@@ -83,6 +88,16 @@ def test_kinds_of_fixes_are_named_once(tmp_path: Path) -> None:
     path.write_text("explain: {fix_order: [stop, wait, stop]}")
     with pytest.raises(BadSettings, match="stop is named twice"):
         load(path)
+
+
+def test_no_number_is_larger_than_the_engine_can_count() -> None:
+    """Whatever the setting: 10^20, which overflows somewhere, and what is no finite number are refused."""
+    for setting in describe():
+        if isinstance(setting.default, bool) or not isinstance(setting.default, int | float):
+            continue
+        for value in (10**20, 1e400, float("nan")):
+            with pytest.raises(BadSettings, match=re.escape(setting.path)):
+                load(None, {setting.path: value})
 
 
 def test_settings_say_in_words_which_values_they_take() -> None:
