@@ -338,7 +338,7 @@ def _better(
         [ask.group.key in served for ask in asks]
         for served in ({ask.group.key for ask in one.asks} for one in (result, than))
     )
-    return here > there or (here == there and run.victims.values(result) < run.victims.values(than))
+    return here > there or (here == there and run.victims.better(result, than))
 
 
 def _settle(run: _Run, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> None:

@@ -117,7 +117,7 @@ def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
     if isinstance(best, NoPlan):
         return best if best.unneeded else found
     # A simulation may refuse what the model proved.
-    return best if victims.values(best) <= victims.values(found) else found
+    return found if victims.better(found, best) else best
 
 
 @dataclass(frozen=True, slots=True)

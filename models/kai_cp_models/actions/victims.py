@@ -13,7 +13,7 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.counting import CapacitySums, Counting, CumulativeDemand
-from kai_cp_models.joint.goals import Disruption, GoalList, Values
+from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.prune import VictimPrefix
@@ -50,12 +50,19 @@ class Victims:
         """The goals by which plans of this action are compared."""
         return GoalList(self.cycle.settings.objective, moves_only=not self.policy.may_lose)
 
-    def values(self, found: EvictionPlan) -> Values:
-        """The plan's value of each goal, after simulation and among all units that could go."""
+    def better(self, found: EvictionPlan, than: EvictionPlan) -> bool:
+        """Whether the plan is better in the first goal in which the two differ, after simulation and among
+        all units that could go.
+        """
+        here, there = self._disrupted(found), self._disrupted(than)
+        values = ((goal.value(here), goal.value(there)) for goal in self.goals.entries)
+        return next((mine < theirs for mine, theirs in values if mine != theirs), False)
+
+    def _disrupted(self, found: EvictionPlan) -> Disruption:
         part, lost = self.disruption(found.ledger, found.ranked, found.asks), [False] * len(self.ranked)
         for item, gone in zip(part.ranked, part.lost, strict=True):
             lost[item.rank] = gone
-        return self.goals.values(replace(part, ranked=self.ranked, lost=lost))
+        return replace(part, ranked=self.ranked, lost=lost)
 
     def disruption(
         self, ledger: Ledger, ranked: Sequence[VictimCandidate], asks: Sequence[Ask]

@@ -69,7 +69,8 @@ def gpu_weight(pod: Pod) -> int:
 def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> list[VictimCandidate]:
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
-    kept, owed, joined = _kept(cycle, policy), _owed(cycle), _joined(cycle, policy)
+    kept, joined = _kept(cycle, policy), _joined(cycle, policy)
+    owed = _owed(cycle, kept)
     chains: dict[_Chain, _Chain] = {}
     for group in _disturbed(cycle, asks, policy):
         if not ledger.has_places(group.key) or group.key in cycle.left_out:
@@ -196,14 +197,14 @@ def _kept(cycle: Cycle, policy: EvictionPolicy) -> Set[GroupKey | None]:
     return kept | promised | {key for key in ledger.touched if ledger.relied_on(gangs[key].pods, relying)}
 
 
-def _owed(cycle: Cycle) -> Mapping[GroupKey, Owed]:
-    """What the cycle has evicted for each trigger."""
+def _owed(cycle: Cycle, kept: Set[GroupKey | None]) -> Mapping[GroupKey, Owed]:
+    """What the cycle has evicted for each trigger whose place is not ``kept``."""
     snapshot, found = cycle.snapshot, dict[GroupKey, Owed]()
     for key, eviction in cycle.evicted_by.items():
         pod = snapshot.pod_by_key[key]
-        if pod.group is not None:
-            one = snapshot.group_by_key[pod.group], pod
-            found |= {trigger: (*found.get(trigger, ()), one) for trigger in eviction.triggers}
+        for trigger in eviction.triggers:
+            if pod.group is not None and trigger not in kept:
+                found[trigger] = (*found.get(trigger, ()), (snapshot.group_by_key[pod.group], pod))
     return found
 
 
@@ -272,9 +273,9 @@ class VictimFilter:
 
     def takes(self, unit: EvictionUnit) -> bool:
         """Whether this unit may be taken, with all that was evicted for it."""
-        stops = unit.whole and not unit.placed_now
-        owed = (self._gives_way(group, stops=True) for group, _ in unit.owed)
-        return self._gives_way(unit.group, stops=stops) and all(owed)
+        if not self._gives_way(unit.group, stops=unit.whole and not unit.placed_now):
+            return False
+        return all(self._gives_way(group, stops=True) for group, _ in unit.owed)
 
     def _gives_way(self, group: PodGroup, *, stops: bool) -> bool:
         """Whether the group may be disturbed; one that ``stops`` must have run long enough."""
