@@ -14,12 +14,14 @@ from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.actions.victims import Victims
+from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import VictimCandidate, within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import GPU
 
 
 def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
@@ -75,7 +77,8 @@ def _opened(
             return None
         before, asks = len(asks), [ask for ask in asks if ask.group.key in simulated.served]
         found = _shown(victims, asks, ranked, simulated.ledger)
-        if not _touched(base, found) <= victims.taken_by(asks):
+        # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
+        if not {item.rank for item in found.owners} <= victims.taken_by(asks):
             # Some units left for asks that got no place, and the others may not take them. They come home
             # beside the others alone; where they do not, only what these may take is opened.
             if len(asks) == before:
@@ -95,19 +98,6 @@ def _opened(
     return None
 
 
-def _touched(base: Ledger, found: EvictionPlan) -> set[int]:
-    """Ranks of the units of which a pod does not keep its place.
-
-    A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
-    """
-    after = found.ledger
-    return {
-        item.rank
-        for item in found.ranked
-        if any(not after.stays(pod) or after.place_of(pod) != base.place_of(pod) for pod in item.unit.pods)
-    }
-
-
 def _as_it_is(victims: Victims, chunk: Sequence[Ask]) -> NoPlan | None:
     """That the whole chunk fits without disturbing any unit, as counting allows; None where it does not."""
     cycle = victims.cycle
@@ -116,7 +106,7 @@ def _as_it_is(victims: Victims, chunk: Sequence[Ask]) -> NoPlan | None:
 
 
 def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], ledger: Ledger) -> EvictionPlan:
-    """The plan that leads to ``ledger``, with each loss assigned to an ask."""
+    """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
     base = victims.base
     plan = victims.disruption(ledger, ranked, asks)
     lost, moved = list(plan.lost), plan.moved
@@ -127,7 +117,9 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     leaving = [pod for item in gone for pod in item.unit.pods]
     # The sum of GPUs bounds the loss of any plan. The choice of units is best when they are the first in the
     # reverse fair order.
-    spare = victims.counting.spare_milli_gpus(asks, leaving)
+    everywhere = Counting(base, (), everywhere=True)
+    room, asked = everywhere.room(everywhere.leaving(leaving)), (pod for ask in asks for pod in ask.pods)
+    spare = int((room - everywhere.demand(asked))[GPU])
     best = not moved and not spare and len(gone) == len(ranked)
     given = float(sum(item.weight for item in gone) - len(leaving))
     least = given if best else max(0.0, given - max(spare, 0))
@@ -172,17 +164,12 @@ def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
     base, ledger = victims.base, drain.settled()
     pods = {key: base.snapshot.pod_by_key[key] for key in drain.taken_by}
     moved = frozenset(key for key, pod in pods.items() if base.place_of(pod) != ledger.place_of(pod))
-    groups = {pods[key].group for key in moved}
-    ranked = tuple(
-        item
+    takers = (
+        (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.unit.pods if pod.key in moved))
         for item in victims.ranked
-        if item.unit.group.key in groups and any(pod.key in moved for pod in item.unit.pods)
     )
-    owners = {
-        item: tuple(dict.fromkeys(drain.taken_by[pod.key] for pod in item.unit.pods if pod.key in moved))
-        for item in ranked
-    }
-    asks = tuple(drain.served)
+    owners = {item: tuple(asks) for item, asks in takers if asks}
+    ranked, asks = tuple(owners), tuple(drain.served)
     answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
     stage = StageResult("moved pods", len(moved), 0, not moved, 0.0)
     return EvictionPlan(

@@ -152,6 +152,21 @@ def test_more_leaves_where_counting_finds_capacity_that_is_no_place() -> None:
 
 
 @pytest.mark.usefixtures("speechless")
+def test_the_bound_counts_what_leaves_everywhere() -> None:
+    """The trigger needs one GPU of n1. The gang that leaves for it holds another one on n2, of no use to the
+    trigger; so nothing shows that two must be lost.
+    """
+    running = [pod("v-0", "n1"), pod("v-1", "n2"), pod("w-0", "n1")]
+    waiting = pod("t-0", spec=spec(node_selector=(("pool", "n1"),)))
+    groups = [group("v", 2, priority=5), group("w", priority=6), group("t", priority=60)]
+    nodes = [node("n1", 2, labels={"pool": "n1"}), node("n2", 1)]
+    plan = solved(cluster([*running, waiting], groups, nodes, actions=("preempt",)))
+    assert lost(plan) == {"v-0", "v-1"}
+    stage = next(one for one in plan.stages if "lost GPUs" in one.name)
+    assert (stage.objective, stage.bound, stage.status) == (2_000, 1_000, "FEASIBLE")
+
+
+@pytest.mark.usefixtures("speechless")
 @pytest.mark.parametrize("looks", [1, 5, 12])
 def test_a_plan_cut_short_serves_the_first(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Time ends after so many pod groups were popped. The groups before that are served, and nothing else is
