@@ -7,10 +7,10 @@ has what is minimised.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.reclaim import ResourceBounds
 from kai_cp_models.joint.model import JointModel
@@ -133,16 +133,19 @@ class EvictingModel(JointModel):
         """
         book = self.ledger.book
         for firm, holds, most in ((False, book.held, book.limit), (True, book.firm, book.firm_quota)):
-            for i, r, asked in self._asked(firm=firm):
+            asked: dict[tuple[int, int], list[tuple[int, cp_model.IntVar]]] = {}
+            for ask, admitted in zip(self.asks, self.admitted, strict=True):
+                line = () if firm and ask.group.preemptible else book.line(ask.group.queue)
+                for i, (r, size) in product(line, enumerate(ask.kind.shape.optimistic)):
+                    if size and most[i][r] != UNLIMITED:
+                        asked.setdefault((i, r), []).append((size, admitted))
+            for (i, r), sizes in asked.items():
                 held, limit = holds[i][r], most[i][r]
-                if limit == UNLIMITED:
-                    continue
-                wanted = sum(size * admitted for size, admitted in asked)
+                wanted = sum(size * admitted for size, admitted in sizes)
                 row = self.cp.add(held + wanted - (0 if firm else self._given(i, r)) <= limit)
                 if held > limit:
                     # Inherited trouble stays as it is while nothing is added to it.
-                    adds = self._any(f"adds[{i},{r},{firm}]", [admitted for _, admitted in asked])
-                    row.only_enforce_if(adds)
+                    row.only_enforce_if(self._any(f"adds[{i},{r},{firm}]", [yes for _, yes in sizes]))
 
     def _within_share(self) -> None:
         """An ask's queue is within its fair share with what earlier asks get and take there (4.4).
@@ -170,21 +173,6 @@ class EvictingModel(JointModel):
             for item, lost in zip(self.ranked, self.lost, strict=True)
             if item.holds[r] and i in line(item.unit.group.queue)
         )
-
-    def _asked(self, *, firm: bool) -> Iterator[tuple[int, int, list[tuple[int, cp_model.IntVar]]]]:
-        """Per queue and resource the asks that want some of it there, with their sizes; ``firm``: only those
-        that cannot be preempted.
-        """
-        found: dict[int, list[tuple[Amounts, cp_model.IntVar]]] = {}
-        for ask, admitted in zip(self.asks, self.admitted, strict=True):
-            if not (firm and ask.group.preemptible):
-                size = amounts.optimistic_batch(self.ledger.snapshot, ask.pods)
-                for i in self.ledger.book.line(ask.group.queue):
-                    found.setdefault(i, []).append((size, admitted))
-        for i, sizes in found.items():
-            for r in range(3):
-                if wanted := [(size[r], admitted) for size, admitted in sizes if size[r]]:
-                    yield i, r, wanted
 
     def _stay_before(self) -> None:
         """No unit is lost that would come back into an admitted trigger's place (formulation 1.3)."""
@@ -266,35 +254,23 @@ class EvictingModel(JointModel):
     ) -> None:
         """Lost units leave one by one in rank order, each while the queue holds more than a bound.
 
-        ``excess``: how much more, by resource. With one resource and units of equal size that is a row on
-        their sum. Where many unequal units could go, the row lets the sum exceed the bound by the smallest
-        unit only; that is safe but makes infeasibility no proof.
+        ``excess``: how much more, by resource. ``whys``: the resource for which a unit may go.
         """
-        book = self.ledger.book
-        i = book.index(level)
-        below = [o for o, item in enumerate(self.ranked) if i in book.line(item.unit.group.queue)]
-        if len(excess) == 1:
-            [(r, most)] = excess.items()
-            holds = {o: self.ranked[o].holds[r] for o in below}
-            sizes = [size for size in holds.values() if size]
-            equal = len(set(sizes)) <= 1 and len(sizes) == len(below)
-            if equal or len(below) > LIMITS.unequal_units:
-                self.exact = self.exact and equal
-                total = sum(size * gone.get(o, 0) for o, size in holds.items())
-                row = self.cp.add(total <= most - 1 + min(sizes, default=0))
-                if len(members) < len(below):
-                    row.only_enforce_if(self._any(f"any_taken[{level},{r}]", [part[o] for o in members]))
-                return
-            # This row is implied, but it shows at once that the queue has too little above its due.
-            largest = max(holds[o] for o in members)
-            self.cp.add(sum(holds[o] * part[o] for o in members) <= most - 1 + largest)
-            self._one_by_one(r, most, below, {o: part[o] for o in members}, gone)
-            return
-        whys = {r: {o: self.cp.new_bool_var(f"over[{level},{r},{o}]") for o in members} for r in excess}
-        for o in members:
-            self.cp.add_bool_or([*(whys[r][o] for r in excess), ~part[o]])
+        line, queue = self.ledger.book.line, self.ledger.book.index(level)
+        below = [o for o, item in enumerate(self.ranked) if queue in line(item.unit.group.queue)]
+        alone = len(excess) == len(self.bounds) == 1 and len(members) == len(below)
+        whys = dict.fromkeys(excess, part)
+        if len(excess) != 1:
+            whys = {r: {o: self.cp.new_bool_var(f"over[{level},{r},{o}]") for o in members} for r in excess}
+            for o in members:
+                self.cp.add_bool_or([*(whys[r][o] for r in excess), ~part[o]])
         for r, most in excess.items():
-            self._one_by_one(r, most, below, whys[r], gone)
+            # Of equal units this says it all; of others it shows at once that too little is above the due.
+            sizes = {self.ranked[o].holds[r] for o in members}
+            going = sum(self.ranked[o].holds[r] * whys[r][o] for o in members)
+            self.cp.add(going <= most - 1 + max(sizes))
+            if not alone or len(sizes) > 1:
+                self._one_by_one(r, most, below, {o: whys[r][o] for o in members}, gone)
 
     def _one_by_one(
         self,
