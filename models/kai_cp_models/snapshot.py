@@ -119,6 +119,11 @@ class Subgroup:
     leaf: bool = True
     constraint: TopologyConstraint | None = None
 
+    @property
+    def constrained(self) -> bool:
+        """Whether a topology constraint holds for it or for a part of it."""
+        return self.constraint is not None or any(child.constrained for child in self.children)
+
     def leaves(self) -> tuple[Subgroup, ...]:
         """All pod sets below (or itself), left to right."""
         if self.leaf:

@@ -77,26 +77,26 @@ class Beside:
     def sums(self, ask: Ask) -> Iterator[CapacitySums]:
         """What must suffice for the ask alone, then beside all others with all that may go for one of them.
 
-        Alone, an ask knows nothing of what others free. Anew, it may be served from what they take.
+        Anew, it may be served from what they take.
         """
-        victims = self.victims
-        if not (victims.policy.may_lose and (self.before is not None or self.chunk)):
-            yield victims.sums_alone(ask)
+        victims, counting = self.victims, self.victims.counting
+        own, moved = counting.asked(ask), not victims.policy.may_lose
+        yield CapacitySums(counting, own, own, victims.emptied, moved)
         if not self.anew and (takes := victims.takes_of(ask)):
             yield from self.counted.sums(ask, takes, victims.beside(ask))
 
     @cached_property
     def counted(self) -> CumulativeDemand:
         """The demand of everything admitted and of the chunk, to be compared with all that may go."""
-        counted = self.victims.cumulative.copy()
+        counted = self.victims.cumulative
         for ask in self._admitted:
-            counted.hold(ask, self.victims.takes_of(ask), self.victims.beside(ask))
+            counted = counted.holding(ask, self.victims.takes_of(ask), self.victims.beside(ask))
         return counted
 
     def hold(self, ask: Ask) -> None:
         """Add the ask to the chunk. It counts as served for what comes after it, as in KAI."""
         self.chunk.append(ask)
-        self.counted.hold(ask, self.victims.takes_of(ask), self.victims.beside(ask))
+        self.counted = self.counted.holding(ask, self.victims.takes_of(ask), self.victims.beside(ask))
         self.book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
         _charge(self._least, ask)
 

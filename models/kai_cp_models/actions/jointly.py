@@ -21,6 +21,7 @@ from kai_cp_models.actions.eviction_plan import (
     moved_beyond,
     named_triggers,
 )
+from kai_cp_models.actions.node_drain import cheapest_nodes_to_drain
 from kai_cp_models.actions.reclaim_bounds import Owners, overreaching, reclaim_bounds
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.actions.victims import Victims
@@ -30,7 +31,6 @@ from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
-from kai_cp_models.joint.prune import cheapest_nodes_to_drain
 from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger

@@ -6,7 +6,7 @@ looks for a plan that serves more asks or needs fewer moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from operator import attrgetter
@@ -270,3 +270,33 @@ def _put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
     back = all(ledger.status(pod) in ACTIVE_ALLOCATED for pod in pods)
     (ledger.keep if back else ledger.back)()
     return back
+
+
+def cheapest_nodes_to_drain(
+    ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCandidate], keep: Collection[int] = ()
+) -> list[VictimCandidate]:
+    """Units on the nodes where the least has to move so that the largest pod asked for fits, for a model.
+
+    ``keep``: ranks of units that stay candidates in any case. Units that are left out may be part of a plan,
+    so a refusal based on the others is no proof.
+    """
+    free = ledger.free[:, GPU].astype(float)
+    movable = np.zeros(len(free))
+    nodes: list[list[int]] = []
+    for item in ranked:
+        pods = item.unit.pods
+        places = [(place[0], pod) for pod in pods if (place := ledger.place_of(pod)) is not None]
+        nodes.append([node for node, _ in places])
+        if item.unit.movable:
+            for node, pod in places:
+                movable[node] += gpu_weight(pod)
+    wanted = [pod for ask in asks for pod in ask.pods]
+    largest = max(pod.spec.requests[GPU] for pod in wanted)
+    missing = np.where(free + movable >= max(largest, MILLI), np.maximum(largest - free, 1), np.inf)
+    count = max(LIMITS.fewest_nodes, LIMITS.nodes_per_pod * len(wanted))
+    chosen = set(np.argsort(missing, kind="stable")[:count].tolist())
+    return [
+        item
+        for item, here in zip(ranked, nodes, strict=True)
+        if item.rank in keep or not chosen.isdisjoint(here)
+    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import cache
 from operator import attrgetter
 
@@ -82,6 +82,33 @@ def reclaim_bounds(
         # Triggers of different queues that may take the same units on the same terms are one class.
         classes.setdefault(terms_of[key], []).append(a)
     return [ReclaimBound(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
+
+
+def units_in_turn(
+    asks: Sequence[Ask], ranked: Sequence[VictimCandidate], bounds: Sequence[ReclaimBound], book: QueueBook
+) -> Iterator[VictimCandidate]:
+    """Units that may go one after the other, in reverse fair order.
+
+    Those that no trigger may take while their queue holds no more than its due are passed over (4.4), as are
+    those of asking groups.
+    """
+    left = book.copy()
+    terms: dict[str, list[tuple[Set[int], str, ResourceBounds]]] = {}
+    for bound in bounds:
+        for queue, (level, due) in bound.bounds.items():
+            terms.setdefault(queue, []).append((bound.takes, level, due))
+    taken = frozenset[int]().union(*(bound.takes for bound in bounds))
+    # A unit goes only after those before it in its group's chain.
+    closed = {ask.group.key for ask in asks}
+    for o, item in enumerate(ranked):
+        group = item.unit.group
+        here = terms.get(group.queue, ())
+        may_go = not terms or any(o in takes and _over_bound(left, level, due) for takes, level, due in here)
+        if o not in taken or not may_go or group.key in closed:
+            closed.add(group.key)
+            continue
+        yield item
+        left.charge(group.queue, item.holds, group.preemptible, -1)
 
 
 def shared_out(

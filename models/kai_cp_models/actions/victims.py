@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
 
 from kai_cp_models.actions.common import line_of
 from kai_cp_models.actions.eviction_plan import EvictionPlan
-from kai_cp_models.actions.reclaim_bounds import reclaim_bounds
+from kai_cp_models.actions.reclaim_bounds import reclaim_bounds, units_in_turn
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.counting import CapacitySums, Counting, CumulativeDemand
+from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
-from kai_cp_models.joint.prune import VictimPrefix
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.victim_candidates import (
     VictimCandidate,
@@ -26,7 +28,7 @@ from kai_cp_models.joint.victim_candidates import (
 )
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import MILLI, GroupKey
+from kai_cp_models.pods import MILLI, GroupKey, PodKey
 
 
 @dataclass
@@ -41,9 +43,8 @@ class Victims:
     _takes: dict[object, frozenset[int]] = field(default_factory=dict)
     """Sets of units that some ask may take: by entitlement, and as ``VictimFilter`` keeps them."""
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
-    _rooms: dict[object, Ints] = field(default_factory=dict)
-    _prefix: tuple[object, list[VictimCandidate], VictimPrefix] | None = None
-    """The last answer of ``first_of`` without ``again``."""
+    _in_turn: tuple[object, list[VictimCandidate], Ints] | None = None
+    """The last units that ``first_of`` opened, and what there is when none, one, two … of them are gone."""
 
     @cached_property
     def goals(self) -> GoalList:
@@ -54,22 +55,24 @@ class Victims:
         """Whether the plan is better in the first goal in which the two differ, after simulation and among
         all units that could go.
         """
-        here, there = self._disrupted(found), self._disrupted(than)
+        here, there = (self.disruption(one.ledger, self.ranked, one.asks) for one in (found, than))
         values = ((goal.value(here), goal.value(there)) for goal in self.goals.entries)
         return next((mine < theirs for mine, theirs in values if mine != theirs), False)
-
-    def _disrupted(self, found: EvictionPlan) -> Disruption:
-        part, lost = self.disruption(found.ledger, found.ranked, found.asks), [False] * len(self.ranked)
-        for item, gone in zip(part.ranked, part.lost, strict=True):
-            lost[item.rank] = gone
-        return replace(part, ranked=self.ranked, lost=lost)
 
     def disruption(
         self, ledger: Ledger, ranked: Sequence[VictimCandidate], asks: Sequence[Ask]
     ) -> Disruption:
-        """What the plan that led to ``ledger`` disturbs of ``ranked``."""
+        """What the plan that led to ``ledger`` disturbs: a unit is lost when no pod of it has a place."""
+        base, changed = self.base, ledger.touched.keys() | self.base.touched.keys()
+        lost: list[bool] = []
+        moved: set[PodKey] = set()
+        for item in ranked:
+            pods = item.unit.pods if item.unit.group.key in changed else ()
+            kept = [pod for pod in pods if ledger.stays(pod)]
+            lost.append(bool(pods) and not (pods[0].key in ledger.held if item.unit.placed_now else kept))
+            moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
         step = MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
-        return Disruption.of(self.base, ledger, ranked, asks, step)
+        return Disruption(ranked, lost, frozenset(moved), asks, step)
 
     @cached_property
     def line(self) -> FairOrder:
@@ -97,15 +100,30 @@ class Victims:
     def first_of(
         self, useful: Set[int], asks: Sequence[Ask], again: Sequence[Ask] = ()
     ) -> list[VictimCandidate] | None:
-        """The units of these ranks that are opened first, see ``VictimPrefix``."""
+        """Of the units of these ranks, the first in reverse fair order that free enough for all asks by
+        counting; None when all are too few. ``again``: asks that count twice, as far as there are units.
+
+        Counting ignores where capacity is. The threshold of a plan is hardly ever deeper than the last.
+        """
         key = useful, tuple(ask.group.key for ask in asks)
-        if self._prefix is None or self._prefix[0] != key:
+        if self._in_turn is None or self._in_turn[0] != key:
             ranked = [item for item in self.ranked if item.rank in useful]
             bounds = reclaim_bounds(self.base, self.policy, asks, ranked, self.takes_of)
-            self._prefix = key, ranked, VictimPrefix(self.counting, asks, ranked, bounds, self.base.book)
-        _, ranked, prefix = self._prefix
-        opened = prefix.positions(again)
-        return None if opened is None else [ranked[o] for o in opened]
+            opened = list(units_in_turn(asks, ranked, bounds, self.base.book))
+            rooms = self.counting.rooms(self.counting.leaving(pod for one in opened for pod in one.unit.pods))
+            ends = accumulate((len(one.unit.pods) for one in opened), initial=0)
+            self._in_turn = key, opened, rooms[list(ends)]
+        _, opened, rooms = self._in_turn
+        count = self._enough(asks, rooms)
+        if count is None or not again:
+            return None if count is None else opened[:count]
+        return opened[: self._enough([*asks, *again], rooms)]
+
+    def _enough(self, asks: Sequence[Ask], rooms: Ints) -> int | None:
+        """The first of the rows that has enough for all asks."""
+        wanted = sum((self.counting.asked(ask) for ask in asks), start=self.counting.demand(()))
+        enough = np.all(rooms[:, wanted > 0] >= wanted[wanted > 0], axis=1)
+        return int(enough.argmax()) if enough[-1] else None
 
     @cached_property
     def _by_queue(self) -> Mapping[str, Sequence[VictimCandidate]]:
@@ -131,24 +149,18 @@ class Victims:
         """The demand of no ask at all, to be copied and added to."""
         return CumulativeDemand(self.counting, self.ranked, moved=not self.policy.may_lose)
 
-    def sums_alone(self, ask: Ask) -> CapacitySums:
-        """What must suffice for the ask if it is alone and everything that it may disturb is gone.
-
-        It takes less than to rank the victims.
+    @cached_property
+    def emptied(self) -> Ints:
+        """[size, D] the most that the nodes offer when all is gone that any ask may take, and more; known
+        before the victims are ranked, which takes longer.
         """
-        own = self.counting.asked(ask)
         if not self.policy.may_lose:
-            return CapacitySums(self.counting, own, own, self.counting.idle_room, moved=True)
-        reach, victims = VictimFilter(self.base, ask, self.policy), self.cycle.snapshot.preemptible_groups
-        own_queue = self.policy.own_queue
-        queues = (ask.group.queue,) if own_queue else tuple(filter(reach.reclaims_from, victims))
-        key = queues, own_queue and ask.group.priority
-        if key not in self._rooms:
-            groups = (group for queue in queues for group in victims.get(queue, ()) if reach.disturbs(group))
-            there = (group.key for group in groups if self.base.has_places(group.key))
-            gone = self.counting.leaving(pod for one in there for pod in self.base.fixed.gangs[one].pods)
-            self._rooms[key] = self.counting.room(gone)
-        return CapacitySums(self.counting, own, own, self._rooms[key])
+            return self.counting.idle_room
+        victims, gangs = self.cycle.snapshot.preemptible_groups, self.base.fixed.gangs
+        queues = {ask.group.queue for ask in self.asks.values()} if self.policy.own_queue else victims
+        keys = (group.key for queue in queues for group in victims.get(queue, ()))
+        there = (pod for key in keys if self.base.has_places(key) for pod in gangs[key].pods)
+        return self.counting.room(self.counting.leaving(there))
 
     @cached_property
     def _returning(self) -> Returning:

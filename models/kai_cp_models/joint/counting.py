@@ -19,16 +19,13 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness.amounts import milli_gpus
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, Place
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodSpec
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.sharing import share_mib
-
-_Place = tuple[int, tuple[str, ...]]
-"""Node, and devices of a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class Leaving:
 
     nodes: NDArray[np.int64]
     requests: NDArray[np.int64]
-    shares: Sequence[tuple[int, Pod, _Place]]
+    shares: Sequence[tuple[int, Pod, Place]]
 
     @staticmethod
     def joined(parts: Sequence[Leaving]) -> Leaving:
@@ -159,7 +156,7 @@ class Counting:
         kinds: dict[PodSpec, int] = {}
         nodes: list[int] = []
         held: list[int] = []
-        shares: list[tuple[int, Pod, _Place]] = []
+        shares: list[tuple[int, Pod, Place]] = []
         for pod in pods:
             place = self.ledger.place_of(pod)
             if place is None:
@@ -214,16 +211,6 @@ class Counting:
             np.add.at(column, leaving.nodes, amounts)
         return free
 
-    def spare_milli_gpus(self, asks: Iterable[Ask], leaving: Iterable[Pod]) -> int:
-        """Milli-GPUs left, in sum, when ``leaving`` are gone and the asks have their places.
-
-        Nodes that no asking pod accepts count as they are: pods that move there free capacity here.
-        """
-        wanted = self.demand(pod for ask in asks for pod in ask.pods)
-        here = (self.room(self.leaving(leaving)) - wanted)[len(self._sizes) + GPU]
-        gpus = np.maximum(self._free[~self._nodes][:, GPU], 0)
-        return int(here + gpus.sum() + np.ceil(self._shared_free[~self._nodes].sum()))
-
     def _offers(self, free: NDArray[np.int64]) -> NDArray[np.int64]:
         """[.., row] what nodes with this free capacity [.., D] offer, shared devices apart."""
         free = np.maximum(free, 0)
@@ -272,49 +259,43 @@ class CumulativeDemand:
         self._open: frozenset[int] = frozenset()
         self._beside: frozenset[frozenset[int]] = frozenset()
 
-    def copy(self) -> CumulativeDemand:
-        """The same state, to try more asks on."""
-        return copy(self)
-
-    def sums(
+    def holding(
         self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None
-    ) -> Iterator[CapacitySums]:
-        """What must suffice for the ask beside everything held so far.
+    ) -> CumulativeDemand:
+        """The same with one more ask.
 
         ``takes``: ranks of the units that it may take. ``beside``: of those that may be lost while it has its
         place; None: all.
         """
-        own = self._counting.asked(ask)
-        wanted, open_ = self._demand + own, self._opened(takes)
-        kept = self._beside if beside is None else self._beside | {beside}
-        for lost in (None, *sorted(kept, key=len)):
-            yield CapacitySums(self._counting, own, wanted, self._room(open_, lost))
-
-    def hold(self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None) -> None:
-        """Count the ask as placed; see ``sums``."""
-        self._demand = self._demand + self._counting.asked(ask)
-        self._open = self._opened(takes)
+        result: CumulativeDemand = copy(self)
+        result._demand = self._demand + self._counting.asked(ask)
+        key = self._open, takes
+        if key not in self._unions:
+            # A set with nothing new is the old one, as comparing large ones takes long.
+            self._unions[key] = self._open if takes <= self._open else takes | self._open
+        result._open = self._unions[key]
         if beside is not None:
-            self._beside |= {beside}
+            result._beside |= {beside}
+        return result
 
-    def _opened(self, takes: frozenset[int]) -> frozenset[int]:
-        """The units open so far and those of ``takes``; a set with nothing new is the old one, as comparing
-        large ones takes long."""
-        known = self._unions.get((self._open, takes))
-        if known is None:
-            known = self._open if takes <= self._open else takes | self._open
-            self._unions[self._open, takes] = known
-        return known
+    def sums(
+        self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None
+    ) -> Iterator[CapacitySums]:
+        """What must suffice for the ask beside everything held so far; see ``holding``."""
+        after: CumulativeDemand = self.holding(ask, takes, beside)
+        own = self._counting.asked(ask)
+        for lost in (None, *sorted(after._beside, key=len)):
+            yield CapacitySums(self._counting, own, after._demand, after._room(lost))
 
-    def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
-        """Free capacity when all of ``open_`` leave; units not in ``lost`` (None: all are in it) need a place
-        again.
+    def _room(self, lost: frozenset[int] | None) -> Ints:
+        """Free capacity when all units that may be taken leave; those not in ``lost`` (None: all are in it)
+        need a place again.
         """
-        room = self._rooms.get((open_, lost))
+        room = self._rooms.get((self._open, lost))
         if room is None:
             leaving: list[Pod] = []
             again: list[Pod] = []
-            for rank in open_:
+            for rank in self._open:
                 unit = self._ranked[rank].unit
                 if not self._moved and (lost is None or rank in lost):
                     leaving += unit.pods
@@ -322,7 +303,7 @@ class CumulativeDemand:
                     again += (pod for pod in unit.pods if not self._counting.overfull(pod))
             counting = self._counting
             room = counting.room(counting.leaving(leaving + again)) - counting.demand(again)
-            self._rooms[open_, lost] = room
+            self._rooms[self._open, lost] = room
         return room
 
 

@@ -19,7 +19,6 @@ from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.problem import Ask, leaving_first
 from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.joint.victim_candidates import VictimCandidate
-from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, Pod, PodKey
 from kai_cp_models.settings import GoalWeights, ObjectiveSettings, goals_of
@@ -45,24 +44,6 @@ class Disruption:
     moved: frozenset[PodKey]
     admitted: Sequence[Ask]
     step_milli_gpus: int
-
-    @staticmethod
-    def of(
-        base: Ledger,
-        ledger: Ledger,
-        ranked: Sequence[VictimCandidate],
-        admitted: Sequence[Ask],
-        step_milli_gpus: int,
-    ) -> Disruption:
-        """The difference of ``ledger`` from ``base``: a unit is lost when no pod of it has a place."""
-        lost: list[bool] = []
-        moved: set[PodKey] = set()
-        for item in ranked:
-            pods = item.unit.pods
-            kept = [pod for pod in pods if ledger.stays(pod)]
-            lost.append(not kept if not item.unit.placed_now else pods[0].key not in ledger.held)
-            moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
-        return Disruption(ranked, lost, frozenset(moved), admitted, step_milli_gpus)
 
 
 Values = tuple[int, ...]

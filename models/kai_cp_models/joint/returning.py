@@ -17,7 +17,6 @@ from kai_cp_models.fairness.order import group_sort_key
 from kai_cp_models.joint.problem import Ask, EvictionUnit, fits_in_place_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import Pod, PodSpec
-from kai_cp_models.snapshot import Subgroup
 
 _Kinds = tuple[Pod, ...]
 """One pod of each spec."""
@@ -34,7 +33,7 @@ class Returning:
         turns = (
             (group_sort_key(unit.group, 0 if unit.whole else 1), o, len(unit.pods), _kinds(unit.pods))
             for o, unit in enumerate(units)
-            if not _constrained(unit.group.root)
+            if not unit.group.root.constrained
         )
         self._in_turn = sorted(turns, key=itemgetter(0))
 
@@ -42,7 +41,7 @@ class Returning:
         """Positions of the units that are placed again, when lost, where the ask should go: those that come
         first and fit there pod by pod.
         """
-        if _constrained(ask.group.root):
+        if ask.group.root.constrained:
             return []
         turn = group_sort_key(ask.group, self._ledger.state(ask.gang).elastic_state)
         earlier = self._in_turn[: bisect_left(self._in_turn, turn, key=itemgetter(0))]
@@ -60,7 +59,3 @@ class Returning:
 
 def _kinds(pods: Sequence[Pod]) -> _Kinds:
     return tuple({pod.spec: pod for pod in pods}.values())
-
-
-def _constrained(part: Subgroup) -> bool:
-    return part.constraint is not None or any(map(_constrained, part.children))

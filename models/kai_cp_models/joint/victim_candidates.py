@@ -249,17 +249,6 @@ class VictimFilter:
         self._allowed: dict[str, bool] = {}
         self._granted: dict[str, float] = {}
 
-    def disturbs(self, group: PodGroup) -> bool:
-        """Whether pods of the group may be evicted or moved at all."""
-        if not group.preemptible or group.key == self._group.key:
-            return False
-        if not self._policy.may_lose:
-            return True
-        if self._policy.own_queue:
-            guarded = group.priority + group.aged_at_start
-            return group.queue == self._group.queue and guarded < self._group.priority
-        return self.reclaims_from(group.queue)
-
     def reclaims_from(self, queue: str) -> bool:
         """Whether the victim filter lets the ask look at victims of the queue (4.4)."""
         allowed = self._allowed.get(queue)
@@ -278,10 +267,17 @@ class VictimFilter:
         return all(self._gives_way(group, stops=True) for group, _ in unit.owed)
 
     def _gives_way(self, group: PodGroup, *, stops: bool) -> bool:
-        """Whether the group may be disturbed; one that ``stops`` must have run long enough."""
-        if not self.disturbs(group):
+        """Whether pods of the group may be evicted or moved; one that ``stops`` must have run long enough."""
+        if not group.preemptible or group.key == self._group.key:
             return False
-        return not (stops and protected(self._ledger.snapshot, group, self._undisturbed(group.queue)))
+        if self._policy.own_queue:
+            guarded = group.priority + group.aged_at_start
+            reached = group.queue == self._group.queue and guarded < self._group.priority
+        else:
+            reached = not self._policy.may_lose or self.reclaims_from(group.queue)
+        if not (reached and stops):
+            return reached
+        return not protected(self._ledger.snapshot, group, self._undisturbed(group.queue))
 
     def _undisturbed(self, queue: str) -> float:
         """Seconds that groups of the queue run undisturbed by this one (4.6)."""

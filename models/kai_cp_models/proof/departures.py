@@ -21,7 +21,6 @@ from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GpuKind, Pod, PodKey, PodStatus
 from kai_cp_models.reservations.times import NEVER, TIMES
-from kai_cp_models.snapshot import Subgroup
 
 _LEAVING: Final = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
 VictimSource = tuple[str, str, float, int]
@@ -178,7 +177,7 @@ class Departures:
         for queue, pods in self._movable.items():
             keys = {pod.key for pod in parts[queue].pods} if queue in parts else set[PodKey]()
             for pod in pods:
-                if pod.group and pod.key not in keys and _constrained(groups[pod.group].root) == pinned:
+                if pod.group and pod.key not in keys and groups[pod.group].root.constrained == pinned:
                     yield pod
 
     def _parts(self, sources: frozenset[VictimSource]) -> Mapping[str, _Part]:
@@ -232,7 +231,3 @@ def _active(pod: Pod) -> bool:
 
 def _resizes(pod: Pod) -> bool:
     return pod.spec.gpu.kind is GpuKind.MEMORY
-
-
-def _constrained(subgroup: Subgroup) -> bool:
-    return subgroup.constraint is not None or any(map(_constrained, subgroup.children))
