@@ -63,12 +63,6 @@ class _Run:
     found: EvictionPlan | None = None
     refused: set[GroupKey] = field(default_factory=set)
 
-    @staticmethod
-    def begun(cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask]) -> _Run:
-        """A run for the waiting groups in the state that the cycle is in."""
-        victims = Victims(cycle, policy, cycle.ledger, asks)
-        return _Run(victims, RefusalCache(cycle.ledger, policy), dict(asks))
-
     @cached_property
     def kinds(self) -> Mapping[AskKind, Sequence[Ask]]:
         """All triggers of the run by kind."""
@@ -121,8 +115,9 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     parts = _parts(cycle, policy, waiting_groups(cycle, policy.name))
     while parts:
         cycle.budget.begin_part(len(parts))
-        run = _Run.begun(cycle, policy, parts.pop(0))
-        runs.append(run)
+        asks = parts.pop(0)
+        victims = Victims(cycle, policy, cycle.ledger, asks)
+        runs.append(run := _Run(victims, RefusalCache(cycle.ledger, policy), dict(asks)))
         _decide(run)
         if run.found is not None:
             _commit(run, run.found)
@@ -130,11 +125,11 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
                 parts.append(further)
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
-        asks = [ask for one in found for ask in one.asks]
+        admitted = [ask for one in found for ask in one.asks]
         owners = {item: takers for one in found for item, takers in one.owners.items()}
 
         def beyond(ledger: Ledger) -> PodGroup | None:
-            ask = overreaching(start, asks, ledger, owners)
+            ask = overreaching(start, admitted, ledger, owners)
             return None if ask is None else ask.group
 
         cycle.overreaching = beyond
@@ -187,7 +182,8 @@ def _decide(run: _Run) -> None:
     _finish(run)
     if run.policy.by_share and run.found is not None and len(run.victims.ranked) <= LIMITS.open_units:
         before = run.found
-        run.open = _beyond_share(run)
+        beyond = _over_share(run, run.book)
+        run.open = {key: ask for key, ask in run.victims.asks.items() if key in beyond}
         run.refusals, run.way = RefusalCache(run.victims.base, run.policy), _Way.ANEW
         _admit_all(run)
         if run.found is not before:
@@ -206,25 +202,20 @@ def _finish(run: _Run) -> None:
         run.found = None
 
 
-def _beyond_share(run: _Run) -> dict[GroupKey, Ask]:
-    """The refused triggers that are over their share beside the admitted ones, if these take nothing."""
-    beyond, asks = _kinds_over(run, run.book), run.victims.asks
-    return {key: ask for key, ask in asks.items() if key in run.refused and ask.kind in beyond}
+def _over_share(run: _Run, book: QueueBook) -> set[GroupKey]:
+    """The refused triggers that are over their share where queues hold what ``book`` says."""
+    kinds = [alike for alike in run.kinds.values() if over_share(book, alike[0]) is not None]
+    return {ask.group.key for alike in kinds for ask in alike} & run.refused
 
 
 def _entitled(run: _Run) -> dict[GroupKey, Ask]:
-    """Those of ``_beyond_share`` that are within their share beside what the admitted triggers took.
+    """The refused triggers that are within their share only beside what the admitted ones took.
 
     A group that lost pods to these asks for something else now, or for nothing.
     """
-    over = _kinds_over(run, run.ledger.book)
-    found = [key for key, ask in _beyond_share(run).items() if ask.kind not in over]
+    found = _over_share(run, run.book) - _over_share(run, run.ledger.book)
     asks = waiting_groups(run.cycle, run.policy.name) if found else {}
-    return {key: asks[key] for key in found if key in asks}
-
-
-def _kinds_over(run: _Run, book: QueueBook) -> set[AskKind]:
-    return {kind for kind, alike in run.kinds.items() if over_share(book, alike[0]) is not None}
+    return {key: ask for key, ask in asks.items() if key in found}
 
 
 def _admit_all(run: _Run) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
@@ -17,7 +17,7 @@ from kai_cp_models.fairness.runtime import granted, protected
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang, Unit
 
@@ -69,8 +69,7 @@ def gpu_weight(pod: Pod) -> int:
 def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> list[VictimCandidate]:
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger = cycle.ledger
-    kept, joined = _kept(cycle, policy), _joined(cycle, policy)
-    owed = _owed(cycle, kept)
+    given, joined = _Given.of(cycle, policy), _joined(cycle, policy)
     chains: dict[_Chain, _Chain] = {}
     for group in _disturbed(cycle, asks, policy):
         if not ledger.has_places(group.key) or group.key in cycle.left_out:
@@ -78,7 +77,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
         pods = ledger.fixed.gangs[group.key].pods if joined else ()
         if any(not joined.isdisjoint(pod.gpu_groups) and pod.key not in ledger.held for pod in pods):
             continue
-        chain = _chain(cycle, group, owed.get(group.key, ()), kept=group.key in kept)
+        chain = _chain(cycle, group, given)
         chains[chain] = chain
     ages = _ages(cycle, chains)
     found: list[VictimCandidate] = []
@@ -133,13 +132,13 @@ class _Chain(Giving):
     units: list[tuple[EvictionUnit, Bucket, Age, int]]
 
 
-def _chain(cycle: Cycle, group: PodGroup, owed: Owed, *, kept: bool) -> _Chain:
+def _chain(cycle: Cycle, group: PodGroup, given: _Given) -> _Chain:
     """What a group could give up; computed once a cycle while its pods are as the snapshot has them."""
     ledger, key = cycle.ledger, group.key
     gang = ledger.fixed.gangs[key]
     if key in ledger.touched:
         movable = ledger.state(gang).satisfied
-        return _linked(cycle, gang, _left(cycle, gang, owed, kept=kept), movable=movable)
+        return _linked(cycle, gang, _left(cycle, gang, given), movable=movable)
     known = ledger.fixed.chains.get(key)
     if not isinstance(known, _Chain):
         units = ((unit, False, ()) for unit in gang.units_at_first)
@@ -167,11 +166,46 @@ def _linked(cycle: Cycle, gang: Gang, units: Iterable[_Left], *, movable: bool) 
     return _Chain(group.queue, keys, [charged(ledger, one.pods) for one, *_ in found], group, found)
 
 
-def _left(cycle: Cycle, gang: Gang, owed: Owed, *, kept: bool) -> Iterator[_Left]:
-    """The units of a gang that the cycle has changed, as far as they may still be disturbed; ``kept``: see
-    ``_kept``.
+class _Given(NamedTuple):
+    """What an action must know of the places that the cycle gave, to take some back (formulation 1.5).
+
+    ``kept``: pod groups whose places stay. ``owed``: what was evicted for each other trigger. ``relying``:
+    see ``Ledger.relying``.
     """
-    ledger = cycle.ledger
+
+    policy: EvictionPolicy
+    kept: Set[GroupKey]
+    owed: Mapping[GroupKey, Owed]
+    relying: Set[PodKey]
+
+    @staticmethod
+    def of(cycle: Cycle, policy: EvictionPolicy) -> _Given:
+        """What holds at the start of a run of the action."""
+        relying, evictions = cycle.ledger.relying(), cycle.evicted_by.values()
+        if any(eviction.action == RECLAIM.name for eviction in evictions):
+            # Reclaim counted on the places that allocate gave.
+            return _Given(policy, cycle.ledger.touched.keys(), {}, relying)
+        # What was evicted for several is still needed by the others.
+        kept = {key for one in evictions if len(one.triggers) > 1 for key in one.triggers}
+        owed: dict[GroupKey, Owed] = {}
+        for pod, one in ((cycle.snapshot.pod_by_key[key], one) for key, one in cycle.evicted_by.items()):
+            for trigger in one.triggers:
+                if pod.group is not None:
+                    owed[trigger] = (*owed.get(trigger, ()), (cycle.snapshot.group_by_key[pod.group], pod))
+        return _Given(policy, kept, owed, relying)
+
+
+def _left(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_Left]:
+    """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
+    ledger, owed = cycle.ledger, given.owed.get(gang.group.key, ())
+    # A promised start that has come gives way to groups that outrank it in its queue, and to no others
+    # (12.8). A place that others of the cycle may rely on stays as well.
+    promised = (cycle.placed_by.get(pod.key) == "reservation" for pod in gang.pods)
+    kept = (
+        gang.group.key in given.kept
+        or (not given.policy.own_queue and any(promised))
+        or ledger.relied_on(gang.pods, given.relying)
+    )
     for unit in gang.units(ledger.status):
         placed = [pod.key in ledger.held for pod in unit.pods]
         if any(_moved(cycle, pod) for pod in unit.pods) or (kept and any(placed)):
@@ -179,33 +213,6 @@ def _left(cycle: Cycle, gang: Gang, owed: Owed, *, kept: bool) -> Iterator[_Left
         yield unit, all(placed), owed if any(placed) else ()
         # They are taken with the first of its places.
         owed = () if any(placed) else owed
-
-
-def _kept(cycle: Cycle, policy: EvictionPolicy) -> Set[GroupKey | None]:
-    """Pod groups whose places of this cycle are not taken back (formulation 1.5)."""
-    ledger, evictions = cycle.ledger, cycle.evicted_by.values()
-    if any(eviction.action == RECLAIM.name for eviction in evictions):
-        # Reclaim counted on the places that allocate gave.
-        return ledger.touched.keys()
-    # What was evicted for several is still needed by the others.
-    kept = {key for one in evictions if len(one.triggers) > 1 for key in one.triggers}
-    starts = (cycle.snapshot.pod_by_key[key] for key, by in cycle.placed_by.items() if by == "reservation")
-    # A promised start that has come gives way to groups that outrank it in its queue, and to no others
-    # (12.8). A place that others of the cycle may rely on stays as well.
-    promised = set[GroupKey | None]() if policy.own_queue else {pod.group for pod in starts}
-    relying, gangs = ledger.relying(), ledger.fixed.gangs
-    return kept | promised | {key for key in ledger.touched if ledger.relied_on(gangs[key].pods, relying)}
-
-
-def _owed(cycle: Cycle, kept: Set[GroupKey | None]) -> Mapping[GroupKey, Owed]:
-    """What the cycle has evicted for each trigger whose place is not ``kept``."""
-    snapshot, found = cycle.snapshot, dict[GroupKey, Owed]()
-    for key, eviction in cycle.evicted_by.items():
-        pod = snapshot.pod_by_key[key]
-        for trigger in eviction.triggers:
-            if pod.group is not None and trigger not in kept:
-                found[trigger] = (*found.get(trigger, ()), (snapshot.group_by_key[pod.group], pod))
-    return found
 
 
 def _moved(cycle: Cycle, pod: Pod) -> bool:
