@@ -254,11 +254,13 @@ class EvictingModel(JointModel):
     ) -> None:
         """Lost units leave one by one in rank order, each while the queue holds more than a bound.
 
-        ``excess``: how much more, by resource. ``whys``: the resource for which a unit may go.
+        ``excess``: how much more, by resource. ``whys``: the resource for which a unit may go. Of many units
+        the sum exceeds the bound by the smallest one at most; then infeasibility is no proof.
         """
         line, queue = self.ledger.book.line, self.ledger.book.index(level)
         below = [o for o, item in enumerate(self.ranked) if queue in line(item.unit.group.queue)]
         alone = len(excess) == len(self.bounds) == 1 and len(members) == len(below)
+        many = len(excess) == 1 and len(below) > LIMITS.unequal_units
         whys = dict.fromkeys(excess, part)
         if len(excess) != 1:
             whys = {r: {o: self.cp.new_bool_var(f"over[{level},{r},{o}]") for o in members} for r in excess}
@@ -268,8 +270,10 @@ class EvictingModel(JointModel):
             # Of equal units this says it all; of others it shows at once that too little is above the due.
             sizes = {self.ranked[o].holds[r] for o in members}
             going = sum(self.ranked[o].holds[r] * whys[r][o] for o in members)
-            self.cp.add(going <= most - 1 + max(sizes))
-            if not alone or len(sizes) > 1:
+            self.cp.add(going <= most - 1 + (min(sizes - {0}, default=0) if many else max(sizes)))
+            equal = alone and len(sizes) == 1
+            self.exact &= equal or not many
+            if not (equal or many):
                 self._one_by_one(r, most, below, {o: whys[r][o] for o in members}, gone)
 
     def _one_by_one(
