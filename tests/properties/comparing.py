@@ -118,7 +118,8 @@ def _values(cycle: Cycle, action: ActionName, plan: Plan, settings: Settings) ->
     keys = served(cycle.snapshot, plan, action)
     asks = [ask for key, ask in victims.asks.items() if key in keys]
     step = MILLI * settings.objective.lost_beyond_step_gpus
-    return victims.goals.values(Disruption(victims.ranked, lost, moved, asks, step))
+    plan = Disruption(victims.ranked, lost, moved, asks, step)
+    return tuple(value for goal in victims.goals.entries for value in goal.value(plan))
 
 
 NO_GOAL = ("admission", "further goals")

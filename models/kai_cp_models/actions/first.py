@@ -109,11 +109,11 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
     base = victims.base
     plan = victims.disruption(ledger, ranked, asks)
-    lost, moved = list(plan.lost), plan.moved
+    moved = plan.moved
     away = [not all(map(ledger.stays, item.unit.pods)) for item in ranked]
     owners = shared_out(base, victims.policy, asks, ranked, away, moved=moved, takes_of=victims.takes_of)
-    answer = Answer({}, (True,) * len(asks), tuple(lost), moved)
-    gone = [item for item, yes in zip(ranked, lost, strict=True) if yes]
+    answer = Answer({}, (True,) * len(asks), tuple(plan.lost), moved)
+    gone = [item for item, yes in zip(ranked, plan.lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.unit.pods]
     # The sum of GPUs bounds the loss of any plan. The choice of units is best when they are the first in the
     # reverse fair order.
@@ -161,9 +161,8 @@ def _cleared(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
 
 
 def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
-    base, ledger = victims.base, drain.settled()
-    pods = {key: base.snapshot.pod_by_key[key] for key in drain.taken_by}
-    moved = frozenset(key for key, pod in pods.items() if base.place_of(pod) != ledger.place_of(pod))
+    ledger = drain.settled()
+    moved = victims.disruption(ledger, victims.ranked, drain.served).moved
     takers = (
         (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.unit.pods if pod.key in moved))
         for item in victims.ranked

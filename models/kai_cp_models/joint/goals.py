@@ -284,7 +284,3 @@ class GoalList:
         if model.policy.may_lose and self.by_policy:
             return [Objective("lost GPUs by rank", _lost(model, _by_rank(model.ranked)), packing=True)]
         return (self.entries or (GOALS["moved_pods"],))[0].objectives(model)[:1]
-
-    def values(self, plan: Disruption) -> Values:
-        """The plan's values: less is better, and the first difference decides."""
-        return tuple(value for goal in self.entries for value in goal.value(plan))
