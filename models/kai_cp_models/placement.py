@@ -102,9 +102,6 @@ class Placer:
 
     def place(self, ledger: Ledger, batch: Batch) -> NoPlace | None:
         """Place the batch in the ledger, or say why it has no place and leave the ledger as it was."""
-        # The subgroups above an only pod set say nothing unless they are constrained.
-        while len(batch.parts) == 1 == len(self.gang.by_leaf) and batch.subgroup.constraint is None:
-            batch = batch.parts[0]
         self._whole = batch.subgroup
         failure = self._subtree(ledger, batch, _ANYWHERE)
         if failure is None:

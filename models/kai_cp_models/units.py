@@ -27,9 +27,9 @@ as_read: StatusOf = attrgetter("status")
 """The status of a pod in the snapshot."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Batch:
-    """Pods that are placed together or not at all, in the shape of the gang tree.
+    """Pods that are placed together or not at all, in the shape of the gang tree; never changed.
 
     A leaf batch has ``pods``; a set batch has ``parts``, in subgroup order.
     """
@@ -41,9 +41,7 @@ class Batch:
     @cached_property
     def all_pods(self) -> tuple[Pod, ...]:
         """Every pod of the batch, in placement order."""
-        if len(self.parts) == 1:
-            return self.parts[0].all_pods
-        return self.pods + tuple(pod for part in self.parts for pod in part.all_pods)
+        return self.pods or tuple(pod for part in self.parts for pod in part.all_pods)
 
     @property
     def leaves(self) -> tuple[tuple[tuple[Subgroup, ...], Batch], ...]:
@@ -184,7 +182,9 @@ class Gang:
         if ready := 0 < pending >= -surplus:
             tally = dict(tally)
             pods = self._first_waiting(tally, status_of, leaf.name, max(-surplus, 1))
-            batch = Batch(self.group.root, parts=(Batch(leaf, pods=pods),))
+            batch = Batch(leaf, pods=pods)
+            if self.group.root.constraint is not None:
+                batch = Batch(self.group.root, parts=(batch,))
         return GangState(pending > 0, ready, surplus >= 0, _elastic_state((surplus,)), batch, tally)
 
     def pods_below(self, subgroup: Subgroup) -> Iterator[Pod]:
@@ -253,6 +253,9 @@ class Gang:
             most = 1
         parts = (part for child in able if (part := self._next(child, first, met, could)))
         found = tuple(islice(parts, most))
+        if len(found) == 1 == len(self.by_leaf) and subgroup.constraint is None:
+            # The sets above an only pod set say nothing.
+            return found[0]
         return Batch(subgroup, parts=found) if found else None
 
     # --- what goes next --------------------------------------------------------------------------
