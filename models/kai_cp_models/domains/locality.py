@@ -52,13 +52,13 @@ class _Summing:
         self._order = order if (np.diff(place) < 0).any() else None
         """None: the nodes come in the order of their places."""
         self._numbers, self._starts = np.unique(place[order], return_index=True)
-        self._single = len(self._numbers) == len(place)
+        self.single = len(self._numbers) == len(place)
 
     def of(self, weights: Ints) -> Ints:
         """[count] sums of ``weights`` [N] by place."""
         found = np.zeros(self.count, dtype=np.int64)
         weights = weights if self._order is None else weights[self._order]
-        found[self._numbers] = weights if self._single else np.add.reduceat(weights, self._starts)
+        found[self._numbers] = weights if self.single else np.add.reduceat(weights, self._starts)
         return found
 
 
@@ -139,6 +139,14 @@ class Fabric:
         asked = sum(kind.count * kind.milli_gpus for kind in kinds)
         places, sums = (self.places, self._sums) if single else (self.shared, self._shared_sums)
         for position, (place, summed) in enumerate(list(zip(places, sums, strict=True))[:below]):
+            if summed.single and len(kinds) == 1 and begun is None and not len(present):
+                # Every place is a node: no sums are needed.
+                able = holders[(place[holders] > 0) & (free[holders] >= asked)]
+                rank = np.full(summed.count, _LAST)
+                rank[place[able]] = gpus[able]
+                for number in _smallest(rank, np.sort(place[able]), _MOST_TRIED):
+                    yield position, place == number
+                continue
             enough = np.logical_and.reduce([summed.of(kind.slots) >= kind.count for kind in kinds])
             enough[0] = False
             if len(present):
