@@ -83,38 +83,37 @@ class Memo(Generic[Key, Source, Value]):
             self._open.discard(key)
             if self._values.pop(key, None) is not None:
                 self.changed.add(key)
-        unsorted = False
+        unsorted, known, values, still_open = False, self._sources, self._values, self._open
         for key in sorted(stale if same else sources):
-            source = self._sources[key] = sources[key]
+            source = known[key] = sources[key]
             value, final = step(key, source)
-            (self._open.discard if final else self._open.add)(key)
-            last = self._values.get(key)
+            if not final:
+                still_open.add(key)
+            elif still_open:
+                still_open.discard(key)
+            last = values.get(key)
             if last == value:
                 # A value that is equal stays the same object, and so does what later steps make of it.
                 continue
             self.changed.add(key)
             if value is None:
-                del self._values[key]
+                del values[key]
             else:
                 unsorted = unsorted or last is None
-                self._values[key] = value
+                values[key] = value
         if unsorted:
             self._values = dict(sorted(self._values.items(), key=itemgetter(0)))
         return self._values
 
     def _differing(
         self, sources: Mapping[Key, Source], changed: Set[Key] | None
-    ) -> tuple[list[Key], list[Key]]:
+    ) -> tuple[Iterable[Key], Iterable[Key]]:
         """Keys that went, and keys that came or have another source."""
         last = self._sources
         if changed is not None:
-            there, before = (
-                [key for key in changed if key in sources],
-                [key for key in changed if key in last],
-            )
+            there, before = changed & sources.keys(), changed & last.keys()
             if len(sources) - len(there) == len(last) - len(before):
-                gone = [key for key in before if key not in sources]
-                return gone, [key for key in there if last.get(key) is not sources[key]]
+                return before - there, there
             # Otherwise the last reading left some out that are back, unchanged.
         gone = [key for key in last if key not in sources]
         return gone, [key for key, source in sources.items() if last.get(key) is not source]
