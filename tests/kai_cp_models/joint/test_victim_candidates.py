@@ -1,0 +1,55 @@
+"""Which places of a cycle a later action may take back, and what it takes with them (formulation 1.5)."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kai_cp_models.actions.common import waiting_groups
+from kai_cp_models.cycle import Cycle, Eviction
+from kai_cp_models.joint.policy import PREEMPT
+from kai_cp_models.joint.victim_candidates import VictimFilter, victim_candidates
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.settings import Settings
+from tests.support.worlds import cluster, group, node, pod, queue, spec
+
+L, W = GroupKey("ns", "l"), GroupKey("ns", "w")
+
+
+@pytest.mark.parametrize(
+    ("triggers", "queue_of_m", "offered", "taken"),
+    [
+        ((), "q", {L: ()}, {L}),
+        ((L,), "q", {L: ("m-0",)}, {L}),
+        ((L,), "other", {L: ("m-0",)}, set()),
+        ((L, W), "q", {}, set()),
+    ],
+    ids=["for none", "for it alone", "h may not take what moved", "for another as well"],
+)
+def test_a_place_is_taken_with_what_was_evicted_for_it(
+    triggers: tuple[GroupKey, ...],
+    queue_of_m: str,
+    offered: dict[GroupKey, tuple[str, ...]],
+    taken: set[GroupKey],
+) -> None:
+    """m has moved from n1 to n2 for ``triggers``, and l got n1. h of higher priority waits."""
+    snapshot = cluster(
+        [pod("m-0", "n1", spec=spec(8)), pod("l-0", spec=spec(8)), pod("h-0", spec=spec(8))],
+        [group("m", queue=queue_of_m, priority=40), group("l", priority=20), group("h", priority=60)],
+        [node("n1"), node("n2")],
+        [queue("q"), queue("other")],
+    )
+    ledger = Ledger.of(snapshot)
+    moved, placed = (snapshot.pod_by_key[PodKey("ns", name)] for name in ("m-0", "l-0"))
+    ledger.evict(moved)
+    ledger.place(moved, 1, pipelined=True)
+    ledger.place(placed, 0, pipelined=True)
+    cycle = Cycle(snapshot, Settings(), ledger, time.monotonic() + 600)
+    if triggers:
+        cycle.evicted_by[moved.key] = Eviction("consolidation", triggers, "")
+    [ask] = waiting_groups(cycle, "preempt").values()
+    units = [item.unit for item in victim_candidates(cycle, [ask], PREEMPT)]
+    assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in units} == offered
+    assert {one.group.key for one in units if VictimFilter(ledger, ask, PREEMPT).takes(one)} == taken
