@@ -23,6 +23,7 @@ from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.victim_candidates import (
     VictimCandidate,
     VictimFilter,
+    disturbed,
     entitlement,
     victim_candidates,
 )
@@ -156,10 +157,9 @@ class Victims:
         """
         if not self.policy.may_lose:
             return self.counting.idle_room
-        victims, gangs = self.cycle.snapshot.preemptible_groups, self.base.fixed.gangs
-        queues = {ask.group.queue for ask in self.asks.values()} if self.policy.own_queue else victims
-        keys = (group.key for queue in queues for group in victims.get(queue, ()))
-        there = (pod for key in keys if self.base.has_places(key) for pod in gangs[key].pods)
+        groups = disturbed(self.cycle, list(self.asks.values()), self.policy)
+        keys = (group.key for group in groups if self.base.has_places(group.key))
+        there = (pod for key in keys for pod in self.base.fixed.gangs[key].pods)
         return self.counting.room(self.counting.leaving(there))
 
     @cached_property

@@ -71,7 +71,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     ledger = cycle.ledger
     given, joined = _Given.of(cycle, policy), _joined(cycle, policy)
     chains: dict[_Chain, _Chain] = {}
-    for group in _disturbed(cycle, asks, policy):
+    for group in disturbed(cycle, asks, policy):
         if not ledger.has_places(group.key) or group.key in cycle.left_out:
             continue
         pods = ledger.fixed.gangs[group.key].pods if joined else ()
@@ -101,7 +101,7 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[str]:
     )
 
 
-def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Iterator[PodGroup]:
+def disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Iterator[PodGroup]:
     """The running pod groups that some ask may disturb (4.3), as ``VictimFilter`` tells them one by one."""
     by_queue = cycle.snapshot.preemptible_groups
     if policy.own_queue:
