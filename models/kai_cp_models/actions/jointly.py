@@ -22,7 +22,7 @@ from kai_cp_models.actions.eviction_plan import (
     named_triggers,
 )
 from kai_cp_models.actions.node_drain import cheapest_nodes_to_drain
-from kai_cp_models.actions.reclaim_bounds import Owners, overreaching, reclaim_bounds
+from kai_cp_models.actions.reclaim_bounds import Owners, overreaching, reclaim_bounds, shared_out
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
@@ -262,13 +262,14 @@ class _Search:
         self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver
     ) -> EvictionPlan | None:
         """The plan of an answer that holds when it is simulated; None when the answer is cut off."""
-        owners = _owners(self._model, answer, solver)
-        simulated = self._simulated(answer, owners)
-        beyond = None
-        if self._policy.by_share and simulated.ledger is not None:
-            placed = _admitted(self._task.asks, answer)
-            beyond = overreaching(self._victims.base, placed, simulated.ledger, owners)
-        if simulated.ledger is None or beyond is not None:
+        placed = _admitted(self._task.asks, answer)
+        for owners in self._attributions(answer, solver):
+            simulated, beyond = self._simulated(answer, owners), None
+            if self._policy.by_share and simulated.ledger is not None:
+                beyond = overreaching(self._victims.base, placed, simulated.ledger, owners)
+            if simulated.ledger is not None and beyond is None:
+                break
+        else:
             self._served = simulated.served
             self._sure = (
                 _cut(self._model, answer, simulated, owners, beyond, known=self._task.known is not None)
@@ -299,6 +300,14 @@ class _Search:
             len(self._model.cp.proto.constraints),
             self.complete,
         )
+
+    def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
+        """Ways to charge what is disturbed to triggers: to who needs it in turn, and as the solver chose."""
+        if self._policy.by_share:
+            base, takes, moved = self._victims.base, self._victims.takes_of, answer.moved
+            asks = _admitted(self._task.asks, answer)
+            yield shared_out(base, self._policy, asks, self._ranked, answer.lost, moved=moved, takes_of=takes)
+        yield _owners(self._model, answer, solver)
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
         victims, by_share = self._victims, self._policy.by_share

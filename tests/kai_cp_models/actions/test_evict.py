@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,10 @@ from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.actions import evict, jointly
 from kai_cp_models.actions.eviction_plan import EvictionPlan, NoPlan
+from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.actions.victims import Victims
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.evicting import EvictingModel
+from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import Shares, Snapshot
 from tests.support import tiny
@@ -169,6 +172,61 @@ def test_a_loss_that_is_too_much_is_not_tried_again_beside_needless_ones(
     plan = solved(snapshot)
     assert evicted(plan) == {"old-0"}
     assert placed(plan) == {"t-0"}
+
+
+def test_a_plan_holds_where_each_takes_what_it_needs_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both departments have a share of five; d0 holds four and c six. The first of two groups of d0 takes the
+    pod of two GPUs, with which d0 holds its five, and the second takes nothing. With d0 at six of five, the
+    second may not take from c. That a solver charges the loss to the second makes it no other plan.
+    """
+    snapshot = cluster(
+        [
+            *pods("held", 4, "n1"),
+            *pods("old", 4, "n1"),
+            pod("big-0", "n1", spec=spec(2)),
+            pod("t0-0"),
+            pod("t1-0"),
+        ],
+        [
+            group("held", queue="a", preemptible=False),
+            group("old", queue="c", priority=60),
+            group("big", queue="c"),
+            group("t0", queue="b", created=1.0),
+            group("t1", queue="b", created=2.0),
+        ],
+        [node("n1", gpus=10)],
+        [
+            queue(name, parent, quota=gpu_bound(quota), weight=Shares(0, 0, 0))
+            for name, parent, quota in (
+                ("d0", None, 5),
+                ("d1", None, 5),
+                ("a", "d0", 4),
+                ("b", "d0", 2),
+                ("c", "d1", 5),
+            )
+        ],
+        actions=("allocate", "reclaim"),
+    )
+
+    def to_the_last(model: EvictingModel, answer: Answer, _solver: object) -> Owners:
+        lost = zip(model.ranked, answer.lost, strict=True)
+        return {item: (model.asks[-1].group.key,) for item, yes in lost if yes}
+
+    served: list[int] = []
+    attempt = evict.attempt
+
+    def recorded(*chunk: Any, **options: bool) -> EvictionPlan | NoPlan:
+        found = attempt(*chunk, **options)
+        served.append(len(found.asks) if isinstance(found, EvictionPlan) else 0)
+        return found
+
+    monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
+    monkeypatch.setattr(evict, "attempt", recorded)
+    monkeypatch.setattr(jointly, "_owners", to_the_last)
+    plan = solved(snapshot)
+    assert served == [2]
+    assert evicted(plan) == {"big-0"}
+    assert placed(plan) == {"t0-0", "t1-0"}
 
 
 # --- the last goals -------------------------------------------------------------------------------
