@@ -80,4 +80,5 @@ def _asks(cycle: Cycle, placed: Collection[PodKey]) -> Iterator[Ask]:
             Batch(leaf, tuple(pod for pod in pods if (pod.subgroup or "default") == leaf.name))
             for leaf in gang.group.root.leaves()
         )
-        yield ask_of(cycle.ledger, gang, Batch(gang.group.root, parts=tuple(parts)))
+        with_pods = tuple(part for part in parts if part.pods)
+        yield ask_of(cycle.ledger, gang, Batch(gang.group.root, parts=with_pods))

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from kai_cp_models.queries.goals import goal_values
 from kai_cp_models.settings import Settings
-from tests.support.worlds import NOW, bind, cluster, evict, group, node, nominate, plan, pods, spec
+from tests.support.worlds import (
+    NOW,
+    bind,
+    cluster,
+    evict,
+    group,
+    leaf,
+    node,
+    nominate,
+    plan,
+    pod,
+    pods,
+    spec,
+    tree,
+)
 
 WORLD = cluster(
     (
@@ -60,3 +74,15 @@ def test_moved_pod_is_not_lost() -> None:
     assert moved["moved_pods"] == (1,)
     assert moved["moved_groups"] == (1,)
     assert moved["lost_work_by_priority"] == (0,)
+
+
+def test_a_pod_set_that_gets_nothing_asks_for_nothing() -> None:
+    """Of two pod sets one is enough. It gets a GPU for a GPU that is lost, so nothing is lost beyond."""
+    world = cluster(
+        (*pods("old", 1, "n1"), pod("two-a", subgroup="a"), pod("two-b", subgroup="b")),
+        [group("two", root=tree(1, leaf("a", 1), leaf("b", 1)))],
+        [node("n1", gpus=1)],
+    )
+    served = plan(evict("old-0", "preempt", "two"), nominate("two-a", "n1", "preempt"))
+    values = {one.goal: one.value for one in goal_values(world, Settings(), served)}
+    assert values["lost_beyond"] == (0,)
