@@ -46,7 +46,7 @@ from kai_cp.reader import parse
 from kai_cp_models.check import waste
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import FAILED, REJECTED, Decision, Plan
-from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.queries.cluster import faults as broken_rules
 from kai_cp_models.queries.goals import goal_values
 from kai_cp_models.queries.shares import fair_line
@@ -133,11 +133,15 @@ def _key(row: dict[str, Any]) -> PodKey:
 
 
 def admitted(snapshot: Snapshot, plan: Plan) -> Counter[GroupKey]:
-    """How many waiting pods of each pod group get a place."""
-    evicted = {decision.pod for decision in plan.decisions if decision.kind == "Evict"}
+    """How many more pods of each pod group run or get a place; a group that loses as many gains none."""
     placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
-    groups = (snapshot.pod_by_key[key].group for key in placed - evicted)
-    return Counter(group for group in groups if group is not None)
+    lost = {decision.pod for decision in plan.decisions if decision.kind == "Evict"} - placed
+    found: Counter[GroupKey] = Counter()
+    for key in placed | lost:
+        pod = snapshot.pod_by_key[key]
+        if pod.group is not None:
+            found[pod.group] += (pod.status is PodStatus.PENDING) - (key in lost)
+    return +found
 
 
 def first_difference(snapshot: Snapshot, settings: Settings, ours: Plan, theirs: Plan) -> tuple[str, str]:
