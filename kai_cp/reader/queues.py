@@ -23,6 +23,8 @@ _MOST_USAGE = 1e6
 _SPEC: Final = frozenset(
     ("displayName", "parentQueue", "priority", "resources", "preemptMinRuntime", "reclaimMinRuntime")
 )
+DEEPEST: Final = 100
+"""Most queues in a chain of parents; the engine walks such chains by recursion."""
 SYNTHETIC_ROOT: Final = "default"
 """Queue above all others without full-hierarchy fairness (1.1)."""
 
@@ -99,7 +101,7 @@ def _usage(usage: Mapping[str, Any] | None, name: str, notes: Notes) -> Shares:
 
 
 def _rooted(queues: dict[str, Queue], notes: Notes) -> dict[str, Queue]:
-    """Drop queues that do not reach a top-level queue; the reason names the broken link."""
+    """Drop queues that do not reach a top-level queue, or have too many above them; the reason says which."""
     kept: dict[str, Queue] = {}
     for name, queue in queues.items():
         seen = [name]
@@ -111,6 +113,8 @@ def _rooted(queues: dict[str, Queue], notes: Notes) -> dict[str, Queue]:
             elif parent in seen:
                 cycle = sorted(seen[seen.index(parent) :])
                 problem = f"the parents of {', '.join(map(shown, cycle))} form a cycle"
+            elif len(seen) == DEEPEST:
+                problem = f"more than {DEEPEST - 1} queues lie above it"
             else:
                 seen.append(parent)
                 parent = queues[parent].parent

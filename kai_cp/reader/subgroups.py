@@ -14,7 +14,8 @@ from kai_cp_models.snapshot import Subgroup, TopologyConstraint
 
 DEFAULT: Final = "default"
 """The pod set of a pod group without subgroups, and of pods without a subgroup label."""
-_DEEPEST = 100
+DEEPEST: Final = 100
+"""Most levels of subgroups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def _refuse_cycles(by_name: Mapping[str, _Member]) -> None:
         above, steps = member, 0
         while above.parent:
             above, steps = by_name[above.parent], steps + 1
-            if steps > min(len(by_name), _DEEPEST):
+            if steps > min(len(by_name), DEEPEST):
                 raise Malformed(f"{member.where}.parent", "the parents form a cycle or go too deep")
 
 

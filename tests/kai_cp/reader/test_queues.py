@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import parse
+from kai_cp.reader.queues import DEEPEST
 from kai_cp_models.snapshot import Queue, Shares, Snapshot
 from tests.kai_cp.reader.raw import NOW, queue, snapshot
 
@@ -53,6 +54,15 @@ def test_resources_absent_are_zero() -> None:
     found = read({"metadata": {"name": "a"}, "spec": {"priority": 7}}).queues[0]
     assert found.quota == found.limit == found.weight == Shares(0, 0, 0)
     assert found.priority == 7
+
+
+def test_a_chain_of_queues_without_end_costs_no_action() -> None:
+    """A chain of 600 raised a RecursionError in reclaim and preempt."""
+    found = read(queue("q0"), *(queue(f"q{i}", f"q{i - 1}") for i in range(1, 600)))
+    assert [one.name for one in found.queues] == sorted(f"q{i}" for i in range(DEEPEST))
+    assert {entry.reason for entry in found.set_aside} == {
+        "spec.parentQueue: more than 99 queues lie above it"
+    }
 
 
 @pytest.mark.parametrize("value", [1e299, 2**70, -(2**70)])
