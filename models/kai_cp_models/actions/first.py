@@ -64,36 +64,31 @@ def _opened(
     victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask], ranked: list[VictimCandidate] | None
 ) -> EvictionPlan | NoPlan | None:
     """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go."""
-    base, policy = victims.base, victims.policy
+    base, policy, cycle = victims.base, victims.policy, victims.cycle
     asks = list(chunk)
-    while asks and not victims.cycle.out_of_time():
+    while asks and not cycle.out_of_time():
         if ranked is None:
             return None
         if not ranked:
             return _as_it_is(victims, chunk)
         units = [item.unit for item in ranked]
-        simulated = simulate_all(base, asks, units, victims.line, victims.cycle.out_of_time)
+        simulated = simulate_all(base, asks, units, victims.line, cycle.out_of_time)
         if simulated.ledger is None:
             return None
-        before, asks = len(asks), [ask for ask in asks if ask.group.key in simulated.served]
+        asks = [ask for ask in asks if ask.group.key in simulated.served]
         found = _shown(victims, asks, ranked, simulated.ledger)
         # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
-        if not {item.rank for item in found.owners} <= victims.taken_by(asks):
-            # Some units left for asks that got no place, and the others may not take them. They come home
-            # beside the others alone; where they do not, only what these may take is opened.
-            if len(asks) == before:
-                ranked = victims.first_of(victims.taken_by(asks), asks, again)
-            continue
-        moved = (base.snapshot.pod_by_key[key] for key in found.answer.moved)
-        if not within_ceiling(victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
-            # The model may find a plan that moves less.
-            return None
-        beyond = None
-        if policy.by_share:
-            beyond = overreaching(base, asks, found.ledger, found.owners)
-        if beyond is None:
-            return found
-        asks = [ask for ask in asks if ask is not beyond]
+        if {item.rank for item in found.owners} <= victims.taken_by(asks):
+            moved = (base.snapshot.pod_by_key[key] for key in found.answer.moved)
+            if not within_ceiling(cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
+                # The model may find a plan that moves less.
+                return None
+            beyond = overreaching(base, asks, found.ledger, found.owners) if policy.by_share else None
+            if beyond is None:
+                return found
+            asks = [ask for ask in asks if ask is not beyond]
+        # Some units left for asks that got no place, or that may not have them. Only what the others may take
+        # is opened for these.
         ranked = victims.first_of(victims.taken_by(asks), asks, again)
     return None
 
