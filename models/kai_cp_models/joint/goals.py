@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import dropwhile
 from math import lcm
 from typing import Final, TypeAlias
 
@@ -271,12 +272,10 @@ class GoalList:
 
         ``threshold`` False: the rough objective instead of the thresholds that lead the list.
         """
-        entries = list(self.entries)
-        found: list[Objective] = []
+        entries, found = iter(self.entries), list[Objective]()
         if not threshold and model.policy.may_lose and self.by_policy:
-            found = self.rough(model)
-            while entries and entries[0].name in ("threshold", "lost_beyond", "threshold_by_age"):
-                del entries[0]
+            leading = ("threshold", "lost_beyond", "threshold_by_age")
+            entries, found = dropwhile(lambda goal: goal.name in leading, entries), self.rough(model)
         return [*found, *(one for goal in entries for one in goal.objectives(model))]
 
     def rough(self, model: EvictingModel) -> list[Objective]:
