@@ -21,6 +21,7 @@ from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GpuKind, Pod, PodKey, PodStatus
 from kai_cp_models.reservations.times import NEVER, TIMES
+from kai_cp_models.units import Gang
 
 _LEAVING: Final = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
 VictimSource = tuple[str, str, float, int]
@@ -158,9 +159,19 @@ class Departures:
 
     @cached_property
     def _movable(self) -> Mapping[str, Sequence[Pod]]:
-        gangs = self.base.fixed.gangs
+        return {queue: [pod for _, pods in groups for pod in pods] for queue, groups in self._running.items()}
+
+    @cached_property
+    def _running(self) -> Mapping[str, Sequence[tuple[Gang, Sequence[Pod]]]]:
+        """By queue, the preemptible gangs that run, and their running pods."""
+        fixed = self.base.fixed
         return {
-            queue: [pod for group in groups for pod in filter(_active, gangs[group.key].pods)]
+            queue: [
+                (gang, [pod for pod in gang.pods if pod.status in ACTIVE_ALLOCATED])
+                for group in groups
+                if group.key in fixed.running
+                for gang in (fixed.gangs[group.key],)
+            ]
             for queue, groups in self._snapshot.preemptible_groups.items()
         }
 
@@ -211,22 +222,17 @@ class Departures:
         groups may be disturbed."""
         found: list[Pod] = []
         least = cache(lambda own: min((seconds for seconds, below in taking if own < below), default=None))
-        for group in self._snapshot.preemptible_groups.get(queue, ()):
-            if (seconds := least(group.priority)) is None:
+        for gang, running in self._running.get(queue, ()):
+            if (seconds := least(gang.group.priority)) is None:
                 continue
-            gang = self.base.fixed.gangs[group.key]
             # Whether pods that are leaving count for what a protected group keeps is left open.
-            if protected(self._snapshot, group, seconds) and not any(
+            if protected(self._snapshot, gang.group, seconds) and not any(
                 pod.status in _LEAVING for pod in gang.pods
             ):
                 found += (pod for unit in gang.units_at_first if not unit.whole for pod in unit.pods)
             else:
-                found += filter(_active, gang.pods)
+                found += running
         return found
-
-
-def _active(pod: Pod) -> bool:
-    return pod.status in ACTIVE_ALLOCATED
 
 
 def _resizes(pod: Pod) -> bool:
