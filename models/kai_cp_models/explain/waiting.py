@@ -63,9 +63,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tupl
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        if why.proved is not (proved := proofs is not None):
-            why = replace(why, proved=proved)
-        found.append(_entry(cycle, gang, pending, why, free, words=words))
+        found.append(_entry(cycle, gang, pending, why, free, words=words, proved=proofs is not None))
     return tuple(found)
 
 
@@ -77,8 +75,9 @@ def _entry(
     free: Sequence[int],
     *,
     words: dict[tuple[object, ...], tuple[str, str]],
+    proved: bool,
 ) -> Unscheduled:
-    """The entry of a group that waits.
+    """The entry of a group that waits; what the refusal says of proofs does not count.
 
     ``free``: total by dimension; ``words``: reason and message of the kinds of pods that were looked at.
     """
@@ -89,9 +88,9 @@ def _entry(
         # The plan changed what its queue holds; others got that free capacity; a proof needed no search.
         why.reason in _BY_BOUNDS
         or (why.reason == "FitsAsItIs" and not _fits_now(cycle, pending))
-        or (why.reason == "NotDecidedInTime" and why.proved)
+        or (why.reason == "NotDecidedInTime" and proved)
     ):
-        why = Refusal("NodeFragmented", pod=pending[0], proved=why.proved)
+        why = Refusal("NodeFragmented", pod=pending[0])
     message, reason = why.message, why.reason
     if why.pod is None:
         if reason == "FitsAsItIs":
@@ -114,7 +113,7 @@ def _entry(
     key = gang.group.key
     # What the cycle has evicted is missing in this plan only.
     unconditional = reason in UNCONDITIONAL and key not in cycle.ledger.touched
-    return Unscheduled(key, reason, message, why.proved or unconditional, why.details)
+    return Unscheduled(key, reason, message, proved or unconditional, why.details)
 
 
 def _over_bounds(ledger: Ledger, gang: Gang, reason: str) -> tuple[str, str] | None:
