@@ -78,8 +78,8 @@ def _at_first(ledger: Ledger) -> _AtFirst:
     known: list[_AtFirst] = ledger.fixed.waiting
     if not known:
         groups = sorted(ledger.snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
-        gangs = {group.key: ledger.fixed.gangs[group.key] for group in groups}
-        found = {key: _waiting(ledger, gang, gang.at_first, as_read) for key, gang in gangs.items()}
+        gangs = (ledger.fixed.gangs[group.key] for group in groups)
+        found = {gang.group.key: _waiting(ledger, gang, gang.at_first, as_read) for gang in gangs}
         entries = {key: one.ask.entry for key, one in found.items() if one.ask is not None}
         known.append(_AtFirst(found, entries, FairOrder(ledger.snapshot, ledger.book, entries)))
     return known[0]
