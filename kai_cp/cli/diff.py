@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-Argument = typer.Argument(help="decisions/1, or a snapshot: .zip, .json, .json.gz.")
+_HELP = "decisions/1, or a snapshot: .zip, .json, .json.gz."
 
 
 @app.command()
 def diff(
-    a: Annotated[str, Argument],
-    b: Annotated[str, Argument],
+    a: Annotated[str, typer.Argument(metavar="A", help=_HELP)],
+    b: Annotated[str, typer.Argument(metavar="B", help=_HELP)],
     format: FormatOption = OutputFormat.TABLE,
     everything: AllOption = False,
 ) -> None:

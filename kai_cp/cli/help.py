@@ -23,6 +23,7 @@ _METAVARS: Final = {
     "int": "N",
     "int range": "N",
     "float": "NUMBER",
+    "float range": "NUMBER",
     "Path": "FILE",
     "path": "FILE",
 }

@@ -68,7 +68,7 @@ def tune(
         ),
     ] = None,
     hours: Annotated[
-        float, typer.Option(min=0.1, help="--days: how long each is.", rich_help_panel=INPUT)
+        float, typer.Option(min=0.1, help="--days: hours of each.", rich_help_panel=INPUT)
     ] = 24.0,
     nodes: Annotated[int, typer.Option(min=4, help="--days: nodes of 8 GPUs.", rich_help_panel=INPUT)] = 16,
     now: NowOption = None,

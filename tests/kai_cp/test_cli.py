@@ -104,7 +104,9 @@ class TestStartUp:
         assert f"kai-cp {name}" in done.stdout
         lines = [line for line in done.stdout.splitlines() if not line.startswith("  kai-cp ")]
         assert max(map(len, lines)) <= 80, "all but examples, which are there to be copied"
-        assert not re.findall(r"<\w+>|[a-z]…|\bNone\b|\[default|list\[", done.stdout)
+        assert not re.findall(r"<\w+>|[a-z]…|\bNone\b|\[default|list\[|float|integer", done.stdout)
+        arguments = done.stdout.partition("\nArguments:\n")[2].partition("\n\n")[0]
+        assert not re.findall(r"(?m)^  \[?[a-z]", arguments), "an argument has the name of its usage line"
 
     def test_version(self) -> None:
         assert run("--version").stdout.startswith("kai-cp 0.")
