@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kai_cp.workloads.batch import group_documents
 from kai_cp.workloads.settings import GroupingSettings
-from tests.support.workloads import pod, samples
+from tests.support.workloads import made, pod, samples
 
 SAMPLES = samples()
 INSTALLED = {"kind": "GroupingSettings", "spec": {"kartaInstalled": True}}
@@ -95,3 +95,19 @@ def test_nonsense_affects_its_own_workload_only(data: st.DataObject) -> None:
         assert "Traceback" not in error["message"]
     names = [found["metadata"]["name"] for found in answer["podGroups"]]
     assert f"pg-bystander-{bystander['metadata']['uid']}" in names
+
+
+@pytest.mark.parametrize("replicas", [(10**9,), (6_000, 6_000)])
+def test_a_job_set_beyond_all_clusters_is_refused_before_its_subgroups_are_made(
+    replicas: tuple[int, ...],
+) -> None:
+    """10^9 replicas took the grouper's memory, and with it the groups of all other namespaces."""
+    jobs = [{"name": f"r{i}", "replicas": count} for i, count in enumerate(replicas)]
+    owner = made("jobset.x-k8s.io/v1alpha2", "JobSet", "j", spec={"replicatedJobs": jobs})
+    found = group_documents([owner, pod("a", owner)], GroupingSettings())
+    assert found["podGroups"] == []
+    (error,) = found["errors"]
+    assert (
+        f"spec.replicatedJobs[{len(jobs) - 1}].replicas: {replicas[-1]} give more than 10000"
+        in error["message"]
+    )

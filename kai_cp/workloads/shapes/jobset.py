@@ -22,6 +22,8 @@ from kai_cp.workloads.items import (
 from kai_cp.workloads.rows import strings
 from kai_cp.workloads.workload import Workload, group_name, inherited, placement
 
+MOST: Final = 10_000
+"""Subgroups of one gang, as many as there may be segments; each is an object of the pod group."""
 _JOBS: Final = path("spec.replicatedJobs")
 _ORDER: Final = path("spec.startupPolicy.startupPolicyOrder")
 _NAME: Final = "jobset.sigs.k8s.io/replicatedjob-name"
@@ -45,7 +47,7 @@ def jobset(workload: Workload) -> Grouped:
     subgroups: list[GroupSubgroup] = []
     count = 0
     for i, job in enumerate(jobs):
-        parts = _replicated_job(owner, f"{_JOBS}[{i}]", job)
+        parts = _replicated_job(owner, f"{_JOBS}[{i}]", job, MOST - len(subgroups))
         subgroups += parts
         count += bool(parts)
     if not count:
@@ -89,8 +91,8 @@ def _flat(group: Group, pod: Item, *, in_order: bool, least: int | None) -> Grou
     return replace(group, name=name, min_member=1 if least is None else least)
 
 
-def _replicated_job(owner: Item, where: str, job: Json) -> list[GroupSubgroup]:
-    """The subgroups of one replicated job: none when it has no replicas."""
+def _replicated_job(owner: Item, where: str, job: Json, most: int) -> list[GroupSubgroup]:
+    """The subgroups of one replicated job, at most ``most``: none when it has no replicas."""
     name = job.get("name")
     if not isinstance(name, str) or not name:
         raise owner.bad(f"{where}.name", "is missing")
@@ -100,6 +102,8 @@ def _replicated_job(owner: Item, where: str, job: Json) -> list[GroupSubgroup]:
         raise owner.bad(f"{where}.replicas", f"{replicas} is negative")
     if not replicas:
         return []
+    if replicas >= most:
+        raise owner.bad(f"{where}.replicas", f"{replicas} give more than {MOST} subgroups")
     template = _object(owner, f"{where}.template", job.get("template"))
     meta = _object(owner, f"{where}.template.metadata", template.get("metadata"))
     inside = f"{where}.template.metadata.annotations"
