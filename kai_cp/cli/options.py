@@ -64,9 +64,9 @@ PatienceOption = Annotated[
     float | None,
     typer.Option(
         metavar="NUMBER",
-        help="How long to go on searching without success, as a multiple of the cycle's other work. "
-        "Default: 0.5, or solver.patience of --config. A large value spends the whole budget on "
-        "proofs and better plans.",
+        help="How long to go on searching without success, as a multiple of the work of a cycle "
+        "without searches. Default: 0.5, or solver.patience of --config. A large value spends the whole "
+        "budget on proofs and better plans.",
         rich_help_panel=SEARCH,
     ),
 ]

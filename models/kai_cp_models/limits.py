@@ -94,7 +94,6 @@ class SearchLimits:
     )
     rough_cuts: int = _limit(4, "plans", "the same of large models, where each is a long solve")
     rough_gap: float = _limit(0.01, "relative gap", "good enough where only capacity is asked for")
-    rough_share: float = _limit(0.5, "share of the work left", "what one attempt on a large problem may take")
     unequal_units: int = _limit(
         400, "eviction units", "beyond, the due of a queue with unequal units is stated by one safe row"
     )

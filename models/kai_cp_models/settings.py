@@ -45,9 +45,9 @@ class SolverSettings(Frozen):
         0.5,
         gt=0,
         description="How long an action goes on searching without success (for capacity, better plans, "
-        "proofs of refusals): this many times the other work of the cycle, at least 0.3. Work is counted, "
-        "not timed (a unit is about a second of a quiet core), so the machine's load decides nothing. All "
-        "searches together do half a unit for every second of the budget.",
+        "proofs of refusals): this many times the work of a cycle without searches, at least 0.3. Work is "
+        "counted, not timed (a unit is about a second of a quiet core), so the machine's load decides "
+        "nothing. All searches together do half a unit for every second of the budget.",
     )
     workers: int = Field(
         2,

@@ -6,11 +6,11 @@ from math import inf
 
 import pytest
 
-from kai_cp_models.budget import LEAST_PART_WORK, Budget
+from kai_cp_models.budget import LEAST_PART_WORK, LEAST_VAIN_WORK, MOST_PATIENT_WORK, Budget
 
 
-def budget(work: float = 8.0, patience: float = 0.5, plain: float = 8.0) -> Budget:
-    """An action of a cycle that may do ``work``, of which half as much as the useful work may be in vain."""
+def budget(work: float = 8.0, patience: float = 1.0, plain: float = 4.0) -> Budget:
+    """An action of a cycle that may do ``work``, of which as much as the plain work may be in vain."""
     found = Budget(inf, patience, work, plain)
     found.begin(1.0)
     return found
@@ -23,7 +23,7 @@ def in_vain(spending: Budget, work: float) -> None:
 
 
 def test_every_part_gets_the_same() -> None:
-    """Four parts that search as long as they are allowed to do so for equally long: a quarter of 0.5 x 8."""
+    """Four parts that search as long as they are allowed to do so for equally long: a quarter of 1.0 x 4."""
     spending = budget()
     found = []
     for left in (4, 3, 2, 1):
@@ -79,3 +79,24 @@ def test_no_search_begins_once_half_of_the_patience_is_spent() -> None:
     assert spending.work_worth() == pytest.approx(1.9)
     spending.begin_part(1)
     assert not spending.ended(0.1)
+
+
+@pytest.mark.parametrize(
+    ("plain", "worth"),
+    [(0.0, LEAST_VAIN_WORK), (2.0, 1.0), (MOST_PATIENT_WORK, 2.0), (40.0, 2.0)],
+    ids=["small", "in proportion", "large", "no more than for a large one"],
+)
+def test_the_cluster_alone_decides_what_a_search_is_worth(plain: float, worth: float) -> None:
+    """Half of the plain work, however large the budget is and whatever was done with success before."""
+    for work in (0.5, 10.0):
+        spending = budget(work=work, patience=0.5, plain=plain)
+        spending.spend(0.4)
+        assert spending.work_worth() == pytest.approx(worth)
+
+
+def test_no_search_begins_without_work_for_it() -> None:
+    """Patience would allow 4 units, and 0.3 are left."""
+    spending = budget(work=1.0)
+    spending.spend(0.7)
+    assert not spending.ended(0.2)
+    assert spending.ended(0.4)

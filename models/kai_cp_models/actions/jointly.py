@@ -241,8 +241,7 @@ class _Search:
         variables = len(self._model.cp.proto.variables)
         built = LIMITS.variable_work * variables + LIMITS.unit_work * len(self._victims.ranked)
         budget.spend(built)
-        share = 1.0 if self.complete else LIMITS.rough_share
-        return Allowance(budget, min(share * budget.work_left(), max(budget.work_worth(), built)))
+        return Allowance(budget, max(budget.work_worth(), built))
 
     def _infeasible(self, first: Outcome) -> NoPlan:
         proved = first.status == "infeasible" and first.proved and self._exact

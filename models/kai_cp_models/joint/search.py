@@ -195,9 +195,9 @@ def lexicographic(
 
     The first goal is alone, which finds a solution; later goals whose sum stays small are solved for
     together, and one by one where that proves nothing. ``gap``: relative gap that is good enough. ``known``:
-    the model's hint is a solution. A stage that the clock cut off is not used: the solution of the last
-    finished stage counts. Returns the solver that holds the last solution (None when there is none), one
-    result per stage, and the first solve's outcome. ``holds``: see ``_solve_packing``.
+    the model's hint is a solution. A stage that the clock or the budget's work cut off is not used: the
+    solution of the last finished stage counts. Returns the solver that holds the last solution (None when
+    there is none), one result per stage, and the first solve's outcome. ``holds``: see ``_solve_packing``.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []
@@ -215,19 +215,20 @@ def lexicographic(
                 continue
             _hint(model, best.response_proto.solution)
         model.minimize(_sum_in_order(model, part))
-        share, seconds = allowance.left() / min(3, len(left)), allowance.budget.seconds_left()
+        worth, seconds = allowance.left() / min(3, len(left)), allowance.budget.seconds_left()
+        work = min(worth, allowance.budget.work_left())
         if part[0].packing and len(model.proto.variables) > LIMITS.packing_variables:
-            worth = allowance.left() if known else 0.0
+            better = allowance.left() if known else 0.0
             outcome, solver = _solve_packing(
-                model, settings, share, seconds=seconds, gap=gap, known=worth, holds=holds
+                model, settings, work, seconds=seconds, gap=gap, known=better, holds=holds
             )
         else:
             start = known or best is not None
-            outcome, solver = solve(model, settings, share, seconds=seconds, gap=gap, known=start)
+            outcome, solver = solve(model, settings, work, seconds=seconds, gap=gap, known=start)
         allowance.spend(outcome.work)
-        if outcome.cut:
-            allowance.budget.cut = True
-            outcome = Outcome("unknown", False, work=outcome.work, cut=True)
+        allowance.budget.cut |= outcome.cut
+        if outcome.cut or (work < worth and not outcome.proved):
+            outcome = Outcome("unknown", False, work=outcome.work, cut=outcome.cut)
         first = first or outcome
         if outcome.status == "solved":
             best = solver
@@ -295,7 +296,8 @@ def start_from(
     trial.clear_objective()  # type: ignore[no-untyped-call]
     for variable, value in choices:
         trial.add(variable == value)
-    outcome, solver = solve(trial, settings, allowance.left(), seconds=allowance.budget.seconds_left())
+    work = min(allowance.left(), allowance.budget.work_left())
+    outcome, solver = solve(trial, settings, work, seconds=allowance.budget.seconds_left())
     allowance.spend(outcome.work)
     if outcome.status == "solved":
         _hint(model, solver.response_proto.solution)

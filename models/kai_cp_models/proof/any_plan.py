@@ -331,7 +331,7 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
         model = JointModel(ledger, asks, units, may_lose=False, all_admitted=True)
     except ModelTooLarge:
         return False
-    work = min(LIMITS.proof_work, budget.work_worth())
+    work = min(LIMITS.proof_work, budget.work_worth(), budget.work_left())
     outcome, _ = solve(model.cp, cycle.settings.solver, work, seconds=budget.seconds_left())
     budget.spend(outcome.work)
     shown = outcome.status == "infeasible" and outcome.proved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from math import inf
 
@@ -91,3 +92,22 @@ def test_goals_follow_one_by_one_where_their_sum_proves_nothing(monkeypatch: pyt
     model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
     _, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
     assert [(stage.objective, stage.proved) for stage in stages] == [(0, True), (1, True), (3, True)]
+
+
+@pytest.mark.parametrize(("left", "used"), [(4.0, True), (1.0, False)], ids=["enough", "too little"])
+def test_an_answer_that_more_work_would_change_is_not_used(
+    left: float, used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A solve that is worth 3 units finds a solution and proves nothing: with 1 left it was cut off."""
+    model, objectives = modelled(2, [[1, 1, 1]])
+    unproved = partial(replace, proved=False, work=0.5)
+    real = search.solve
+    monkeypatch.setattr(
+        search, "solve", lambda *args, **options: (unproved((found := real(*args, **options))[0]), found[1])
+    )
+    solver, _, first = lexicographic(
+        model, objectives, SETTINGS, Allowance(Budget(inf, 1.0, left), 3.0), known=False
+    )
+    assert (solver is not None) == used
+    assert first.status == ("solved" if used else "unknown")
+    assert not first.cut
