@@ -185,8 +185,9 @@ class _Given(NamedTuple):
         if any(eviction.action == RECLAIM.name for eviction in evictions):
             # Reclaim counted on the places that allocate gave.
             return _Given(policy, cycle.ledger.touched.keys(), {}, relying)
-        # What was evicted for several is still needed by the others.
-        kept = {key for one in evictions if len(one.triggers) > 1 for key in one.triggers}
+        # What was evicted for several is still needed by the others, and moves evict nothing for good.
+        stay = (one for one in evictions if len(one.triggers) > 1 or not policy.may_lose)
+        kept = {key for one in stay for key in one.triggers}
         owed: dict[GroupKey, Owed] = {}
         for pod, one in ((cycle.snapshot.pod_by_key[key], one) for key, one in cycle.evicted_by.items()):
             for trigger in one.triggers:

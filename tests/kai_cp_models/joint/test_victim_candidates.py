@@ -8,7 +8,7 @@ import pytest
 
 from kai_cp_models.actions.common import waiting_groups
 from kai_cp_models.cycle import Cycle, Eviction
-from kai_cp_models.joint.policy import PREEMPT
+from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT
 from kai_cp_models.joint.victim_candidates import VictimFilter, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey
@@ -53,3 +53,24 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
     units = [item.unit for item in victim_candidates(cycle, [ask], PREEMPT)]
     assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in units} == offered
     assert {one.group.key for one in units if VictimFilter(ledger, ask, PREEMPT).takes(one)} == taken
+
+
+@pytest.mark.parametrize(("evicted", "offered"), [(True, set()), (False, {L})], ids=["for l", "for none"])
+def test_a_place_that_evictions_gave_is_not_moved(evicted: bool, offered: set[GroupKey]) -> None:
+    """Preempt comes before consolidation: m was evicted for l, and would be a move without a new place."""
+    snapshot = cluster(
+        [pod("m-0", "n1", spec=spec(8)), pod("l-0", spec=spec(8)), pod("h-0", spec=spec(8))],
+        [group("m", priority=10), group("l", priority=20), group("h", priority=60)],
+        [node("n1"), node("n2")],
+        [queue("q")],
+    )
+    ledger = Ledger.of(snapshot)
+    lost, placed = (snapshot.pod_by_key[PodKey("ns", name)] for name in ("m-0", "l-0"))
+    ledger.evict(lost)
+    ledger.place(placed, 0, pipelined=True)
+    cycle = Cycle(snapshot, Settings(), ledger, time.monotonic() + 600)
+    if evicted:
+        cycle.evicted_by[lost.key] = Eviction("preempt", (L,), "")
+    [ask] = (one for key, one in waiting_groups(cycle, "consolidation").items() if key.name == "h")
+    units = [item.unit for item in victim_candidates(cycle, [ask], CONSOLIDATION)]
+    assert {one.group.key for one in units} == offered
