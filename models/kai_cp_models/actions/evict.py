@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import IntEnum, unique
 from functools import cached_property, partial
 from typing import TypeGuard
 
@@ -41,6 +41,7 @@ from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup
 
 
+@unique
 class _Way(IntEnum):
     """How the next triggers are tried, and how many of them together at most."""
 
