@@ -125,20 +125,18 @@ def _show(
     wide: bool,
 ) -> None:
     """The answer in words and tables."""
-    from rich.text import Text
-
     from kai_cp.report.decisions import shortening
     from kai_cp.report.headline import as_of
-    from kai_cp.report.section import ROWS_SHOWN, Shortening
-    from kai_cp.report.terminal import is_whole, stdout
+    from kai_cp.report.page import show_page
 
-    console = stdout(wide=wide)
-    shorten = Shortening() if is_whole(console.width) else shortening(facts.decisions)
-    console.print(Text(f"{facts.name}: {question.headline(document)}", style="bold"), crop=False)
-    console.print(Text(" ".join(filter(None, (as_of(document), shorten.said()))), style="dim"), crop=False)
-    for section in question.sections(document):
-        if section.rows:
-            console.print(section.render(None if everything else ROWS_SHOWN, shorten), crop=False)
+    show_page(
+        f"{facts.name}: {question.headline(document)}",
+        as_of(document),
+        question.sections(document),
+        everything=everything,
+        wide=wide,
+        shorten=shortening(facts.decisions),
+    )
 
 
 def _plan(facts: SnapshotDetails, everything: bool) -> CommandResult:

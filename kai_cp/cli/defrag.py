@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import WRONG_USAGE, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
-from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument
+from kai_cp.cli.options import SHOWN, AllOption, ConfigOption, NowOption, SnapshotArgument
+from kai_cp.cli.output import CommandResult, OutputFormat, answer, as_json
+
+if TYPE_CHECKING:
+    from kai_cp_models.queries.moves import Frontier
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
-class DefragFormat(StrEnum):
-    """What goes to standard output."""
-
-    TABLE = "table"
-    JSON = "json"
+_COLUMNS: Final = ("step", "podGroup", "pod", "from", "to")
+"""The fields of a move that ``-o csv`` has."""
 
 
 @app.command()
@@ -40,9 +41,8 @@ def defrag(
     budget: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time for all points.")] = 60.0,
     now: NowOption = None,
     config: ConfigOption = None,
-    format: Annotated[
-        DefragFormat, typer.Option("--format", "-o", help="A table, or defrag/1.", rich_help_panel=SHOWN)
-    ] = DefragFormat.TABLE,
+    format: FormatOption = OutputFormat.TABLE,
+    everything: AllOption = False,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write defrag/1 to this file.", rich_help_panel=SHOWN),
@@ -56,8 +56,6 @@ def defrag(
     kai-cp defrag snapshot.zip
     kai-cp defrag snapshot.zip --for gang=8x8@rack --format json
     """
-    import orjson
-
     from kai_cp.fragmentation import to_json
     from kai_cp_models.queries.moves import BadQuestion, frontier, question_of
 
@@ -67,7 +65,7 @@ def defrag(
         question = question_of(found, free, gang)
     except BadQuestion as problem:
         fail(str(problem), WRONG_USAGE)
-    answer = frontier(
+    reached = frontier(
         found,
         settings,
         question,
@@ -75,16 +73,35 @@ def defrag(
         max_moves=max_moves,
         seconds=budget,
     )
-    content = orjson.dumps(to_json(answer), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    document = to_json(reached)
     if output is not None:
         try:
-            output.write_bytes(content)
+            output.write_bytes(as_json([document]))
         except OSError as error:
             fail(f"--output: {output}: {error.strerror or error}", WRONG_USAGE)
-    if format is DefragFormat.JSON:
-        typer.echo(content.decode(), nl=False)
-    elif output is None:
-        from kai_cp.report.fragmentation import report
-        from kai_cp.report.terminal import stdout
+        if format is OutputFormat.TABLE:
+            return
+    moves = document["points"][0]["plan"] if document["points"] else []
+    answer(
+        CommandResult(
+            [document],
+            names=lambda: (f"pod/{move['pod']}" for move in moves),
+            table=lambda: (_COLUMNS, ([move[column] for column in _COLUMNS] for move in moves)),
+            show=lambda wide: _show(name, reached, everything=everything, wide=wide),
+        ),
+        format,
+    )
 
-        stdout().print(report(name, answer))
+
+def _show(name: str, reached: Frontier, *, everything: bool, wide: bool) -> None:
+    """The answer in words and tables."""
+    from kai_cp.report.fragmentation import about, headline, sections
+    from kai_cp.report.page import show_page
+
+    show_page(
+        f"{name}: {headline(reached)}",
+        about(reached),
+        sections(reached),
+        everything=everything,
+        wide=wide,
+    )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import (
     BAD_INPUT,
     WRONG_USAGE,
@@ -16,16 +16,14 @@ from kai_cp.cli.common import (
     settings_or_exit,
     snapshot_or_exit,
 )
-from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument
+from kai_cp.cli.options import SHOWN, AllOption, ConfigOption, NowOption, SnapshotArgument
+from kai_cp.cli.output import CommandResult, OutputFormat, answer
+from kai_cp.json_types import Document
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-
-class ReserveFormat(StrEnum):
-    """What goes to standard output."""
-
-    TABLE = "table"
-    JSON = "json"
+_COLUMNS: Final = ("podGroup", "queue", "state", "start", "promised", "idleGpuHours", "lostGpuHours", "cause")
+"""The fields of a reservation that ``-o csv`` has."""
 
 
 @app.command()
@@ -37,10 +35,9 @@ def reserve(
     ] = None,
     now: NowOption = None,
     config: ConfigOption = None,
-    format: Annotated[
-        ReserveFormat, typer.Option("--format", "-o", help="A table, or JSON.", rich_help_panel=SHOWN)
-    ] = ReserveFormat.TABLE,
+    format: FormatOption = OutputFormat.TABLE,
     *,
+    everything: AllOption = False,
     picture: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw nodes over time (.svg or .png).", rich_help_panel=SHOWN),
@@ -54,8 +51,6 @@ def reserve(
     kai-cp reserve snapshot.zip
     kai-cp reserve snapshot.zip --for podgroup/team-a/llm-70b --picture plan.svg
     """
-    import orjson
-
     from kai_cp.planning import NoSuchGroup, planned
 
     settings = settings_or_exit(config, {"reservations.enabled": True})
@@ -73,10 +68,31 @@ def reserve(
             draw(plan, picture)
         except OSError as error:
             fail(f"--picture: {picture}: {error.strerror or error}", WRONG_USAGE)
-    if format is ReserveFormat.JSON:
-        typer.echo(orjson.dumps(plan.document(), option=orjson.OPT_INDENT_2).decode())
-    else:
-        from kai_cp.report.starts import report
-        from kai_cp.report.terminal import stdout
+    document = plan.document()
+    answer(
+        CommandResult(
+            [document],
+            names=lambda: (f"podgroup/{one['podGroup']}" for one in document["reservations"]),
+            table=lambda: (
+                _COLUMNS,
+                ([one[column] for column in _COLUMNS] for one in document["reservations"]),
+            ),
+            show=lambda wide: _show(name, document, everything=everything, wide=wide),
+        ),
+        format,
+    )
 
-        stdout().print(report(name, plan))
+
+def _show(name: str, document: Document, *, everything: bool, wide: bool) -> None:
+    """The answer in words and tables."""
+    from kai_cp.report.headline import as_of
+    from kai_cp.report.page import show_page
+    from kai_cp.report.starts import headline, sections
+
+    show_page(
+        f"{name}: {headline(document)}",
+        as_of(document),
+        sections(document),
+        everything=everything,
+        wide=wide,
+    )

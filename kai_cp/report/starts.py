@@ -1,68 +1,55 @@
-"""Starts in the future on the terminal."""
+"""Starts in the future as sections of a report: what ``kai-cp reserve`` answers."""
 
 from __future__ import annotations
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterator
 
-from kai_cp.planning import Planned
-from kai_cp_models.plan import Estimate, Reservation
+from kai_cp.instants import from_rfc3339
+from kai_cp.json_types import Document
+from kai_cp.report.reserved import estimated, reserved
+from kai_cp.report.section import Names, Section
+from kai_cp.report.terminal import plural
 from kai_cp_models.shown import clock
 
-_SHOWN = 30
+
+def headline(document: Document) -> str:
+    """How many pod groups have a later start, and how many wait without one."""
+    held, waiting = len(document["reservations"]), len(document["waiting"])
+    if not held and not waiting:
+        return "nothing waits"
+    kept = f"capacity is kept for {plural(held, 'pod group')}" if held else "no capacity is kept"
+    return f"{kept}; {plural(waiting, 'pod group')} waiting"
 
 
-def report(name: str, found: Planned) -> RenderableType:
+def sections(document: Document) -> Iterator[Section]:
     """What holds capacity, what heroes would pay, and when the other groups might start."""
-    now = found.snapshot.now
-    entries = [one for one in found.plan.reservations or () if found.wanted in (None, one.group)]
-    parts: list[RenderableType] = [Text(f"{name}: as of {clock(now, now)} UTC")]
-    if entries:
-        parts.append(_holds(entries, now))
-    for entry in entries:
-        for offer in entry.offers:
-            victims = ", ".join(str(victim) for victim in offer.victims) or "nothing is stopped"
-            parts.append(
-                Text(
-                    f"offer to {entry.group}: start {clock(offer.start, now)} for {offer.lost_gpu_hours:.1f} "
-                    f"lost GPU-hours ({victims})"
-                )
-            )
-    waiting = [one for one in found.plan.unscheduled if found.wanted in (None, one.group)]
-    if waiting:
-        table = Table("waits", "start", "reason", "why", box=None)
-        for one in waiting[:_SHOWN]:
-            table.add_row(str(one.group), _estimate(one.estimate, now), one.reason, one.message)
-        parts.append(table)
-        if len(waiting) > _SHOWN:
-            parts.append(Text(f"… {len(waiting) - _SHOWN} more; --format json has all", style="dim"))
-    if not entries and not waiting:
-        parts.append(Text("nothing waits"))
-    return Group(*parts)
+    now, entries = document["now"], document["reservations"]
+    yield reserved(entries, now)
+    yield _offers(entries, now)
+    rows = [
+        (one["podGroup"], estimated(one, now), one["reason"], one["message"]) for one in document["waiting"]
+    ]
+    columns = ("Pod group", "Start", "Reason", "Why")
+    yield Section("Wait", columns, rows, right=("Start",), fixed=("Pod group",), note="Why")
 
 
-def _holds(entries: list[Reservation], now: float) -> Table:
-    table = Table("pod group", "queue", "state", "start", "promised", "nodes", "idle GPU-hours", box=None)
-    for one in entries:
-        nodes = ", ".join(sorted(one.nodes)[:4]) + (" …" if len(one.nodes) > 4 else "")
-        state = one.state if one.cause is None else f"{one.state} ({one.cause})"
-        table.add_row(
-            str(one.group),
-            one.queue,
-            state,
-            "" if one.start is None else clock(one.start, now),
-            "" if one.promised is None else clock(one.promised, now),
-            nodes,
-            f"{one.idle_gpu_hours:.1f}",
+def _offers(entries: list[Document], now: str) -> Section:
+    instant = from_rfc3339(now)
+    rows = [
+        (
+            entry["podGroup"],
+            clock(from_rfc3339(offer["start"]), instant),
+            f"{offer['lostGpuHours']:.1f}",
+            Names(tuple(offer["victims"])) if offer["victims"] else "nothing",
         )
-    return table
-
-
-def _estimate(estimate: Estimate | None, now: float) -> str:
-    if estimate is None:
-        return ""
-    if estimate.start is None:
-        return f"unknown ({estimate.unknown_ends} running without an end)"
-    words = "at" if estimate.kind == "reserved" else "not before"
-    return f"{words} {clock(estimate.start, now)}"
+        for entry in entries
+        for offer in entry.get("offers", ())
+    ]
+    return Section(
+        "Offers: earlier starts, and what they would stop (UTC)",
+        ("Pod group", "Start", "Lost GPU-hours", "Stopped"),
+        rows,
+        right=("Start", "Lost GPU-hours"),
+        fixed=("Pod group",),
+        merged=("Pod group",),
+    )
