@@ -110,6 +110,10 @@ class Budget:
         """Work that one more search is worth, however much is left; never negative."""
         return max(0.0, min(self._patience_ends(), self._part[1]) - self._vain)
 
+    def work_now(self) -> float:
+        """Work that a search which begins now may do: what it is worth, as far as that is left."""
+        return min(self.work_worth(), self.work_left())
+
     def _patience_ends(self) -> float:
         """The most work that the action may spend without success."""
         return max(LEAST_VAIN_WORK, self.patience * min(self.plain_work, MOST_PATIENT_WORK))
@@ -120,8 +124,7 @@ class Budget:
         None begins once the part has spent as much in vain as it still may: one that begins then would mostly
         end without an answer.
         """
-        work = min(self.work_worth(), self.work_left())
-        return work < max(least, self._vain - self._before) or self.passed()
+        return self.work_now() < max(least, self._vain - self._before) or self.passed()
 
     def seconds_left(self) -> float:
         """Seconds until the deadline; never negative."""

@@ -115,8 +115,7 @@ class Admission:
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))
         budget = self._budget
-        worth = budget.work_worth() / 2
-        work = min(worth, budget.work_left())
+        work = min(budget.work_worth() / 2, budget.work_left())
         outcome, solver = solve(model.cp, self._settings, work, seconds=budget.seconds_left())
         budget.spend(outcome.work)
         budget.cut = budget.cut or outcome.cut

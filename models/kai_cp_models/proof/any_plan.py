@@ -292,7 +292,7 @@ def _worth_solving(beside: AnyPlan, ask: Ask) -> bool:
         size += count(emptied.sources, moves=True) - count(emptied.sources, moves=False)
     if size > LIMITS.proof_pods or fits_beside(beside, ask):
         return False
-    return not budget.passed() and budget.work_worth() >= LIMITS.admission_work
+    return not budget.passed() and budget.work_now() >= LIMITS.admission_work
 
 
 def fits_beside(beside: AnyPlan, ask: Ask) -> bool:
@@ -331,7 +331,7 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
         model = JointModel(ledger, asks, units, may_lose=False, all_admitted=True)
     except ModelTooLarge:
         return False
-    work = min(LIMITS.proof_work, budget.work_worth(), budget.work_left())
+    work = min(LIMITS.proof_work, budget.work_now())
     outcome, _ = solve(model.cp, cycle.settings.solver, work, seconds=budget.seconds_left())
     budget.spend(outcome.work)
     shown = outcome.status == "infeasible" and outcome.proved
