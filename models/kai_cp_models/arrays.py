@@ -31,6 +31,7 @@ def came_and_went(known: dict[int, Known], items: Sequence[Item]) -> tuple[list[
     """
     here = np.fromiter(map(id, items), np.int64, len(items))
     there = np.fromiter(known, np.int64, len(known))
-    came = np.flatnonzero(~np.isin(here, there, assume_unique=True)).tolist()
+    # Malformed items, such as two nulls, may be one object, so only what is known is unique.
+    came = [item for item in items if id(item) not in known]
     went = np.setdiff1d(there, here, assume_unique=True).tolist()
-    return [items[i] for i in came], [known.pop(place) for place in went]
+    return came, [known.pop(place) for place in went]
