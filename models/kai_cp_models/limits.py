@@ -101,11 +101,6 @@ class SearchLimits:
     patterns: int = _limit(
         400, "patterns", "of shares on one device, up to which counting patterns makes the smaller model"
     )
-    packing_variables: int = _limit(
-        600,
-        "variables",
-        "up to so many CP-SAT alone is fastest: of 450 it proves in 0.03 what SCIP leaves open in 0.1",
-    )
     small_variables: int = _limit(
         2_000,
         "variables",
@@ -116,19 +111,12 @@ class SearchLimits:
         "values",
         "of goals that are solved for together: below 2^53, up to which floats are exact integers",
     )
-    first_try_share: float = _limit(
-        0.15, "share of the work", "of CP-SAT before SCIP takes a packing goal; with 0.1 it often just failed"
-    )
-    packing_share: float = _limit(
-        0.85, "share of the work", "of SCIP; with the rest CP-SAT takes its solution over"
-    )
     exact_order: int = _limit(
         40, "eviction units", "whose order is exact, by powers of two, which overflow beyond 60"
     )
     # --- work below which nothing is begun ---------------------------------------------------------
     model_work: float = _limit(0.05, "work", "an eviction model is not worth building for less")
     admission_work: float = _limit(0.01, "work", "a model of allocate, which has no goals, for less")
-    packing_work: float = _limit(0.02, "work", "another solver is not worth starting for less")
     variable_work: float = _limit(0.00002, "work per variable", "of building a model, as measured")
     unit_work: float = _limit(0.00003, "work per eviction unit", "of choosing among them, as measured")
     least_unit_work: float = _limit(

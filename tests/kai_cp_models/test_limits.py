@@ -10,7 +10,7 @@ import kai_cp_models.joint
 from kai_cp_models.limits import LIMITS
 
 ROOT = Path(kai_cp_models.joint.__file__ or "").parents[1]
-MEASURED = {"packing", "search", "goals"}
+MEASURED = {"search", "goals"}
 """Modules that also state properties of the solver or of units: measured work, roundings, conversions."""
 
 

@@ -207,7 +207,6 @@ class _Search:
                 allowance,
                 gap=0.0 if self.complete else LIMITS.rough_gap,
                 known=started,
-                holds=self._holds,
             )
             started = False
             if solver is None:
@@ -320,11 +319,6 @@ class _Search:
             lost_to=_lost_to(owners) if by_share else None,
             allowed=lambda ledger: not self._moving_beyond(ledger, answer, owners),
         )
-
-    def _holds(self, solver: cp_model.CpSolver) -> bool:
-        """Whether every trigger gets its place when the answer is played through."""
-        answer = self._model.answer(solver)
-        return self._simulated(answer, _owners(self._model, answer, solver)).ledger is not None
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
         """Pod groups that move together for one ask though so many may not (4.3)."""

@@ -61,7 +61,7 @@ class Goal:
 
     ``costs``: what is minimised, mostly one integer, by the words for it, with their unit. ``moves``: the
     least cost where nothing is lost and something moves, as in consolidation; 0 for a goal without a meaning
-    there. ``packing``: minimising it there is a packing problem.
+    there.
     """
 
     name: str
@@ -69,13 +69,12 @@ class Goal:
     costs: Callable[[Disturbing], Mapping[str, Linear]]
     per_unit: int = 1
     moves: int = 0
-    packing: bool = False
 
     def objectives(self, model: EvictingModel) -> list[Objective]:
         """The costs as expressions over the variables of the model."""
         floor = 0 if model.policy.may_lose else self.moves
         costs = self.costs(model).items()
-        return [Objective(words, cost, floor, self.packing and floor > 0) for words, cost in costs]
+        return [Objective(words, cost, floor) for words, cost in costs]
 
     def value(self, plan: Disruption) -> Values:
         """The costs of a finished plan."""
@@ -216,7 +215,6 @@ _ALL: Final = (
             "moved pods": _moved(plan, {pod.key: 1 for item in plan.ranked for pod in item.unit.pods})
         },
         moves=1,
-        packing=True,
     ),
     Goal("moved_groups", "pod groups", lambda plan: {"moved pod groups": _moved_groups(plan)}, moves=1),
     Goal("newest_first", "order", lambda plan: {"newest first": _lost(plan, _weights(len(plan.ranked)))}),
@@ -246,7 +244,6 @@ def _summed(goals: Sequence[Goal], weights: GoalWeights) -> Goal:
         f"1/{common}",
         costs,
         moves=sum(part * goal.moves for part, goal in zip(parts, goals, strict=True)),
-        packing=any(goal.packing for goal in goals),
     )
 
 
@@ -281,5 +278,5 @@ class GoalList:
     def rough(self, model: EvictingModel) -> list[Objective]:
         """A rough measure of disruption, for attempts that only ask whether there are places."""
         if model.policy.may_lose and self.by_policy:
-            return [Objective("lost GPUs by rank", _lost(model, _by_rank(model.ranked)), packing=True)]
+            return [Objective("lost GPUs by rank", _lost(model, _by_rank(model.ranked)))]
         return (self.entries or (GOALS["moved_pods"],))[0].objectives(model)[:1]

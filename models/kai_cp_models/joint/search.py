@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal, TypeAlias
 
 from kai_cp_models.budget import Allowance
-from kai_cp_models.joint.packing import fits_floats, root_work, solve_packing
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.solver import cp_model
@@ -23,8 +22,6 @@ DETERMINISTIC_TIME_WORK: Final = 4.0
 """Work per unit of CP-SAT's deterministic time, as measured."""
 LOAD_WORK: Final = 0.00001
 """Work of passing a model to CP-SAT, per variable."""
-_ROUNDING = 0.5
-"""Costs are integers, so a bound this close is the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +29,11 @@ class Objective:
     """One stage of a lexicographic objective: minimise ``cost`` (an integer with a unit in ``name``).
 
     ``floor``: a value that no solution can beat; a solution that reaches it needs no further proof.
-    ``packing``: the cost is an amount that leaves; a solver with cutting planes bounds it better than CP-SAT.
     """
 
     name: str
     cost: Linear
     floor: int = 0
-    packing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,55 +116,6 @@ def solve(
     return Outcome("unknown", False, work=done, cut=cut), solver
 
 
-def _solve_packing(
-    model: cp_model.CpModel,
-    settings: SolverSettings,
-    work: float,
-    *,
-    seconds: float,
-    gap: float,
-    known: float,
-    holds: Callable[[cp_model.CpSolver], bool],
-) -> tuple[Outcome, cp_model.CpSolver]:
-    """CP-SAT for a short while, then SCIP, whose solution CP-SAT checks; the better answer counts.
-
-    ``known``: where the hint is a solution, the work that a better one is worth; SCIP begins at once, or not
-    at all. 0: none is known. ``holds``: whether an answer is more than a solution of the rows; only such a
-    one is bettered.
-    """
-    ends = time.monotonic() + seconds
-    share = work if known else LIMITS.first_try_share * work
-    first, solver = solve(model, settings, share, seconds=seconds, gap=gap, fixed=known > 0)
-    left = work - first.work
-    if known:
-        first = replace(first, proved=False, bound=0.0)
-        begins = root_work(model) < LIMITS.packing_share * (known - first.work)
-    else:
-        begins = not first.proved
-    if first.cut or left < LIMITS.packing_work or not (begins and fits_floats(model)):
-        return first, solver
-    if not known and first.status == "solved" and not holds(solver):
-        return first, solver
-    started = time.monotonic()
-    start = list(solver.response_proto.solution) if first.status == "solved" else _hints(model)
-    found = solve_packing(model, LIMITS.packing_share * left, gap, start, seconds=ends - started)
-    SOLVING.seconds += time.monotonic() - started
-    done = first.work + found.work
-    if found.cut or found.values is None:
-        # That SCIP finds nothing is reason enough to stop, but no proof.
-        return replace(first, work=done, cut=found.cut), solver
-    left = max(work - done, LIMITS.packing_work)
-    _hint(model, found.values)
-    fixed, taken = solve(model, settings, left, seconds=ends - time.monotonic(), fixed=True)
-    done += fixed.work
-    better = fixed.status == "solved" and (first.status != "solved" or fixed.objective <= first.objective)
-    if better:
-        first, solver = fixed, taken
-    bound = max(found.bound, first.bound if not better else found.bound)
-    proved = first.objective - bound <= gap * abs(first.objective) + _ROUNDING
-    return Outcome(first.status, proved, first.objective, bound, done, fixed.cut and not proved), solver
-
-
 @dataclass(frozen=True, slots=True)
 class StageResult:
     """One stage of a lexicographic sequence: its value, bound and whether it was proved."""
@@ -189,7 +135,6 @@ def lexicographic(
     *,
     gap: float = 0.0,
     known: bool = False,
-    holds: Callable[[cp_model.CpSolver], bool] = lambda _: True,
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
@@ -197,7 +142,7 @@ def lexicographic(
     together, and one by one where that proves nothing. ``gap``: relative gap that is good enough. ``known``:
     the model's hint is a solution. A stage that the clock or the budget's work cut off is not used: the
     solution of the last finished stage counts. Returns the solver that holds the last solution (None when
-    there is none), one result per stage, and the first solve's outcome. ``holds``: see ``_solve_packing``.
+    there is none), one result per stage, and the first solve's outcome.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []
@@ -217,14 +162,8 @@ def lexicographic(
         model.minimize(_sum_in_order(model, part))
         worth, seconds = allowance.left() / min(3, len(left)), allowance.budget.seconds_left()
         work = min(worth, allowance.budget.work_left())
-        if part[0].packing and len(model.proto.variables) > LIMITS.packing_variables:
-            better = allowance.left() if known else 0.0
-            outcome, solver = _solve_packing(
-                model, settings, work, seconds=seconds, gap=gap, known=better, holds=holds
-            )
-        else:
-            start = known or best is not None
-            outcome, solver = solve(model, settings, work, seconds=seconds, gap=gap, known=start)
+        start = known or best is not None
+        outcome, solver = solve(model, settings, work, seconds=seconds, gap=gap, known=start)
         allowance.spend(outcome.work)
         allowance.budget.cut |= outcome.cut
         if outcome.cut or (work < worth and not outcome.proved):
@@ -256,9 +195,9 @@ def _stage(
 
 
 def _together(model: cp_model.CpModel, goals: Sequence[Objective]) -> Sequence[Objective]:
-    """The first goals, as far as their sum in order stays small; a packing goal is alone."""
+    """The first goals, as far as their sum in order stays small."""
     size, count = 1, 0
-    while count < len(goals) and not goals[count].packing:
+    while count < len(goals):
         size *= _span(model, goals[count].cost) + 1
         if size > LIMITS.sum_of_goals:
             break
@@ -302,13 +241,6 @@ def start_from(
     if outcome.status == "solved":
         _hint(model, solver.response_proto.solution)
     return outcome.status == "solved"
-
-
-def _hints(model: cp_model.CpModel) -> list[int] | None:
-    """The hint of the model where it names every variable."""
-    hint = dict(zip(model.proto.solution_hint.vars, model.proto.solution_hint.values, strict=True))
-    count = len(model.proto.variables)
-    return [hint[index] for index in range(count)] if len(hint) == count else None
 
 
 def _hint(model: cp_model.CpModel, values: Iterable[int]) -> None:
