@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,8 +10,9 @@ import typer
 
 from kai_cp.admission.request import AdmissionRequest, read_request, read_settings
 from kai_cp.admission.review import review
-from kai_cp.cli.common import BAD_INPUT, complain, documents, fail
-from kai_cp.reader.fields import Malformed
+from kai_cp.cli.manifests import read_manifests, write_answers
+from kai_cp.cli.options import INPUT
+from kai_cp.reader.fields import Malformed, name_at, object_at, text_at
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -19,46 +20,81 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def admit(
     inputs: Annotated[
-        Path, typer.Argument(metavar="INPUTS", help="A directory of recorded requests, or one manifest.")
+        Path,
+        typer.Argument(
+            metavar="INPUTS",
+            help="A file of manifests (.yaml, .json), recorded requests or AdmissionReviews, a directory of "
+            "them, or - for standard input.",
+        ),
     ],
     outputs: Annotated[
         Path | None,
-        typer.Argument(metavar="[OUTPUTS]", help="Directory for the verdicts. Default: print them."),
+        typer.Argument(
+            metavar="[OUTPUTS]", help="Directory for one NAME.json for each file. Default: standard output."
+        ),
     ] = None,
     gpu_sharing: Annotated[
-        bool, typer.Option("--gpu-sharing", help="Check manifests as if GPU sharing were on.")
+        bool,
+        typer.Option(
+            "--gpu-sharing",
+            help="Check manifests and reviews as if GPU sharing were on. Default: off, as in KAI.",
+            rich_help_panel=INPUT,
+        ),
     ] = False,
 ) -> None:
-    """Say how admission changes objects in files, or why it refuses them."""
-    files = sorted(inputs.glob("*.json")) if inputs.is_dir() else [inputs]
-    if not files:
-        fail(f"{inputs}: no .json file", BAD_INPUT)
-    bad = 0
-    for file in files:
+    """Say how admission would change objects in files, or why it would refuse them, without a cluster.
+
+    Each verdict names its object. A manifest is judged as if it were created; objects of other kinds are
+    allowed unchanged.
+
+    Exit status: 0 all judged, whatever the verdicts, 1 a file or an object is bad, 2 wrong usage.
+
+    Examples:
+    kai-cp admit pod.yaml --gpu-sharing
+    kai-cp admit manifests/ | jq 'select(.allowed | not)'
+    """
+
+    def answer(file: Path) -> tuple[list[Any], list[str]]:
+        objects, problems = read_manifests(file)
+        verdicts: list[Any] = []
+        for where, one in objects:
+            try:
+                verdicts.append(_verdict(_request(one, gpu_sharing)))
+            except Malformed as problem:
+                problems.append(f"{where}: {problem}")
+        return verdicts, problems
+
+    write_answers(inputs, outputs, answer)
+
+
+def _verdict(request: AdmissionRequest) -> dict[str, Any]:
+    meta = request.object.get("metadata")
+    named: Mapping[str, Any] = meta if isinstance(meta, dict) else {}
+    said = {
+        "kind": request.object["kind"],
+        "namespace": named.get("namespace") or request.namespace,
+        "name": named.get("name") or named.get("generateName"),
+    }
+    return {
+        **{key: value for key, value in said.items() if value and isinstance(value, str)},
+        **review(request).to_json(),
+    }
+
+
+def _request(document: Mapping[str, Any], gpu_sharing: bool) -> AdmissionRequest:
+    """The request of one document. Raises ``Malformed``."""
+    settings: dict[str, Any] = {"gpuSharing": gpu_sharing}
+    if document.get("kind") == "AdmissionReview":
+        asked = object_at(document, "request")
+        if text_at(asked, "operation", "request") == "DELETE":
+            asked = {**asked, "object": asked.get("oldObject")}
         try:
-            verdicts = [review(request).to_json() for request in _requests(file, gpu_sharing)]
-        except (OSError, ValueError, Malformed) as problem:
-            complain(f"{file}: {problem}")
-            bad = BAD_INPUT
-            continue
-        for verdict in verdicts:
-            if outputs is None:
-                typer.echo(json.dumps(verdict, indent=2))
-            else:
-                outputs.mkdir(parents=True, exist_ok=True)
-                (outputs / f"{file.stem}.json").write_text(json.dumps(verdict), "utf-8")
-    if bad:
-        raise typer.Exit(bad)
-
-
-def _requests(file: Path, gpu_sharing: bool) -> list[AdmissionRequest]:
-    found: list[AdmissionRequest] = []
-    for document in documents(file):
-        if not isinstance(document, dict):
-            raise Malformed("document", "expected an object or a request")
-        if "object" in document:
-            found.append(read_request(document))
-        else:
-            settings: dict[str, Any] = {"gpuSharing": gpu_sharing}
-            found.append(AdmissionRequest(read_settings(settings), "CREATE", document))
+            found = read_request({**asked, "settings": settings})
+        except Malformed as problem:
+            raise problem.below("request") from None
+    elif "object" in document and "kind" not in document:
+        found = read_request(document)
+    else:
+        found = AdmissionRequest(read_settings(settings), "CREATE", document)
+    name_at(found.object, "kind", "" if found.object is document else "object")
     return found

@@ -13,7 +13,7 @@ from kai_cp.admission.patch import difference
 from kai_cp.admission.request import OPERATIONS, AdmissionRequest, AdmissionSettings, Verdict
 from kai_cp.admission.review import judged
 from kai_cp.json_types import Json
-from kai_cp.reader.fields import EMPTY, Malformed, object_at, text_at
+from kai_cp.reader.fields import EMPTY, Malformed, object_at, shown, text_at
 
 API_VERSION: Final = "admission.k8s.io/v1"
 FORBIDDEN: Final = 403
@@ -54,7 +54,7 @@ def answer(
     request = _request(raw, settings, facts)
     if request.object.get("kind") not in (None, kind):
         raise Malformed(
-            "request.object.kind", f"{request.object['kind']!r} is not {kind}, which {path} is for"
+            "request.object.kind", f"{shown(request.object['kind'])} is not {kind}, which {path} is for"
         )
     verdict = judged(kind, judge, request)
     response: dict[str, Any] = {"uid": uid, "allowed": verdict.allowed}
@@ -73,7 +73,7 @@ def answer(
 def _request(raw: Json, settings: AdmissionSettings, facts: ClusterFacts) -> AdmissionRequest:
     operation = text_at(raw, "operation", "request")
     if operation not in OPERATIONS:
-        raise Malformed("request.operation", f"{operation!r} is not {', '.join(OPERATIONS)}")
+        raise Malformed("request.operation", f"{shown(operation)} is not {', '.join(OPERATIONS)}")
     thing, old = object_at(raw, "object", "request"), object_at(raw, "oldObject", "request")
     if operation == "DELETE":
         thing = old

@@ -67,14 +67,14 @@ def _tree(spec: Json) -> Mapping[str, Json]:
             raise Refused(f"parent {parent} of {name} was not found")
     rooted: set[str] = set()
     for name in groups:
-        path: list[str] = []
+        path: dict[str, None] = {}
         step: str | None = name
         while step is not None and step not in rooted:
             if step in path:
-                raise Refused(
-                    f"cycle detected in subgroups: {' -> '.join([*path[path.index(step) :], step])}"
-                )
-            path.append(step)
+                below = list(path)
+                cycle = [*below[below.index(step) :], step]
+                raise Refused(f"cycle detected in subgroups: {' -> '.join(cycle)}")
+            path[step] = None
             step = parents[step]
         rooted.update(path)
     for name in sorted(groups):

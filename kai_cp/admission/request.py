@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from kai_cp.json_types import Json
-from kai_cp.reader.fields import EMPTY, Malformed, bool_at, object_at, objects_at, text_at
+from kai_cp.reader.fields import EMPTY, Malformed, bool_at, object_at, objects_at, shown, text_at
 
 Operation = Literal["CREATE", "UPDATE", "DELETE"]
 OPERATIONS: Final = ("CREATE", "UPDATE", "DELETE")
@@ -82,12 +82,14 @@ def read_request(raw: Json) -> AdmissionRequest:
     """A recorded request. Raises ``Malformed`` that names the unreadable field."""
     operation = text_at(raw, "operation") or "CREATE"
     if operation not in OPERATIONS:
-        raise Malformed("operation", f"{operation!r} is not {', '.join(OPERATIONS)}")
-    old = object_at(raw, "oldObject")
+        raise Malformed("operation", f"{shown(operation)} is not {', '.join(OPERATIONS)}")
+    thing, old = object_at(raw, "object"), object_at(raw, "oldObject")
+    if thing is EMPTY:
+        raise Malformed("object", "is missing")
     return AdmissionRequest(
         settings=read_settings(object_at(raw, "settings")),
         operation=operation,  # type: ignore[arg-type]
-        object=object_at(raw, "object"),
+        object=thing,
         namespace=text_at(raw, "namespace"),
         old=None if old is EMPTY else old,
         queues={

@@ -9,6 +9,9 @@ from kai_cp.admission import podgroups, pods, queues, topologies
 from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
 from kai_cp.reader.fields import Malformed
 
+_LONGEST: Final = 2_000
+"""Characters of a message."""
+
 KINDS: Final[Mapping[str, Callable[[AdmissionRequest], Verdict]]] = {
     "Pod": pods.review,
     "Queue": queues.review,
@@ -31,6 +34,13 @@ def judged(kind: str, judge: Callable[[AdmissionRequest], Verdict], request: Adm
     try:
         return judge(request)
     except Refused as problem:
-        return Verdict(allowed=False, message=str(problem), warnings=problem.warnings)
+        return Verdict(
+            allowed=False, message=_short(str(problem)), warnings=tuple(map(_short, problem.warnings))
+        )
     except Malformed as problem:
-        return Verdict(allowed=False, message=f"{kind} cannot be read: {problem}")
+        return Verdict(allowed=False, message=_short(f"{kind} cannot be read: {problem}"))
+
+
+def _short(text: str) -> str:
+    """A text that quotes what a user wrote, which may be megabytes."""
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"

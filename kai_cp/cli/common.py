@@ -121,25 +121,6 @@ def usage_or_exit(path: Path | None) -> Mapping[str, Any] | None:
     return found
 
 
-def documents(file: Path) -> list[Any]:
-    """Every document of a file: one in a ``.json`` file, any number in YAML.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The content is no such document; the text says why.
-    """
-    import orjson
-    import yaml
-
-    from kai_cp import files, yaml_text
-
-    text = files.read_text(file, files.MOST_BYTES)
-    try:
-        return [orjson.loads(text)] if file.suffix == ".json" else yaml_text.load_all(text)
-    except yaml.YAMLError as problem:
-        raise ValueError(f"no YAML: {str(problem).splitlines()[0]}") from None
-
-
 def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
     """The mapping in a YAML or JSON file; None without a path."""
     import yaml

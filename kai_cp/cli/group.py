@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain, documents, fail
+from kai_cp.cli.common import WRONG_USAGE, fail
+from kai_cp.cli.manifests import read_manifests, write_answers
+from kai_cp.cli.options import INPUT
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -16,7 +19,10 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def group(
     inputs: Annotated[
         Path,
-        typer.Argument(metavar="INPUTS", help="A file of objects (.yaml, .json), or a directory of them."),
+        typer.Argument(
+            metavar="INPUTS",
+            help="A file of objects (.yaml, .json), a directory of them, or - for standard input.",
+        ),
     ],
     outputs: Annotated[
         Path | None,
@@ -25,16 +31,25 @@ def group(
         ),
     ] = None,
     workload_kinds: Annotated[
-        list[Path] | None, typer.Option(help="File with kinds of your own; may be given several times.")
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Kinds of your own (docs/workloads.md); may be given several times.",
+            rich_help_panel=INPUT,
+        ),
     ] = None,
 ) -> None:
     """Show the pod groups that workloads and pods in a file would get, without a cluster.
 
-    The objects are read as a cluster's: owners and pods need uids. Exit status: 0, or 1 when a file is bad.
-    """
-    import orjson
+    The objects are read as a cluster's: owners and pods need uids, and a pod names its owner in
+    ownerReferences. An object that cannot be used is named on standard error and left out.
 
-    from kai_cp.workloads.batch import group_documents
+    Exit status: 0 all read, 1 a file or an object is bad, 2 wrong usage.
+
+    Examples:
+    kai-cp group workload.yaml
+    kubectl get jobs,pods -n team-a -o json | kai-cp group -
+    """
     from kai_cp.workloads.kinds import BadKinds, load_kinds
     from kai_cp.workloads.settings import GroupingSettings
 
@@ -42,47 +57,34 @@ def group(
         settings = GroupingSettings(kinds=load_kinds(workload_kinds or []))
     except BadKinds as problem:
         fail(str(problem), WRONG_USAGE)
-    files = _files(inputs)
-    if outputs is not None:
-        outputs.mkdir(parents=True, exist_ok=True)
-    status = 0
-    for file in files:
+
+    def answer(file: Path) -> tuple[list[Any], list[str]]:
+        from kai_cp.reader.fields import Malformed
+        from kai_cp.workloads.batch import group_documents
+
+        objects, problems = read_manifests(file)
+        named, nameless = _named(objects)
         try:
-            objects = _objects(file)
-        except (OSError, ValueError) as problem:
-            complain(f"{file}: {problem}")
-            status = BAD_INPUT
-            continue
-        answer = orjson.dumps(group_documents(objects, settings), option=orjson.OPT_INDENT_2)
-        if outputs is None:
-            typer.echo(answer.decode())
-        else:
-            (outputs / f"{file.stem}.json").write_bytes(answer)
-    if status:
-        raise typer.Exit(status)
+            return [group_documents(named, settings)], problems + nameless
+        except Malformed as problem:
+            raise ValueError(f"GroupingSettings: {problem.below('spec')}") from None
+
+    write_answers(inputs, outputs, answer)
 
 
-def _files(inputs: Path) -> list[Path]:
-    """The files to read; of two with one stem the JSON one, which is quicker to read."""
-    if not inputs.is_dir():
-        return [inputs]
-    found = {
-        file.stem: file for suffix in ("yaml", "yml", "json") for file in sorted(inputs.glob(f"*.{suffix}"))
-    }
-    if not found:
-        fail(f"{inputs}: no .yaml or .json file", BAD_INPUT)
-    return [found[stem] for stem in sorted(found)]
+def _named(objects: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The objects that have a kind and a name, and a sentence about each other one."""
+    from kai_cp.reader.fields import Malformed, name_at, object_at, text_at
 
-
-def _objects(file: Path) -> list[dict[str, Any]]:
-    """The objects in a file, those of lists too; ValueError says which one is none."""
-    found: list[Any] = []
-    for document in documents(file):
-        listed = document.get("items", [document]) if isinstance(document, dict) else document
-        found += listed if isinstance(listed, list) else [listed]
-    found = [one for one in found if one is not None]
-    for i, one in enumerate(found):
-        meta = one.get("metadata", {}) if isinstance(one, dict) else None
-        if not isinstance(meta, dict) or not isinstance(one.get("kind"), str):
-            raise ValueError(f"document {i}: no object with a kind")
-    return found
+    found: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for where, one in objects:
+        try:
+            if name_at(one, "kind") not in ("Stage", "GroupingSettings"):
+                meta = object_at(one, "metadata")
+                name_at(meta, "name", "metadata")
+                text_at(meta, "namespace", "metadata")
+            found.append(one)
+        except Malformed as problem:
+            problems.append(f"{where}: {problem}")
+    return found, problems

@@ -25,8 +25,11 @@ class Migration(TypedDict):
 
 @with_config(CLOSED)
 class Verdict(TypedDict):
-    """What admission makes of a request: ``kai-cp admit``. Without the key ``schema``."""
+    """What admission makes of an object: ``kai-cp admit``. Without the key ``schema``."""
 
+    kind: Annotated[str, Field(description="Kind of the object.")]
+    namespace: NotRequired[Annotated[str, Field(description="Its namespace.")]]
+    name: NotRequired[Annotated[str, Field(description="Its name, or generateName.")]]
     allowed: Annotated[bool, Field(description="Whether the request is allowed.")]
     message: Annotated[str, Field(description="Why it is refused; empty: it is not.")]
     warnings: Annotated[list[str], Field(description="Sentences for the user; empty: none.")]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp.reader.fields import Malformed, bool_at, object_at, objects_at, strings_at, text_at
 from kai_cp.workloads.defaults import KindDefaults, read_defaults
 from kai_cp.workloads.grouper import reconcile
 from kai_cp.workloads.items import GroupingError, Item, Reference, item_of
@@ -21,19 +22,23 @@ GROUP_VERSION: Final = "scheduling.run.ai/v2alpha2"
 
 
 class BatchObjects:
-    """Objects by kind and name, with the reads that the grouper needs."""
+    """Objects by kind and name, with the reads that the grouper needs.
+
+    ``options``: the spec of GroupingSettings; raises ``Malformed`` for a field of it that cannot be read.
+    """
 
     def __init__(self, options: Json | None = None) -> None:
         options = options or {}
         self._items: dict[BatchKey, dict[str, Any]] = {}
         self._parsed: dict[BatchKey, tuple[Json, Item]] = {}
         self.pod_keys: list[BatchKey] = []
-        where = options.get("defaultPrioritiesConfigMap") or {}
-        self._defaults = ("v1", "ConfigMap", where.get("namespace", ""), where.get("name", ""))
-        self._shipped = SHIPPED_CLASSES if options.get("defaultPriorityClasses", True) else ()
-        self._karta = bool(options.get("kartaInstalled"))
+        where = object_at(options, "defaultPrioritiesConfigMap")
+        self._defaults = ("v1", "ConfigMap", text_at(where, "namespace"), text_at(where, "name"))
+        self._shipped = SHIPPED_CLASSES if bool_at(options, "defaultPriorityClasses", default=True) else ()
+        self._karta = bool_at(options, "kartaInstalled")
         self._forbidden = {
-            (entry.get("group", ""), entry.get("kind", "")) for entry in options.get("forbidden") or ()
+            (text_at(entry, "group", "forbidden"), text_at(entry, "kind", "forbidden"))
+            for entry in objects_at(options, "forbidden")
         }
 
     def apply(self, document: Json) -> None:
@@ -75,15 +80,15 @@ class BatchObjects:
         return self.item((reference.api_version, reference.kind, namespace, reference.name))
 
     def pod_group(self, namespace: str, name: str) -> Json | None:
-        """A PodGroup."""
-        return self._items.get((GROUP_VERSION, "PodGroup", namespace, name))
+        """A PodGroup. Raises ``GroupingError`` if a field that the grouper compares cannot be read."""
+        raw = self._items.get((GROUP_VERSION, "PodGroup", namespace, name))
+        return None if raw is None else _sound(raw)
 
     def pod_groups(self, namespace: str, prefix: str) -> Iterable[Json]:
-        """PodGroups by the beginning of their names."""
-        for raw in self.all(GROUP_VERSION, "PodGroup"):
-            meta = raw["metadata"]
-            if meta.get("namespace") == namespace and meta["name"].startswith(prefix):
-                yield raw
+        """PodGroups by the beginning of their names; errors as of :meth:`pod_group`."""
+        for (version, kind, where, name), raw in self._items.items():
+            if (version, kind, where) == (GROUP_VERSION, "PodGroup", namespace) and name.startswith(prefix):
+                yield _sound(raw)
 
     def pods(self, namespace: str, labels: Mapping[str, str]) -> Iterable[Item]:
         """Pods by labels."""
@@ -116,15 +121,19 @@ class BatchObjects:
         if not self._karta:
             return ()
         wanted = {GROUP_LABEL: group, VERSION_LABEL: version, KIND_LABEL: kind}
-        items = [item_of(raw) for raw in self.all("run.ai/v1alpha1", "Karta")]
-        return [item for item in items if wanted.items() <= item.labels.items()]
+        items = [self.item(key) for key in self._items if key[:2] == ("run.ai/v1alpha1", "Karta")]
+        return [item for item in items if item is not None and wanted.items() <= item.labels.items()]
 
 
 def group_documents(documents: Sequence[Json], settings: GroupingSettings) -> dict[str, Any]:
-    """The PodGroups, pods and errors after every stage; each stage reconciles every pod twice."""
+    """The PodGroups, pods and errors after every stage; each stage reconciles every pod twice.
+
+    Every document has a kind, and metadata with a name unless it is a Stage or GroupingSettings. Raises
+    ``Malformed`` for GroupingSettings that cannot be read.
+    """
     options: Json = {}
     if documents and documents[0].get("kind") == "GroupingSettings":
-        options = documents[0].get("spec") or {}
+        options = object_at(documents[0], "spec")
         settings = _configured(settings, options)
         documents = documents[1:]
     objects = BatchObjects(options)
@@ -173,19 +182,29 @@ def _reconcile(objects: BatchObjects, key: BatchKey, settings: GroupingSettings)
 
 
 def _configured(settings: GroupingSettings, options: Json) -> GroupingSettings:
-    def said(key: str, default: Any) -> Any:
-        return default if options.get(key) is None else options[key]
+    def said(key: str, default: Any, read: Callable[[Json, str], Any]) -> Any:
+        return default if options.get(key) is None else read(options, key)
 
     return GroupingSettings(
-        scheduler_name=said("schedulerName", settings.scheduler_name),
-        queue_label_key=said("queueLabelKey", settings.queue_label_key),
-        node_pool_label_key=said("nodePoolLabelKey", settings.node_pool_label_key),
-        search_legacy_pod_groups=said("searchLegacyPodGroups", settings.search_legacy_pod_groups),
-        knative_gang_schedule=said("knativeGangSchedule", settings.knative_gang_schedule),
-        namespace_labels=said("namespaceLabelSelector", settings.namespace_labels),
-        pod_labels=said("podLabelSelector", settings.pod_labels),
+        scheduler_name=said("schedulerName", settings.scheduler_name, text_at),
+        queue_label_key=said("queueLabelKey", settings.queue_label_key, text_at),
+        node_pool_label_key=said("nodePoolLabelKey", settings.node_pool_label_key, text_at),
+        search_legacy_pod_groups=said("searchLegacyPodGroups", settings.search_legacy_pod_groups, bool_at),
+        knative_gang_schedule=said("knativeGangSchedule", settings.knative_gang_schedule, bool_at),
+        namespace_labels=said("namespaceLabelSelector", settings.namespace_labels, strings_at),
+        pod_labels=said("podLabelSelector", settings.pod_labels, strings_at),
         kinds=settings.kinds,
     )
+
+
+def _sound(group: Json) -> Json:
+    """A PodGroup as an API server may have stored it: its labels are texts, its owners and spec objects."""
+    found = item_of(group)
+    try:
+        object_at(group, "spec")
+    except Malformed as problem:
+        raise found.bad(problem.field, problem.problem) from None
+    return group
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

@@ -10,6 +10,8 @@ from kai_cp.json_types import Json
 from kai_cp.reader.fields import EMPTY, Malformed, objects_at, shown, strings_at, text_at
 
 INT32: Final = range(-(2**31), 2**31)
+_DIGITS: Final = 100
+"""A number with more digits is refused unread: Python does not read thousands of them."""
 
 
 class GroupingError(Exception):
@@ -241,7 +243,7 @@ def checked_integer(item: Item, where: str, value: Any) -> int | None:
 def spelled_integer(item: Item, where: str, text: str) -> int:
     """An integer written as text, as in labels and annotations (Go's ``Atoi``)."""
     body = text[1:] if text[:1] in ("+", "-") else text
-    if not body.isascii() or not body.isdigit() or int(text) not in INT32:
+    if not (body.isascii() and body.isdigit() and len(body) <= _DIGITS) or int(text) not in INT32:
         raise item.bad(where, f"{shown(text)} is not a whole number")
     return int(text)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import yaml
 
+from kai_cp import yaml_text
 from kai_cp.reader.times import go_duration
 from kai_cp.workloads import keys
 from kai_cp.workloads.defaults import KindDefaults
@@ -104,7 +105,7 @@ def top_owner_metadata(reference: Reference) -> str:
 def _scalar(text: str) -> str:
     """A text as YAML: quoted where it would be read as something else, such as the name ``123``."""
     try:
-        plain = yaml.safe_load(text) == text
+        plain = yaml_text.load(text) == text
     except yaml.YAMLError:
         plain = False
     return text if plain else json.dumps(text)

@@ -118,3 +118,33 @@ def test_unreadable_values_are_named(kind: str, path: tuple[Any, ...], value: An
     verdict = judged("CREATE", thing)
     told = verdict.message + " ".join(verdict.warnings)
     assert field in told
+
+
+def test_a_long_chain_of_subgroups_takes_a_step_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An author may write tens of thousands; looking through the whole path at each would take minutes."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    count = 3_000
+    below = [{"name": Name(f"s{i}"), "parent": Name(f"s{i + 1}")} for i in range(count)]
+    groups = [*below, {"name": Name(f"s{count}"), "parent": Name("s0")}]
+    verdict = judged("CREATE", {"kind": "PodGroup", "metadata": {"name": "x"}, "spec": {"subGroups": groups}})
+    assert "cycle detected" in verdict.message
+    assert compared < 20 * count
+
+
+def test_a_message_about_megabytes_is_short() -> None:
+    thing = deepcopy(SAMPLES["Pod"])
+    thing["metadata"]["annotations"] = {"gpu-fraction": "9" * 1_000_000}
+    verdict = judged("CREATE", thing)
+    assert not verdict.allowed
+    assert len(verdict.message) < 3_000

@@ -111,3 +111,40 @@ def test_a_job_set_beyond_all_clusters_is_refused_before_its_subgroups_are_made(
         f"spec.replicatedJobs[{len(jobs) - 1}].replicas: {replicas[-1]} give more than 10000"
         in error["message"]
     )
+
+
+@pytest.mark.parametrize("name", ["2026-02-30", "2026-13-45", "null"])
+def test_a_name_that_looks_like_another_value_is_a_name(name: str) -> None:
+    found = grouped([pod(name)])
+    assert found["errors"] == []
+    assert (
+        f'name: "{name}"'
+        in found["podGroups"][0]["metadata"]["annotations"]["kai.scheduler/top-owner-metadata"]
+    )
+
+
+def test_a_number_of_thousands_of_digits_is_no_number() -> None:
+    job = made("batch/v1", "Job", "train", annotations={"kai.scheduler/batch-min-member": "9" * 5_000})
+    documents = [job, pod("bad", job)]
+    answer = grouped([*documents, pod("well")])
+    assert answer["errors"]
+    assert all("is not a whole number" in problem["message"] for problem in answer["errors"])
+    assert next(one for one in answer["pods"] if one["name"] == "well")["annotations"]
+
+
+@pytest.mark.parametrize(
+    "spec", [{"spec": 5}, {"metadata": {"labels": {"a": 5}}}, {"metadata": {"ownerReferences": {}}}]
+)
+def test_a_stored_group_that_cannot_be_read_is_named(spec: dict[str, Any]) -> None:
+    made_of = grouped([pod("a")])["podGroups"][0]
+    meta = {**made_of["metadata"], **spec.get("metadata", {})}
+    stored = {
+        "apiVersion": "scheduling.run.ai/v2alpha2",
+        "kind": "PodGroup",
+        **made_of,
+        **spec,
+        "metadata": meta,
+    }
+    errors = grouped([stored, pod("a"), pod("b")])["errors"]
+    assert [problem["pod"] for problem in errors] == ["team-a/a"]
+    assert errors[0]["message"].startswith(f"PodGroup team-a/{made_of['metadata']['name']}: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import ssl
 import threading
@@ -25,6 +26,8 @@ READ_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 120.0
 """A connection that asks nothing for so long is closed; API servers keep theirs for 90 s."""
 MOST_CONNECTIONS: Final = 256
+
+_COUNT: Final = re.compile("[0-9]{1,18}")
 
 JudgeCall = Callable[[str, Any], Any]
 """From path and document to the answer; Malformed and LookupError are the caller's fault."""
@@ -126,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         length = self.headers.get("Content-Length", "")
-        if not length.isdigit() or "chunked" in self.headers.get("Transfer-Encoding", ""):
+        if not _COUNT.fullmatch(length) or "chunked" in self.headers.get("Transfer-Encoding", ""):
             self._refuse(411, "the request needs a Content-Length")
             return
         if int(length) > MOST_BYTES:

@@ -1,0 +1,115 @@
+"""Kubernetes objects in files: manifests, lists of them, and what ``kubectl get`` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from kai_cp.cli.common import BAD_INPUT, complain, fail
+
+_SUFFIXES: Final = ("yaml", "yml", "json")
+
+FileAnswer = Callable[[Path], tuple[list[Any], list[str]]]
+"""From a file to its answers, and a sentence about each object without one. OSError and ValueError are about
+the whole file."""
+
+
+def write_answers(inputs: Path, outputs: Path | None, answer: FileAnswer) -> None:
+    """Write the answers of a file, or of each manifest of a directory, as JSON; name what is bad on standard
+    error, and end with its status.
+
+    ``outputs``: directory for a NAME.json for each file, a list where the file has several answers; None:
+    standard output.
+    """
+    import orjson
+
+    bad = False
+    for file in _files(inputs):
+        try:
+            found, problems = answer(file)
+        except OSError as problem:
+            found, problems = [], [problem.strerror or str(problem)]
+        except ValueError as problem:
+            found, problems = [], [str(problem)]
+        for text in problems:
+            complain(f"{file}: {text}")
+        bad = bad or bool(problems)
+        written = [orjson.dumps(one, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE) for one in found]
+        if outputs is None:
+            typer.echo(b"".join(written), nl=False)
+        elif found:
+            outputs.mkdir(parents=True, exist_ok=True)
+            whole = written[0] if len(found) == 1 else orjson.dumps(found, option=orjson.OPT_INDENT_2)
+            (outputs / f"{file.stem}.json").write_bytes(whole)
+    if bad:
+        raise typer.Exit(BAD_INPUT)
+
+
+def read_manifests(file: Path) -> tuple[list[tuple[str, dict[str, Any]]], list[str]]:
+    """The objects of a file (``-``: standard input), those of lists too, each with its place, and a sentence
+    about each document that is none.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is neither JSON nor YAML; the text says where.
+    """
+    import orjson
+
+    objects: list[tuple[str, dict[str, Any]]] = []
+    problems: list[str] = []
+    for i, document in enumerate(_documents(file)):
+        for where, one in _unrolled(f"document {i + 1}", document):
+            if not isinstance(one, dict):
+                problems.append(f"{where}: expected an object")
+                continue
+            try:
+                # As an API server reads it: dates are texts, and numbers have at most 64 bits.
+                objects.append((where, orjson.loads(orjson.dumps(one))))
+            except (TypeError, ValueError, RecursionError) as problem:
+                problems.append(f"{where}: {problem}")
+    return objects, problems if objects or problems else ["holds no object"]
+
+
+def _files(inputs: Path) -> list[Path]:
+    """The file, or the manifests of a directory: of two with one stem the JSON one, which is quicker to
+    read."""
+    if not inputs.is_dir():
+        return [inputs]
+    found = {file.stem: file for suffix in _SUFFIXES for file in sorted(inputs.glob(f"*.{suffix}"))}
+    if not found:
+        fail(f"{inputs}: no .yaml or .json file", BAD_INPUT)
+    return [found[stem] for stem in sorted(found)]
+
+
+def _documents(file: Path) -> list[Any]:
+    """Every document of the file: one in JSON, any number in YAML."""
+    import orjson
+    import yaml
+
+    from kai_cp import files, yaml_text
+
+    content = files.read(file).removeprefix(b"\xef\xbb\xbf")
+    try:
+        return [orjson.loads(content)]
+    except orjson.JSONDecodeError as problem:
+        if file.suffix == ".json":
+            raise ValueError(f"not JSON: {problem}") from None
+    try:
+        return yaml_text.load_all(content.decode("utf-8"))
+    except yaml.YAMLError as problem:
+        raise ValueError(f"not YAML: {str(problem).splitlines()[0]}") from None
+
+
+def _unrolled(where: str, document: Any) -> Iterator[tuple[str, Any]]:
+    """A document, or what a list holds, each with its place; an empty document is nothing."""
+    items = document
+    if isinstance(document, dict) and str(document.get("kind")).endswith("List"):
+        items = document.get("items") or []
+    if isinstance(items, list):
+        for i, item in enumerate(items):
+            yield f"{where}, item {i + 1}", item
+    elif document is not None:
+        yield where, items

@@ -1,0 +1,127 @@
+"""Manifests of ``kai-cp admit`` and ``kai-cp group``: one bad document is named, and stops no other one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from kai_cp.cli.app import app
+
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "a", "namespace": "ns", "uid": "1", "annotations": {"gpu-fraction": "half"}},
+    "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}]},
+}
+QUEUE = {"kind": "Queue", "metadata": {"name": "q"}, "spec": {}}
+
+
+def ran(*words: str | Path, text: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], input=text)
+
+
+def answers(text: str) -> list[Any]:
+    """The documents that stand one after the other."""
+    found, decoder = [], json.JSONDecoder()
+    while text := text.lstrip():
+        one, end = decoder.raw_decode(text)
+        found.append(one)
+        text = text[end:]
+    return found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps([POD, QUEUE]),
+        json.dumps({"kind": "List", "items": [POD, QUEUE]}),
+        json.dumps({"kind": "PodList", "items": [POD, QUEUE]}),
+        f"{json.dumps(POD)}\n---\n{json.dumps(QUEUE)}\n---\n",
+        "\ufeff" + json.dumps([POD, QUEUE], indent=1).replace("\n", "\r\n"),
+    ],
+)
+def test_every_object_of_a_file_gets_its_verdict(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(content, "utf-8", newline="")
+    done = ran("admit", file, "--gpu-sharing")
+    assert done.exit_code == 0, done.output
+    said = [(one["kind"], one.get("namespace"), one["name"], one["allowed"]) for one in answers(done.stdout)]
+    assert said == [("Pod", "ns", "a", False), ("Queue", None, "q", False)]
+
+
+def test_a_file_of_several_objects_keeps_all_verdicts(tmp_path: Path) -> None:
+    (tmp_path / "two.json").write_text(json.dumps([POD, QUEUE]))
+    assert ran("admit", tmp_path / "two.json", tmp_path / "out").exit_code == 0
+    written = json.loads((tmp_path / "out" / "two.json").read_text())
+    assert [one["kind"] for one in written] == ["Pod", "Queue"]
+
+
+@pytest.mark.parametrize(
+    ("command", "bad", "field"),
+    [
+        ("admit", 3, "expected an object"),
+        ("admit", {"metadata": {"name": "x"}}, "kind: is missing"),
+        ("admit", {"kind": 7}, "kind: 7 is not a string"),
+        ("admit", {"object": None}, "object: is missing"),
+        ("admit", {"object": POD, "operation": "FLY"}, "operation: "),
+        ("admit", {"object": POD, "settings": [1]}, "settings: [1] is not an object"),
+        ("admit", {"kind": "AdmissionReview"}, "request.object: is missing"),
+        ("group", "text", "expected an object"),
+        ("group", {"kind": "Pod"}, "metadata.name: is missing"),
+        ("group", {"kind": "Pod", "metadata": {"name": 5}}, "metadata.name: 5 is not a string"),
+        ("group", {"kind": "Job", "metadata": 5}, "metadata: 5 is not an object"),
+        ("group", {"kind": "PodGroup", "metadata": {"name": "x", "namespace": []}}, "metadata.namespace"),
+    ],
+)
+def test_a_bad_document_is_named_and_stops_no_other(
+    tmp_path: Path, command: str, bad: Any, field: str
+) -> None:
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps([bad, POD]))
+    done = ran(command, file)
+    assert done.exit_code == 1
+    assert f"{file}: document 1, item 1: {field}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert answers(done.stdout)
+
+
+def test_a_number_beyond_64_bits_and_a_key_that_is_none_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "objects.yaml"
+    file.write_text(f"spec: {2**70}\n---\n1: x\n---\n{json.dumps(POD)}\n")
+    done = ran("group", file)
+    assert done.exit_code == 1
+    assert [line.split(": ")[2] for line in done.stderr.splitlines()] == ["document 1", "document 2"]
+    assert len(answers(done.stdout)[0]["pods"]) == 1
+
+
+def test_a_date_without_quotes_is_the_text_that_an_api_server_takes(tmp_path: Path) -> None:
+    file = tmp_path / "pod.yaml"
+    file.write_text(
+        "kind: Pod\napiVersion: v1\nmetadata: {name: a, namespace: n, uid: '1', labels: {x: 2026-11-20}}\n"
+        "spec: {schedulerName: kai-scheduler}\n"
+    )
+    done = ran("group", file)
+    assert done.exit_code == 0, done.stderr
+    assert answers(done.stdout)[0]["pods"][0]["labels"]["x"] == "2026-11-20"
+
+
+def test_a_review_is_judged_by_its_object() -> None:
+    asked = {"uid": "1", "operation": "DELETE", "oldObject": {**QUEUE, "status": {"childQueues": ["x"]}}}
+    done = ran("admit", "-", text=json.dumps({"kind": "AdmissionReview", "request": asked}))
+    assert done.exit_code == 0, done.stderr
+    assert "cannot delete queue q" in answers(done.stdout)[0]["message"]
+
+
+@pytest.mark.parametrize(
+    "spec", [5, {"forbidden": [3]}, {"schedulerName": 1}, {"podLabelSelector": {"a": 1}}]
+)
+def test_settings_of_a_file_that_cannot_be_read_are_named(tmp_path: Path, spec: Any) -> None:
+    file = tmp_path / "objects.json"
+    file.write_text(json.dumps([{"kind": "GroupingSettings", "spec": spec}, POD]))
+    done = ran("group", file)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"kai-cp: {file}: GroupingSettings: spec")
