@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Final
 
 from kai_cp_models.actions.common import line_of, waiting_groups
-from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS, OUT_OF_TIME
+from kai_cp_models.actions.eviction_plan import OUT_OF_TIME
 from kai_cp_models.actions.home import come_home
 from kai_cp_models.actions.simulation import missing, put_back, return_home, started
 from kai_cp_models.cycle import Cycle
@@ -24,8 +23,6 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import quota_check
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
-
-_SEARCHED: Final = frozenset({FITS_AS_IT_IS.reason, OUT_OF_TIME.reason})
 
 
 def backfill(cycle: Cycle, action: ActionName) -> None:
@@ -116,9 +113,8 @@ def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
     # A group beyond the depth limit of its queue is not looked at here either.
     refused = cycle.waiting.keys() - _ended(cycle)
     if "allocate" not in snapshot.policy.actions:
-        # The other actions serve only groups for which they may evict: those that they found to need no
-        # eviction, and those that they searched for.
-        refused = {key for key in refused if cycle.waiting[key].reason in _SEARCHED}
+        # The other actions serve only groups for which they may evict: those that they searched for.
+        refused = {key for key in refused if cycle.waiting[key].reason == OUT_OF_TIME.reason}
     asks = {
         key: ask
         for key, ask in waiting_groups(cycle, "allocate").items()

@@ -192,15 +192,9 @@ def _decide(run: _Run) -> None:
 
 
 def _finish(run: _Run) -> None:
-    """Pursue all goals for what is admitted; nothing is disturbed where that is not needed."""
-    if run.found is None:
-        return
-    best = finish(run.victims, run.found)
-    if isinstance(best, EvictionPlan):
-        run.found = best
-    else:
-        _refuse(run, run.found.asks, best.why)
-        run.found = None
+    """Pursue all goals for what is admitted."""
+    if run.found is not None:
+        run.found = finish(run.victims, run.found)
 
 
 def _over_share(run: _Run, book: QueueBook) -> set[GroupKey]:
@@ -282,8 +276,6 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
         plan = first_plan(run.victims, chunk)
         if plan is not None:
             yield chunk, plan
-        if isinstance(plan, NoPlan):
-            return
         run.way = _Way.MODEL
         few = units <= LIMITS.first_plan_units and len(chunk) <= LIMITS.optional_chunk
         if plan is not None and not (few and len(plan.asks) < len(chunk)):
@@ -301,7 +293,7 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
 
 def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
     """Whether fewer triggers may get a place: not where the fair order gives none of these one."""
-    return isinstance(result, NoPlan) and not (result.unneeded or result.served == frozenset())
+    return isinstance(result, NoPlan) and result.served != frozenset()
 
 
 def _jointly(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:
@@ -325,7 +317,7 @@ def _better(
     Of two that are no plan the later one says more.
     """
     if isinstance(result, NoPlan) or isinstance(than, NoPlan):
-        return isinstance(than, NoPlan) or (isinstance(result, NoPlan) and result.unneeded)
+        return isinstance(than, NoPlan)
     here, there = (
         [ask.group.key in served for ask in asks]
         for served in ({ask.group.key for ask in one.asks} for one in (result, than))
@@ -345,10 +337,6 @@ def _settle(run: _Run, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> No
             run.refused.discard(key)
             run.cycle.waiting.pop(key, None)
         left = [ask for ask in asks if ask.group.key not in served] if result.variables else []
-    elif result.unneeded:
-        # The others are looked at again beside those that fit as they are.
-        _refuse(run, [ask for ask in asks if ask.group.key in (result.served or ())], result.why)
-        return
     else:
         left, why = list(asks), result.why
     _refuse(run, left, why)

@@ -19,7 +19,6 @@ from kai_cp_models.pods import UNLIMITED, GroupKey, Pod
 
 NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one", True)
 NOTHING_SUFFICES: Final = Refusal("NotPossible", "no permitted set of evictions frees enough capacity")
-FITS_AS_IT_IS: Final = Refusal("FitsAsItIs", "it fits without evictions; allocate places it", True)
 OUT_OF_TIME: Final = Refusal(
     "NotDecidedInTime", "the time budget, or the patience of the settings, ended before it was decided"
 )
@@ -55,12 +54,10 @@ class NoPlan:
     """An attempt that led to no plan.
 
     ``served``: asks that have their place in the last plan tried; None where there was no plan to try.
-    ``unneeded``: the asks fit without disturbing any unit.
     """
 
     why: Refusal
     served: frozenset[GroupKey] | None = None
-    unneeded: bool = False
 
 
 def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tuple[Pod, tuple[GroupKey, ...]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kai_cp_models.actions.eviction_plan import FITS_AS_IT_IS, OUT_OF_TIME, EvictionPlan, NoPlan
+from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.simulation import simulate_all
@@ -24,15 +24,12 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU
 
 
-def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
-    """A plan for the asks of the chunk that find a place in this way; None when no ask does.
-
-    ``NoPlan`` where all of them fit without disturbing any unit.
-    """
+def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
+    """A plan for the asks of the chunk that find a place in this way; None when no ask does."""
     return _cleared(victims, chunk) if not victims.policy.may_lose else _counted(victims, chunk)
 
 
-def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
+def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """Evict the units that counting selects, and then more while that serves more: capacity that is enough in
     sum may have no place for a pod.
     """
@@ -46,8 +43,8 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | 
             # Counting finds no more units to open.
             break
         found = _opened(victims, chunk, again, units)
-        if not isinstance(found, EvictionPlan):
-            return best or found
+        if found is None:
+            break
         now = {ask.group.key for ask in found.asks}
         here = [ask.group.key in now for ask in chunk]
         if here <= served:
@@ -62,15 +59,13 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | 
 
 def _opened(
     victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask], ranked: list[VictimCandidate] | None
-) -> EvictionPlan | NoPlan | None:
+) -> EvictionPlan | None:
     """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go."""
     base, policy, cycle = victims.base, victims.policy, victims.cycle
     asks = list(chunk)
     while asks and not cycle.out_of_time():
         if ranked is None:
             return None
-        if not ranked:
-            return _as_it_is(victims, chunk)
         units = [item.unit for item in ranked]
         simulated = simulate_all(base, asks, units, victims.line, cycle.out_of_time)
         if simulated.ledger is None:
@@ -93,13 +88,6 @@ def _opened(
     return None
 
 
-def _as_it_is(victims: Victims, chunk: Sequence[Ask]) -> NoPlan | None:
-    """That the whole chunk fits without disturbing any unit, as counting allows; None where it does not."""
-    cycle = victims.cycle
-    served = simulate_all(victims.base, chunk, (), victims.line, cycle.out_of_time).served
-    return NoPlan(FITS_AS_IT_IS, served, unneeded=True) if len(served) == len(chunk) else None
-
-
 def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], ledger: Ledger) -> EvictionPlan:
     """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
     base = victims.base
@@ -115,7 +103,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     everywhere = Counting(base, (), everywhere=True)
     room, asked = everywhere.room(everywhere.leaving(leaving)), (pod for ask in asks for pod in ask.pods)
     spare = int((room - everywhere.demand(asked))[GPU])
-    best = not moved and not spare and len(gone) == len(ranked)
+    best = not moved and (not gone or (not spare and len(gone) == len(ranked)))
     given = float(sum(item.weight for item in gone) - len(leaving))
     least = given if best else max(0.0, given - max(spare, 0))
     stages = [StageResult("lost GPUs [milli-GPUs]", given, least, best, 0.0)]
@@ -130,7 +118,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
         tuple(stages),
         0,
         0,
-        complete=best and victims.goals.default,
+        complete=best and (victims.goals.default or not gone),
     )
 
 

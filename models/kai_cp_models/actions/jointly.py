@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from kai_cp_models.actions.eviction_plan import (
-    FITS_AS_IT_IS,
     NO_VICTIMS,
     NOTHING_SUFFICES,
     OUT_OF_TIME,
@@ -27,7 +26,6 @@ from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Refusal
-from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
@@ -69,7 +67,7 @@ def attempt(
             return result
         if isinstance(result, EvictionPlan) or not result.why.proved:
             budget.in_vain(budget.spent - began)
-        if isinstance(result, NoPlan) and (result.unneeded or result.served is not None):
+        if isinstance(result, NoPlan) and result.served is not None:
             return result
     return result
 
@@ -90,11 +88,8 @@ def _prefixes(
     yield useful
 
 
-def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
-    """The same admission with all goals pursued; ``found`` itself when there is no time for that.
-
-    Returns ``NoPlan`` only where no unit has to be disturbed for these asks.
-    """
+def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan:
+    """The same admission with all goals pursued; ``found`` itself when there is no time for that."""
     budget = victims.cycle.budget
     too_large = (
         found.variables > LIMITS.finished_variables
@@ -110,14 +105,12 @@ def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan | NoPlan:
         useful = {rank for rank in useful if rank <= deepest}
     began = budget.spent
     best = _solved(victims, _Task(found.asks, len(found.asks), useful, known=found))
-    if isinstance(best, NoPlan) and not best.unneeded and victims.policy.may_lose:
+    if isinstance(best, NoPlan) and victims.policy.may_lose:
         # Without losses there is no threshold, and the same search would be made again.
         best = _solved(victims, _Task(found.asks, len(found.asks), useful, threshold=False, known=found))
     budget.in_vain(budget.spent - began)
-    if isinstance(best, NoPlan):
-        return best if best.unneeded else found
     # A simulation may refuse what the model proved.
-    return found if victims.better(found, best) else best
+    return found if isinstance(best, NoPlan) or victims.better(found, best) else best
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +207,6 @@ class _Search:
             answer = self._model.answer(solver)
             if not any(answer.admitted):
                 return NoPlan(replace(NOTHING_SUFFICES, proved=self._exact and _all_proved(stages)))
-            if not any(answer.lost) and not answer.moved:
-                if (fits := self._as_it_is(answer)) is not None:
-                    return fits
-                continue
             found = self._held(answer, stages, solver)
             if found is not None:
                 return found
@@ -245,16 +234,6 @@ class _Search:
     def _infeasible(self, first: Outcome) -> NoPlan:
         proved = first.status == "infeasible" and first.proved and self._exact
         return NoPlan(replace(NOTHING_SUFFICES, proved=proved), self._served)
-
-    def _as_it_is(self, answer: Answer) -> NoPlan | None:
-        """That the asks fit without evictions; None where the counts fit and the places do not."""
-        asks = self._task.asks
-        if disaggregate(self._victims.base, asks, self._model.units, answer, pipeline_only=True) is None:
-            self._sure = False
-            self._model.refuse(self._model.disturbance(answer))
-            return None
-        served = frozenset(ask.group.key for ask in _admitted(asks, answer))
-        return NoPlan(FITS_AS_IT_IS, served, unneeded=True)
 
     def _held(
         self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver
@@ -296,7 +275,7 @@ class _Search:
             tuple(s if everything else replace(s, bound=min(0.0, s.bound), proved=False) for s in stages),
             len(self._model.cp.proto.variables),
             len(self._model.cp.proto.constraints),
-            self.complete,
+            self.complete or not (any(answer.lost) or answer.moved),
         )
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
