@@ -41,12 +41,8 @@ class EvictionPlan:
 
     @property
     def disturbed(self) -> set[int]:
-        """Ranks of the units that are lost or moved."""
-        return {
-            item.rank
-            for item, lost in zip(self.ranked, self.answer.lost, strict=True)
-            if lost or any(pod.key in self.answer.moved for pod in item.unit.pods)
-        }
+        """Ranks of the units that are lost or moved, in whole or in part."""
+        return {item.rank for item in self.owners}
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     everywhere = Counting(base, (), everywhere=True)
     room, asked = everywhere.room(everywhere.leaving(leaving)), (pod for ask in asks for pod in ask.pods)
     spare = int((room - everywhere.demand(asked))[GPU])
-    best = not moved and (not gone or (not spare and len(gone) == len(ranked)))
+    best = not owners or (not moved and not spare and len(gone) == len(ranked))
     given = float(sum(item.weight for item in gone) - len(leaving))
     least = given if best else max(0.0, given - max(spare, 0))
     stages = [StageResult("lost GPUs [milli-GPUs]", given, least, best, 0.0)]
@@ -118,7 +118,7 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
         tuple(stages),
         0,
         0,
-        complete=best and (victims.goals.default or not gone),
+        complete=best and (victims.goals.default or not owners),
     )
 
 

@@ -105,9 +105,6 @@ def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan:
         useful = {rank for rank in useful if rank <= deepest}
     began = budget.spent
     best = _solved(victims, _Task(found.asks, len(found.asks), useful, known=found))
-    if isinstance(best, NoPlan) and victims.policy.may_lose:
-        # Without losses there is no threshold, and the same search would be made again.
-        best = _solved(victims, _Task(found.asks, len(found.asks), useful, threshold=False, known=found))
     budget.in_vain(budget.spent - began)
     # A simulation may refuse what the model proved.
     return found if isinstance(best, NoPlan) or victims.better(found, best) else best
@@ -119,14 +116,12 @@ class _Task:
 
     ``useful``: ranks of the units that may be disturbed. ``whole``: no other unit may be, so that a refusal
     is a proof. ``known``: a plan for these asks; the admission is settled, and the goals are solved for.
-    Without ``threshold`` the leading goals are rough ones.
     """
 
     asks: Sequence[Ask]
     required: int
     useful: set[int]
     whole: bool = True
-    threshold: bool = True
     known: EvictionPlan | None = None
 
 
@@ -139,7 +134,7 @@ def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
         search = _Search(victims, task, ranked, pruned=pruned)
     except ModelTooLarge:
         return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
-    if task.known is not None and not search.complete and (task.known.variables or not task.threshold):
+    if task.known is not None and not search.complete and task.known.variables:
         # The rough goal was pursued before.
         return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the last goals"))
     return search.run()
@@ -186,7 +181,7 @@ class _Search:
         """Solve, play through and cut, until a plan holds or there is none."""
         task, model, settings = self._task, self._model, self._victims.cycle.settings.solver
         listed = self._victims.goals
-        pursued = listed.objectives(model, threshold=task.threshold) if self.complete else listed.rough(model)
+        pursued = listed.objectives(model) if self.complete else listed.rough(model)
         goals = [*model.admission_goals(), *pursued]
         allowance = self._allowance()
         started = False

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import dropwhile
 from math import lcm
 from typing import Final, TypeAlias
 
@@ -264,16 +263,9 @@ class GoalList:
         """Whether the list is the default one; bounds of plans made without a solver hold for that list only.
         """
 
-    def objectives(self, model: EvictingModel, *, threshold: bool = True) -> list[Objective]:
-        """The expressions that the model minimises, one after the other.
-
-        ``threshold`` False: the rough objective instead of the thresholds that lead the list.
-        """
-        entries, found = iter(self.entries), list[Objective]()
-        if not threshold and model.policy.may_lose and self.by_policy:
-            leading = ("threshold", "lost_beyond", "threshold_by_age")
-            entries, found = dropwhile(lambda goal: goal.name in leading, entries), self.rough(model)
-        return [*found, *(one for goal in entries for one in goal.objectives(model))]
+    def objectives(self, model: EvictingModel) -> list[Objective]:
+        """The expressions that the model minimises, one after the other."""
+        return [one for goal in self.entries for one in goal.objectives(model)]
 
     def rough(self, model: EvictingModel) -> list[Objective]:
         """A rough measure of disruption, for attempts that only ask whether there are places."""
