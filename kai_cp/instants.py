@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from kai_cp_models.shown import moment
+
 
 def rfc3339(seconds: float) -> str:
     """An instant in UTC, ``Z`` at the end; a fraction only where there is one."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    return moment(seconds).isoformat().replace("+00:00", "Z")
 
 
 def from_rfc3339(text: str) -> float:

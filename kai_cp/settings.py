@@ -29,6 +29,16 @@ _UNITS: Final = {
     "jobs": "pod groups",
     "workers": "threads",
 }
+_EXPECTED: Final = {
+    "model": "expected keys and values",
+    "bool": "expected true or false",
+    "int": "expected a whole number",
+    "float": "expected a number",
+    "string": "expected a text",
+    "tuple": "expected a list",
+    "too": "expected at least one entry",
+}
+"""By the beginning of the type of an error of pydantic."""
 
 
 class BadSettings(ValueError):
@@ -50,8 +60,10 @@ def load(
     if path is not None:
         try:
             text = files.read_text(path)
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadSettings(f"{path}: cannot be read: {error}") from None
+        except OSError as error:
+            raise BadSettings(f"{path}: cannot be read: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise BadSettings(f"{path}: cannot be read: it is no text in UTF-8") from None
         document = _parse(text, str(path), lines)
     given = {key: v for key, v in (defaults or {}).items() if key not in lines}
     given |= {key: v for key, v in (overrides or {}).items() if v is not None}
@@ -116,8 +128,10 @@ def _complaints(error: ValidationError, source: str, lines: Mapping[str, int]) -
             yield f"{source}{at}: {name}: unknown key{hint}"
         else:
             said = problem["msg"].removeprefix("Value error, ")
-            message = said[:1].lower() + said[1:]
-            yield f"{source}{at}: {name}: {message}, not {problem['input']!r}"
+            said = _EXPECTED.get(problem["type"].partition("_")[0], said[:1].lower() + said[1:])
+            # A sentence of our own shows the value itself.
+            shown = f", not {problem['input']!r}" if said.startswith(("input", "expected")) else ""
+            yield f"{source}{at}: {name}: {said}{shown}"
 
 
 @dataclass(frozen=True, slots=True)

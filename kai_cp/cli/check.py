@@ -12,6 +12,7 @@ from kai_cp.cli.common import (
     WRONG_USAGE,
     complain,
     fail,
+    file_or_exit,
     instant_or_exit,
     settings_or_exit,
     snapshot_or_exit,
@@ -66,10 +67,11 @@ def check(
     from kai_cp.report.terminal import plural
     from kai_cp_models.queries.cluster import faults
 
-    given = decisions or Path(snapshot)
     if decisions == Path("-") and snapshot == "-":
         fail("only one of snapshot and decisions can come from standard input", WRONG_USAGE)
     settings = settings_or_exit(config, {})
+    snapshot = file_or_exit(snapshot, settings)
+    given = decisions or Path(snapshot)
     try:
         with files.within(settings.limits.read_seconds, given):
             text = recorded(given) if decisions is None else files.read(given)

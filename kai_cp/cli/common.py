@@ -131,8 +131,10 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
         return None
     try:
         document = yaml_text.load(files.read_text(path))
-    except (OSError, UnicodeDecodeError) as error:
-        fail(f"{option}: {path}: cannot be read: {error}", WRONG_USAGE)
+    except OSError as error:
+        fail(f"{option}: {path}: cannot be read: {error.strerror or error}", WRONG_USAGE)
+    except UnicodeDecodeError:
+        fail(f"{option}: {path}: cannot be read: it is no text in UTF-8", WRONG_USAGE)
     except yaml.YAMLError as error:
         fail(f"{option}: {path}: not YAML: {str(error).splitlines()[0]}", WRONG_USAGE)
     if not isinstance(document, dict):
@@ -150,6 +152,30 @@ def source_or_exit(argument: str) -> Source:
     if len(sources) != 1:
         fail(f"{argument}: holds {len(sources)} snapshots; name one of them", WRONG_USAGE)
     return sources[0]
+
+
+def file_or_exit(argument: str, settings: Settings) -> str:
+    """The one snapshot that an argument names, as a file that can be read again: what comes through a pipe or
+    standard input is kept until the program ends.
+    """
+    import atexit
+    import shutil
+    import tempfile
+
+    from kai_cp import files
+
+    source = source_or_exit(argument)
+    if source.path != files.STDIN and not Path(source.path).is_fifo():
+        return source.path
+    try:
+        content = files.read(source.path, settings.max_snapshot_bytes)
+    except OSError as error:
+        fail(f"{argument}: {error.strerror or error}", BAD_INPUT)
+    folder = tempfile.mkdtemp(prefix="kai-cp-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    kept = Path(folder, source.name)
+    kept.write_bytes(content)
+    return str(kept)
 
 
 def loaded_or_exit(path: Path | str, settings: Settings) -> Loaded:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kai_cp.cli.ask import FormatOption
-from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail
+from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail, file_or_exit
 from kai_cp.cli.options import AllOption
 from kai_cp.cli.output import CommandResult, OutputFormat, answer
 
@@ -103,7 +103,7 @@ def _read(argument: str, settings: Settings) -> dict[str, Mapping[str, Any]]:
     from kai_cp.reader.container import UnreadableSnapshot
     from kai_cp.reading import loaded
 
-    path = Path(argument)
+    path = Path(file_or_exit(argument, settings))
     if path.suffix == ".json":
         try:
             document = orjson.loads(files.read(path))

@@ -99,6 +99,8 @@ def _documents(file: Path) -> list[Any]:
             raise ValueError(f"not JSON: {problem}") from None
     try:
         return yaml_text.load_all(content.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise ValueError("neither JSON nor YAML: it is no text in UTF-8") from None
     except yaml.YAMLError as problem:
         raise ValueError(f"not YAML: {str(problem).splitlines()[0]}") from None
 

@@ -17,6 +17,8 @@ from kai_cp.cli.common import (
     instant_or_exit,
     loaded_or_exit,
     settings_or_exit,
+    source_or_exit,
+    writable_or_exit,
 )
 from kai_cp.cli.options import ConfigOption, NowOption, SnapshotArgument
 
@@ -74,7 +76,8 @@ def reduce(
     except BadFact as problem:
         fail(f"--fact: {problem}", WRONG_USAGE)
     settings = settings_or_exit(config, {}, defaults={"solver.budget_seconds": BUDGET_SECONDS})
-    raw: Mapping[str, Any] = loaded_or_exit(snapshot, settings).raw
+    writable_or_exit("OUTPUT", output)
+    raw: Mapping[str, Any] = loaded_or_exit(source_or_exit(snapshot).path, settings).raw
     given = instant_or_exit(now)
     instant = given if given is not None else taken_at(raw) or 0.0
     if not _holds(raw, wanted, settings, instant):

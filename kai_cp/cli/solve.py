@@ -207,7 +207,7 @@ def _inputs(arguments: Sequence[str], output_dir: Path | None) -> tuple[list[Sou
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        fail(f"--output-dir: {error}", WRONG_USAGE)
+        fail(f"--output-dir: {output_dir}: {error.strerror or error}", WRONG_USAGE)
     for source in found:
         target = output_dir / f"{source.name}.json"
         if target.exists() and Path(source.path).exists() and target.samefile(source.path):

@@ -16,9 +16,11 @@ from kai_cp.cli.common import (
     WRONG_USAGE,
     complain,
     fail,
+    file_or_exit,
     instant_or_exit,
     settings_or_exit,
     snapshot_or_exit,
+    source_or_exit,
 )
 
 if TYPE_CHECKING:
@@ -86,10 +88,11 @@ def world_or_exit(
     undecided: bool = False,
 ) -> DecidedSnapshot:
     """The snapshot and decisions that the arguments name; bad ones end the program."""
-    if snapshot == "-":
-        fail("name the snapshot's file: it is read twice, so standard input will not do", WRONG_USAGE)
+    if snapshot == "-" and decisions == Path("-"):
+        fail("only one of snapshot and decisions can come from standard input", WRONG_USAGE)
     settings = settings_or_exit(config, {"solver.budget_seconds": budget}, defaults=OFFLINE)
     instant = instant_or_exit(now)
+    snapshot = file_or_exit(snapshot, settings)
     plan, decided_at = (None, None) if undecided else _plan(snapshot, decisions, settings, instant)
     found, name, digest = snapshot_or_exit(snapshot, instant if instant is not None else decided_at, settings)
     return DecidedSnapshot(name, digest, found, plan, settings)
@@ -140,16 +143,10 @@ def _decided(snapshot: str, settings: Settings, instant: float | None) -> bytes:
     from kai_cp.worker import ENGINE, Worker, warm_up
 
     warm_up(ENGINE)
-    from kai_cp.reading import inputs
     from kai_cp.solving import SolvingTask, job, solve
 
-    sources, problems = inputs([snapshot])
-    if problems:
-        fail(problems[0], BAD_INPUT)
-    if len(sources) != 1:
-        fail(f"{snapshot}: holds {len(sources)} snapshots; name one of them", WRONG_USAGE)
     with Worker(job) as worker:
-        result = solve(worker, SolvingTask(sources[0], None, instant, settings, None))
+        result = solve(worker, SolvingTask(source_or_exit(snapshot), None, instant, settings, None))
     if result.problem:
         complain(result.problem)
     if result.interrupted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import io
@@ -144,6 +145,8 @@ def _text(file: IO[bytes], label: str, max_bytes: int) -> bytearray:
     """The JSON text inside a file, whose format is detected from its content and not from its name."""
     start = file.read(2)
     file.seek(0)
+    if not start:
+        raise UnreadableSnapshot(f"{label}: it is empty.")
     try:
         if start == _ZIP:
             with zipfile.ZipFile(file) as archive, archive.open(_entry(archive, label)) as entry:
@@ -175,7 +178,7 @@ def _read(stream: Any, label: str, max_bytes: int) -> bytearray:
                 f"{label}: the decompressed snapshot is larger than the limit of {max_bytes} bytes."
             )
         text += chunk
-    return text
+    return text.removeprefix(codecs.BOM_UTF8)
 
 
 def _too_much(text: bytes | bytearray | memoryview, memory_bytes: int, *, whole: bool) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from kai_cp.planning import Planned
 from kai_cp.printable import in_plot
+from kai_cp_models.shown import moment
 
 _MOST_ROWS: Final = 60
 """The most nodes that are drawn; those with reservations come first."""
+_LAST_DAY: Final = 2_932_531
+"""Days since the epoch: the end of the year 9998, as an axis shows a little more than its data."""
+_MINUTE: Final = 1 / (24 * 60)
+"""In days, the unit of the axis."""
 _TAIL: Final = 1.15
 """How far beyond the last known end the axis goes."""
 
@@ -61,7 +65,7 @@ def draw(found: Planned, path: Path) -> None:
     axes.axvline(_day(now), color="black", linewidth=0.8)
     axes.set_yticks(range(len(rows)), list(map(in_plot, rows)))
     axes.invert_yaxis()
-    axes.set_xlim(_day(now - 60), _day(last))
+    axes.set_xlim(_day(now) - _MINUTE, _day(last))
     axes.xaxis.set_major_formatter(dates.DateFormatter("%d %H:%M"))  # type: ignore[no-untyped-call]
     axes.set_xlabel("UTC")
     axes.legend(loc="upper right", fontsize="small")
@@ -78,5 +82,5 @@ def _gpus(found: Planned, node: str) -> float:
 def _day(instant: float) -> float:
     import matplotlib.dates as dates
 
-    number: float = dates.date2num(datetime.fromtimestamp(instant, UTC))  # type: ignore[no-untyped-call]
-    return number
+    number: float = dates.date2num(moment(instant))  # type: ignore[no-untyped-call]
+    return min(number, _LAST_DAY)

@@ -10,6 +10,8 @@ from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI
 
 _LONGEST: Final = 80
 _GIB: Final = 2**30
+_LATEST: Final = 253_402_300_799
+"""9999-12-31T23:59:59Z, the last second that a calendar has."""
 
 
 def shown(value: object) -> str:
@@ -21,9 +23,14 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
+def moment(instant: float) -> datetime:
+    """Seconds since the epoch as a date (UTC); later instants than a calendar has are its last one."""
+    return datetime.fromtimestamp(min(instant, _LATEST), UTC)
+
+
 def clock(instant: float, now: float) -> str:
     """``12:30`` today (UTC), with the day on other days."""
-    when, today = datetime.fromtimestamp(instant, UTC), datetime.fromtimestamp(now, UTC)
+    when, today = moment(instant), moment(now)
     text = when.strftime("%H:%M:%S" if when.second else "%H:%M")
     return text if when.date() == today.date() else f"{when:%Y-%m-%d} {text}"
 

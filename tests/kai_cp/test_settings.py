@@ -54,7 +54,11 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
         ("solver: " + 2000 * "[", "not YAML: it is nested too deep"),
         ("solver: &x {budget_seconds: *x}\n", "not YAML: it has more than 200000 values"),
         ("- a\n", "expected keys and values, found a list"),
-        ("solver: 3\n", ":1: solver: "),
+        ("solver: 3\n", ":1: solver: expected keys and values, not 3"),
+        ("solver: {budget_seconds: x}\n", ":1: solver.budget_seconds: expected a number, not 'x'"),
+        ("solver: {workers: 1.5}\n", ":1: solver.workers: expected a whole number, not 1.5"),
+        ("reservations: {enabled: 3}\n", ":1: reservations.enabled: expected true or false, not 3"),
+        ("objective: {goals: []}\n", ":1: objective.goals: expected at least one entry, not []"),
     ],
 )
 def test_wrong_file_names_file_line_and_key(tmp_path: Path, text: str, words: str) -> None:

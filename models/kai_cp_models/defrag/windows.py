@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
+
+from kai_cp_models.shown import moment
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WINDOW: Final = re.compile(
@@ -49,7 +50,7 @@ def window(text: str) -> Window:
 
 def opening(windows: Iterable[str], instant: float) -> float | None:
     """The instant itself while a window is open, else when the next window opens; None: no window."""
-    when = datetime.fromtimestamp(instant, UTC)
+    when = moment(instant)
     midnight = instant - (when.hour * 3600 + when.minute * 60 + when.second + when.microsecond / 1e6)
     monday = midnight - when.weekday() * _DAY
     found: list[float] = []

@@ -1,0 +1,83 @@
+"""What commands read alike: standard input, the one snapshot of a directory, how a file begins."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.kai_cp.test_cli import DEMO, NOW, run
+
+ASKING = ("pending", "queues", "evictions", "audit", "plan")
+
+
+@pytest.mark.parametrize("command", ASKING)
+def test_standard_input_is_read_as_the_file_is(command: str) -> None:
+    line = (command, "--now", NOW, "-o", "csv")
+    given, piped = run(*line, DEMO), run(*line, "-", data=DEMO.read_bytes())
+    assert (piped.returncode, piped.stderr) == (0, "")
+    # "plan" begins each row with the name of its input.
+    assert piped.stdout.replace("stdin,", f"{DEMO.stem},") == given.stdout
+
+
+@pytest.mark.parametrize("command", [*ASKING, "inspect", "view", "check"])
+def test_a_directory_is_its_one_snapshot_and_none_or_two_are_told(tmp_path: Path, command: str) -> None:
+    answers = tmp_path / "answer.json"
+    answers.write_text(run("solve", DEMO, "--now", NOW, "-o", "json").stdout)
+    folder = tmp_path / "day"
+    folder.mkdir()
+    line = [command, folder]
+    if command in ("check", "view"):
+        line.append(answers)
+    if command == "view":
+        line += ["--output", tmp_path / "page.html"]
+    done = run(*line)
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"kai-cp: {folder}: the directory holds no .json, .json.gz, .zip file.\n",
+    )
+    shutil.copy(DEMO, folder / "a.json")
+    assert run(*line).returncode == 0
+    shutil.copy(DEMO, folder / "b.json")
+    done = run(*line)
+    assert (done.returncode, done.stderr) == (2, f"kai-cp: {folder}: holds 2 snapshots; name one of them\n")
+
+
+def test_a_mark_of_the_byte_order_is_no_part_of_the_json(tmp_path: Path) -> None:
+    marked = tmp_path / "marked.json"
+    marked.write_bytes(b"\xef\xbb\xbf" + DEMO.read_bytes())
+    line = ("inspect", "--now", NOW, "-o", "json")
+    assert run(*line, marked).stdout == run(*line, DEMO).stdout
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.json.gz", "x.json"])
+def test_an_empty_file_is_told_to_be_empty(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    done = run("inspect", tmp_path / name)
+    assert (done.returncode, done.stderr) == (1, f"kai-cp: {tmp_path / name}: it is empty.\n")
+
+
+def test_a_small_snapshot_that_could_not_be_written_is_not_looked_for(tmp_path: Path) -> None:
+    done = run("snapshot", "reduce", DEMO, tmp_path / "no" / "x.json", "--fact", "waiting default/giant")
+    assert done.returncode == 2
+    assert done.stderr == f"kai-cp: OUTPUT: {tmp_path / 'no' / 'x.json'}: No such file or directory\n"
+
+
+def test_the_end_of_the_calendar_is_shown_and_not_passed(tmp_path: Path) -> None:
+    """A declared run time is stretched where a pod group outlives it, here by millennia."""
+    raw = json.loads(DEMO.read_bytes())
+    for group in raw["rawObjects"]["podGroups"]:
+        group["metadata"].setdefault("annotations", {})["kai-cp/expected-runtime"] = "1h"
+    snapshot, config = tmp_path / "snapshot.json", tmp_path / "settings.yaml"
+    snapshot.write_text(json.dumps(raw))
+    config.write_text("reservations: {enabled: true, after_seconds: 0, min_gpus: 1}\n")
+    late = "9999-12-31T23:59:59Z"
+    for line in (
+        ("solve", snapshot, "-o", "json"),
+        ("reserve", snapshot, "--picture", tmp_path / "plan.svg"),
+        ("explain", snapshot, "--all"),
+    ):
+        done = run(*line, "--now", late, "--config", config)
+        assert (done.returncode, done.stderr) == (0, ""), line
