@@ -33,11 +33,6 @@ class SearchLimits:
         "pod groups",
         "beside more admitted ones such a solve is too long; the next are halved down to one",
     )
-    chunk_pods: int = _limit(
-        2_000,
-        "pods per second of the budget",
-        "bounds one plan without a solver: 0.2 ms each, with what returns",
-    )
     least_idle_share: float = _limit(
         0.02, "share of the GPUs asked for", "idle, below which moves wait in a cycle that is short of time"
     )

@@ -235,7 +235,6 @@ def _admit_all(run: _Run) -> None:
 def _next(run: _Run) -> list[Ask]:
     """The next triggers, at most ``run.way``, in the fair order that holds if each gets its place.
 
-    Together they have no more pods than the budget is expected to have time for.
     A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
     others of the chunk is passed over, and looked at again once those have their places.
     """
@@ -244,8 +243,7 @@ def _next(run: _Run) -> list[Ask]:
     order = run.victims.line.fork(book, run.open if len(run.open) < len(run.victims.asks) else None)
     here = Beside(run.victims, run.refusals, run.ledger, book, run.found, anew=run.way is _Way.ANEW)
     left = set(run.open)
-    pods_left = LIMITS.chunk_pods * run.cycle.settings.solver.budget_seconds
-    while len(here.chunk) < run.way and pods_left > 0 and not run.cycle.out_of_time():
+    while len(here.chunk) < run.way and not run.cycle.out_of_time():
         if not left or (key := order.pop(left)) is None:
             break
         ask = run.open[key]
@@ -253,7 +251,6 @@ def _next(run: _Run) -> list[Ask]:
             here.hold(ask)
             order.charged(ask.group.queue)
             left.remove(key)
-            pods_left -= len(ask.pods)
             continue
         why, lasting = refused
         # Free capacity only shrinks, so all triggers of a kind are refused alike.

@@ -40,30 +40,6 @@ def world() -> Snapshot:
     )
 
 
-# --- how many -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("pods_of_budget", "most"), [(1, 1), (3, 3), (4, 4), (100, 4)])
-def test_a_chunk_ends_by_counted_pods(
-    monkeypatch: pytest.MonkeyPatch, pods_of_budget: int, most: int
-) -> None:
-    """The number of pods that are tried together follows from the budget in the settings; the other pods are
-    tried afterwards.
-    """
-    chunks: list[int] = []
-    first_plan = evict.first_plan
-
-    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
-        chunks.append(len(chunk))
-        return first_plan(victims, chunk)
-
-    share = pods_of_budget / SETTINGS.solver.budget_seconds
-    monkeypatch.setattr(evict, "LIMITS", replace(LIMITS, chunk_pods=share))
-    monkeypatch.setattr(evict, "first_plan", recorded)
-    assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
-    assert chunks[0] == most
-
-
 def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytest.MonkeyPatch) -> None:
     """60 nodes: three groups get a place by five moves. A model of ten more serves none of them, and moves
     seven pods for the same three.
@@ -71,7 +47,7 @@ def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytes
     first: list[EvictionPlan] = []
     first_plan = evict.first_plan
 
-    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
+    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
         found = first_plan(victims, chunk)
         first.extend([found] if isinstance(found, EvictionPlan) else [])
         return found
