@@ -34,8 +34,8 @@ NODE_WORK: Final = 0.0004
 """The same per node."""
 
 MOST_PATIENT_WORK: Final = 4.0
-"""Plain work beyond which patience does not grow: more made no plan better, and `racks` with 10,000 nodes and
-a budget of 20 s took 22 s instead of 6.
+"""Plain work of a large cluster. Beyond it patience does not grow: more made no plan better, and `racks` with
+10,000 nodes and a budget of 20 s took 22 s instead of 6.
 """
 
 

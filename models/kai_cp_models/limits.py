@@ -34,7 +34,7 @@ class SearchLimits:
         "beside more admitted ones such a solve is too long; the next are halved down to one",
     )
     least_idle_share: float = _limit(
-        0.02, "share of the GPUs asked for", "idle, below which moves wait in a cycle that is short of time"
+        0.02, "share of the GPUs asked for", "idle, below which moves wait in a large cluster"
     )
     named: int = _limit(4, "pod groups", "a message names no more triggers for one move")
     # --- which victims are looked at ---------------------------------------------------------------

@@ -28,6 +28,7 @@ from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
 from kai_cp_models.actions.victims import Victims
+from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.policy import EvictionPolicy
@@ -141,11 +142,11 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
 
 
 def _in_time(run: _Run) -> bool:
-    """Whether there is time for the action: not for moves, before evictions, when it is short and almost
+    """Whether there is time for the action: in a large cluster not for moves, before evictions, when almost
     nothing is idle.
     """
     cycle, ledger = run.cycle, run.victims.base
-    if run.policy.may_lose or cycle.budget.plain_work <= cycle.settings.solver.budget_seconds:
+    if run.policy.may_lose or cycle.budget.plain_work <= MOST_PATIENT_WORK:
         return not cycle.out_of_time()
     idle = ledger.free[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
     asked = sum(ask.asked[2] for ask in run.open.values())

@@ -63,6 +63,20 @@ def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytes
     assert len(evicted(plan)) == 5
 
 
+@pytest.mark.parametrize(("budget_seconds", "large_work", "moves"), [(20, 0.0, 0), (1, 0.0, 0), (1, 4.0, 5)])
+def test_moves_wait_in_a_large_cluster_with_almost_nothing_idle(
+    monkeypatch: pytest.MonkeyPatch, budget_seconds: float, large_work: float, moves: int
+) -> None:
+    """The 60 nodes of the test before: whether they count as a large cluster decides, and not the budget."""
+    monkeypatch.setattr(evict, "MOST_PATIENT_WORK", large_work)
+    monkeypatch.setattr(evict, "LIMITS", replace(LIMITS, least_idle_share=1.0))
+    snapshot = parse(SHAPES["contended"](60, 1), now=NOW.timestamp())
+    solver = SETTINGS.solver.model_copy(update={"patience": 0.5, "budget_seconds": budget_seconds})
+    actions = replace(snapshot.policy, actions=("allocate", "consolidation"))
+    plan = solved(replace(snapshot, policy=actions), SETTINGS.model_copy(update={"solver": solver}))
+    assert len(evicted(plan)) == moves
+
+
 def test_triggers_that_fit_as_it_is_need_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Queue v holds four of eight GPUs, so that all four triggers fit without it losing anything."""
     snapshot = world()
