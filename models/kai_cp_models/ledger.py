@@ -26,7 +26,7 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import first_over
 from kai_cp_models.fitting import NOWHERE, FeasibilityCache
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
-from kai_cp_models.loading import loaded, taken
+from kai_cp_models.loading import Homes, loaded, taken
 from kai_cp_models.pods import (
     ACTIVE_USED,
     ALLOCATED,
@@ -75,7 +75,7 @@ class Fixed:
     def __init__(self, snapshot: Snapshot, *, close: bool) -> None:
         self.snapshot = snapshot
         self.table = NodeTable(snapshot)
-        self.gangs, self.shapes = Gangs(snapshot), Shapes(snapshot)
+        self.gangs, self.shapes, self.homes = Gangs(snapshot), Shapes(snapshot), Homes(snapshot)
         self.gpu_memory_mib: Ints = self.table.gpu_memory_mib
         self.mib_on: list[int] = self.gpu_memory_mib.tolist()
         """The same as plain numbers."""
@@ -86,6 +86,7 @@ class Fixed:
         self.waiting: list[Any] = []
         """How groups wait in the snapshot, see ``actions.common``."""
         self._close = close
+        self._claiming = snapshot.extras[CLAIM_MILLI_GPUS]
         self._charges: dict[tuple[object, ...], Amounts] = {}
         self._taken: dict[tuple[PodSpec, bool, tuple[bool, ...]], NodeAmounts] = {}
 
@@ -102,14 +103,18 @@ class Fixed:
     @cached_property
     def running(self) -> frozenset[GroupKey | None]:
         """The pod groups that the snapshot has on nodes."""
-        index = self.snapshot.node_index
-        return frozenset(p.group for p in self.snapshot.pods if p.node in index and p.status in ACTIVE_USED)
+        return frozenset(pod.group for pod in self.homes.pods)
+
+    @cached_property
+    def charges(self) -> Mapping[PodKey, Amounts]:
+        """What every pod that has a place in the snapshot is charged there."""
+        homes = zip(self.homes.pods, self.homes.nodes.tolist(), strict=True)
+        return {pod.key: self.charge(pod, node) for pod, node in homes}
 
     def charge(self, pod: Pod, node: int) -> Amounts:
         """What the pod is charged in its queue when it is on ``node`` (2.3); computed once for equal pods."""
         by_node = self.mib_on[node] if pod.spec.gpu.kind is GpuKind.MEMORY else None
-        claims = self.snapshot.extras[CLAIM_MILLI_GPUS]
-        kind = (pod.spec, by_node, pod.key if claims and pod.key in claims else None)
+        kind = (pod.spec, by_node, pod.key if pod.key in self._claiming else None)
         known = self._charges.get(kind)
         if known is None:
             known = self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
@@ -159,7 +164,7 @@ class Ledger:
         ``options``: rules that KAI lacks, by default none. ``close_gangs``: the setting of that name.
         """
         fixed = Fixed(snapshot, close=close_gangs)
-        room, devices, groups_on = loaded(snapshot, fixed.table.allocatable)
+        room, devices, groups_on = loaded(snapshot, fixed.homes, fixed.table.allocatable)
         return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), open_rules(snapshot, options))
 
     def copy(self) -> Ledger:
@@ -257,6 +262,11 @@ class Ledger:
             return None
         node = self.fixed.snapshot.node_index.get(pod.node)
         return None if node is None else (node, pod.gpu_groups)
+
+    def charge_of(self, pod: Pod) -> Amounts:
+        """What the queue is charged for the pod where it is, see ``place_of``; nothing without a place."""
+        held = self.held.get(pod.key)
+        return self.fixed.charges.get(pod.key, NOTHING) if held is None else self.fixed.charge(pod, held.node)
 
     def home(self, pod: Pod) -> int:
         """Index of the node where a pod runs in the snapshot."""

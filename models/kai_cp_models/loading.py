@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 
-from kai_cp_models.arrays import Ints
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
-from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod, PodSpec, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.sharing import ACTIVE, RELEASING, SharedDevice, share_mib
 from kai_cp_models.snapshot import Snapshot
 
@@ -25,38 +26,46 @@ def taken(pod: Pod) -> NodeAmounts:
     return requests
 
 
-def loaded(snapshot: Snapshot, allocatable: Ints) -> tuple[FreeCapacity, Devices, GroupsOn]:
+class Homes:
+    """The pods that have places in a snapshot.
+
+    ``nodes``: [P] where they are. ``requests``: [P, D] what they ask for.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        index = snapshot.node_index
+        self.pods = [pod for pod in snapshot.pods if pod.node in index and pod.status in ACTIVE_USED]
+        self.nodes: Ints = np.array([index[pod.node or ""] for pod in self.pods], dtype=np.int64)
+        # There are many pods and few requests: pods share their specs.
+        specs = {id(pod.spec): pod.spec for pod in self.pods}
+        rows = {place: row for row, place in enumerate(specs)}
+        kinds = np.array([rows[id(pod.spec)] for pod in self.pods], dtype=np.int64)
+        table = np.array([spec.requests for spec in specs.values()], dtype=np.int64)
+        self.requests: Ints = table.reshape(-1, len(snapshot.dimensions))[kinds]
+        self.shares: Mask = np.array([spec.gpu.shares for spec in specs.values()], dtype=bool)[kinds]
+
+    @cached_property
+    def position(self) -> Mapping[PodKey, int]:
+        """Where each pod is in ``pods``."""
+        return {pod.key: i for i, pod in enumerate(self.pods)}
+
+    @cached_property
+    def columns(self) -> Ints:
+        """[P + 1, 1 + D] node and requests of each; the last row stands for a pod without a place."""
+        return np.pad(np.column_stack((self.nodes, self.requests)), ((0, 1), (0, 0)))
+
+
+def loaded(snapshot: Snapshot, homes: Homes, allocatable: Ints) -> tuple[FreeCapacity, Devices, GroupsOn]:
     """Room, shared devices by (node, name), and their names by node. ``allocatable``: [N, D]."""
     idle, releasing = allocatable.copy(), np.zeros_like(allocatable)
-    index = snapshot.node_index
-    # There are many pods and few requests: pods share their specs.
-    rows: dict[tuple[PodSpec, bool], int] = {}
-    requests: list[NodeAmounts] = []
-    row_of: list[int] = []
-    node_of: list[int] = []
-    leaving: list[bool] = []
-    sharing: list[tuple[Pod, int]] = []
-    for pod in snapshot.pods:
-        node = index.get(pod.node) if pod.node and pod.status in ACTIVE_USED else None
-        if node is None:
-            continue
-        kind = (pod.spec, pod.reservation)
-        row = rows.get(kind)
-        if row is None:
-            row = rows[kind] = len(requests)
-            requests.append(taken(pod))
-        row_of.append(row)
-        node_of.append(node)
-        leaving.append(pod.status is PodStatus.RELEASING)
-        if pod.gpu_groups and not pod.reservation and pod.spec.gpu.shares:
-            sharing.append((pod, node))
-    devices: Devices = {}
-    if row_of:
-        nodes, gone = np.array(node_of), np.array(leaving)
-        vectors = np.array(requests, dtype=np.int64)[row_of] * (allocatable > 0)[nodes]
-        np.subtract.at(idle, nodes, vectors)
-        np.add.at(releasing, nodes[gone], vectors[gone])
-        devices = _devices(snapshot, sharing)
+    nodes, held = homes.nodes, homes.requests * (allocatable > 0)[homes.nodes]
+    reserving = np.array([pod.reservation for pod in homes.pods], dtype=bool)
+    held[homes.shares | reserving, GPU] = 0
+    gone = np.array([pod.status is PodStatus.RELEASING for pod in homes.pods], dtype=bool)
+    np.subtract.at(idle, nodes, held)
+    np.add.at(releasing, nodes[gone], held[gone])
+    sharing = [(homes.pods[i], int(nodes[i])) for i in np.flatnonzero(homes.shares & ~reserving).tolist()]
+    devices = _devices(snapshot, sharing)
     names: dict[int, list[str]] = defaultdict(list)
     for node, name in devices:
         names[node].append(name)

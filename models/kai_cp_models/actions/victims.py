@@ -158,9 +158,9 @@ class Victims:
         if not self.policy.may_lose:
             return self.counting.idle_room
         groups = disturbed(self.cycle, list(self.asks.values()), self.policy)
-        keys = (group.key for group in groups if self.base.has_places(group.key))
-        there = (pod for key in keys for pod in self.base.fixed.gangs[key].pods)
-        return self.counting.room(self.counting.leaving(there))
+        gangs, there = self.base.fixed.gangs, self.base.fixed.running | self.base.touched.keys()
+        pods = (pod for group in groups if group.key in there for pod in gangs[group.key].pods)
+        return self.counting.room(self.counting.leaving(pods))
 
     @cached_property
     def _returning(self) -> Returning:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,45 +151,34 @@ class Counting:
 
     def leaving(self, pods: Iterable[Pod]) -> Leaving:
         """What the pods hold at their places, as columns."""
-        rows = [(0,) * self._free.shape[1]]
-        """What pods of one spec hold; the first stands for those without a place."""
-        kinds: dict[PodSpec, int] = {}
-        nodes: list[int] = []
-        held: list[int] = []
-        shares: list[tuple[int, Pod, Place]] = []
-        for pod in pods:
-            place = self.ledger.place_of(pod)
-            if place is None:
-                nodes.append(0)
-                held.append(0)
-                continue
-            kind = kinds.get(pod.spec)
-            if kind is None:
-                kind = kinds[pod.spec] = len(rows)
-                rows.append(pod.spec.requests)
-            if pod.spec.gpu.shares:
-                shares.append((len(nodes), pod, place))
-            nodes.append(place[0])
-            held.append(kind)
-        return Leaving(np.array(nodes, dtype=np.int64), np.array(rows, dtype=np.int64)[held], shares)
+        ledger, homes, some = self.ledger, self.ledger.fixed.homes, list(pods)
+        found = map(homes.position.get, [pod.key for pod in some], repeat(-1))
+        at: Ints = np.fromiter(found, np.int64, len(some))
+        rows = homes.columns[at]
+        nodes, requests = rows[:, 0], rows[:, 1:]
+        moved = [i for i, pod in enumerate(some) if pod.key in ledger.held] if ledger.held else []
+        for i in moved:
+            nodes[i], requests[i] = ledger.held[some[i].key].node, some[i].spec.requests
+        sharing = [i for i, pod in enumerate(some) if pod.spec.gpu.shares]
+        places = ((i, some[i], ledger.place_of(some[i])) for i in sharing)
+        return Leaving(nodes, requests, [(i, pod, place) for i, pod, place in places if place is not None])
 
     @cached_property
     def idle_room(self) -> Ints:
         """The most that all nodes together offer as they are, as a row: pieces [size], then amounts [D]."""
-        total: Ints = self._offers(self._free[self._nodes]).sum(axis=0)
-        total[len(self._sizes) + GPU] += int(np.ceil(self._shared_free[self._nodes].sum()))
-        return total
+        return self.room(self.leaving(()))
 
     def room(self, leaving: Leaving) -> Ints:
-        """The same row as ``idle_room`` [size, D] when all of ``leaving`` are gone."""
-        last: Ints = self.rooms(leaving)[-1]
-        return last
+        """The same row when all of ``leaving`` are gone."""
+        total: Ints = self._offers(self.free(leaving)[self._nodes]).sum(axis=0)
+        total[len(self._sizes) + GPU] += self._shared(leaving)[-1]
+        return total
 
     def rooms(self, leaving: Leaving) -> Ints:
         """[P + 1, row] the rows of ``room``: as it is, then when each of the pods and those before it are
         gone.
         """
-        given, parts = self._given(leaving)
+        given, _ = self._given(leaving)
         # What each node offers changes only when a pod of its own leaves: the pods node by node.
         order = np.argsort(leaving.nodes, kind="stable")
         nodes, given = leaving.nodes[order], given[order]
@@ -199,9 +188,14 @@ class Counting:
         steps = np.zeros((len(order), len(self.idle_room)), dtype=np.int64)
         steps[order] = (self._offers(after) - self._offers(after - given)) * self._nodes[nodes, None]
         found: Ints = self.idle_room + np.concatenate((0 * self.idle_room[None], np.cumsum(steps, axis=0)))
-        shared = self._shared_free[self._nodes].sum() + np.concatenate(([0.0], np.cumsum(parts)))
-        shared = np.ceil(shared).astype(np.int64)
+        shared = self._shared(leaving)
         found[:, len(self._sizes) + GPU] += shared - shared[0]
+        return found
+
+    def _shared(self, leaving: Leaving) -> Ints:
+        """[P + 1] free milli-GPUs of shared devices, rounded up, when none, one … of the pods are gone."""
+        gone = np.concatenate(([0.0], np.cumsum(self._given(leaving)[1])))
+        found: Ints = np.ceil(self._shared_free[self._nodes].sum() + gone).astype(np.int64)
         return found
 
     def free(self, leaving: Leaving) -> NDArray[np.int64]:

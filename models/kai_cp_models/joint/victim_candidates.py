@@ -46,8 +46,7 @@ class VictimCandidate:
 
 def charged(ledger: Ledger, pods: Iterable[Pod]) -> Amounts:
     """What queues are charged for the pods at the nodes where they are; nothing for those without a place."""
-    charge, place_of = ledger.fixed.charge, ledger.place_of
-    held = [charge(pod, place[0]) for pod in pods if (place := place_of(pod))]
+    held = list(map(ledger.charge_of, pods))
     return held[0] if len(held) == 1 else amounts.total(held)
 
 
