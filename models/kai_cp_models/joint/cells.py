@@ -85,9 +85,9 @@ class NodeCells:
             # Most classes accept the same nodes.
             columns = [*{item.mask.tobytes(): item.mask for item in classes}.values(), *domains]
             matrix = np.stack([column[together].astype(np.int64) for column in columns], axis=1)
-            _, cell_of = np.unique(matrix, axis=0, return_inverse=True)
-            order = np.argsort(cell_of, kind="stable")
-            parts += np.split(together[order], np.flatnonzero(np.diff(cell_of[order])) + 1)
+            order = np.lexsort(matrix.T[::-1])
+            ends = np.flatnonzero((np.diff(matrix[order], axis=0) != 0).any(axis=1)) + 1
+            parts += np.split(together[order], ends)
         return NodeCells({int(nodes[0]): nodes for nodes in parts}, alike, pooled)
 
     @cached_property
