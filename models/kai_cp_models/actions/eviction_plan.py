@@ -64,10 +64,11 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
     serve several.
     """
     triggers = tuple(ask.group.key for ask in found.asks)
+    everyone = frozenset(triggers)
     users = {} if policy.by_share else _users(found)
     for item in found.ranked:
         takers = found.owners.get(item, triggers)
-        among = frozenset(takers)
+        among = everyone if takers is triggers else frozenset(takers)
         for pod in item.unit.pods:
             here = tuple(key for key in users.get(pod.node or "", ()) if key in among)
             yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named]

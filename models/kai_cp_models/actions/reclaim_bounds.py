@@ -99,16 +99,19 @@ def units_in_turn(
             terms.setdefault(queue, []).append((bound.takes, level, due))
     taken = frozenset[int]().union(*(bound.takes for bound in bounds))
     # A unit goes only after those before it in its group's chain.
-    closed = {ask.group.key for ask in asks}
+    closed, free = {ask.group.key for ask in asks}, not terms
     for o, item in enumerate(ranked):
         group = item.unit.group
         here = terms.get(group.queue, ())
-        may_go = not terms or any(o in takes and _over_bound(left, level, due) for takes, level, due in here)
-        if o not in taken or not may_go or group.key in closed:
-            closed.add(group.key)
+        may_go = free or any(o in takes and _over_bound(left, level, due) for takes, level, due in here)
+        if may_go and o in taken and group.key not in closed:
+            yield item
+            left.charge(group.queue, item.holds, group.preemptible, -1)
             continue
-        yield item
-        left.charge(group.queue, item.holds, group.preemptible, -1)
+        closed.add(group.key)
+        if here and not may_go:
+            # What a queue loses brings it no further above its due.
+            terms[group.queue] = [one for one in here if _over_bound(left, *one[1:])]
 
 
 def shared_out(
