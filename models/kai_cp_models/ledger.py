@@ -101,11 +101,6 @@ class Fixed:
         return self.fabric if self._close else None
 
     @cached_property
-    def running(self) -> frozenset[GroupKey | None]:
-        """The pod groups that the snapshot has on nodes."""
-        return frozenset(pod.group for pod in self.homes.pods)
-
-    @cached_property
     def charges(self) -> Mapping[PodKey, Amounts]:
         """What every pod that has a place in the snapshot is charged there."""
         homes = zip(self.homes.pods, self.homes.nodes.tolist(), strict=True)
@@ -258,9 +253,7 @@ class Ledger:
         held = self.held.get(pod.key)
         if held is not None:
             return held.node, held.gpu_groups
-        if pod.node is None or pod.status not in ACTIVE_USED:
-            return None
-        node = self.fixed.snapshot.node_index.get(pod.node)
+        node = self.fixed.snapshot.node_index.get(pod.node or "") if pod.status in ACTIVE_USED else None
         return None if node is None else (node, pod.gpu_groups)
 
     def charge_of(self, pod: Pod) -> Amounts:
@@ -272,9 +265,10 @@ class Ledger:
         """Index of the node where a pod runs in the snapshot."""
         return self.fixed.snapshot.node_index[pod.node or ""]
 
-    def has_places(self, group: GroupKey) -> bool:
-        """Whether pods of the group may have places; if not, it has nothing to give up."""
-        return group in self.fixed.running or group in self.touched
+    @property
+    def with_places(self) -> Set[GroupKey | None]:
+        """The pod groups that may have places; others have nothing to give up."""
+        return self.fixed.homes.groups | self.touched.keys()
 
     def share_mib_on(self, pod: Pod, node: int) -> int:
         """MiB that one device of a share takes on ``node`` (2.3)."""

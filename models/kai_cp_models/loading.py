@@ -10,7 +10,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
-from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, GroupKey, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.sharing import ACTIVE, RELEASING, SharedDevice, share_mib
 from kai_cp_models.snapshot import Snapshot
 
@@ -50,9 +50,14 @@ class Homes:
         return {pod.key: i for i, pod in enumerate(self.pods)}
 
     @cached_property
+    def groups(self) -> frozenset[GroupKey | None]:
+        """Their pod groups."""
+        return frozenset(pod.group for pod in self.pods)
+
+    @cached_property
     def columns(self) -> Ints:
-        """[P + 1, 1 + D] node and requests of each; the last row stands for a pod without a place."""
-        return np.pad(np.column_stack((self.nodes, self.requests)), ((0, 1), (0, 0)))
+        """[P + 1, 2 + D] node, whether it shares devices, and requests; the last row stands for no place."""
+        return np.pad(np.column_stack((self.nodes, self.shares, self.requests)), ((0, 1), (0, 0)))
 
 
 def loaded(snapshot: Snapshot, homes: Homes, allocatable: Ints) -> tuple[FreeCapacity, Devices, GroupsOn]:

@@ -158,7 +158,7 @@ class Victims:
         if not self.policy.may_lose:
             return self.counting.idle_room
         groups = disturbed(self.cycle, list(self.asks.values()), self.policy)
-        gangs, there = self.base.fixed.gangs, self.base.fixed.running | self.base.touched.keys()
+        gangs, there = self.base.fixed.gangs, self.base.with_places
         pods = (pod for group in groups if group.key in there for pod in gangs[group.key].pods)
         return self.counting.room(self.counting.leaving(pods))
 

@@ -11,6 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Container, Mapping, Sequence
 from copy import copy
 from itertools import islice, repeat
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Self
 
@@ -108,8 +109,10 @@ class FairOrder:
             new = [one for one in found if not _among(waiting, one)] if waiting else found
             if new:
                 replaced = {group for _, group, _ in new}
+                if not replaced.isdisjoint(map(itemgetter(1), waiting)):
+                    waiting = [one for one in waiting if one[1] not in replaced]
                 # Waiting groups come nearly in order, so that this takes hardly any time.
-                self._waiting[leaf] = sorted([*(one for one in waiting if one[1] not in replaced), *new])
+                self._waiting[leaf] = sorted([*waiting, *new])
                 self._passed[leaf] = 0
 
     def push(self, group: GroupKey, entry: Entry) -> None:

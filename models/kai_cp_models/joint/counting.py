@@ -153,15 +153,13 @@ class Counting:
         """What the pods hold at their places, as columns."""
         ledger, homes, some = self.ledger, self.ledger.fixed.homes, list(pods)
         found = map(homes.position.get, [pod.key for pod in some], repeat(-1))
-        at: Ints = np.fromiter(found, np.int64, len(some))
-        rows = homes.columns[at]
-        nodes, requests = rows[:, 0], rows[:, 1:]
-        moved = [i for i, pod in enumerate(some) if pod.key in ledger.held] if ledger.held else []
-        for i in moved:
-            nodes[i], requests[i] = ledger.held[some[i].key].node, some[i].spec.requests
-        sharing = [i for i, pod in enumerate(some) if pod.spec.gpu.shares]
-        places = ((i, some[i], ledger.place_of(some[i])) for i in sharing)
-        return Leaving(nodes, requests, [(i, pod, place) for i, pod, place in places if place is not None])
+        rows = homes.columns[np.fromiter(found, np.int64, len(some))]
+        for i in [i for i, pod in enumerate(some) if pod.key in ledger.held] if ledger.held else ():
+            spec = some[i].spec
+            rows[i] = ledger.held[some[i].key].node, spec.gpu.shares, *spec.requests
+        sharing = ((i, some[i], ledger.place_of(some[i])) for i in np.flatnonzero(rows[:, 1]).tolist())
+        shares = [(i, pod, place) for i, pod, place in sharing if place is not None]
+        return Leaving(rows[:, 0], rows[:, 2:], shares)
 
     @cached_property
     def idle_room(self) -> Ints:

@@ -186,11 +186,6 @@ class JointModel:
         return [domain for domain in found.values() if domain is not None]
 
     @cached_property
-    def _sizes(self) -> Sequence[int]:
-        """The sizes of which pieces are counted, the largest first."""
-        return sorted({item.size or 1 for item in self._classes.values()}, reverse=True)
-
-    @cached_property
     def _most_free(self) -> Ints:
         """[N, D] what is free when all units have left."""
         counting = Counting(self.ledger, ())
@@ -266,6 +261,7 @@ class JointModel:
         for item in self._classes.values():
             for cell, var in item.x.items():
                 entering.setdefault(cell, []).append((item, var))
+        self._sizes = sorted({item.size or 1 for item in self._classes.values()}, reverse=True)
         for cell, nodes in self.cells.nodes.items():
             if self.cells.alike[cell]:
                 self._piece_rows(cell, nodes, entering.get(cell, ()))
@@ -279,9 +275,8 @@ class JointModel:
         self, cell: int, nodes: Ints, entering: Sequence[tuple[PodClass, cp_model.IntVar]]
     ) -> None:
         """For every size, pods of this size and larger are no more than the pieces of it on the nodes."""
-        gaining = [node for node in nodes.tolist() if node in self._leaving] if self._leaving else []
-        others = np.setdiff1d(nodes, gaining, assume_unique=True) if gaining else nodes
-        free = self._free[others, GPU] // MILLI
+        gaining = [node for node in nodes.tolist() if node in self._leaving]
+        free = self._free[np.setdiff1d(nodes, gaining) if gaining else nodes, GPU] // MILLI
         for size in self._sizes:
             load: list[Linear] = [(item.size // size) * var for item, var in entering if item.size >= size]
             load += self._shares.new.get(cell, ()) if size == 1 else ()

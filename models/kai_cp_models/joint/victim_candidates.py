@@ -67,11 +67,11 @@ def gpu_weight(pod: Pod) -> int:
 
 def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> list[VictimCandidate]:
     """Every unit that some ask may disturb, in reverse fair order."""
-    ledger = cycle.ledger
+    ledger, there = cycle.ledger, cycle.ledger.with_places
     given, joined = _Given.of(cycle, policy), _joined(cycle, policy)
     chains: dict[_Chain, _Chain] = {}
     for group in disturbed(cycle, asks, policy):
-        if not ledger.has_places(group.key) or group.key in cycle.left_out:
+        if group.key not in there or group.key in cycle.left_out:
             continue
         pods = ledger.fixed.gangs[group.key].pods if joined else ()
         if any(not joined.isdisjoint(pod.gpu_groups) and pod.key not in ledger.held for pod in pods):

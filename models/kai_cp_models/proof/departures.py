@@ -169,7 +169,7 @@ class Departures:
             queue: [
                 (gang, [pod for pod in gang.pods if pod.status in ACTIVE_ALLOCATED])
                 for group in groups
-                if group.key in fixed.running
+                if group.key in fixed.homes.groups
                 for gang in (fixed.gangs[group.key],)
             ]
             for queue, groups in self._snapshot.preemptible_groups.items()
