@@ -118,9 +118,7 @@ class NodeView:
 
     def _look(self, ledger: Ledger, node: int) -> None:
         idle, free = ledger.room.idle_on[node], ledger.room.free_on[node]
-        accepted = bool(self._accepted[node])
-        now = accepted and self._fits(ledger, node, idle, now=True)
-        later = accepted and self._fits(ledger, node, free, now=False)
+        now, later = (self.takes(ledger, node, now=now) for now in (True, False))
         shared = self._may_join and self._joins(ledger, node)
         self.now[node], self.later[node], self.shared[node] = now, later, shared
         self.ranks[node] = self._ranking.one(node, now, shared, free) if later else NOWHERE
@@ -132,7 +130,11 @@ class NodeView:
         asked = zip(free, self._request, strict=True)
         return max(min((have // amount for have, amount in asked if amount), default=NOWHERE), 1)
 
-    def _fits(self, ledger: Ledger, node: int, free: Sequence[int], *, now: bool) -> bool:
+    def takes(self, ledger: Ledger, node: int, *, now: bool) -> bool:
+        """Whether there is room on the node as it is, whatever was seen of it; see ``now`` and ``later``."""
+        if not self._accepted[node]:
+            return False
+        free = (ledger.room.idle_on if now else ledger.room.free_on)[node]
         names = ledger.groups_on.get(node)
         if not names or not self._shares:
             return all(map(ge, free, self._alone))
@@ -184,3 +186,7 @@ class FeasibilityCache:
             view.follow(ledger, self._touched[view.seen :])
         view.seen = touches
         return view
+
+    def takes(self, ledger: Ledger, pod: Pod, node: int, *, now: bool) -> bool:
+        """The same as the view says of one node, without a look at others that were touched."""
+        return (self._views.get(pod.spec) or self.view(ledger, pod)).takes(ledger, node, now=now)

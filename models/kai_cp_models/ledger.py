@@ -288,6 +288,12 @@ class Ledger:
                     mask &= allowed
         return mask
 
+    def takes(self, pod: Pod, node: int, *, now: bool) -> bool:
+        """What ``fits`` says of one node."""
+        if any(rule.concerns(pod) for rule in self.rules):
+            return bool(self.fits(pod, now=now)[node])
+        return self._fitting.takes(self, pod, node, now=now)
+
     def stays(self, pod: Pod) -> bool:
         """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
         return pod.key in self.held or pod.key not in self.evicted

@@ -34,7 +34,8 @@ def draw_together(asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = Fa
         return made
 
     def distance(ledger: Ledger, some: Iterable[Sequence[Ask]]) -> int:
-        return sum(_distance(fabric, ledger, parts[0].gang) for parts in some)
+        gangs = (parts[0].gang for parts in some)
+        return sum(_distance(fabric, ledger, gang) for gang in gangs if len(gang.pods) > 1)
 
     largest_first = sorted(gangs.values(), key=_size, reverse=True)
     far = [[parts] for parts in gangs.values() if distance(made, [parts]) > 1]

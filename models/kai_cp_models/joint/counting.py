@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate, repeat
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,20 +39,6 @@ class Leaving:
     nodes: NDArray[np.int64]
     requests: NDArray[np.int64]
     shares: Sequence[tuple[int, Pod, Place]]
-
-    @staticmethod
-    def joined(parts: Sequence[Leaving]) -> Leaving:
-        """All of them, one part after the other; there must be one at least."""
-        starts = accumulate((len(part.nodes) for part in parts), initial=0)
-        return Leaving(
-            np.concatenate([part.nodes for part in parts]),
-            np.concatenate([part.requests for part in parts]),
-            [
-                (start + position, pod, place)
-                for start, part in zip(starts, parts, strict=False)
-                for position, pod, place in part.shares
-            ],
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,11 +43,6 @@ class _Part:
         held = (pod for pod in self.pods if pod.group is not None and pod.status in ACTIVE_ALLOCATED)
         return charged(self.counting.ledger, held)
 
-    @cached_property
-    def columns(self) -> Leaving:
-        """What they hold at their places."""
-        return self.counting.leaving(self.pods)
-
 
 class Departures:
     """The pods of every set of sources.
@@ -130,11 +125,7 @@ class Departures:
 
     def columns(self, sources: frozenset[VictimSource], moves: bool = False) -> Leaving:
         """What all of ``gone`` hold at their places."""
-        parts = self._parts(sources).values()
-        columns = [self.counting.leaving(part.fixed) if moves else part.columns for part in parts]
-        if moves:
-            columns.append(self._moving_columns)
-        return Leaving.joined([self.counting.leaving(()), *columns])
+        return self.counting.leaving(self.gone(sources, moves))
 
     def given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
         """For each queue of the book, how much less it holds when all of some sources have left."""
@@ -174,10 +165,6 @@ class Departures:
             ]
             for queue, groups in self._snapshot.preemptible_groups.items()
         }
-
-    @cached_property
-    def _moving_columns(self) -> Leaving:
-        return self.counting.leaving(self.movable)
 
     def moving(self, sources: frozenset[VictimSource], *, pinned: bool) -> Iterator[Pod]:
         """Every running pod that some action could move when those of ``sources`` have left.
