@@ -56,7 +56,7 @@ class Homes:
 
     @cached_property
     def columns(self) -> Ints:
-        """[P + 1, 2 + D] node, whether it shares devices, and requests; the last row stands for no place."""
+        """[pod, column] node, whether it shares devices, requests; the last row stands for no place."""
         return np.pad(np.column_stack((self.nodes, self.shares, self.requests)), ((0, 1), (0, 0)))
 
 

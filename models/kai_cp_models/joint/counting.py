@@ -153,7 +153,7 @@ class Counting:
         return self.room(self.leaving(()))
 
     def room(self, leaving: Leaving) -> Ints:
-        """The same row when all of ``leaving`` are gone."""
+        """[size, D] the same row when all of ``leaving`` are gone."""
         total: Ints = self._offers(self.free(leaving)[self._nodes]).sum(axis=0)
         total[len(self._sizes) + GPU] += self._shared(leaving)[-1]
         return total
