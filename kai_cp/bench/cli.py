@@ -179,7 +179,9 @@ def merge(
     ] = None,
     report: ReportOption = None,
 ) -> None:
-    """Put the results of several machines or runs together; a result that occurs twice counts once.
+    """Put results of several machines together.
+
+    A result that occurs twice counts once.
 
     Exit status: 0 merged, 1 a file cannot be read or holds something else, 2 wrong usage.
 

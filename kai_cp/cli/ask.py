@@ -20,7 +20,7 @@ from kai_cp.cli.options import (
     QueueOption,
     SnapshotArgument,
 )
-from kai_cp.cli.output import CommandResult, OutputFormat, answer
+from kai_cp.cli.output import CommandResult, OutputFormat, answer, of_rows
 from kai_cp.cli.world import DecisionsArgument, world_or_exit
 
 if TYPE_CHECKING:
@@ -106,11 +106,12 @@ def _question(module: str) -> Answered:
         question: SnapshotQuestion = getattr(import_module(f"kai_cp.questions.{module}"), module.upper())
         document = question.ask(facts)
         rows = document[question.rows]
-        return CommandResult(
-            [document],
-            names=lambda: (question.label.format(**row) for row in rows),
-            table=lambda: (tuple(rows[0]) if rows else (), (list(row.values()) for row in rows)),
-            show=lambda wide: _show(question, document, facts, everything=everything, wide=wide),
+        return of_rows(
+            document,
+            rows,
+            tuple(rows[0]) if rows else (),
+            question.label,
+            lambda wide: _show(question, document, facts, everything=everything, wide=wide),
         )
 
     return answered

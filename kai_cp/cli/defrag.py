@@ -10,7 +10,7 @@ import typer
 from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import WRONG_USAGE, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
 from kai_cp.cli.options import SHOWN, AllOption, ConfigOption, NowOption, SnapshotArgument
-from kai_cp.cli.output import CommandResult, OutputFormat, answer, as_json
+from kai_cp.cli.output import OutputFormat, answer, as_json, of_rows
 
 if TYPE_CHECKING:
     from kai_cp_models.queries.moves import Frontier
@@ -83,25 +83,28 @@ def defrag(
             return
     moves = document["points"][0]["plan"] if document["points"] else []
     answer(
-        CommandResult(
-            [document],
-            names=lambda: (f"pod/{move['pod']}" for move in moves),
-            table=lambda: (_COLUMNS, ([move[column] for column in _COLUMNS] for move in moves)),
-            show=lambda wide: _show(name, reached, everything=everything, wide=wide),
+        of_rows(
+            document,
+            moves,
+            _COLUMNS,
+            "pod/{pod}",
+            lambda wide: _show(name, document["now"], reached, everything=everything, wide=wide),
         ),
         format,
     )
 
 
-def _show(name: str, reached: Frontier, *, everything: bool, wide: bool) -> None:
+def _show(name: str, now: str, reached: Frontier, *, everything: bool, wide: bool) -> None:
     """The answer in words and tables."""
-    from kai_cp.report.fragmentation import about, headline, sections
+    from kai_cp.report.fragmentation import about, headline, sections, shortening
+    from kai_cp.report.headline import as_of
     from kai_cp.report.page import show_page
 
     show_page(
         f"{name}: {headline(reached)}",
-        about(reached),
+        f"{as_of({'now': now})} {about(reached)}",
         sections(reached),
         everything=everything,
         wide=wide,
+        shorten=shortening(reached),
     )

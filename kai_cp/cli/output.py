@@ -41,6 +41,25 @@ class CommandResult:
     show: Callable[[bool], None]
 
 
+def of_rows(
+    document: Document,
+    rows: Sequence[Document],
+    columns: Sequence[str],
+    label: str,
+    show: Callable[[bool], None],
+) -> CommandResult:
+    """The result of a document with a list of rows.
+
+    ``columns``: the fields of a row in CSV; ``label``: its name, such as ``podgroup/{podGroup}``.
+    """
+    return CommandResult(
+        [document],
+        names=lambda: (label.format(**row) for row in rows),
+        table=lambda: (columns, ([row[column] for column in columns] for row in rows)),
+        show=show,
+    )
+
+
 def answer(result: CommandResult, format: OutputFormat) -> None:
     """Print a result in one format."""
     match format:

@@ -10,14 +10,15 @@ import typer
 from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import (
     BAD_INPUT,
+    OFFLINE,
     WRONG_USAGE,
     fail,
     instant_or_exit,
     settings_or_exit,
     snapshot_or_exit,
 )
-from kai_cp.cli.options import SHOWN, AllOption, ConfigOption, NowOption, SnapshotArgument
-from kai_cp.cli.output import CommandResult, OutputFormat, answer
+from kai_cp.cli.options import SHOWN, AllOption, BudgetOption, ConfigOption, NowOption, SnapshotArgument
+from kai_cp.cli.output import OutputFormat, answer, of_rows
 from kai_cp.json_types import Document
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -33,10 +34,11 @@ def reserve(
         str | None,
         typer.Option("--for", metavar="podgroup/NS/NAME", help="Plan a start for this pod group."),
     ] = None,
-    now: NowOption = None,
-    config: ConfigOption = None,
     format: FormatOption = OutputFormat.TABLE,
     *,
+    now: NowOption = None,
+    config: ConfigOption = None,
+    budget: BudgetOption = None,
     everything: AllOption = False,
     picture: Annotated[
         Path | None,
@@ -53,7 +55,8 @@ def reserve(
     """
     from kai_cp.planning import NoSuchGroup, planned
 
-    settings = settings_or_exit(config, {"reservations.enabled": True})
+    overrides = {"reservations.enabled": True, "solver.budget_seconds": budget}
+    settings = settings_or_exit(config, overrides, defaults=OFFLINE)
     found, name, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings)
     try:
         plan = planned(found, settings, group)
@@ -69,15 +72,14 @@ def reserve(
         except OSError as error:
             fail(f"--picture: {picture}: {error.strerror or error}", WRONG_USAGE)
     document = plan.document()
+    rows = document["reservations"]
     answer(
-        CommandResult(
-            [document],
-            names=lambda: (f"podgroup/{one['podGroup']}" for one in document["reservations"]),
-            table=lambda: (
-                _COLUMNS,
-                ([one[column] for column in _COLUMNS] for one in document["reservations"]),
-            ),
-            show=lambda wide: _show(name, document, everything=everything, wide=wide),
+        of_rows(
+            document,
+            rows,
+            _COLUMNS,
+            "podgroup/{podGroup}",
+            lambda wide: _show(name, document, everything=everything, wide=wide),
         ),
         format,
     )
@@ -87,7 +89,7 @@ def _show(name: str, document: Document, *, everything: bool, wide: bool) -> Non
     """The answer in words and tables."""
     from kai_cp.report.headline import as_of
     from kai_cp.report.page import show_page
-    from kai_cp.report.starts import headline, sections
+    from kai_cp.report.starts import headline, sections, shortening
 
     show_page(
         f"{name}: {headline(document)}",
@@ -95,4 +97,5 @@ def _show(name: str, document: Document, *, everything: bool, wide: bool) -> Non
         sections(document),
         everything=everything,
         wide=wide,
+        shorten=shortening(document),
     )

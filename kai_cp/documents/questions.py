@@ -14,7 +14,7 @@ from kai_cp.documents.parts import CLOSED, FORMAT, ForWhom, Gpus, Group, KindAmo
 class PendingEntry(TypedDict):
     """A pod group that stays pending."""
 
-    position: Annotated[int, Field(description="Place in the fair order, from 1.")]
+    position: Annotated[int | None, Field(description="Place in the fair order, from 1; null: it has none.")]
     podGroup: Group
     queue: Annotated[str, Field(description="Its queue.")]
     priority: Annotated[int | None, Field(description="Its priority; null: unknown.")]

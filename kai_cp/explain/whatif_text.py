@@ -68,7 +68,7 @@ def _least(least: Json) -> str:
     text = f"{least['kind']} {_number(least['amount'])}{proved}: {describe(least)}"
     below = least.get("below")
     if below:
-        text += f"; with {_number(below['amount'])} still waiting: {_listed(below['waiting'])}"
+        text += f"; with {_number(below['amount'])}, {_listed(below['waiting'])} would still wait"
     return text
 
 

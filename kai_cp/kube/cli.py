@@ -183,12 +183,17 @@ def migrate(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FILE]...", help="Config, shards or Helm values (YAML). Default: read the cluster."
+            metavar="[FILE...]", help="Config, shards or Helm values (YAML). Default: read the cluster."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Say what to install in place of a KAI installation, and what differs; changes nothing."""
+    """Say what to install in place of a KAI installation, and what differs; changes nothing.
+
+    Examples:
+    kai-cp migrate
+    kai-cp migrate config.yaml shards.yaml values.yaml
+    """
     import json
 
     from kai_cp.kube.api.errors import KubeError

@@ -127,6 +127,15 @@ def _paths(old: Any, new: Any, at: str = "", depth: int = 4) -> Iterator[str]:
         yield at
 
 
+_COUNTED = {
+    "bound": "pods bound",
+    "nominated": "pods nominated",
+    "moved": "pods moved",
+    "evicted": "pods evicted",
+    "pendingPodGroups": "pod groups pending",
+}
+
+
 def sections(document: Document, names: tuple[str, str]) -> list[Section]:
     """The answer as tables; ``names`` are those of the two inputs."""
     if document["schema"] == "snapshot-diff/1":
@@ -135,15 +144,12 @@ def sections(document: Document, names: tuple[str, str]) -> list[Section]:
 
 
 def _decision_sections(document: Document, names: tuple[str, str]) -> list[Section]:
-    totals = [
-        (key, str(document["a"][key]), str(document["b"][key]))
-        for key in ("bound", "nominated", "moved", "evicted", "pendingPodGroups")
-    ]
+    totals = [(words, str(document["a"][key]), str(document["b"][key])) for key, words in _COUNTED.items()]
     groups = [(entry["podGroup"], entry["a"], entry["b"]) for entry in document["podGroups"]]
     evicted = [(entry["pod"], entry["a"], entry["b"]) for entry in document["evictions"]]
     columns = ("A", "B")
     return [
-        Section(f"A: {names[0]}; B: {names[1]}", ("Pods", *columns), totals, right=columns),
+        Section(f"A: {names[0]}; B: {names[1]}", ("Number of", *columns), totals, right=columns),
         Section("Pod groups", ("Pod group", *columns), groups, fixed=("Pod group",)),
         Section("Evictions", ("Pod", *columns), evicted, fixed=("Pod",)),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from rich.text import Text
@@ -14,10 +15,9 @@ from kai_cp.report.terminal import age, amount, plural
 
 def ask(facts: SnapshotDetails) -> dict[str, Any]:
     """``pending/1``: pod groups that stay pending, in fair order."""
-    line = {entry["podGroup"]: i for i, entry in enumerate(facts.inspection["waiting"], 1)}
-    last = len(line) + 1
+    line = {entry["podGroup"]: entry["position"] for entry in facts.inspection["waiting"]}
     found = sorted(
-        facts.decisions["unscheduled"], key=lambda e: (line.get(e["podGroup"], last), e["podGroup"])
+        facts.decisions["unscheduled"], key=lambda e: (line.get(e["podGroup"]) or math.inf, e["podGroup"])
     )
     priority = {entry["podGroup"]: entry["priority"] for entry in facts.inspection["waiting"]}
     return {
@@ -25,7 +25,7 @@ def ask(facts: SnapshotDetails) -> dict[str, Any]:
         "now": facts.decisions["now"],
         "pending": [
             {
-                "position": i,
+                "position": line.get(entry["podGroup"]),
                 "podGroup": entry["podGroup"],
                 "queue": entry.get("queue") or "",
                 "priority": priority.get(entry["podGroup"]),
@@ -35,7 +35,7 @@ def ask(facts: SnapshotDetails) -> dict[str, Any]:
                 "proof": entry["proof"],
                 "message": entry["message"],
             }
-            for i, entry in enumerate(found, 1)
+            for entry in found
         ],
     }
 
@@ -53,7 +53,7 @@ def sections(document: Document) -> list[Section]:
     """The answer as tables."""
     rows = [
         (
-            str(entry["position"]),
+            str(entry["position"] or ""),
             entry["podGroup"],
             entry["queue"],
             amount(entry["gpus"]),
@@ -67,9 +67,9 @@ def sections(document: Document) -> list[Section]:
     return [
         Section(
             "Waiting, in fair order",
-            ("#", "Pod group", "Queue", "GPUs", "Age", "Reason", "Proof", "Because"),
+            ("Position", "Pod group", "Queue", "GPUs", "Age", "Reason", "Proof", "Because"),
             rows,
-            right=("#", "GPUs", "Age"),
+            right=("Position", "GPUs", "Age"),
             fixed=("Pod group", "Queue"),
             note="Because",
             drop=("Proof", "Age", "Queue"),

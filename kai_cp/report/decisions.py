@@ -9,40 +9,26 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from kai_cp.json_types import Document
 from kai_cp.report.headline import as_of, headline
+from kai_cp.report.page import Page
 from kai_cp.report.partition import partition
 from kai_cp.report.reserved import estimated, over_time, reserved
 from kai_cp.report.rolled_out import rolled_out
-from kai_cp.report.section import ROWS_SHOWN, Cell, Names, Section, Shortening, ignored, skipped
-from kai_cp.report.terminal import age, amount, is_whole
+from kai_cp.report.section import Cell, Names, Section, Shortening, ignored, skipped
+from kai_cp.report.terminal import age, amount
 from kai_cp.worker import End
 from kai_cp_topology.records import Level
 
 
 def report(
     name: str, document: Document, *, end: End = "done", everything: bool = False, stages: bool = False
-) -> RenderableType:
+) -> Page:
     """The whole report. ``everything``: long tables in full; ``stages``: how the solver got there."""
-    return _Report(name, document, end, everything, stages)
-
-
-class _Report:
-    def __init__(self, name: str, document: Document, end: End, everything: bool, stages: bool) -> None:
-        self._name, self._document, self._end = name, document, end
-        self._most = None if everything else ROWS_SHOWN
-        self._stages = stages
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield headline(self._name, self._document, self._end)
-        shorten = Shortening() if is_whole(options.max_width) else shortening(self._document)
-        yield Text(" ".join(filter(None, (as_of(self._document), shorten.said()))), style="dim")
-        for section in _sections(self._document, self._stages):
-            if section.rows:
-                yield section.render(self._most, shorten)
+    sections = _sections(document, stages)
+    return Page(headline(name, document, end), as_of(document), sections, shortening(document), everything)
 
 
 def shortening(document: Document) -> Shortening:

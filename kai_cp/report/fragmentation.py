@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kai_cp.fragmentation import in_words
-from kai_cp.report.section import Names, Section
+from kai_cp.report.section import Names, Section, Shortening
 from kai_cp.report.terminal import plural
 from kai_cp_models.queries.moves import Frontier
 
@@ -22,7 +22,15 @@ _WHY: Final = {
 def headline(found: Frontier) -> str:
     """What is free already, and the most that moves can free."""
     proof = "proved" if found.proved else "not proved"
-    return f"{in_words(found.question)}: {found.already} already, at most {found.most} ({proof})"
+    return f"{in_words(found.question)}: {found.already} already, at most {found.most} ({proof})."
+
+
+def shortening(found: Frontier) -> Shortening:
+    """What the names of pods, and those of nodes, have in common."""
+    moves = [move for point in found.points for move in point.plan]
+    nodes = {name for move in moves for name in (move.source, move.target)}
+    freed = {name for point in found.points for name in point.frees}
+    return Shortening.of([move.pod.namespace for move in moves], sorted(nodes | freed))
 
 
 def about(found: Frontier) -> str:
@@ -40,7 +48,7 @@ def sections(found: Frontier) -> Iterator[Section]:
             str(point.value),
             str(point.moves),
             str(point.groups),
-            f"{point.lost_gpu_hours:.1f}",
+            f"{point.lost_gpu_hours:,.1f}",
             "fewest" if point.proved else f"at least {point.bound}",
             Names(point.frees),
         )

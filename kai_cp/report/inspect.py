@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from kai_cp.json_types import Document
 from kai_cp.report.headline import as_of
 from kai_cp.report.kinds import by_kind
+from kai_cp.report.page import Page
 from kai_cp.report.partition import partition
 from kai_cp.report.reserved import longest_wait, over_time, reserved
 from kai_cp.report.rolled_out import rolled_out
-from kai_cp.report.section import ROWS_SHOWN, Section, Shortening, ignored, skipped
+from kai_cp.report.section import Section, Shortening, ignored, skipped
 from kai_cp.report.select import Selection
-from kai_cp.report.terminal import age, amount, is_whole, plural
+from kai_cp.report.terminal import age, amount, plural
 
 _SCALE = {"cpu": (1000, "cores"), "memory": (2**30, "GiB"), "gpu": (1, "GPUs")}
 
 
-def report(name: str, document: Document, resource: str, *, everything: bool = False) -> RenderableType:
+def report(name: str, document: Document, resource: str, *, everything: bool = False) -> Page:
     """The whole view of an ``inspection/1``; queues are shown in one ``resource``."""
-    return _Report(name, document, resource, everything)
+    groups = [waiter["podGroup"].partition("/")[0] for waiter in document["waiting"]]
+    shorten = Shortening.of(groups, [node["name"] for node in document["nodes"]])
+    sections = _sections(document, resource)
+    return Page(_headline(name, document), as_of(document), sections, shorten, everything)
 
 
 def as_answer(document: Document) -> dict[str, Any]:
@@ -44,33 +47,17 @@ def selected(document: Document, selection: Selection) -> dict[str, Any]:
     return {**document, "selected": chosen["selected"], "queues": queues, "waiting": chosen["unscheduled"]}
 
 
-class _Report:
-    def __init__(self, name: str, document: Document, resource: str, everything: bool) -> None:
-        self._name, self._document, self._resource = name, document, resource
-        self._most = None if everything else ROWS_SHOWN
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        document = self._document
-        yield _headline(self._name, document)
-        shorten = Shortening()
-        if not is_whole(options.max_width):
-            groups = [waiter["podGroup"].partition("/")[0] for waiter in document["waiting"]]
-            shorten = Shortening.of(groups, [node["name"] for node in document["nodes"]])
-        yield Text(" ".join(filter(None, (as_of(document), shorten.said()))), style="dim")
-        for section in (
-            _waiting(document["waiting"]),
-            reserved(document.get("reservations") or (), document["now"]),
-            over_time(document.get("reservations") or (), document["now"]),
-            _queues(document["queues"], self._resource),
-            rolled_out(document.get("rollouts") or (), document["now"]),
-            by_kind(document["queues"]),
-            _nodes(document["nodes"]),
-            _partition(document.get("migPartition")),
-            skipped([(entry["object"], entry["reason"]) for entry in document["setAside"]]),
-            ignored(document.get("ignoredFields", {})),
-        ):
-            if section.rows:
-                yield section.render(self._most, shorten)
+def _sections(document: Document, resource: str) -> Iterator[Section]:
+    yield _waiting(document["waiting"])
+    yield reserved(document.get("reservations") or (), document["now"])
+    yield over_time(document.get("reservations") or (), document["now"])
+    yield _queues(document["queues"], resource)
+    yield rolled_out(document.get("rollouts") or (), document["now"])
+    yield by_kind(document["queues"])
+    yield _nodes(document["nodes"])
+    yield _partition(document.get("migPartition"))
+    yield skipped([(entry["object"], entry["reason"]) for entry in document["setAside"]])
+    yield ignored(document.get("ignoredFields", {}))
 
 
 def _headline(name: str, document: Document) -> Text:

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from kai_cp.report.section import ROWS_SHOWN, WHOLE, Section, Shortening
-from kai_cp.report.terminal import is_whole, stdout
+from kai_cp.report.terminal import is_whole, show
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A report.
+
+    ``shorten``: what its names have in common, which a terminal is told once. ``everything``: long tables in
+    full.
+    """
+
+    headline: Text
+    line: str
+    sections: Iterable[Section]
+    shorten: Shortening = WHOLE
+    everything: bool = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self.headline
+        said = "" if is_whole(options.max_width) else self.shorten.said()
+        if words := " ".join(filter(None, (self.line, said))):
+            yield Text(words, style="dim")
+        for section in self.sections:
+            if section.rows:
+                yield section.render(None if self.everything else ROWS_SHOWN, self.shorten)
 
 
 def show_page(
@@ -23,11 +49,4 @@ def show_page(
 
     ``everything``: long tables in full. ``wide``: a row is one line, and no name is shortened, as in a pipe.
     """
-    console = stdout(wide=wide)
-    said = "" if is_whole(console.width) else shorten.said()
-    console.print(Text(headline, style="bold"), crop=False)
-    if words := " ".join(filter(None, (line, said))):
-        console.print(Text(words, style="dim"), crop=False)
-    for section in sections:
-        if section.rows:
-            console.print(section.render(None if everything else ROWS_SHOWN, shorten), crop=False)
+    show(Page(Text(headline, style="bold"), line, sections, shorten, everything), wide=wide)

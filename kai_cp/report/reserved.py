@@ -32,7 +32,7 @@ def reserved(entries: Sequence[Document], now: str) -> Section:
             when(entry["start"]),
             when(entry["promised"]),
             Names(tuple(f"{name} ×{gpus}" for name, gpus in entry["nodes"].items())),
-            f"{entry.get('idleGpuHours', 0.0):.1f}",
+            f"{entry.get('idleGpuHours', 0.0):,.1f}",
         )
         for entry in entries
     ]

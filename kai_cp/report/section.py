@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -31,6 +32,8 @@ _SHORTEST_NOTE: Final = 36
 _LONGEST_LIST: Final = 44
 """The most columns that a list of names asks for; in a pipe a longer list pushes the rest to the right."""
 _INDENT: Final = 4
+_PAD: Final = "\0"
+"""Follows a wide character while a sentence is wrapped, as that counts characters; no text has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +48,14 @@ class Names:
         """As many names as fit into ``width`` columns, and how many more there are."""
         names = [shorten(name) for name in self.names]
         whole = self.before + ", ".join(names) + self.after
-        if width is None or len(whole) <= width:
+        if width is None or cell_len(whole) <= width:
             return whole
         for shown in range(len(names) - 1, 0, -1):
             text = f"{self.before}{', '.join(names[:shown])}, {len(names) - shown} more{self.after}"
-            if len(text) <= width:
+            if cell_len(text) <= width:
                 return text
         rest = f", {len(names) - 1} more" if len(names) > 1 else ""
-        left = width - len(self.before + rest + self.after)
+        left = width - cell_len(self.before + rest + self.after)
         return cut_end(self.before + cut_middle(names[0], max(left, 0)) + rest + self.after, width)
 
 
@@ -153,7 +156,7 @@ class _Layout:
         return one_line(self._shorten(str(cell)))
 
     def _natural(self, name: str) -> int:
-        longest = max((len(self._text(row[self._at[name]])) for row in self._rows), default=0)
+        longest = max((cell_len(self._text(row[self._at[name]])) for row in self._rows), default=0)
         if self._is_list(name):
             longest = min(longest, _LONGEST_LIST)
         return max(len(name), longest)
@@ -198,7 +201,7 @@ class _Layout:
         head.stylize("dim")
         yield head
         if self._width is not None:
-            yield Text("─" * min(self._width, max(len(head), self._table_width(shown))), style="dim")
+            yield Text("─" * min(self._width, max(head.cell_len, self._table_width(shown))), style="dim")
         for before, row in pairwise([None, *self._rows]):
             assert row is not None
             yield from self._row(row, before, shown)
@@ -234,20 +237,24 @@ class _Layout:
             yield self._line([*left, Text(part)], shown)
 
     def _wrapped(self, value: Cell) -> list[str]:
-        width = max(1, self._widths[self._section.note])
-        return textwrap.wrap(self._text(value), width, break_on_hyphens=False)
+        width = max(2, self._widths[self._section.note])
+        text = self._text(value)
+        if cell_len(text) > len(text):
+            width -= 1  # A wide character at the end of a line may leave its pad to the next one.
+            text = "".join(c + _PAD * (cell_len(c) - 1) for c in text)
+        return [part.replace(_PAD, "") for part in textwrap.wrap(text, width, break_on_hyphens=False)]
 
     def _cell(self, name: str, value: Cell) -> Text:
         width = None if self._width is None else self._widths[name]
         text = self._text(value, width)
-        if width is not None and len(text) > width and name != self._section.note:
+        if width is not None and cell_len(text) > width and name != self._section.note:
             text = cut_middle(text, width) if name in self._section.fixed else cut_end(text, width)
         return Text(text, style=value.style if isinstance(value, Text) else "")
 
     def _line(self, cells: Sequence[Text], shown: Sequence[str]) -> Text:
         line = Text(no_wrap=True, overflow="ignore")
         for name, cell in zip(shown, cells, strict=True):
-            blank = " " * max(0, self._widths[name] - len(cell))
+            blank = " " * max(0, self._widths[name] - cell.cell_len)
             right = name in self._section.right
             line = line + (Text(blank) + cell if right else cell + Text(blank)) + Text(" " * _GAP)
         line.rstrip()
@@ -257,15 +264,25 @@ class _Layout:
 
 def cut_middle(text: str, width: int) -> str:
     """``pretraining…worker-7``: the beginning and the end of a name distinguish it."""
-    if len(text) <= width:
+    if cell_len(text) <= width:
         return text
+    if width <= 2:
+        return _first(text, width)
     tail = width // 2
-    return text[: width - tail - 1] + "…" + text[len(text) - tail :] if width > 2 else text[:width]
+    return _first(text, width - tail - 1) + "…" + _first(text[::-1], tail)[::-1]
 
 
 def cut_end(text: str, width: int) -> str:
     """The beginning of a text, with … where it was cut."""
-    return text if len(text) <= width else text[: max(0, width - 1)] + "…"
+    return text if cell_len(text) <= width else _first(text, max(0, width - 1)) + "…"
+
+
+def _first(text: str, width: int) -> str:
+    """As many characters as fit into ``width`` columns; a Chinese one takes two."""
+    end = min(len(text), width)
+    while end and cell_len(text[:end]) > width:
+        end -= 1
+    return text[:end]
 
 
 def ignored(fields: Mapping[str, int]) -> Section:

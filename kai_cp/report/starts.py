@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kai_cp.instants import from_rfc3339
 from kai_cp.json_types import Document
 from kai_cp.report.reserved import estimated, reserved
-from kai_cp.report.section import Names, Section
+from kai_cp.report.section import Names, Section, Shortening
 from kai_cp.report.terminal import plural
 from kai_cp_models.shown import clock
 
@@ -16,9 +16,16 @@ def headline(document: Document) -> str:
     """How many pod groups have a later start, and how many wait without one."""
     held, waiting = len(document["reservations"]), len(document["waiting"])
     if not held and not waiting:
-        return "nothing waits"
+        return "No pod group waits."
     kept = f"capacity is kept for {plural(held, 'pod group')}" if held else "no capacity is kept"
-    return f"{kept}; {plural(waiting, 'pod group')} waiting"
+    return f"{kept}; {plural(waiting, 'pod group')} waiting."
+
+
+def shortening(document: Document) -> Shortening:
+    """What the names of pod groups, and those of nodes, have in common."""
+    entries = document["reservations"]
+    groups = [one["podGroup"].partition("/")[0] for one in (*entries, *document["waiting"])]
+    return Shortening.of(groups, [name for one in entries for name in one["nodes"]])
 
 
 def sections(document: Document) -> Iterator[Section]:
@@ -39,7 +46,7 @@ def _offers(entries: list[Document], now: str) -> Section:
         (
             entry["podGroup"],
             clock(from_rfc3339(offer["start"]), instant),
-            f"{offer['lostGpuHours']:.1f}",
+            f"{offer['lostGpuHours']:,.1f}",
             Names(tuple(offer["victims"])) if offer["victims"] else "nothing",
         )
         for entry in entries
