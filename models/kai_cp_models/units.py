@@ -136,9 +136,9 @@ class Gang:
         self.group = group
         root = group.root
         single = root.minimum == 1 == len(root.children) and root.children[0].leaf
-        self._leaves = root.children if single else root.leaves()
-        self._only_leaf = root.children[0] if single else None
-        """The pod set of a group that is no more than that, as nearly all are; the others need their tree."""
+        self._top = root.children[0] if single else root
+        """What stands for all of the group; the root over an only pod set says no more than that does."""
+        self._leaves = self._top.leaves()
         unknown: list[Pod] = []
         by_leaf: dict[str, list[Pod]] = {leaf.name: [] for leaf in self._leaves}
         for pod in members:
@@ -163,29 +163,17 @@ class Gang:
     def state(self, status_of: StatusOf, tally: GangTally | None = None) -> GangState:
         """How the gang stands when its pods have these statuses. ``tally``: their counts, if known."""
         tally = self.tally(status_of) if tally is None else tally
-        if (leaf := self._only_leaf) is not None:
-            return self._state_of_one(leaf, tally, status_of)
-        root, batch, ready = self.group.root, None, False
-        pending = any(counts.pending for counts in tally.values())
+        top, batch, ready = self._top, None, False
+        pending = any([counts.pending for counts in tally.values()])
         met = self.met(tally)
         if pending:
             could = self._met({name: counts.active + counts.pending for name, counts in tally.items()})
-            if ready := satisfied(root, could):
+            if ready := satisfied(top, could):
                 tally = dict(tally)
-                batch = self._next(root, partial(self._first_waiting, tally, status_of), met, could)
-        return GangState(pending, ready, satisfied(root, met), self._elastic(met), batch, tally)
-
-    def _state_of_one(self, leaf: Subgroup, tally: GangTally, status_of: StatusOf) -> GangState:
-        """``state`` of a group with one pod set."""
-        pending, active, *_ = tally[leaf.name]
-        batch, surplus = None, active - leaf.minimum
-        if ready := 0 < pending >= -surplus:
-            tally = dict(tally)
-            pods = self._first_waiting(tally, status_of, leaf.name, max(-surplus, 1))
-            batch = Batch(leaf, pods=pods)
-            if self.group.root.constraint is not None:
-                batch = Batch(self.group.root, parts=(batch,))
-        return GangState(pending > 0, ready, surplus >= 0, _elastic_state((surplus,)), batch, tally)
+                batch = self._next(top, partial(self._first_waiting, tally, status_of), met, could)
+                if batch is not None and top.leaf and self.group.root.constraint is not None:
+                    batch = Batch(self.group.root, parts=(batch,))
+        return GangState(pending, ready, satisfied(top, met), self._elastic(met), batch, tally)
 
     def pods_below(self, subgroup: Subgroup) -> Iterator[Pod]:
         """Pods of the leaves below ``subgroup``."""
@@ -267,25 +255,21 @@ class Gang:
 
     def units(self, status_of: StatusOf) -> tuple[Unit, ...]:
         """All eviction units, in the order in which they go (5.4)."""
-        if (leaf := self._only_leaf) is not None:
-            left = [pod for pod in self.pods if status_of(pod) in ACTIVE_ALLOCATED]
-            found = [Unit((pod,), 2, False) for pod in reversed(left[leaf.minimum :])]
-            if kept := tuple(left[: leaf.minimum]):
-                found.append(Unit(kept, _elastic_state((len(kept) - leaf.minimum,)), True))
-            return tuple(found)
-        root, found = self.group.root, []
+        top, found = self._top, []
         active = {
             name: [pod for pod in pods if status_of(pod) in ACTIVE_ALLOCATED]
             for name, pods in self.by_leaf.items()
         }
         met = self._met({name: len(pods) for name, pods in active.items()})
-        while pods := self._shrink(root, met, active) or self._all_of(root, active):
-            state, stood = self._elastic(met), satisfied(root, met)
+        stood = satisfied(top, met)
+        while any(active.values()):
+            pods, state = self._shrink(top, met, active) or self._all_of(top, active), self._elastic(met)
             # The last pod of each pod set, or all of them.
             for pod in pods:
                 active[pod.subgroup or "default"].pop()
             met = self._met({name: len(pods) for name, pods in active.items()})
-            found.append(Unit(pods, state, not stood or not satisfied(root, met)))
+            whole, stood = not stood, satisfied(top, met)
+            found.append(Unit(pods, state, whole or not stood))
         return tuple(found)
 
     def _all_of(self, subgroup: Subgroup, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:

@@ -8,21 +8,15 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kai_cp_models.actions import locality
-from kai_cp_models.actions.locality import draw_together
-from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Node, Snapshot, Topology
 from kai_cp_topology.locality import locality as hardware_locality
 from kai_cp_topology.records import CLIQUE_LABEL, PRODUCT_LABEL, NodeFacts
 from kai_cp_topology.scales import scales
-from tests.kai_cp_models.joint.build import asks_of
 from tests.support.plans import SETTINGS, bound, placed, solved
 from tests.support.worlds import cluster, group, node, pods, spec
 
@@ -106,31 +100,3 @@ def test_no_gang_waits_for_closeness(
 ) -> None:
     snapshot = cluster(*asking, nodes, actions=("allocate",), topologies=topologies)
     assert placed(solved(snapshot)) == placed(solved(snapshot, OFF))
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    hardware(), LEVELS, st.lists(st.tuples(st.integers(2, 3), st.sampled_from([1, 2])), max_size=3), st.data()
-)
-def test_slots_only_tell_what_placing_anew_would_find(
-    nodes: list[Node],
-    topologies: tuple[Topology, ...],
-    gangs: list[tuple[int, int]],
-    data: st.DataObject,
-) -> None:
-    """Where no closer place has enough slots, a gang would have stayed where it was, too."""
-    names = [f"g{i}" for i in range(len(gangs))]
-    waiting = [one for g, (n, size) in zip(names, gangs, strict=True) for one in pods(g, n, spec=spec(size))]
-    groups = [group(g, n) for g, (n, _) in zip(names, gangs, strict=True)]
-    base = Ledger.of(cluster(waiting, groups, nodes, actions=("allocate",), topologies=topologies))
-    made = base.copy()
-    for one in waiting:
-        free = np.flatnonzero(made.fits(one, now=True)).tolist()
-        assume(free)
-        made.place(one, data.draw(st.sampled_from(free)), pipelined=False)
-    asks = asks_of(base, *names)
-    found = draw_together(asks, made.copy())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(locality, "_room_closer", lambda *_: True)
-        tried = draw_together(asks, made.copy())
-    assert found.held == tried.held

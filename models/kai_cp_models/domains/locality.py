@@ -95,19 +95,6 @@ class Fabric:
                 return position
         return len(self.places) + 1
 
-    def may_hold(self, kinds: Sequence[tuple[Ints, int]], distance: int) -> bool:
-        """Whether one place closer than ``distance`` has enough slots; False is a proof that none holds all.
-
-        ``kinds``: of equal pods, [N] how many of them each node takes, and how many there are.
-        """
-        if distance and np.logical_and.reduce([slots >= count for slots, count in kinds]).any():
-            return True
-        for summed in self._sums[: max(0, distance - 1)]:
-            enough = np.logical_and.reduce([summed.of(slots) >= count for slots, count in kinds])
-            if enough[1:].any():
-                return True
-        return False
-
     def holding(
         self,
         kinds: Sequence[EqualPods],
