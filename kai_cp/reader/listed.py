@@ -71,17 +71,18 @@ class ListMemo:
         if self.found is None:
             return False
         came, went = came_and_went(self._known, items)
-        changed, objects = {identity for _, identity in went}, self.found.unparsed
+        changed, objects = {identity: identity for _, identity in went}, self.found.unparsed
         for gone in changed:
             del objects[gone]
         for item in came:
             identity = name(item)
             if identity is None or identity in objects:
                 return False
+            # The same key as before: what looks it up compares no text.
+            identity = changed.setdefault(identity, identity)
             objects[identity] = item
             self._known[id(item)] = item, identity
-            changed.add(identity)
-        self.found.changed = changed
+        self.found.changed = set(changed)
         return True
 
     def keep(self, found: ListedObjects, *, final: bool) -> None:

@@ -75,8 +75,7 @@ class Memo(Generic[Key, Source, Value]):
             return once
         same = context == self._context
         gone, made = self._differing(sources, changed if same else None)
-        asked = [key for key in self._open.union(again) if key in sources]
-        stale: Iterable[Key] = {*made, *asked} if asked else made
+        stale = {*made, *(key for key in self._open.union(again) if key in sources)}
         self._context, self.changed = context, set()
         for key in gone:
             del self._sources[key]
@@ -111,9 +110,11 @@ class Memo(Generic[Key, Source, Value]):
         """Keys that went, and keys that came or have another source."""
         last = self._sources
         if changed is not None:
-            there, before = changed & sources.keys(), changed & last.keys()
-            if len(sources) - len(there) == len(last) - len(before):
-                return before - there, there
+            # A difference from a dict, unlike an intersection, does not hash anew.
+            either = set(changed)
+            missing, came = either.difference(sources), either.difference(last)
+            if len(sources) + len(missing) == len(last) + len(came):
+                return missing - came, either - missing
             # Otherwise the last reading left some out that are back, unchanged.
         gone = [key for key in last if key not in sources]
         return gone, [key for key, source in sources.items() if last.get(key) is not source]
