@@ -55,14 +55,10 @@ S = TypeVar("S", bound=Surroundings, contravariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Certificate(Generic[S]):
-    """One way to refuse a batch. ``refuse``: why there are no places for it; None where it shows nothing.
-
-    ``lasting``: it holds whatever leaves, and whatever else has places.
-    """
+    """One way to refuse a batch. ``refuse``: why there are no places for it; None where it shows nothing."""
 
     name: str
     refuse: Callable[[S, Ask], Refusal | None]
-    lasting: bool = False
 
 
 TOO_LITTLE: Final = Refusal("NotPossible", "all permitted victims together do not free enough capacity", True)
@@ -114,7 +110,7 @@ def _over_sums(beside: Surroundings, ask: Ask) -> Refusal | None:
     return NOTHING_TO_MOVE_INTO if short.moved else TOO_LITTLE
 
 
-MISSING_OBJECT: Final = Certificate("an object is missing", _missing_object, lasting=True)
-NO_NODE_ACCEPTS: Final = Certificate("no node accepts a pod", _no_node_accepts, lasting=True)
+MISSING_OBJECT: Final = Certificate("an object is missing", _missing_object)
+NO_NODE_ACCEPTS: Final = Certificate("no node accepts a pod", _no_node_accepts)
 OVER_BOUNDS: Final = Certificate("over a limit or quota", _over_bounds)
 OVER_SUMS: Final = Certificate("over the sums of capacity", _over_sums)

@@ -13,7 +13,6 @@ from itertools import chain
 
 from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME
-from kai_cp_models.actions.home import come_home
 from kai_cp_models.actions.simulation import missing, put_back, return_home, started
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.policy import RECLAIM
@@ -74,18 +73,12 @@ def _ended(cycle: Cycle) -> set[GroupKey | None]:
 def _come_home(cycle: Cycle, gone: frozenset[str]) -> bool:
     """Take back evictions that nothing needs; False: nothing changed."""
     ledger, evicted = cycle.ledger, _evicted(cycle, gone)
-    ledger.mark()
-    home = any(come_home(ledger, [pod]) for pods in evicted.values() for pod in pods)
-    ledger.back()
-    if not home:
-        # The first that returns may make room for another.
-        return False
     asks = _asks_again(ledger, evicted)
     # Groups that lost pods come in the fair order, then those that only move.
-    for key in (*iter(line_of(ledger, asks).pop, None), *sorted(evicted.keys() - asks.keys())):
-        return_home(ledger, key, evicted[key])
-        _forget(cycle, evicted[key])
-    return True
+    turns = (*iter(line_of(ledger, asks).pop, None), *sorted(evicted.keys() - asks.keys()))
+    home = [pod for key in turns for pod in return_home(ledger, key, evicted[key])]
+    _forget(cycle, home)
+    return bool(home)
 
 
 def _forget(cycle: Cycle, evicted: Sequence[Pod]) -> None:
