@@ -23,9 +23,10 @@ from kai_cp_models.certificates import (
     LeastHeld,
 )
 from kai_cp_models.cycle import Refusal
+from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import OverQuota
-from kai_cp_models.fairness.reclaim import can_reclaim
+from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
 from kai_cp_models.joint.counting import CapacitySums, CumulativeDemand
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
@@ -48,6 +49,13 @@ class Beside:
     anew: bool = False
     """Whether what the admitted triggers take may be chosen anew."""
     chunk: list[Ask] = field(default_factory=list)
+
+    @cached_property
+    def lost(self) -> Sequence[Amounts]:
+        """The most that each queue may lose to the admitted triggers; nothing where their plan stays."""
+        able = self.victims.taken_by(self.before.asks) if self.before is not None and self.anew else ()
+        ranked = self.victims.ranked if able else ()
+        return self.book.summed((item.unit.group.queue, item.holds) for item in ranked if item.rank in able)
 
     @cached_property
     def _least(self) -> QueueBook:
@@ -114,8 +122,9 @@ def refusal(beside: Beside, ask: Ask) -> tuple[Refusal, bool] | None:
 
 def _over_share(beside: Beside, ask: Ask) -> Refusal | None:
     """Reclaim serves no queue beyond its fair share (4.4)."""
-    # Anew, what queues lose may entitle it.
-    if beside.anew or not beside.victims.policy.by_share or (why := over_share(beside.book, ask)) is None:
+    if not beside.victims.policy.by_share or (why := over_share(beside.book, ask)) is None:
+        return None
+    if beside.anew and reclaim_conceivable(beside.book, ask.group.queue, ask.asked, lost=beside.lost):
         return None
     return Refusal("OverFairShare", why.message, True)
 
