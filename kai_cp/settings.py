@@ -163,13 +163,14 @@ def _describe(record: type[BaseModel], prefix: str) -> Iterator[Setting]:
 
 
 def _allowed(field: FieldInfo) -> str:
-    text = _kind(field.annotation)
     signs = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    for limit in field.metadata:
-        for word, sign in signs.items():
-            if hasattr(limit, word):
-                text += f" {sign} {getattr(limit, word):,}"
-    return text
+    limits = [
+        f"{sign} {getattr(limit, word):,}"
+        for limit in field.metadata
+        for word, sign in signs.items()
+        if hasattr(limit, word)
+    ]
+    return f"{_kind(field.annotation)} {', '.join(limits)}".rstrip()
 
 
 def _kind(kind: Any) -> str:

@@ -128,3 +128,20 @@ def test_a_large_flat_cluster_folds() -> None:
 def test_matplotlib_is_imported_only_for_pictures() -> None:
     code = "import sys, kai_cp_topology.draw; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_places_with_long_names_stand_below_their_rows() -> None:
+    labels = ("zone", "rack")
+    nodes = [node(f"n{i}", 8, 8 - i, zone="europe-west-4", rack=f"europe-west-4-rack-{i}") for i in range(2)]
+    lines = to_text(Report.of(nodes, {"dc": labels})).splitlines()
+    table = lines[lines.index("") + 1 :]
+    assert max(map(len, lines)) <= 80
+    assert table[:7] == [
+        "largest gang that fits in  hops  1 GPU/pod  2 GPUs/pod  4 GPUs/pod  8 GPUs/pod",
+        "one node                   0     8          4           2           1",
+        "one rack                   0     8          4           2           1",
+        "  in europe-west-4-rack-0: 1, 2, 4, 8 GPUs/pod",
+        "one zone                   2     15         7           3           1",
+        "  in europe-west-4: 1, 2, 4, 8 GPUs/pod",
+        "all of dc                  2     15         7           3           1",
+    ]

@@ -15,6 +15,8 @@ from kai_cp_topology.systems import System, system_of
 _MAX_LISTED_NODES: Final = 48
 """Up to this many nodes of a tree are listed one by one."""
 _BAR: Final = 10
+_WIDTH: Final = 80
+"""Columns of a terminal; a wider table of capacities names its places below their rows."""
 
 
 @dataclass(frozen=True)
@@ -157,22 +159,55 @@ def _capacity_lines(report: Report, tree: Tree) -> list[str]:
     if not sizes:
         return ["no GPUs"]
     found = {(c.level, c.pod_gpus): c for c in report.largest_gangs(tree)}
+    lines = _capacity_table(report, tree, sizes, found, named=True)
+    if max(map(len, lines)) <= _WIDTH:
+        return lines
+    return _capacity_table(report, tree, sizes, found, named=False)
+
+
+def _capacity_table(
+    report: Report,
+    tree: Tree,
+    sizes: Sequence[int],
+    found: Mapping[tuple[str, int], Capacity],
+    *,
+    named: bool,
+) -> list[str]:
+    """The table of capacities; the places stand beside the numbers, or below them if not ``named``."""
+    below: dict[str, list[str]] = {}
     rows = [("largest gang that fits in", ["hops", *(f"{size} GPU{'s' * (size > 1)}/pod" for size in sizes)])]
     rows.append(("one node", ["0", *(_pods(report.largest_on_one_node(tree, size)) for size in sizes)]))
     for level in reversed(tree.levels):
         if level.label == _node_level(tree):
             continue
         best = [found[level.label, size] for size in sizes if (level.label, size) in found]
-        cells = [_pods(c.pods, c.where[-1]) for c in best] or [_pods(0) for _ in sizes]
-        rows.append((f"one {level.name}", [_hops(best), *cells]))
+        cells = [_pods(c.pods, c.where[-1] if named else "") for c in best] or [_pods(0) for _ in sizes]
+        label = f"one {level.name}"
+        rows.append((label, [_hops(best), *cells]))
+        below[label] = [] if named else _places(best)
     best = [found["", size] for size in sizes]
     rows.append((f"all of {tree.name}", [_hops(best), *(_pods(c.pods) for c in best)]))
     first = max(len(label) for label, _ in rows)
     widths = [max(map(len, column)) for column in zip(*(cells for _, cells in rows), strict=True)]
     return [
-        f"{label:<{first}}  "
-        + "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip()
+        line
         for label, cells in rows
+        for line in (
+            f"{label:<{first}}  "
+            + "  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)).rstrip(),
+            *below.get(label, ()),
+        )
+    ]
+
+
+def _places(best: Sequence[Capacity]) -> list[str]:
+    """``  in rack-1: 2 and 4 GPUs/pod``: a line for each place that takes the most pods of some size."""
+    sizes: dict[str, list[str]] = {}
+    for one in best:
+        if one.pods:
+            sizes.setdefault(one.where[-1], []).append(str(one.pod_gpus))
+    return [
+        f"  in {place}: {', '.join(those)} GPU{'s' * (those != ['1'])}/pod" for place, those in sizes.items()
     ]
 
 
