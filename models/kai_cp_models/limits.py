@@ -74,7 +74,6 @@ class SearchLimits:
         4, "first plans", "with ever more units gone, while that serves more; the last ones serve few"
     )
     # --- models ------------------------------------------------------------------------------------
-    full_variables: int = _limit(400, "variables", "every attempt on so small a model pursues all goals")
     finished_variables: int = _limit(
         2_000, "variables", "beyond, the rough goal is the objective: each further one costs a presolve"
     )

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from kai_cp_models.actions import evict
+from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings, SolverSettings
 from kai_cp_models.snapshot import Snapshot
@@ -48,13 +50,17 @@ def test_one_move_and_no_pod_is_lost() -> None:
     assert lost(plan) == set()
 
 
-@pytest.mark.parametrize(("waiting", "seconds", "served"), [(50, 0.001, 1), (51, 0.001, 0), (51, 20, 1)])
-def test_a_cycle_short_of_time_moves_nothing_where_next_to_nothing_is_idle(
-    waiting: int, seconds: float, served: int
+@pytest.mark.parametrize(
+    ("waiting", "large_work", "seconds", "served"),
+    [(50, 0, 20, 1), (51, 0, 20, 0), (51, MOST_PATIENT_WORK, 20, 1), (51, MOST_PATIENT_WORK, 1, 1)],
+)
+def test_a_large_cluster_moves_nothing_where_next_to_nothing_is_idle(
+    monkeypatch: pytest.MonkeyPatch, waiting: int, large_work: float, seconds: float, served: int
 ) -> None:
     """Eight GPUs are idle, which one move makes usable; moves are worth it from a fiftieth of what is
-    asked for.
+    asked for. Whether the cluster is a large one decides, and not the budget.
     """
+    monkeypatch.setattr(evict, "MOST_PATIENT_WORK", large_work)
     snapshot = cluster(
         [
             pod("v-0", "n1"),

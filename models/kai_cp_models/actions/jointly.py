@@ -1,8 +1,7 @@
 """Plans of the joint model: everything admitted so far and the next triggers, solved together.
 
-An answer is simulated as KAI would carry it out; one that does not hold is cut off. Small problems are solved
-for all goals at once. In large ones an attempt only looks for places at little loss, and the goals follow
-once, when the admission is settled (``finish``).
+An answer is simulated as KAI would carry it out; one that does not hold is cut off. An attempt only looks for
+places at little loss. The goals follow once, when the admission is settled (``finish``).
 """
 
 from __future__ import annotations
@@ -170,8 +169,8 @@ class _Search:
             objective=victims.cycle.settings.objective,
             max_moved_groups=self._most_groups,
         )
-        most = LIMITS.full_variables if task.known is None else LIMITS.finished_variables
-        self.complete = len(self._model.cp.proto.variables) <= most
+        size = len(self._model.cp.proto.variables)
+        self.complete = task.known is not None and size <= LIMITS.finished_variables
         """Whether all goals are solved for."""
         self._sure = True
         """Whether every cut is exact: none refused a plan that might hold."""
