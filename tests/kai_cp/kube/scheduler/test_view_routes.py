@@ -169,7 +169,7 @@ def test_the_command_writes_one_file(tmp_path: Path) -> None:
         ([DEMO, "nowhere.json"], 1, "nowhere.json"),
         ([DEMO, "--undecided", DEMO], 2, "exclude"),
         ([DEMO, "--undecided", "--explained", DEMO], 2, "no explanation/1"),
-        (["-"], 2, "name the snapshot"),
+        (["-"], 1, "it is empty"),
         ([DEMO, "--undecided", "--output", "/nowhere/page.html"], 2, "/nowhere/page.html"),
     ],
 )
