@@ -84,9 +84,11 @@ class SearchLimits:
         2_000, "eviction units", "beyond, it is not asked which are lost: no goal but the first is pursued"
     )
     cuts: int = _limit(
-        24, "plans", "refused by the replay before an attempt ends; random clusters needed up to 10"
+        24,
+        "plans",
+        "refused by the replay before the last goals are given up; random clusters needed up to 10",
     )
-    rough_cuts: int = _limit(4, "plans", "the same of large models, where each is a long solve")
+    rough_cuts: int = _limit(4, "plans", "the same before an attempt ends; each may be a long solve")
     rough_gap: float = _limit(0.01, "relative gap", "good enough where only capacity is asked for")
     unequal_units: int = _limit(
         400, "eviction units", "beyond, the due of a queue with unequal units is stated by one safe row"

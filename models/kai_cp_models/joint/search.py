@@ -70,9 +70,8 @@ def solve(
     seconds: float = inf,
     gap: float = 0.0,
     known: bool = False,
-    fixed: bool = False,
 ) -> tuple[Outcome, cp_model.CpSolver]:
-    """Solve the model as it is; ``fixed``: with every variable at its hint.
+    """Solve the model as it is.
 
     ``known``: the hint is a solution, which one worker betters and proves two to five times as fast as
     several. Where none is known for a large model, several look for one; they take turns, so that they always
@@ -85,8 +84,8 @@ def solve(
     # The linear relaxation at the root settles most counting arguments (formulation 2.1).
     parameters.linearization_level = 2
     large = len(model.proto.variables) >= LIMITS.small_variables
-    # Several workers may end the process when the time is up (google/or-tools#5025): not for a check.
-    parameters.interleave_search = large and not (known or fixed)
+    # Several workers may end the process when the time is up (google/or-tools#5025), so they take turns.
+    parameters.interleave_search = large and not known
     parameters.num_workers = settings.workers if parameters.interleave_search else 1
     if known or large:
         # Probing finds a solution, or that there is none; where one is known it costs a third of the time.
@@ -94,7 +93,6 @@ def solve(
         parameters.symmetry_level = 0
         parameters.max_presolve_iterations = 1
     parameters.relative_gap_limit = gap
-    parameters.fix_variables_to_their_hinted_value = fixed
     if seconds < inf:
         parameters.max_time_in_seconds = max(seconds, _LEAST_SECONDS)
     started = time.monotonic()
