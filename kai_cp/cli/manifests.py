@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -91,7 +92,7 @@ def _documents(file: Path) -> list[Any]:
 
     from kai_cp import files, yaml_text
 
-    content = files.read(file).removeprefix(b"\xef\xbb\xbf")
+    content = files.read(file).removeprefix(codecs.BOM_UTF8)
     try:
         return [orjson.loads(content)]
     except orjson.JSONDecodeError as problem:
