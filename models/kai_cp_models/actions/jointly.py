@@ -175,6 +175,7 @@ class _Search:
         self._sure = True
         """Whether every cut is exact: none refused a plan that might hold."""
         self._served: frozenset[GroupKey] | None = None
+        self._early = False
 
     def run(self) -> EvictionPlan | NoPlan:
         """Solve, play through and cut, until a plan holds or there is none."""
@@ -204,7 +205,7 @@ class _Search:
             found = self._held(answer, stages, solver)
             if found is not None:
                 return found
-            if self._served == frozenset() and not self.complete:
+            if self._served == frozenset() and self._early and not self.complete:
                 # The fair order puts what is lost before every trigger; other answers are long solves.
                 break
         return NoPlan(
@@ -241,7 +242,7 @@ class _Search:
             if simulated.ledger is not None and beyond is None:
                 break
         else:
-            self._served = simulated.served
+            self._served, self._early = simulated.served, bool(simulated.early)
             self._sure = (
                 _cut(self._model, answer, simulated, owners, beyond, known=self._task.known is not None)
                 and self._sure
