@@ -85,17 +85,13 @@ def _entry(
     if over is not None:
         why = replace(why, reason=over[0], message=over[1])
     elif (
-        # The plan changed what its queue holds; others got that free capacity; a proof needed no search.
-        why.reason in _BY_BOUNDS
-        or (why.reason == "FitsAsItIs" and not _fits_now(cycle, pending))
-        or (why.reason == "NotDecidedInTime" and proved)
+        # The plan changed what its queue holds; a proof needed no search.
+        why.reason in _BY_BOUNDS or (why.reason == "NotDecidedInTime" and proved)
     ):
         why = Refusal("NodeFragmented", pod=pending[0])
     message, reason = why.message, why.reason
     if why.pod is None:
-        if reason == "FitsAsItIs":
-            message = _FITS_NOW
-        elif reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free):
+        if reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free):
             reason = "NoRoomInSum"
             message = f"{_short_in_sum(cycle, gang, free)}, and nothing may be evicted for it"
     else:
@@ -207,13 +203,6 @@ def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
         for queue in snapshot.preemptible_groups.keys() & snapshot.leaf_queues
         if queue != group.queue
     )
-
-
-def _fits_now(cycle: Cycle, pending: Sequence[Pod]) -> bool:
-    """Whether each of the pods, by itself, fits in what the cycle leaves free."""
-    ledger, kinds = cycle.ledger, {p.spec: p for p in pending}.values()
-    fits = ((pod, _in_topology(ledger, pod, ledger.fits(pod, now=False))) for pod in kinds)
-    return all(mask.any() and not _over_where_it_fits(ledger, pod) for pod, mask in fits)
 
 
 def _in_topology(ledger: Ledger, pod: Pod, mask: Mask) -> Mask:

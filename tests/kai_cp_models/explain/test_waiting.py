@@ -41,11 +41,11 @@ def test_a_rack_is_not_to_blame_where_the_cluster_is_full(
     assert [row.message == words for row in plan.unscheduled] == [token == "NoRoomInSum"]
 
 
-# h takes all 8 GPUs; of 4 + 5 it leaves 3, less than u asks for.
+# Beside u, h would need 12 or 9 of the 8 GPUs.
 @pytest.mark.parametrize("wanted", [8, 5])
-def test_a_group_that_needed_no_eviction_waits_for_what_others_got(wanted: int) -> None:
+def test_a_group_that_needs_no_eviction_is_served_before_one_that_does(wanted: int) -> None:
     """n1 has 8 GPUs and low holds 4 of them; u asks for 4 and has a higher priority than h; preempt is the
-    only action.
+    only action. u gets the free ones, so that no eviction serves h.
     """
     snapshot = cluster(
         [pod("low-0", "n1", spec=spec(4)), pod("u-0", spec=spec(4)), pod("h-0", spec=spec(wanted))],
@@ -54,10 +54,10 @@ def test_a_group_that_needed_no_eviction_waits_for_what_others_got(wanted: int) 
         actions=("preempt",),
     )
     result = solved(snapshot)
-    assert evicted(result) == {"low-0"}
+    assert (evicted(result), placed(result)) == (set(), {"u-0"})
     (refused,) = result.unscheduled
-    assert (refused.group.name, refused.reason) == ("u", "NoRoomInSum")
-    assert refused.message.startswith("needs 4 gpu; ")
+    assert (refused.group.name, refused.reason, refused.proved) == ("h", "NotPossible", True)
+    assert refused.message == "all permitted victims together do not free enough capacity"
 
 
 @pytest.mark.parametrize(
