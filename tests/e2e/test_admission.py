@@ -107,6 +107,20 @@ def refusal(call: Any) -> str:
     return caught.value.message
 
 
+def queue_below(world: World, name: str, parent: str) -> str:
+    """A queue below another one, once the server's watch has told it of that one."""
+
+    def made() -> str | None:
+        try:
+            return world.add_queue(name, parent)
+        except ApiError as refused:
+            if "there is no such queue" not in refused.message:
+                raise
+            return None
+
+    return str(world.until(made, f"the server knows queue {parent}"))
+
+
 def wired(pod: Object) -> bool:
     """Whether a pod was changed by admission."""
     variables = {entry["name"] for entry in pod["spec"]["containers"][0].get("env") or ()}
@@ -138,7 +152,8 @@ def test_admission_judges_what_is_written(world: World) -> None:
         assert "both GPU fraction" in refusal(lambda: api.patch(r.PODS, world.namespace, "whole", worse))
 
         parent = world.add_queue("parent")
-        child = world.add_queue("child", parent)
+        child = queue_below(world, "child", parent)
+        queue_below(world, "grandchild", child)
         assert child in refusal(lambda: api.delete(r.QUEUES, "", parent))
         body = {"metadata": {"name": f"{world.name}-empty"}, "spec": {}}
         assert "resources must be specified" in refusal(lambda: api.create(r.QUEUES, "", body))
