@@ -28,7 +28,7 @@ from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
-from kai_cp_models.joint.search import Outcome, StageResult, lexicographic, start_from
+from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -61,11 +61,10 @@ def attempt(
         if budget.ended(max(LIMITS.model_work, LIMITS.least_unit_work * units)):
             return result if isinstance(result, NoPlan) else NoPlan(OUT_OF_TIME)
         began = budget.spent
-        result = _solved(victims, _Task(asks, required, part, whole=part == useful))
+        result = _solved(victims, _Task(asks, required, part))
         if isinstance(result, EvictionPlan) and (not optional or len(result.asks) > required):
             return result
-        if isinstance(result, EvictionPlan) or not result.why.proved:
-            budget.in_vain(budget.spent - began)
+        budget.in_vain(budget.spent - began)
         if isinstance(result, NoPlan) and result.served is not None:
             return result
     return result
@@ -113,14 +112,13 @@ def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan:
 class _Task:
     """What one model is asked for: places for ``asks``; the first ``required`` of them must get one.
 
-    ``useful``: ranks of the units that may be disturbed. ``whole``: no other unit may be, so that a refusal
-    is a proof. ``known``: a plan for these asks; the admission is settled, and the goals are solved for.
+    ``useful``: ranks of the units that may be disturbed. ``known``: a plan for these asks; the admission is
+    settled, and the goals are solved for.
     """
 
     asks: Sequence[Ask]
     required: int
     useful: set[int]
-    whole: bool = True
     known: EvictionPlan | None = None
 
 
@@ -188,7 +186,7 @@ class _Search:
         if task.known is not None and not task.known.variables:
             started = start_from(model.cp, _choices(model, task.known), settings, allowance)
         for _ in range(LIMITS.cuts if self.complete else LIMITS.rough_cuts):
-            solver, stages, first = lexicographic(
+            solver, stages, _ = lexicographic(
                 model.cp.clone(),
                 goals,
                 settings,
@@ -198,10 +196,10 @@ class _Search:
             )
             started = False
             if solver is None:
-                return self._infeasible(first)
+                return NoPlan(NOTHING_SUFFICES, self._served)
             answer = self._model.answer(solver)
             if not any(answer.admitted):
-                return NoPlan(replace(NOTHING_SUFFICES, proved=self._exact and _all_proved(stages)))
+                return NoPlan(NOTHING_SUFFICES)
             found = self._held(answer, stages, solver)
             if found is not None:
                 return found
@@ -213,11 +211,6 @@ class _Search:
             self._served,
         )
 
-    @property
-    def _exact(self) -> bool:
-        """Whether what the model cannot do cannot be done."""
-        return self._sure and self._model.exact and self._task.whole and not self._pruned
-
     def _allowance(self) -> Allowance:
         """What solving may take: at least as much work as building the model was."""
         budget = self._victims.cycle.budget
@@ -225,10 +218,6 @@ class _Search:
         built = LIMITS.variable_work * variables + LIMITS.unit_work * len(self._victims.ranked)
         budget.spend(built)
         return Allowance(budget, max(budget.work_worth(), built))
-
-    def _infeasible(self, first: Outcome) -> NoPlan:
-        proved = first.status == "infeasible" and first.proved and self._exact
-        return NoPlan(replace(NOTHING_SUFFICES, proved=proved), self._served)
 
     def _held(
         self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver
@@ -307,11 +296,6 @@ class _Search:
 
 def _admitted(asks: Sequence[Ask], answer: Answer) -> list[Ask]:
     return [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
-
-
-def _all_proved(stages: Sequence[StageResult]) -> bool:
-    """Whether it is proved which of the optional asks are admitted."""
-    return all(stage.proved for stage in stages if stage.name.startswith("admitted"))
 
 
 def _cut(
