@@ -43,6 +43,14 @@ class TooLarge(OSError):
         self.strerror = str(self)
 
 
+class NoText(OSError):
+    """A file is no text in UTF-8."""
+
+    def __init__(self) -> None:
+        super().__init__("it is no text in UTF-8")
+        self.strerror = str(self)
+
+
 class TooLate(Exception):
     """Something was not finished in time; the text names the limit."""
 
@@ -93,8 +101,18 @@ def _pieces(file: FileIO | BytesIO, most_bytes: int) -> Iterator[bytes]:
 
 
 def read_text(path: Path, most_bytes: int = yaml_text.LONGEST) -> str:
-    """The text of a file; by default as much as is read of YAML. Errors as of :func:`read`."""
-    return read(path, most_bytes).decode("utf-8")
+    """The text of a file; by default as much as is read of YAML. Raises ``NoText``; errors as of
+    :func:`read`.
+    """
+    return text_of(read(path, most_bytes))
+
+
+def text_of(content: bytes) -> str:
+    """The text of bytes; raises ``NoText``."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise NoText from None
 
 
 def read_gzip(path: Path, most_bytes: int = MOST_BYTES) -> bytes:

@@ -62,8 +62,6 @@ def load(
             text = files.read_text(path)
         except OSError as error:
             raise BadSettings(f"{path}: cannot be read: {error.strerror or error}") from None
-        except UnicodeDecodeError:
-            raise BadSettings(f"{path}: cannot be read: it is no text in UTF-8") from None
         document = _parse(text, str(path), lines)
     given = {key: v for key, v in (defaults or {}).items() if key not in lines}
     given |= {key: v for key, v in (overrides or {}).items() if v is not None}
@@ -81,10 +79,7 @@ def _parse(text: str, source: str, lines: dict[str, int]) -> dict[str, Any]:
         node = yaml_text.compose(text)
         document = yaml_text.load(text)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        at = f":{mark.line + 1}" if mark is not None else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-        raise BadSettings(f"{source}{at}: not YAML: {problem}") from None
+        raise BadSettings(f"{source}: {yaml_text.why(error)}") from None
     if document is None:
         return {}
     if not isinstance(document, dict):

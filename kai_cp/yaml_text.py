@@ -68,6 +68,13 @@ def compose(text: str) -> yaml.Node | None:
     return _read(text, lambda loader: _counted(loader.get_single_node()))
 
 
+def why(error: yaml.YAMLError) -> str:
+    """What is wrong with a text, in one line: with the place, where the error has one."""
+    mark = getattr(error, "problem_mark", None)
+    at = "" if mark is None else f"line {mark.line + 1}: "
+    return f"not YAML: {at}{getattr(error, 'problem', None) or str(error).splitlines()[0]}"
+
+
 def _value(loader: _Loader, root: yaml.Node | None) -> Any:
     return None if _counted(root) is None else loader.construct_document(root)
 

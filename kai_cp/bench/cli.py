@@ -200,7 +200,7 @@ def merge(
             found |= {result.model_dump_json(): result for result in read(path)}
         except OSError as error:
             fail(f"{path}: {error.strerror or error}", BAD_INPUT)
-        except (ValidationError, UnicodeDecodeError):
+        except ValidationError:
             fail(f"{path}: holds something that no bench run of this version has written", BAD_INPUT)
     results = sorted(found.values(), key=lambda result: (result.kind, result.case))
     if out is not None:

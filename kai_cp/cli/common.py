@@ -133,10 +133,8 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
         document = yaml_text.load(files.read_text(path))
     except OSError as error:
         fail(f"{option}: {path}: cannot be read: {error.strerror or error}", WRONG_USAGE)
-    except UnicodeDecodeError:
-        fail(f"{option}: {path}: cannot be read: it is no text in UTF-8", WRONG_USAGE)
     except yaml.YAMLError as error:
-        fail(f"{option}: {path}: not YAML: {str(error).splitlines()[0]}", WRONG_USAGE)
+        fail(f"{option}: {path}: {yaml_text.why(error)}", WRONG_USAGE)
     if not isinstance(document, dict):
         fail(f"{option}: {path}: expected queue names with their usage", WRONG_USAGE)
     return document

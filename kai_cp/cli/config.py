@@ -25,9 +25,9 @@ class ExplainFormat(StrEnum):
 
 @app.command()
 def explain(
-    format: Annotated[ExplainFormat, typer.Option("--format", help="Text, or the page docs/settings.md.")] = (
-        ExplainFormat.TEXT
-    ),
+    format: Annotated[
+        ExplainFormat, typer.Option("--format", "-o", help="Text, or the page docs/settings.md.")
+    ] = ExplainFormat.TEXT,
 ) -> None:
     """Show every setting with its meaning, unit, allowed values and default."""
     from kai_cp.report.settings import as_markdown, as_text

@@ -99,11 +99,11 @@ def _documents(file: Path) -> list[Any]:
         if file.suffix == ".json":
             raise ValueError(f"not JSON: {problem}") from None
     try:
-        return yaml_text.load_all(content.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise ValueError("neither JSON nor YAML: it is no text in UTF-8") from None
+        return yaml_text.load_all(files.text_of(content))
+    except files.NoText as problem:
+        raise ValueError(f"neither JSON nor YAML: {problem.strerror}") from None
     except yaml.YAMLError as problem:
-        raise ValueError(f"not YAML: {str(problem).splitlines()[0]}") from None
+        raise ValueError(yaml_text.why(problem)) from None
 
 
 def _unrolled(where: str, document: Any) -> Iterator[tuple[str, Any]]:

@@ -109,12 +109,11 @@ def read_objects(path: Path) -> list[Object]:
     from kai_cp import files, yaml_text
 
     try:
-        documents = map(yaml_text.load, re.split(r"(?m)^---.*$", files.read_text(path)))
-        found = [item for item in documents if item is not None]
-    except (OSError, UnicodeDecodeError) as problem:
-        raise BadFile(f"{path}: cannot be read: {problem}") from None
+        found = [item for item in yaml_text.load_all(files.read_text(path)) if item is not None]
+    except OSError as problem:
+        raise BadFile(f"{path}: cannot be read: {problem.strerror or problem}") from None
     except yaml.YAMLError as problem:
-        raise BadFile(f"{path}: not YAML: {str(problem).splitlines()[0]}") from None
+        raise BadFile(f"{path}: {yaml_text.why(problem)}") from None
     objects: list[Object] = []
     for item in found:
         items = item.get("items") if isinstance(item, dict) and item.get("kind") == "List" else [item]
@@ -235,18 +234,24 @@ def _at(value: str, now: float) -> list[Object]:
     from kai_cp.decisions import from_rfc3339
 
     try:
-        return [{"op": "at", "now": rfc3339(from_rfc3339(value))}]
+        at = from_rfc3339(value)
+        said = rfc3339(at)
     except (ValueError, OverflowError):
         raise BadOperation(f"{value!r} is not an RFC 3339 time such as 2026-11-20T12:00:00Z") from None
+    if at < now:
+        raise BadOperation(f"the snapshot is from {rfc3339(now)}; what was before is not known")
+    return [{"op": "at", "now": said}]
 
 
 def _seconds(text: str) -> float:
     try:
         found = go_duration(text, days=True)
     except ValueError:
-        raise BadOperation(f"{text!r} is not a duration such as 30m or 1h30m") from None
+        raise BadOperation(
+            f"{text!r} is not a duration such as 30m, 1h30m or 7d of at most 292 years"
+        ) from None
     if found < 0:
-        raise BadOperation(f"{text!r} lies in the past")
+        raise BadOperation(f"{text!r} is below zero")
     return found
 
 

@@ -29,8 +29,8 @@ def from_files(files: Sequence[Path]) -> Documents:
             documents = yaml_text.load_all(read_text(file))
         except OSError as problem:
             raise UnreadableFile(f"{file}: {problem.strerror or problem}") from None
-        except (UnicodeDecodeError, yaml.YAMLError) as problem:
-            raise UnreadableFile(f"{file}: {str(problem).splitlines()[0]}") from None
+        except yaml.YAMLError as problem:
+            raise UnreadableFile(f"{file}: {yaml_text.why(problem)}") from None
         for document in documents:
             if document is None:
                 continue

@@ -39,7 +39,7 @@ def as_text(settings: Sequence[Setting]) -> Group:
         head = Text.assemble((setting.path, "bold"), " = ", (_default(setting.default), "cyan"))
         head.append(f" {setting.unit}" if setting.unit else "")
         head.append(f"  ({setting.allowed})", style="dim")
-        lines += [head, Padding(Text(setting.meaning), (0, 0, 1, 4))]
+        lines += [head, Padding(Text(setting.meaning), (0, 0, 0, 4), expand=False), Text()]
     return Group(*lines)
 
 

@@ -71,8 +71,10 @@ def read_space(path: Path) -> Space:
     try:
         document: Any = yaml_text.load(files.read_text(path))
         return Space.model_validate(document)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path}: {error}") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path}: {yaml_text.why(error)}") from None
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}".lstrip(": ") for e in error.errors()]
         raise ValueError(f"{path}: " + "; ".join(lines)) from None

@@ -207,7 +207,7 @@ def parse_kinds(text: str, where: str) -> tuple[Kind, ...]:
         document = yaml_text.load(text)
         return tuple(row.kind_row() for row in _File.model_validate(document).kinds)
     except yaml.YAMLError as problem:
-        raise BadKinds(f"{where}: no YAML: {str(problem).splitlines()[0]}") from None
+        raise BadKinds(f"{where}: {yaml_text.why(problem)}") from None
     except ValidationError as problem:
         first = problem.errors()[0]
         field_name = ".".join(str(part) for part in first["loc"])
@@ -242,6 +242,6 @@ def load_kinds(added: Iterable[File]) -> Kinds:
     for file in added:
         try:
             rows += parse_kinds(read_text(file), str(file))
-        except (OSError, UnicodeDecodeError) as problem:
-            raise BadKinds(f"{file}: {problem}") from None
+        except OSError as problem:
+            raise BadKinds(f"{file}: cannot be read: {problem.strerror or problem}") from None
     return Kinds((*rows, *builtin_kinds().rows))

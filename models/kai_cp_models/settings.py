@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from kai_cp_models.defrag import goals
 from kai_cp_models.defrag.windows import window
 
 MOST: Final = {"seconds": 100 * 365 * 86_400, "bytes": 1 << 50}
@@ -371,6 +372,13 @@ class DefragSettings(Frozen):
         description="Pods that cannot be preempted take part where `kai-cp/defrag` on pod group or queue is "
         "`true` and a PodDisruptionBudget covers them, one at a time (docs/inference.md).",
     )
+
+    @field_validator("goal")
+    @classmethod
+    def _readable_goal(cls, text: str) -> str:
+        if text:
+            goals.goal(text)
+        return text
 
     @field_validator("windows")
     @classmethod

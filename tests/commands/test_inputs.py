@@ -81,3 +81,36 @@ def test_the_end_of_the_calendar_is_shown_and_not_passed(tmp_path: Path) -> None
     ):
         done = run(*line, "--now", late, "--config", config)
         assert (done.returncode, done.stderr) == (0, ""), line
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["solve", DEMO, "--config"], 2),
+        (["solve", DEMO, "--usage"], 2),
+        (["what-if", DEMO, "--add"], 1),
+        (["tune", DEMO, "--search"], 2),
+        (["group", DEMO, "--workload-kinds"], 2),
+        (["admit"], 1),
+        (["migrate"], 1),
+    ],
+)
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff\xfe", "it is no text in UTF-8"),
+        (b"a: 1\nb: [1\nc: 2\n", "not YAML: line 3: expected ',' or ']', but got ':'"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_a_bad_file_of_yaml_is_told_in_one_line_with_the_place(
+    tmp_path: Path, words: list[str | Path], status: int, content: bytes | None, said: str
+) -> None:
+    path = tmp_path / "given.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    done = run(*words, path)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.startswith("kai-cp: ")
+    assert done.stderr.endswith(f": {said}\n")
+    assert (done.stderr.count("\n"), str(path) in done.stderr, "Errno" in done.stderr) == (1, True, False)

@@ -197,7 +197,7 @@ def test_a_kind_of_ones_own_is_a_row_of_a_file(tmp_path: Path) -> None:
         ),
         ("kinds: [{kind: Fleet.example.com, minMember: 'spec..x'}]", "has an empty key"),
         ("kinds: [{kind: Fleet.example.com, shape: magic}]", "kinds.0.shape"),
-        ("kinds: {", "k.yaml: no YAML"),
+        ("kinds: {", "k.yaml: not YAML"),
     ],
 )
 def test_a_wrong_file_of_kinds_is_named_with_its_field(text: str, problem: str) -> None:

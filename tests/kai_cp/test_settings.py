@@ -10,6 +10,7 @@ import pytest
 from kai_cp.report.settings import as_markdown
 from kai_cp.settings import BadSettings, as_yaml, describe, digest, load
 from kai_cp_models.settings import Settings
+from tests.kai_cp.test_cli import run
 
 
 def write(folder: Path, text: str) -> Path:
@@ -50,7 +51,9 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
         ),
         ("objective:\n  goals: [x]\n", ":2: objective.goals: no goal 'x'"),
         ("solver:\n  seed: 1\n  seed: 2\n", ":3: solver.seed: given twice"),
-        ("solver: [1\n", "not YAML"),
+        ("solver: 1\nx: [1\n", "not YAML: line 3: expected ',' or ']'"),
+        ("defrag:\n  goal: x\n", ":2: defrag.goal: 'x' is not nodes=4, rack=1 or gang=8x8@rack=2"),
+        ("defrag: {goal: gang=0x8=1}\n", ":1: defrag.goal: 'gang=0x8': a gang has at least one pod"),
         ("solver: " + 2000 * "[", "not YAML: it is nested too deep"),
         ("solver: &x {budget_seconds: *x}\n", "not YAML: it has more than 200000 values"),
         ("- a\n", "expected keys and values, found a list"),
@@ -108,3 +111,9 @@ def test_settings_say_in_words_which_values_they_take() -> None:
     for setting in describe():
         words = r"(list of: )?[a-z_ -]+(, [a-z_-]+)*( [≥>≤<] -?[\d,.]+)*"
         assert re.fullmatch(words, setting.allowed), setting
+
+
+def test_in_a_pipe_a_setting_is_two_lines_without_padding() -> None:
+    lines = run("config", "explain").stdout.split("\n")[:-1]
+    assert lines == [line.rstrip() for line in lines]
+    assert len(lines) == 3 * len(describe())

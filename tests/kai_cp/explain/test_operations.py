@@ -343,8 +343,10 @@ BAD = [
     ("--enable", "preemt", waits, ["preemt", "preempt"]),
     ("--disable", "reclaims", waits, ["reclaims", "reclaim"]),
     ("--after", "soon", waits, ["'soon'", "30m"]),
-    ("--after", "-1h", waits, ["-1h", "past"]),
+    ("--after", "-1h", waits, ["-1h", "below zero"]),
+    ("--after", "1000000d", waits, ["1000000d", "at most 292 years"]),
     ("--at", "noon", waits, ["'noon'", "2026-"]),
+    ("--at", "2026-11-20T11:59:59Z", waits, ["the snapshot is from 2026-11-20T12:00:00Z"]),
     ("--add", "nowhere.yaml", waits, ["nowhere.yaml"]),
 ]
 
