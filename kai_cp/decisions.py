@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TypeVar, get_args
@@ -14,7 +14,7 @@ from kai_cp.instants import from_rfc3339 as from_rfc3339
 from kai_cp.instants import rfc3339 as rfc3339
 from kai_cp.reader.notes import IGNORED
 from kai_cp.starts import estimate_document, read_reservation, reservation_document, rollout_document
-from kai_cp_models.plan import Decision, Plan, QueueReport, Reservation, Stage, Unscheduled
+from kai_cp_models.plan import CUT, Decision, Plan, QueueReport, Reservation, Stage, Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import Shares, Snapshot
@@ -51,6 +51,12 @@ def recorded(file: Path | str | IO[bytes]) -> bytes:
             return archive.read("decisions.json")
     except (zipfile.BadZipFile, KeyError):
         raise BadDecisions("holds no decisions.json; name the file with the decisions") from None
+
+
+def cut_during(stages: Iterable[str]) -> str | None:
+    """What the deadline has cut short, of the names of a cycle's stages; None: nothing."""
+    mark = f": {CUT}"
+    return " and ".join(dict.fromkeys(s.removesuffix(mark) for s in stages if s.endswith(mark))) or None
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kai_cp.decisions import cut_during
 from kai_cp.instants import rfc3339
 from kai_cp.over_time import Bar, bars
 from kai_cp.starts import estimate_document, reservation_document
@@ -31,9 +32,11 @@ class Planned:
 
     def document(self) -> dict[str, Any]:
         """The plan as JSON."""
+        during = cut_during(stage.name for stage in self.plan.stages)
         return {
             "schema": "reservations/1",
             "now": rfc3339(self.snapshot.now),
+            **({} if during is None else {"cutDuring": during}),
             "reservations": [
                 reservation_document(entry)
                 for entry in self.plan.reservations or ()

@@ -132,7 +132,7 @@ def _show(
 
     show_page(
         f"{facts.name}: {question.headline(document)}",
-        as_of(document),
+        as_of(facts.decisions),
         question.sections(document),
         everything=everything,
         wide=wide,

@@ -86,38 +86,46 @@ def explain(
 
     from kai_cp.explain.document import Explainer, document
     from kai_cp.explain.draft import Draft
-    from kai_cp.explain.text import lines
+    from kai_cp.explain.text import as_of, lines
 
     if (target is None) == (not everything):
         fail("name one podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME, or give --all", WRONG_USAGE)
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
     wanted = _kinds(kinds, settings.explain.fix_order) if not no_fixes else ()
     began = time.monotonic()
-    raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
+    name, raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
     explainer = Explainer(
         Draft(raw, instant), settings, mapping_or_exit(usage, "--usage"), max(0.0, budget), wanted
     )
     explainer.timings["read"] = time.monotonic() - began - explainer.timings["decide"]
     keys = explainer.waiting() if target is None else [_key(explainer, target)]
     entries = explainer.explain_all(keys)
+    found = document(explainer, entries, digest)
     if format is ExplainedFormat.JSON:
-        text = orjson.dumps(document(explainer, entries, digest), option=orjson.OPT_INDENT_2)
-        sys.stdout.buffer.write(text + b"\n")
+        sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
         return
-    for i, entry in enumerate(entries):
-        for line in ["", *lines(entry)] if i else lines(entry):
+    for entry in entries:
+        for line in lines(entry):
             typer.echo(line)
+        if everything:
+            typer.echo()
     if not entries:
         typer.echo("Nothing waits, and this cycle disturbs nothing.")
+    for line in as_of(found["now"], name, found.get("cutDuring")):
+        typer.echo(line)
 
 
-def raw_or_exit(argument: str, now: float | None, settings: Settings) -> tuple[dict[str, object], str, float]:
-    """The raw snapshot that an argument names, its SHA-256, and the time as of which it is read."""
+def raw_or_exit(
+    argument: str, now: float | None, settings: Settings
+) -> tuple[str, dict[str, object], str, float]:
+    """The one snapshot that an argument names: name, content, SHA-256, and the time as of which it is
+    read.
+    """
     from kai_cp.reading import as_of
 
-    path = source_or_exit(argument).path
-    loaded = loaded_or_exit(path, settings)
-    return loaded.raw, loaded.sha256, as_of(path, loaded.raw) if now is None else now
+    source = source_or_exit(argument)
+    loaded = loaded_or_exit(source.path, settings)
+    return source.name, loaded.raw, loaded.sha256, as_of(source.path, loaded.raw) if now is None else now
 
 
 def _kinds(text: str | None, known: Sequence[str]) -> tuple[str, ...]:

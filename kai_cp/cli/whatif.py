@@ -157,7 +157,7 @@ def what_if(
     from kai_cp.explain.whatif_text import lines
 
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
-    raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
+    name, raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
     ops = _operations(context.meta.get(_ARGUMENTS, ()), instant)
     cycles = Cycles(settings, mapping_or_exit(usage, "--usage"))
     try:
@@ -178,7 +178,7 @@ def what_if(
     if format is ExplainedFormat.JSON:
         sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
         return
-    for line in lines(found):
+    for line in lines(found, name):
         typer.echo(line)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from kai_cp.documents.parts import CLOSED, Amount, ForWhom, Gpus, Group, Proved, Time
+from kai_cp.documents.parts import CLOSED, Amount, CutDuring, ForWhom, Gpus, Group, Proved, Time
 from kai_cp_models.policy import ActionName
 
 Operation = Annotated[
@@ -194,6 +194,7 @@ class Explanation(TypedDict):
     version: Version
     snapshotSha256: Sha256
     now: Time
+    cutDuring: NotRequired[CutDuring]
     explanations: Annotated[
         list[Explained], Field(description="One entry for each pod group that was asked about.")
     ]
@@ -216,10 +217,8 @@ class StageInShort(TypedDict):
     status: Annotated[
         Literal["OPTIMAL", "FEASIBLE", "GREEDY"], Field(description="OPTIMAL: proved to be the best.")
     ]
-    objective: Annotated[
-        float | None, Field(description="What the answer is worth; null: nothing was counted.")
-    ]
-    bound: Annotated[float | None, Field(description="No answer is worth more; null: not known.")]
+    objective: Annotated[float | None, Field(description="What the answer costs; null: nothing was counted.")]
+    bound: Annotated[float | None, Field(description="No answer costs less; null: not known.")]
 
 
 @with_config(CLOSED)

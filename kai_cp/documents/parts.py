@@ -17,6 +17,9 @@ Proof = Annotated[
 ]
 Amount = Annotated[float | None, Field(description="-1: unlimited; null: no number.")]
 FORMAT: Final = Field(description="Name and number of this format.")
+CutDuring = Annotated[
+    str, Field(description="What the deadline has cut short: a larger budget may find more. Absent: nothing.")
+]
 OPEN: Final = ConfigDict(extra="allow")
 CLOSED: Final = ConfigDict(extra="forbid")
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NotRequired
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
 
-from kai_cp.documents.parts import CLOSED, FORMAT, Gpus, Group, Time
+from kai_cp.documents.parts import CLOSED, FORMAT, CutDuring, Gpus, Group, Time
 
 
 @with_config(CLOSED)
@@ -130,6 +130,7 @@ class Reservations(TypedDict):
 
     schema: Annotated[Literal["reservations/1"], FORMAT]
     now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
+    cutDuring: NotRequired[CutDuring]
     reservations: Annotated[list[Reservation], Field(description="Pod groups with a start in the future.")]
     waiting: Annotated[list[Waits], Field(description="Pod groups that wait without one.")]
     starts: Annotated[list[Group], Field(description="Pod groups that start in this cycle.")]

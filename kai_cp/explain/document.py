@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kai_cp.decisions import ENGINE, rfc3339, version
+from kai_cp.decisions import ENGINE, cut_during, rfc3339, version
 from kai_cp.documents.explained import RULES_OF_ACTIONS
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.draft import Draft
@@ -243,12 +243,14 @@ def position_document(place: Position) -> Object:
 
 def document(explainer: Explainer, entries: Sequence[Object], sha256: str) -> Object:
     """The whole document."""
+    during = cut_during(stage.name for stage in explainer.decided.situation.plan.stages)
     return {
         "schema": SCHEMA,
         "engine": ENGINE,
         "version": version(),
         "snapshotSha256": sha256,
         "now": rfc3339(explainer.draft.now),
+        **({} if during is None else {"cutDuring": during}),
         "explanations": list(entries),
         "timings": {name: round(seconds, 6) for name, seconds in explainer.timings.items()},
     }

@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp.report.headline import cut_words
 from kai_cp_models.pods import UNLIMITED
 
 WIDTH: Final = 80
@@ -28,6 +29,11 @@ def lines(entry: Json) -> list[str]:
     if entry["evictedBy"]:
         found += _evicted(entry["state"], entry["evictedBy"])
     return found
+
+
+def as_of(now: str, name: str, during: str | None) -> list[str]:
+    """The time as of which a snapshot was read, and what of its cycle the deadline has cut."""
+    return _part("As of", f"{now}, {name}" + (f". {cut_words(during)}" if during else ""))
 
 
 def _head(entry: Json) -> Iterator[str]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import Final
 
-from kai_cp.explain.text import WIDTH, describe
+from kai_cp.decisions import cut_during
+from kai_cp.explain.text import WIDTH, as_of, describe
 from kai_cp.json_types import Json
 from kai_cp.report.terminal import plural
 
 _LABEL: Final = 9
 
 
-def lines(document: Json) -> list[str]:
-    """The lines of one answer."""
+def lines(document: Json, name: str) -> list[str]:
+    """The lines of one answer about the snapshot of that name."""
     diff, before, after = document["diff"], document["before"], document["after"]
     found = [_first(diff)]
     if document["ops"]:
@@ -41,7 +42,8 @@ def lines(document: Json) -> list[str]:
             f"no scheduler has more than {_number(bound['gpus'])} GPUs in use without stopping anything; "
             f"this cycle has {_number(bound['inUse'])}",
         )
-    return found
+    during = cut_during(stage["name"] for cycle in (before, after) for stage in cycle["stages"])
+    return found + as_of(document["now"], name, during)
 
 
 def _first(diff: Json) -> str:

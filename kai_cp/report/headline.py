@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
+from kai_cp.decisions import cut_during
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import age, amount, plural
 from kai_cp.worker import End
@@ -116,10 +117,19 @@ def _size(document: Mapping[str, Any]) -> str:
 
 
 def as_of(document: Mapping[str, Any]) -> str:
-    """When the snapshot was read, and how old its historic usage was then."""
-    told = f"As of {document['now']}." if document.get("now") else ""
-    usage = document.get("usage")
-    return f"{told} Historic usage is {age(usage['ageSeconds'])} old." if usage else told
+    """When the snapshot was read, how old its historic usage was then, and what the deadline has cut."""
+    told = [f"As of {document['now']}."] if document.get("now") else []
+    if usage := document.get("usage"):
+        told.append(f"Historic usage is {age(usage['ageSeconds'])} old.")
+    during = cut_during(stage["name"] for stage in document.get("stages", ()))
+    if during := during or document.get("cutDuring"):
+        told.append(f"{cut_words(during)}.")
+    return " ".join(told)
+
+
+def cut_words(during: str) -> str:
+    """That a cycle was cut short, and what to do about it."""
+    return f"Cut short by the deadline during {during}: a larger budget may find more"
 
 
 def batch(rows: Iterable[tuple[str, Mapping[str, Any] | None, bool]]) -> Section:

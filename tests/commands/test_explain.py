@@ -34,6 +34,7 @@ def test_an_answer_begins_with_the_state_and_writes_nothing(snapshot: Path, targ
     done = run("explain", snapshot, target, "--no-fixes", "--now", NOW)
     assert (done.returncode, done.stderr) == (ANSWERED, "")
     assert done.stdout.startswith("PENDING  podgroup default/x")
+    assert done.stdout.endswith(f"\nAs of    {NOW}, snapshot\n")
     assert [path.name for path in snapshot.parent.iterdir()] == ["snapshot.json"]
     assert snapshot.read_bytes() == before
 

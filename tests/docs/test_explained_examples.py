@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from kai_cp.decisions import from_rfc3339
+from kai_cp.decisions import from_rfc3339, rfc3339
 from kai_cp.explain.command_line import operation
 from kai_cp.explain.cycle import Cycles
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
-from kai_cp.explain.text import lines
+from kai_cp.explain.text import as_of, lines
 from kai_cp.explain.whatif import whatif
 from kai_cp.explain.whatif_text import lines as whatif_lines
 from kai_cp_models.pods import GroupKey
@@ -54,10 +54,12 @@ def test_the_explanation_that_one_sends_to_a_user(shared: Path) -> None:
     names = {"x": "llm-7b", "x-0": "llm-7b-0", "a": "team-a"}
     draft = renamed(shared, "EX-18", names, {"": "team-a"})
     entry = Explainer(draft, UNHURRIED, budget=300.0).explain(GroupKey("team-a", "llm-7b"))
-    assert lines(entry) == shown("my-job-is-pending.md")
+    told = as_of(rfc3339(draft.now), "snapshot", None)
+    assert [*lines(entry), *told] == shown("my-job-is-pending.md")
 
 
 def test_the_answer_of_what_if(shared: Path) -> None:
     draft = renamed(shared, "WI-07", {"a": "team-a", "b": "team-b"}, {"rb": "team-b", "": "team-a"})
     ops = operation("--set-queue", "team-a.gpu.quota=8", draft.now)
-    assert whatif_lines(whatif(Cycles(Settings()), draft, ops)[0]) == shown("explain-and-what-if.md")
+    found, _ = whatif(Cycles(Settings()), draft, ops)
+    assert whatif_lines(found, "snapshot") == shown("explain-and-what-if.md")
