@@ -69,11 +69,12 @@ class Goal:
     per_unit: int = 1
     moves: int = 0
 
-    def objectives(self, model: EvictingModel) -> list[Objective]:
-        """The costs as expressions over the variables of the model."""
+    def objectives(self, model: EvictingModel, known: Disruption | None = None) -> list[Objective]:
+        """The costs as expressions over the variables of the model, none above that of a known plan."""
         floor = 0 if model.policy.may_lose else self.moves
         costs = self.costs(model).items()
-        return [Objective(words, cost, floor) for words, cost in costs]
+        most = self.value(known) if known is not None else [None] * len(costs)
+        return [Objective(words, cost, floor, m) for (words, cost), m in zip(costs, most, strict=True)]
 
     def value(self, plan: Disruption) -> Values:
         """The costs of a finished plan."""
@@ -263,9 +264,9 @@ class GoalList:
         """Whether the list is the default one; bounds of plans made without a solver hold for that list only.
         """
 
-    def objectives(self, model: EvictingModel) -> list[Objective]:
-        """The expressions that the model minimises, one after the other."""
-        return [one for goal in self.entries for one in goal.objectives(model)]
+    def objectives(self, model: EvictingModel, known: Disruption) -> list[Objective]:
+        """The expressions that the model minimises, one after the other, to better a known plan."""
+        return [one for goal in self.entries for one in goal.objectives(model, known)]
 
     def rough(self, model: EvictingModel) -> list[Objective]:
         """A rough measure of disruption, for attempts that only ask whether there are places."""

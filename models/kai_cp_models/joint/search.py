@@ -28,12 +28,14 @@ LOAD_WORK: Final = 0.00001
 class Objective:
     """One stage of a lexicographic objective: minimise ``cost`` (an integer with a unit in ``name``).
 
-    ``floor``: a value that no solution can beat; a solution that reaches it needs no further proof.
+    ``floor``: a value that no solution can beat; a solution that reaches it needs no further proof. ``most``:
+    the value of a known plan; where all earlier goals are as there, a solution above it is of no use.
     """
 
     name: str
     cost: Linear
     floor: int = 0
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def lexicographic(
     results: list[StageResult] = []
     first: Outcome | None = None
     left = list(goals)
-    singly = 1
+    singly, level = 1, True
     while left:
         began = time.monotonic()
         part = left[:1] if singly else _together(model, left)
@@ -154,10 +156,15 @@ def lexicographic(
             if len(part) == 1 and (value := best.value(part[0].cost)) <= part[0].floor:
                 results.append(StageResult(part[0].name, value, value, True, 0.0))
                 model.add(part[0].cost <= value)
+                level &= value == part[0].most
                 left, singly = left[1:], max(0, singly - 1)
                 continue
             _hint(model, best.response_proto.solution)
-        model.minimize(_sum_in_order(model, part))
+        cost = _sum_in_order(model, part, [goal.cost for goal in part])
+        most = [goal.most for goal in part if goal.most is not None]
+        if level and len(most) == len(part):
+            model.add(cost <= _sum_in_order(model, part, most))
+        model.minimize(cost)
         worth, seconds = allowance.left() / min(3, len(left)), allowance.budget.seconds_left()
         work = min(worth, allowance.budget.work_left())
         start = known or best is not None
@@ -169,7 +176,7 @@ def lexicographic(
         first = first or outcome
         if outcome.status == "solved":
             best = solver
-        elif best is None:
+        elif best is None or outcome.status == "infeasible":
             return None, results, outcome
         if len(part) > 1 and not outcome.proved:
             singly = len(part)
@@ -177,7 +184,9 @@ def lexicographic(
         taken = time.monotonic() - began
         for goal in part:
             results.append(_stage(goal, best, outcome, taken, alone=len(part) == 1))
-            model.add(goal.cost <= best.value(goal.cost))
+            value = best.value(goal.cost)
+            model.add(goal.cost <= value)
+            level &= value == goal.most
         left, singly = left[len(part) :], max(0, singly - 1)
     return best, results, first or Outcome("unknown", False)
 
@@ -203,14 +212,14 @@ def _together(model: cp_model.CpModel, goals: Sequence[Objective]) -> Sequence[O
     return goals[: max(1, count)]
 
 
-def _sum_in_order(model: cp_model.CpModel, goals: Sequence[Objective]) -> Linear:
+def _sum_in_order(model: cp_model.CpModel, goals: Sequence[Objective], costs: Sequence[Linear]) -> Linear:
     """One cost by which solutions compare as by the goals in their order: a unit of each weighs more than
-    all later goals can change together.
+    all later goals can change together. ``costs``: of the goals, as expressions or as values.
     """
-    cost = goals[0].cost
-    for goal in goals[1:]:
-        cost = (_span(model, goal.cost) + 1) * cost + goal.cost
-    return cost
+    found = costs[0]
+    for goal, cost in zip(goals[1:], costs[1:], strict=True):
+        found = (_span(model, goal.cost) + 1) * found + cost
+    return found
 
 
 def _span(model: cp_model.CpModel, cost: Linear) -> int:

@@ -93,15 +93,6 @@ def test_the_expression_of_a_plan_is_its_value(seed: int, objective: ObjectiveSe
     assert made is not None
     chosen = [bool(made.value(v)) for v in (*model.lost, *model.moved.values(), *model.admitted)]
     model.cp.clear_objective()  # type: ignore[no-untyped-call]
-    objectives = GoalList(objective, moves_only=False).objectives(model)
-    for variable, value in zip((*model.lost, *model.moved.values(), *model.admitted), chosen, strict=True):
-        model.cp.add(variable == value)
-    expressed = []
-    for one in objectives:
-        model.cp.minimize(one.cost)
-        solver = solution(model.cp)
-        assert solver is not None
-        expressed.append(solver.value(one.cost))
     moved = frozenset(key for key, variable in model.moved.items() if made.value(variable))
     plan = Disruption(
         model.ranked,
@@ -110,8 +101,18 @@ def test_the_expression_of_a_plan_is_its_value(seed: int, objective: ObjectiveSe
         [ask for ask, v in zip(model.asks, model.admitted, strict=True) if made.value(v)],
         STEP_MILLI_GPUS,
     )
+    objectives = GoalList(objective, moves_only=False).objectives(model, plan)
+    for variable, value in zip((*model.lost, *model.moved.values(), *model.admitted), chosen, strict=True):
+        model.cp.add(variable == value)
+    expressed = []
+    for one in objectives:
+        model.cp.minimize(one.cost)
+        solver = solution(model.cp)
+        assert solver is not None
+        expressed.append(solver.value(one.cost))
     goals = GoalList(objective, moves_only=False).entries
     assert expressed == [value for goal in goals for value in goal.value(plan)]
+    assert expressed == [one.most for one in objectives]
 
 
 def with_goals(*goals: str, **weights: float) -> Settings:

@@ -60,6 +60,33 @@ def test_goals_are_best_in_their_order(least: int, goals: list[list[int]], toget
     assert [stage.name for stage in stages] == [goal.name for goal in objectives]
 
 
+@given(
+    least=st.integers(0, 9),
+    goals=st.lists(FACTORS, min_size=1, max_size=4),
+    known=st.lists(st.integers(-12, 12), min_size=4, max_size=4),
+    together=st.booleans(),
+)
+def test_nothing_worse_than_what_is_known_is_an_answer(
+    least: int, goals: list[list[int]], known: list[int], together: bool
+) -> None:
+    """``known`` may be a plan that the model cannot make: then it is bettered, or there is no answer."""
+    model, objectives = modelled(least, goals)
+    objectives = [replace(goal, most=most) for goal, most in zip(objectives, known, strict=False)]
+    with pytest.MonkeyPatch.context() as patch:
+        if not together:
+            patch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=1))
+        solver, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
+    best = min(
+        tuple(sum(c * value for c, value in zip(row, values, strict=True)) for row in goals)
+        for values in product(range(MOST + 1), repeat=3)
+        if sum(values) >= least
+    )
+    if best > tuple(known[: len(goals)]):
+        assert solver is None
+    else:
+        assert tuple(stage.objective for stage in stages) == best
+
+
 @pytest.mark.parametrize(("most", "solves"), [(10**12, 2), (1, 4)])
 def test_goals_whose_sum_stays_small_take_one_solve(
     monkeypatch: pytest.MonkeyPatch, most: int, solves: int
