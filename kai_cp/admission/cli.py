@@ -45,13 +45,13 @@ def admit(
     """Say how admission would change objects in files, or why it would refuse them, without a cluster.
 
     Each verdict names its object. A manifest is judged as if it were created; objects of other kinds are
-    allowed unchanged.
+    allowed unchanged. What is refused is also named on standard error.
 
-    Exit status: 0 all judged, whatever the verdicts, 1 a file or an object is bad, 2 wrong usage.
+    Exit status: 0 all allowed, 1 an object is refused, or a file or an object is bad, 2 wrong usage.
 
     Examples:
     kai-cp admit pod.yaml --gpu-sharing
-    kai-cp admit manifests/ | jq 'select(.allowed | not)'
+    kai-cp admit manifests/ > verdicts.json || echo "not all of them can be created"
     """
 
     def answer(file: Path) -> tuple[list[Any], list[str]]:
@@ -59,9 +59,13 @@ def admit(
         verdicts: list[Any] = []
         for where, one in objects:
             try:
-                verdicts.append(_verdict(_request(one, gpu_sharing)))
+                verdict = _verdict(_request(one, gpu_sharing))
             except Malformed as problem:
                 problems.append(f"{where}: {problem}")
+                continue
+            verdicts.append(verdict)
+            if not verdict["allowed"]:
+                problems.append(_refusal(verdict))
         return verdicts, problems
 
     write_answers(inputs, outputs, answer)
@@ -79,6 +83,11 @@ def _verdict(request: AdmissionRequest) -> dict[str, Any]:
         **{key: value for key, value in said.items() if value and isinstance(value, str)},
         **review(request).to_json(),
     }
+
+
+def _refusal(verdict: Mapping[str, Any]) -> str:
+    name = "/".join(verdict[key] for key in ("namespace", "name") if key in verdict)
+    return f"{verdict['kind']} {name or '(without a name)'} is refused: {verdict['message']}"
 
 
 def _request(document: Mapping[str, Any], gpu_sharing: bool) -> AdmissionRequest:

@@ -34,7 +34,7 @@ def diff(
     Two answers are compared by pod group and evicted pod, of any scheduler. Two snapshots are compared
     object by object; where both are zips of cycles, their answers are compared as well.
 
-    Exit status: 0 nothing differs, 1 something differs or an input is bad, 2 wrong usage.
+    Exit status: 0 nothing differs, 1 something differs, 2 an input is bad or wrong usage.
 
     Examples:
     kai-cp diff kai.json ours.json
@@ -87,7 +87,11 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
 
 def _documents(a: str, b: str, settings: Settings) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """The pairs of documents to compare: raw snapshots first, then answers."""
-    one, two = _read(a, settings), _read(b, settings)
+    try:
+        one, two = _read(a, settings), _read(b, settings)
+    except typer.Exit:
+        # 1 means here that something differs, as of every diff.
+        raise typer.Exit(WRONG_USAGE) from None
     pairs = [(one[key], two[key]) for key in ("snapshot", "decisions") if key in one and key in two]
     if not pairs:
         fail(f"{a} and {b}: one is a snapshot, the other an answer; name two of a kind", WRONG_USAGE)

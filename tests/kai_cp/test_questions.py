@@ -135,6 +135,10 @@ def test_two_answers_differ_by_pod_group_and_pod(tmp_path: Path) -> None:
     assert [entry["podGroup"] for entry in answer["podGroups"]] == ["default/chat-api"]
     assert answer["evictions"] == [{"pod": "default/llm-tune-0", "a": "evicted", "b": "stays"}]
     assert run("diff", a, DEMO).returncode == 2
+    (tmp_path / "cut.json").write_text("{")
+    for bad in (tmp_path / "cut.json", tmp_path / "none.json", tmp_path / "none.zip", tmp_path):
+        done = run("diff", a, bad)
+        assert (done.returncode, str(bad) in done.stderr) == (2, True), "1 would say that they differ"
 
 
 def test_two_snapshots_differ_by_object_and_field(tmp_path: Path) -> None:

@@ -48,16 +48,30 @@ def test_every_object_of_a_file_gets_its_verdict(tmp_path: Path, content: str) -
     file = tmp_path / "objects.yaml"
     file.write_text(content, "utf-8", newline="")
     done = ran("admit", file, "--gpu-sharing")
-    assert done.exit_code == 0, done.output
     said = [(one["kind"], one.get("namespace"), one["name"], one["allowed"]) for one in answers(done.stdout)]
     assert said == [("Pod", "ns", "a", False), ("Queue", None, "q", False)]
 
 
 def test_a_file_of_several_objects_keeps_all_verdicts(tmp_path: Path) -> None:
     (tmp_path / "two.json").write_text(json.dumps([POD, QUEUE]))
-    assert ran("admit", tmp_path / "two.json", tmp_path / "out").exit_code == 0
+    ran("admit", tmp_path / "two.json", tmp_path / "out")
     written = json.loads((tmp_path / "out" / "two.json").read_text())
     assert [one["kind"] for one in written] == ["Pod", "Queue"]
+
+
+def test_a_pipeline_sees_by_the_status_and_a_line_what_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "objects.json"
+    whole = {**POD, "metadata": {**POD["metadata"], "annotations": {"gpu-fraction": "0.5"}}}  # type: ignore[dict-item]
+    file.write_text(json.dumps([whole]))
+    done = ran("admit", file, "--gpu-sharing")
+    assert (done.exit_code, done.stderr) == (0, "")
+    file.write_text(json.dumps([whole, POD, QUEUE]))
+    done = ran("admit", file, "--gpu-sharing")
+    assert done.exit_code == 1
+    first, second = done.stderr.splitlines()
+    assert first.startswith(f"kai-cp: {file}: Pod ns/a is refused: ")
+    assert second.startswith(f"kai-cp: {file}: Queue q is refused: ")
+    assert len(answers(done.stdout)) == 3
 
 
 @pytest.mark.parametrize(
@@ -85,7 +99,7 @@ def test_a_bad_document_is_named_and_stops_no_other(
     done = ran(command, file)
     assert done.exit_code == 1
     assert f"{file}: document 1, item 1: {field}" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert len([line for line in done.stderr.splitlines() if "is refused" not in line]) == 1
     assert answers(done.stdout)
 
 
@@ -112,7 +126,7 @@ def test_a_date_without_quotes_is_the_text_that_an_api_server_takes(tmp_path: Pa
 def test_a_review_is_judged_by_its_object() -> None:
     asked = {"uid": "1", "operation": "DELETE", "oldObject": {**QUEUE, "status": {"childQueues": ["x"]}}}
     done = ran("admit", "-", text=json.dumps({"kind": "AdmissionReview", "request": asked}))
-    assert done.exit_code == 0, done.stderr
+    assert done.exit_code == 1, "it is refused"
     assert "cannot delete queue q" in answers(done.stdout)[0]["message"]
 
 
