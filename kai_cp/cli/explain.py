@@ -45,7 +45,9 @@ def explain(
     target: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TARGET]", help="podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME.", show_default=False
+            metavar="[TARGET]",
+            help="A pod group, a pod (pod/NAME), or what owns them (job/NAME): [KIND/][NAMESPACE/]NAME.",
+            show_default=False,
         ),
     ] = None,
     everything: Annotated[
@@ -80,6 +82,7 @@ def explain(
     Examples:
     kai-cp explain snapshot.zip podgroup/team-a/llm-7b
     kai-cp explain snapshot.zip pod/team-a/llm-7b-0 --kinds wait,move
+    kai-cp explain snapshot.zip pytorchjob/team-a/llm-7b
     kai-cp explain snapshot.zip --all --no-fixes -o json
     """
     import orjson
@@ -89,7 +92,7 @@ def explain(
     from kai_cp.explain.text import as_of, lines
 
     if (target is None) == (not everything):
-        fail("name one podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME, or give --all", WRONG_USAGE)
+        fail("name one pod group, pod or workload, such as job/team-a/train, or give --all", WRONG_USAGE)
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
     wanted = _kinds(kinds, settings.explain.fix_order) if not no_fixes else ()
     began = time.monotonic()
@@ -98,7 +101,7 @@ def explain(
         Draft(raw, instant), settings, mapping_or_exit(usage, "--usage"), max(0.0, budget), wanted
     )
     explainer.timings["read"] = time.monotonic() - began - explainer.timings["decide"]
-    keys = explainer.waiting() if target is None else [_key(explainer, target)]
+    keys = explainer.waiting() if target is None else _keys(explainer, target)
     entries = explainer.explain_all(keys)
     found = document(explainer, entries, digest)
     if format is ExplainedFormat.JSON:
@@ -140,13 +143,28 @@ def _kinds(text: str | None, known: Sequence[str]) -> tuple[str, ...]:
     return tuple(kind for kind in known if kind in asked)
 
 
-def _key(explainer: Explainer, target: str) -> GroupKey:
-    """The pod group of a target; an unknown one ends the program."""
+def _keys(explainer: Explainer, text: str) -> list[GroupKey]:
+    """The pod groups of a target; an unknown one ends the program."""
+    from kai_cp.explain.draft import BadOperation
+    from kai_cp.explain.targets import OURS, owned_groups, target_of, the_one
+
     snapshot = explainer.decided.snapshot
-    kind, _, name = target.partition("/")
-    if kind not in ("podgroup", "pod") or "/" not in name:
-        fail(f"{target}: expected podgroup/NAMESPACE/NAME or pod/NAMESPACE/NAME", WRONG_USAGE)
-    return group_or_exit(snapshot, kind, name)
+    owned = owned_groups(explainer.draft.raw)
+    try:
+        target = target_of(text, owned)
+        if target.kind not in OURS:
+            owner = the_one(target, [key for kind, key in owned if kind == target.kind])
+            names = [("podgroup", key) for key in owned[target.kind, owner]]
+        elif target.namespace:
+            names = [(target.kind, f"{target.namespace}/{target.name}")]
+        else:
+            known = snapshot.group_by_key if target.kind == "podgroup" else snapshot.pod_by_key
+            aside = (entry.item.partition(" ") for entry in snapshot.set_aside)
+            left_out = [name for kind, _, name in aside if kind.lower() == target.kind]
+            names = [(target.kind, the_one(target, [*map(str, known), *left_out]))]
+    except BadOperation as problem:
+        fail(str(problem), WRONG_USAGE)
+    return [group_or_exit(snapshot, kind, name) for kind, name in names]
 
 
 def group_or_exit(snapshot: Snapshot, kind: str, name: str) -> GroupKey:

@@ -105,6 +105,7 @@ def snapshot() -> dict[str, Any]:
     for name in ("llm-7b", "llm"):
         group = like("podGroups", "giant", name, namespace="team-a")
         group["spec"] |= {"queue": "team-a", "minMember": 2}
+        group["metadata"]["ownerReferences"] = [{"kind": "PyTorchJob", "name": name}]
         for i in range(2):
             pod = like("pods", "giant-0", f"{name}-{i}", namespace="team-a")
             pod["metadata"]["annotations"] = {"pod-group-name": name}

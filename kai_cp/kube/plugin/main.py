@@ -29,7 +29,8 @@ options of each.
   evictions    what is evicted, and for what
   plan         the whole plan of the next cycle
   audit        queues owed while others borrow
-  explain      why a pod group waits, and what would help
+  explain [KIND/]NAME
+               why a pod group, a pod or a workload waits, and what would help
   what-if      what a change of the cluster would do
   inspect      nodes, queues and what waits
   topology     racks, NVLink domains and free capacity
@@ -58,10 +59,10 @@ Rights: the ClusterRole of the chart that ends in -reader. Where pods of the
 scheduler may be reached (pods/portforward), its own last decisions are shown;
 elsewhere the lists are read and decided here.
 
-Exit status: 0 shown (diff: nothing differs), 1 bad input (diff: or something
-differs), 2 wrong usage, 3 no kubeconfig or kubectl, 5 the API server cannot be
-reached, 6 it refuses the credentials, 7 a right is missing, 8 no scheduler of
-kai-cp answers (--source=scheduler).
+Exit status: 0 shown (diff: nothing differs), 1 bad input (diff: something
+differs), 2 wrong usage (diff: or bad input), 3 no kubeconfig or kubectl, 5 the
+API server cannot be reached, 6 it refuses the credentials, 7 a right is
+missing, 8 no scheduler of kai-cp answers (--source=scheduler).
 """
 
 
@@ -239,8 +240,7 @@ def _words(request: PluginRequest) -> list[str]:
     """The command's own arguments, with the namespace where it has one."""
     namespace = "" if request.everywhere else request.namespace
     if request.command == "explain":
-        target = [_target(word, namespace or _own_namespace(request.cluster)) for word in request.rest]
-        return target
+        return _with_namespace(request.rest, namespace or _own_namespace(request.cluster))
     if request.command not in NAMESPACED or request.everywhere:
         return list(request.rest)
     if not namespace and not request.snapshot:
@@ -249,10 +249,15 @@ def _words(request: PluginRequest) -> list[str]:
     return [*request.rest, *([f"--namespace={namespace}"] if namespace else [])]
 
 
-def _target(word: str, namespace: str) -> str:
-    """``podgroup/NAME`` with its namespace."""
-    kind, _, name = word.partition("/")
-    return f"{kind}/{namespace}/{name}" if kind in ("podgroup", "pod") and "/" not in name else word
+def _with_namespace(words: Sequence[str], namespace: str) -> list[str]:
+    """The words with the namespace in ``KIND/NAME``, as kubectl has it; values of options stay."""
+    found, value = [], False
+    for word in words:
+        kind, _, name = word.partition("/")
+        plain = not value and not word.startswith("-") and word.count("/") == 1
+        found.append(f"{kind}/{namespace}/{name}" if plain else word)
+        value = word.startswith("-") and "=" not in word and word not in ("--all", "--no-fixes")
+    return found
 
 
 def _own_namespace(cluster: ClusterChoice) -> str:

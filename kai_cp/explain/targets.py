@@ -1,0 +1,81 @@
+"""What a user asks about by the name that he knows: a pod group, a pod, or a workload that owns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kai_cp.explain.draft import BadOperation, nearest
+from kai_cp.explain.raw import group_of, key_of, metadata
+from kai_cp.json_types import Json
+
+OURS = ("podgroup", "pod")
+
+
+@dataclass(frozen=True, slots=True)
+class AskedName:
+    """``kind`` in small letters; ``namespace``: empty, if any of them is meant."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def fits(self, key: str) -> bool:
+        """Whether ``NAMESPACE/NAME`` may be meant."""
+        space, _, name = key.partition("/")
+        return name == self.name and self.namespace in ("", space)
+
+
+def target_of(text: str, owned: Mapping[tuple[str, str], object]) -> AskedName:
+    """``[KIND/][NAMESPACE/]NAME``; of two parts the first is a kind where objects of that kind are known.
+
+    ``owned``: see :func:`owned_groups`. Raises ``BadOperation``.
+    """
+    *before, name = text.split("/")
+    kinds = {*OURS, *(kind for kind, _ in owned)}
+    if len(before) > 2 or not all((*before, name)):
+        raise BadOperation(f"{text}: expected [KIND/][NAMESPACE/]NAME, such as job/team-a/train")
+    if len(before) == 2:
+        return AskedName(before[0].lower(), before[1], name)
+    if before and before[0].lower() in kinds:
+        return AskedName(before[0].lower(), "", name)
+    return AskedName("podgroup", before[0] if before else "", name)
+
+
+def owned_groups(raw: Json) -> dict[tuple[str, str], list[str]]:
+    """Pod groups (``NAMESPACE/NAME``) by kind and ``NAMESPACE/NAME`` of what owns them or their pods."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for item, group in _in_groups(raw):
+        owners = metadata(item).get("ownerReferences")
+        for owner in owners if isinstance(owners, list) else ():
+            if isinstance(owner, dict):
+                space = group.partition("/")[0]
+                name = str(owner.get("kind")).lower(), f"{space}/{owner.get('name')}"
+                found.setdefault(name, {})[group] = None
+    return {name: list(groups) for name, groups in found.items()}
+
+
+def _in_groups(raw: Json) -> Iterator[tuple[Json, str]]:
+    """Pod groups and pods, each with its pod group."""
+    for kind in ("podGroups", "pods"):
+        items = raw["rawObjects"].get(kind)
+        for item in items if isinstance(items, list) else ():
+            group = (
+                (key_of(item) if kind == "podGroups" else group_of(item)) if isinstance(item, dict) else None
+            )
+            if group is not None:
+                yield item, group
+
+
+def the_one(target: AskedName, keys: list[str]) -> str:
+    """The only one of the names that is meant. Raises ``BadOperation``, which names the nearest."""
+    fitting = sorted({key for key in keys if target.fits(key)})
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise BadOperation(
+            f"several are named so: {', '.join(f'{target.kind}/{key}' for key in fitting[:4])}"
+        )
+    asked = f"{target.namespace}/{target.name}".lstrip("/")
+    names = keys if target.namespace else sorted({key.partition("/")[2] for key in keys})
+    raise BadOperation(f"there is no {target.kind} {asked}{nearest(asked, names)}")
