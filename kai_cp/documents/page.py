@@ -64,6 +64,7 @@ class PendingRow(TypedDict):
     """A pod group that stays pending, in fair order."""
 
     group: Number
+    position: Annotated[int | None, Field(description="Place in the fair order, from 1; null: it has none.")]
     gpus: Annotated[Gpus, Field(description="GPUs that the next batch asks for.")]
     pods: Annotated[int, Field(description="Pods of its next batch.")]
     pending: Annotated[int, Field(description="All its pods that wait.")]

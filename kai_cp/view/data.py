@@ -150,11 +150,11 @@ def _pending(
     why = {entry.group: entry for entry in plan.unscheduled} if plan is not None else {}
     placed = _placed(plan)
     found = []
-    for waiter in line:
+    for place, waiter in enumerate(line, 1):
         key = waiter.group.key
         if plan is not None and key not in why and key in placed:
             continue
-        entry = _waits(snapshot, waiter, number[key], why.get(key))
+        entry = _waits(snapshot, waiter, place, number[key], why.get(key))
         known = fixes.get(str(key))
         found.append(entry if known is None else {**entry, "fixes": list(known)})
     return found
@@ -164,9 +164,10 @@ def _placed(plan: Plan | None) -> set[GroupKey | None]:
     return {d.group for d in plan.decisions if d.kind != "Evict"} if plan is not None else set()
 
 
-def _waits(snapshot: Snapshot, waiter: Waiter, number: int, why: Unscheduled | None) -> Object:
+def _waits(snapshot: Snapshot, waiter: Waiter, place: int, number: int, why: Unscheduled | None) -> Object:
     return {
         "group": number,
+        "position": place if waiter.ready else None,
         "gpus": waiter.gpus,
         "pods": waiter.pods,
         "pending": waiter.pending,

@@ -32,8 +32,8 @@ function svg(tag, attributes, ...children) {
 const amount = (value) => value < 0 ? "∞" : (Math.round(value * 100) / 100).toLocaleString("en");
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 function age(seconds) {
-  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "m"]]) if (seconds >= size) return `${Math.round(seconds / size)}${unit}`;
-  return `${Math.round(seconds)}s`;
+  for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "m"]]) if (seconds >= size) return `${Math.floor(seconds / size)}${unit}`;
+  return `${Math.floor(seconds)}s`;
 }
 
 /* ---- the address is the state: #view?key=value ---- */
@@ -165,10 +165,10 @@ function remedies(entry, name) {
 function pending() {
   const columns = ["#", "Pod group", "Queue", "GPUs", "Pods", "Age", "Reason", "Proof"].map((title, i) => ({
     title, class: i === 1 ? "name" : [0, 3, 5].includes(i) ? "number" : i === 6 ? "whole" : [2, 4].includes(i) ? "wide" : "" }));
-  const rows = world.pending.map((entry, i) => {
+  const rows = world.pending.map((entry) => {
     const group = world.groups[entry.group];
-    return row(`${group.name} ${group.queue} ${entry.reason} ${entry.message}`, [i + 1, group.name, group.queue, entry.gpus, entry.pods, entry.seconds, entry.reason, Number(entry.proved)],
-      [i + 1, [groupLink(entry.group), h("div", { class: "sub" }, `priority ${group.priority}`)], group.queue, amount(entry.gpus), `${entry.pods} of ${entry.pending}`, age(entry.seconds),
+    return row(`${group.name} ${group.queue} ${entry.reason} ${entry.message}`, [entry.position ?? Infinity, group.name, group.queue, entry.gpus, entry.pods, entry.seconds, entry.reason, Number(entry.proved)],
+      [entry.position ?? "-", [groupLink(entry.group), h("div", { class: "sub" }, `priority ${group.priority}`)], group.queue, amount(entry.gpus), `${entry.pods} of ${entry.pending}`, age(entry.seconds),
         [h("b", {}, entry.reason), h("div", { class: "sub" }, entry.message), remedies(entry, group.name)], proof(entry)]);
   });
   const reasons = new Map();
@@ -306,6 +306,13 @@ function tell({ n, cell }) {
   return `${where}: ${owners.join(", ")}`;
 }
 
+/* The name, cut in the middle until the pen needs no more than so many pixels. */
+function within(pen, name, pixels) {
+  let most = name.length;
+  while (most > 3 && pen.measureText(short(name, most)).width > pixels) most -= 1;
+  return short(name, most);
+}
+
 function paintBlock(canvas, numbers, { size, gap, wide, tile, across }, { paint, cellsOf, focus, owns }) {
   const style = getComputedStyle(document.documentElement), ratio = window.devicePixelRatio || 1;
   const columns = across(), height = Math.ceil(numbers.length / columns) * tile.height;
@@ -319,7 +326,7 @@ function paintBlock(canvas, numbers, { size, gap, wide, tile, across }, { paint,
   const [free, closed, text, line] = ["--free", "--closed", "--text", "--line"].map((name) => style.getPropertyValue(name).trim());
   numbers.forEach((n, i) => {
     const left = (i % columns) * tile.width + tile.label, top = Math.floor(i / columns) * tile.height;
-    if (tile.label) { pen.globalAlpha = 1; pen.fillStyle = text; pen.fillText(short(world.nodes[n].name, 21), 0, top + size / 2 + 1); }
+    if (tile.label) { pen.globalAlpha = 1; pen.fillStyle = text; pen.fillText(within(pen, world.nodes[n].name, tile.label - 6), 0, top + size / 2 + 1); }
     cellsOf(n).forEach((cell, c) => {
       const x = left + (c % wide) * (size + gap), y = top + Math.floor(c / wide) * (size + gap);
       const first = Array.isArray(cell) ? cell[0] : cell;

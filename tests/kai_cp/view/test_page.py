@@ -122,7 +122,7 @@ def complaints(browser: Chrome) -> list[Any]:
     ("at", "said"),
     [
         ("queues", ["q", "Fair share", "Borrowed"]),
-        ("pending", ["ns/w", "OverLimit", "no room", "proved"]),
+        ("pending", ["2 ns/w", "OverLimit", "no room", "proved"]),
         ("cluster", ["r0", "r1", "ns/t", "2 of 8 free", "GPUs"]),
         ("time", ["Nothing is planned ahead"]),
         ("cycles", ["ns/t", "Nominate", "reclaim: lost work", "OPTIMAL"]),
@@ -304,7 +304,7 @@ def test_the_document_is_published_json_and_holds_no_pod_twice() -> None:
     assert made["schema"] == "view/1"
     assert made["cells"] == [[2] * 4, [0, 0, -1, -1], [-1] * 4, [-1] * 4]
     assert made["cellsAfter"] == {"0": [1] * 4}
-    assert [entry["group"] for entry in made["pending"]] == [3]
+    assert [(entry["group"], entry["position"]) for entry in made["pending"]] == [(3, 2)], "t comes before w"
     with_fixes = view("c", parse(world(), now=NOW), plan(), fixes={"ns/w": ["wait"]})
     undecided = view("c", parse(world(), now=NOW), None)
     for shown in (made, with_fixes, undecided):
