@@ -25,7 +25,7 @@ body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1280px;paddin
 h1{font-size:1.6rem;margin-bottom:.2rem}h2{margin-top:2.2rem;border-bottom:1px solid #d9dee5}
 p.note{color:#4a5666;max-width:75ch}figure{margin:1.2rem 0}figcaption{color:#4a5666;font-size:.9rem}
 figure svg{max-width:100%;height:auto}.plots{display:grid;gap:.5rem 1.5rem;
-grid-template-columns:repeat(auto-fit,minmax(30rem,1fr))}.scroll{overflow-x:auto}
+grid-template-columns:repeat(auto-fit,minmax(min(30rem,100%),1fr))}.scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px;margin:.8rem 0}
 th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #e8ecf1;white-space:nowrap}
 th{background:#f4f6f9;position:sticky;top:0;white-space:normal;vertical-align:bottom}td:first-child,th:first-child{text-align:left}

@@ -89,15 +89,16 @@ def html(results: Results, configs: Sequence[str], settings: Mapping[str, Mappin
         for path, values in changed_settings(settings)
     )
     names = "".join(f"<th>{escape(name)}</th>" for name in configs)
+    changed = f"<table><tr><th>setting</th>{names}</tr>{differing}</table>"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        "<title>kai_cp: settings compared</title>"
+        '<meta name="viewport" content="width=device-width"><title>kai_cp: settings compared</title>'
         f"<style>{STYLE}</style></head><body><h1>kai_cp: settings compared</h1>"
         '<p class="note">One decision per snapshot and configuration, or one simulated day. '
         "Green (+): better than the first "
         "configuration; red (-): worse. <b>Fragmentation</b>: free GPUs on partly used nodes. "
         "<b>Share error</b>: how far the queues are from their fair shares.</p>"
-        f"<h2>Settings that differ</h2><table><tr><th>setting</th>{names}</tr>{differing}</table>"
+        f'<h2>Settings that differ</h2><div class="scroll">{changed}</div>'
         f'<h2>Results</h2><div class="scroll"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
         "</body></html>\n"
     )
