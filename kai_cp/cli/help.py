@@ -121,8 +121,10 @@ def _readable(name: str, text: str, *, switch: bool) -> tuple[str, str]:
         for part in extra["inside"].split("; "):
             key, _, value = part.partition(": ")
             if key == "default" and value not in ("None", "", "[]"):
-                both = "/" in name and f"--{value}" in name
-                value = value if not both else "off" if value.startswith("no-") else "on"
+                if "/ --no-" in name:
+                    value = "off" if value.startswith("no-") else "on"
+                elif "/" in name and f"--{value}" in name:
+                    value = f"--{value}"
                 text += f" Default: {value}."
             elif key == "env var":
                 text += f" From the environment: {value}."

@@ -38,16 +38,28 @@ class Selection:
 
     def of(self, document: Document) -> dict[str, Any]:
         """The requested part of the document, which is marked as a part (``selected``); everything by
-        default."""
+        default. An eviction is part of the pod group that loses the pod, and of those that it is for.
+        """
         if not self:
             return dict(document)
         queues = self._below(document["queues"])
+        queue_of = dict(map(_decided, document["decisions"])) | dict(map(_listed, document["unscheduled"]))
 
         def chosen(key: str, owner: Callable[[Document], tuple[str, str | None]]) -> list[Document]:
             return [entry for entry in document.get(key, ()) if self._takes(*owner(entry), queues)]
 
+        evicted = {
+            _pod(decision)
+            for decision in document["decisions"]
+            if any(self._takes(group, queue_of.get(group), queues) for group in decision.get("for", ()))
+        }
         parts = {
-            "decisions": chosen("decisions", _decided),
+            # A pod that is moved keeps both its decisions: without its new place it would seem to be lost.
+            "decisions": [
+                decision
+                for decision in document["decisions"]
+                if self._takes(*_decided(decision), queues) or _pod(decision) in evicted
+            ],
             "unscheduled": chosen("unscheduled", _listed),
             "reservations": chosen("reservations", _listed),
             "rollouts": chosen("rollouts", lambda entry: (f"{entry['namespace']}/", entry["queue"])),
@@ -80,6 +92,10 @@ class Selection:
             and (not self.namespaces or namespace in self.namespaces)
             and (not self.groups or group in self.groups or name in self.groups)
         )
+
+
+def _pod(decision: Document) -> tuple[str, str]:
+    return decision["namespace"], decision["pod"]
 
 
 def _listed(entry: Document) -> tuple[str, str | None]:

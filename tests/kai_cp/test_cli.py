@@ -108,6 +108,12 @@ class TestStartUp:
         arguments = done.stdout.partition("\nArguments:\n")[2].partition("\n\n")[0]
         assert not re.findall(r"(?m)^  \[?[a-z]", arguments), "an argument has the name of its usage line"
 
+    def test_of_two_names_of_a_switch_the_default_is_named(self) -> None:
+        """``on`` says nothing between ``--stay`` and ``--end``."""
+        assert "Default: --end." in run("demo-cluster", "-h").stdout
+        assert "Default: --log-json." in run("binder", "-h").stdout
+        assert "Default: on." in run("scheduler", "-h").stdout, "beside --x / --no-x"
+
     def test_version(self) -> None:
         assert run("--version").stdout.startswith("kai-cp 0.")
 
@@ -313,7 +319,8 @@ class TestSolve:
         done = run("solve", DEMO, "--now", NOW, *AMPLE, "-o", "json", *option)
         answer = document(done.stdout)
         assert [entry["podGroup"] for entry in answer["unscheduled"]] == pending
-        assert {d["queue"] for d in answer["decisions"]} <= {*option, "language", "vision", None}
+        queues = {d["queue"] for d in answer["decisions"] if "for" not in d}
+        assert queues <= {*option, "language", "vision", None}
         placed = {f"{d['namespace']}/{d['podGroup']}" for d in answer["decisions"] if d["kind"] != "Evict"}
         assert {entry["podGroup"] for entry in answer["localities"]} <= placed
         refused = run("check", DEMO, "-", data=done.stdout.encode())
@@ -331,6 +338,12 @@ class TestSolve:
             "kai-cp: --group default/gaint: demo-cluster has nothing of that name that waits or changes",
         ]
         assert run(command, DEMO, "--now", NOW, "--namespace", "default", "--group", "giant").stderr == ""
+
+    @pytest.mark.parametrize("option", [("--group", "detector"), ("--queue", "vision")])
+    def test_evictions_belong_also_to_those_that_they_are_for(self, option: tuple[str, str]) -> None:
+        told = document(run("evictions", DEMO, "--now", NOW, *option, "-o", "json").stdout)["evictions"]
+        pods = ["default/llm-sweep-1-0", "default/llm-sweep-2-0", "default/llm-tune-0"]
+        assert sorted(entry["pod"] for entry in told) == pods
 
     def test_several_inputs_are_a_row_each(self, tmp_path: Path) -> None:
         for name in ("one", "two"):

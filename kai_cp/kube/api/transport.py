@@ -82,6 +82,8 @@ def configuration(kubeconfig: str = "", context: str = "") -> Configuration:
     except (*_TOLD, *_UNTOLD) as problem:
         which = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
         reason = str(problem).split("\n", 1)[0].rstrip(". ") if isinstance(problem, _TOLD) else "it is none"
+        if kubeconfig and not os.path.exists(kubeconfig):
+            reason = "there is no such file"
         raise Unavailable(
             f"no cluster to talk to: {which}: {reason}. Name a kubeconfig with --kubeconfig or KUBECONFIG, "
             "or run in a pod with a service account."

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -127,7 +128,9 @@ def parsed(arguments: Sequence[str]) -> PluginRequest:
     if request.source not in SOURCES:
         raise BadRequest(f"--source {request.source}: one of {', '.join(SOURCES)} is meant")
     if request.command not in (*COMMANDS, "snapshot", "diff"):
-        raise BadRequest(f"there is no command {request.command!r}; kubectl kai-cp -h lists them")
+        close = get_close_matches(request.command, (*COMMANDS, "snapshot", "diff"), n=1)
+        meant = f"; is {close[0]!r} meant?" if close else ""
+        raise BadRequest(f"there is no command {request.command!r}{meant}; kubectl kai-cp -h lists them")
     return request
 
 

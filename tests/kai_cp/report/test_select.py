@@ -1,0 +1,39 @@
+"""A part of an answer: what concerns the names that were asked for, and nothing that misleads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kai_cp.report.select import Selection
+
+
+def decision(kind: str, pod: str, group: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "namespace": "ns", "pod": pod, "podGroup": group, "queue": f"q-{group}", **more}
+
+
+ANSWER: dict[str, Any] = {
+    "decisions": [
+        decision("Nominate", "x-0", "x"),
+        decision("Evict", "v-0", "v", **{"for": ["ns/x"]}),
+        decision("Nominate", "v-0", "v"),
+        decision("Evict", "w-0", "w", **{"for": ["ns/y"]}),
+        decision("Nominate", "v-1", "v"),
+    ],
+    "unscheduled": [],
+    "queues": {"q-x": {"parent": None}, "q-v": {"parent": None}},
+}
+
+
+def pods(selection: Selection) -> list[tuple[str, str]]:
+    return [(one["kind"], one["pod"]) for one in selection.of(ANSWER)["decisions"]]
+
+
+def test_a_pod_that_is_moved_for_a_group_keeps_its_new_place_in_the_part() -> None:
+    """Without it the pod would be counted as lost. What else is decided for its group is no part."""
+    wanted = [("Nominate", "x-0"), ("Evict", "v-0"), ("Nominate", "v-0")]
+    assert pods(Selection(groups=("x",))) == pods(Selection(queues=("q-x",))) == wanted
+
+
+def test_the_group_that_loses_a_pod_has_its_eviction_too() -> None:
+    assert pods(Selection(groups=("ns/w",))) == [("Evict", "w-0")]
+    assert len(pods(Selection())) == 5
