@@ -64,7 +64,8 @@ def attempt(
         result = _solved(victims, _Task(asks, required, part))
         if isinstance(result, EvictionPlan) and (not optional or len(result.asks) > required):
             return result
-        budget.in_vain(budget.spent - began)
+        if result != NoPlan(NOTHING_SUFFICES):
+            budget.in_vain(budget.spent - began)
         if isinstance(result, NoPlan) and result.served is not None:
             return result
     return result
@@ -189,7 +190,7 @@ class _Search:
         if task.known is not None and not task.known.variables:
             started = start_from(model.cp, _choices(model, task.known), settings, allowance)
         for _ in range(LIMITS.cuts if self.complete else LIMITS.rough_cuts):
-            solver, stages, _ = lexicographic(
+            solver, stages, first = lexicographic(
                 model.cp.clone(),
                 goals,
                 settings,
@@ -199,7 +200,7 @@ class _Search:
             )
             started = False
             if solver is None:
-                return NoPlan(NOTHING_SUFFICES, self._served)
+                return NoPlan(NOTHING_SUFFICES if first.proved else OUT_OF_TIME, self._served)
             answer = self._model.answer(solver)
             if not any(answer.admitted):
                 return NoPlan(NOTHING_SUFFICES)

@@ -11,16 +11,17 @@ import pytest
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.actions import evict, jointly
-from kai_cp_models.actions.eviction_plan import EvictionPlan, NoPlan
+from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, EvictionPlan, NoPlan
 from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.actions.victims import Victims
+from kai_cp_models.budget import Budget
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.snapshot import Shares, Snapshot
+from kai_cp_models.snapshot import Shares, Snapshot, Topology, TopologyConstraint
 from tests.support import tiny
 from tests.support.plans import SETTINGS, evicted, placed, solved
-from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue, spec
+from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 TRIGGERS = ("t0", "t1", "t2", "t3")
 
@@ -148,6 +149,42 @@ def test_a_loss_that_is_too_much_is_not_tried_again_beside_needless_ones(
     plan = solved(snapshot)
     assert evicted(plan) == {"old-0"}
     assert placed(plan) == {"t-0"}
+
+
+def test_a_model_without_a_solution_costs_no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang of two asks for one rack, and in each rack one pod gives way to it. The sums allow that, so a
+    model is made, and has no solution.
+    """
+    racks = {"a": {"rack": "a"}, "b": {"rack": "b"}}
+    snapshot = cluster(
+        [
+            *(pod(f"v{name}-0", name) for name in racks),
+            *(pod(f"f{name}-0", name) for name in racks),
+            *pods("t", 2),
+        ],
+        [
+            *(group(f"v{name}", priority=10) for name in racks),
+            *(group(f"f{name}", priority=90) for name in racks),
+            group("t", 2, priority=50, constraint=TopologyConstraint("fabric", "rack")),
+        ],
+        [node(name, gpus=2, labels=labels) for name, labels in racks.items()],
+        topologies=(Topology("fabric", ("rack",)),),
+        actions=("allocate", "preempt"),
+        plugins=PLUGINS | {"topology"},
+    )
+    results: list[EvictionPlan | NoPlan] = []
+    attempt = evict.attempt
+
+    def recorded(*chunk: Any, **options: bool) -> EvictionPlan | NoPlan:
+        results.append(attempt(*chunk, **options))
+        return results[-1]
+
+    monkeypatch.setattr(evict, "attempt", recorded)
+    vain: list[float] = []
+    monkeypatch.setattr(Budget, "in_vain", lambda _budget, work: vain.append(work))
+    assert not placed(solved(snapshot))
+    assert results == [NoPlan(NOTHING_SUFFICES)]
+    assert not vain
 
 
 def test_a_plan_holds_where_each_takes_what_it_needs_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
