@@ -56,7 +56,9 @@ class Victims:
         """Whether the plan is better in the first goal in which the two differ, after simulation and among
         all units that could go.
         """
-        here, there = (self.disruption(one.ledger, self.ranked, one.asks) for one in (found, than))
+        # What would go only after all that either disturbs weighs in no goal.
+        ranked = self.ranked[: max(found.disturbed | than.disturbed, default=-1) + 1]
+        here, there = (self.disruption(one.ledger, ranked, one.asks) for one in (found, than))
         values = ((goal.value(here), goal.value(there)) for goal in self.goals.entries)
         return next((mine < theirs for mine, theirs in values if mine != theirs), False)
 
