@@ -236,10 +236,7 @@ class _Search:
                 break
         else:
             self._served, self._early = simulated.served, bool(simulated.early)
-            self._sure = (
-                _cut(self._model, answer, simulated, owners, beyond, known=self._task.known is not None)
-                and self._sure
-            )
+            self._sure = _cut(self._model, answer, simulated, owners, beyond) and self._sure
             return None
         if together := self._moving_beyond(simulated.ledger, answer, owners):
             # They no longer move together. In other places for the same moves these might be for several
@@ -308,31 +305,28 @@ def _cut(
     simulated: Simulated,
     owners: Owners,
     beyond: Ask | None,
-    *,
-    known: bool,
 ) -> bool:
     """Refuse an answer that does not hold when simulated; returns whether the cut may be part of a proof.
 
-    ``beyond``: the trigger that took more than it may. ``known``: whether a plan is known that the search is
-    to better; then only the answer itself is refused, as one with other losses beside may be the better.
+    ``beyond``: the trigger that took more than it may.
     """
     ledger = simulated.ledger
     lost = [o for o, yes in enumerate(answer.lost) if yes]
-    if ledger is not None and beyond is not None and not known:
-        # What was lost to it is too much; what came home to its queue does not entitle it.
-        home = {o for o in lost if all(map(ledger.stays, model.ranked[o].unit.pods))}
-        came = [model.lost[o] for o in home if model.ranked[o].unit.group.queue == beyond.group.queue]
+    if ledger is not None and beyond is not None:
+        # What was lost to it, and did not come home, is too much.
         a = model.asks.index(beyond)
         took = [
             part[o]
             for bound, part in zip(model.bounds, model.taken, strict=True)
             if a in bound.asks
             for o in lost
-            if o in part and o not in home and owners[model.ranked[o]][0] == beyond.group.key
+            if o in part
+            and owners[model.ranked[o]][0] == beyond.group.key
+            and not all(map(ledger.stays, model.ranked[o].unit.pods))
         ]
-        if came or took:
+        if took:
             # Beside other losses it might hold, so the cut is not exact.
-            model.refuse([model.admitted[a], *took, *came])
+            model.refuse([model.admitted[a], *took])
             return False
     # Without an optional ask that was admitted and has no place the others may fit.
     unserved = [
