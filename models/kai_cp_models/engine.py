@@ -237,7 +237,6 @@ class _Engine:
 
     def _allocate(self) -> None:
         """The greedy pass first: it is an early answer, and the final one if it admits everything."""
-        saved = self._cycle.save()
         first: AdmissionPass | None = None
 
         def greedy(cycle: Cycle) -> None:
@@ -249,7 +248,7 @@ class _Engine:
             self._send()
         if first is None or self._cycle.out_of_time():
             return
-        plain, self._cycle = self._cycle, saved
+        plain, self._cycle = self._cycle, first.cycle
         decisions, self._decisions = self._decisions, ()
         if not self._act("allocate", partial(allocate, resumed=first)) or self._cycle.out_of_time():
             # A pass that was cut short may have admitted less.

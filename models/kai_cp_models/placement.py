@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Floats, Mask
+from kai_cp_models.cycle import Refusal
 from kai_cp_models.domains.choice import candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
 from kai_cp_models.fairness.amounts import Amounts
@@ -24,17 +26,6 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodSpec, Pod
 from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import PodGroup, Subgroup
 from kai_cp_models.units import Batch, Gang
-
-
-@dataclass(frozen=True, slots=True)
-class NoPlace:
-    """Why a batch has no place: the first pod that found no node, or a message.
-
-    The message for a pod is made later (``explain``), only for groups that still wait at the end.
-    """
-
-    message: str
-    pod: Pod | None = None
 
 
 def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str, str] | None:
@@ -100,7 +91,7 @@ class Placer:
     _whole: Subgroup | None = field(default=None, init=False)
     """What all of the batch is below."""
 
-    def place(self, ledger: Ledger, batch: Batch) -> NoPlace | None:
+    def place(self, ledger: Ledger, batch: Batch) -> Refusal | None:
         """Place the batch in the ledger, or say why it has no place and leave the ledger as it was."""
         self._whole = batch.subgroup
         failure = self._subtree(ledger, batch, _ANYWHERE)
@@ -165,25 +156,25 @@ class Placer:
         places = [ledger.place_of(pod) for pod in pods if ledger.status(pod) in ACTIVE_ALLOCATED]
         return np.array(sorted({place[0] for place in places if place is not None}), dtype=np.int64)
 
-    def _subtree(self, ledger: Ledger, batch: Batch, area: _Area) -> NoPlace | None:
+    def _subtree(self, ledger: Ledger, batch: Batch, area: _Area) -> Refusal | None:
         """Place the batch, or say why not and leave the ledger as it was."""
         areas = self._areas(ledger, batch, area)
-        if isinstance(areas, NoPlace):
+        if isinstance(areas, Refusal):
             return areas
-        failure: NoPlace | None = NoPlace("no topology domain has enough free capacity")
+        failure: Refusal | None = Refusal("TopologyFragmented", "no topology domain has enough free capacity")
         for inside in areas:
             failure = None if self._close(ledger, batch, inside) else self._members(ledger, batch, inside)
             if failure is None:
                 break
         return failure
 
-    def _areas(self, ledger: Ledger, batch: Batch, area: _Area) -> Iterable[_Area] | NoPlace:
+    def _areas(self, ledger: Ledger, batch: Batch, area: _Area) -> Iterable[_Area] | Refusal:
         """The parts of the area where the batch may go by its own constraint, in the order to try (8.3)."""
         constraint = batch.subgroup.constraint
         if constraint is None or not ledger.snapshot.policy.plugin("topology"):
             return (area,)
         if constraint.error:
-            return NoPlace(constraint.error)
+            return Refusal("TopologyFragmented", constraint.error)
         tree = ledger.fixed.table.trees[constraint.topology]
         within = area.for_gpus if all(pod.spec.requests[GPU] for pod in batch.all_pods) else area.mask
         found = candidates(
@@ -196,28 +187,24 @@ class Placer:
             active_nodes=self._active_nodes(ledger, batch.subgroup),
         )
         if found.message:
-            return NoPlace(found.message)
+            return Refusal("TopologyFragmented", found.message)
         score = area.score if found.score is None else found.score
         return (area._replace(mask=area.inside(domain), score=score) for domain in found.masks)
 
-    def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> NoPlace | None:
+    def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> Refusal | None:
         """Place pods or parts one after the other; one that finds no place changes nothing."""
         ledger.mark()
-        for pod in batch.pods:
-            if (failure := self._pod(ledger, pod, area)) is not None:
-                ledger.back()
-                return failure
-        for part in batch.parts:
-            if (failure := self._subtree(ledger, part, area)) is not None:
-                ledger.back()
-                return failure
-        ledger.keep()
-        return None
+        pods = (self._pod(ledger, pod, area) for pod in batch.pods)
+        parts = (self._subtree(ledger, part, area) for part in batch.parts)
+        failure = next(filter(None, chain(pods, parts)), None)
+        (ledger.keep if failure is None else ledger.back)()
+        return failure
 
-    def _pod(self, ledger: Ledger, pod: Pod, area: _Area) -> NoPlace | None:
+    def _pod(self, ledger: Ledger, pod: Pod, area: _Area) -> Refusal | None:
         node, idle = self._best(ledger, pod, area)
         if node < 0:
-            return NoPlace("", pod=pod)
+            # The message is made later (``explain``), only for groups that still wait at the end.
+            return Refusal("NodeFragmented", pod=pod)
         ledger.place(pod, node, pipelined=self.pipeline_only or not idle)
         return None
 

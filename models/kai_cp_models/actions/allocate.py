@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from kai_cp_models.actions.common import line_of, no_place, waiting_groups
+from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask, ask_of
-from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GroupKey
@@ -24,31 +23,19 @@ from kai_cp_models.pods import GroupKey
 
 @dataclass
 class AdmissionPass:
-    """How far a pass along the fair order has come."""
+    """How far a pass along the fair order has come in ``cycle``; ``turns``: what was looked at, in order."""
 
-    ledger: Ledger
+    cycle: Cycle
     order: FairOrder
     asks: dict[GroupKey, Ask]
     admission: Admission
-    waiting: dict[GroupKey, Refusal]
-    """Refusals, as the cycle knows them."""
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
-    """The batches that were looked at, in that order."""
 
-    def before(self, key: GroupKey, refused: int) -> AdmissionPass:
-        """An independent copy of the pass as it was before ``key`` was refused, the first refusal without a
-        proof.
-
-        ``refused``: how many batches were refused before it.
-        """
-        ledger = self.ledger.copy()
-        order = self.order.fork(ledger.book)
-        order.push(key, self.asks[key].entry)
-        waiting = {other: why for other, why in self.waiting.items() if other != key}
-        return AdmissionPass(
-            ledger, order, dict(self.asks), self.admission.proved(), waiting, refused, self.turns[:-1]
-        )
+    def proved(self, cycle: Cycle) -> AdmissionPass:
+        """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
+        order, admission = self.order.fork(cycle.ledger.book), self.admission.proved()
+        return AdmissionPass(cycle, order, dict(self.asks), admission, self.refused, list(self.turns))
 
 
 def allocate(
@@ -60,73 +47,64 @@ def allocate(
     ``resumed`` from there. Returns None when every refusal is proved, so that nothing is left to solve.
     """
     started = time.monotonic()
-    run = resumed or _begun(cycle, joint=joint)
-    if resumed is not None:
-        run.admission.enabled = True
-        cycle.waiting.update(run.waiting)
-        run.waiting = cycle.waiting
+    run = _begun(cycle) if resumed is None else resumed.proved(cycle)
     admission, order = run.admission, run.order
+    admission.enabled = joint
     first: AdmissionPass | None = None
     while not cycle.out_of_time() and (key := order.pop()) is not None:
-        run.turns.append(key)
         ask = run.asks[key]
-        refusal = quota_check(run.ledger, ask, lending=True)
-        if refusal is not None:
-            cycle.waiting[key] = Refusal(*refusal, proved=True)
-            continue
-        outcome = _admit(run.ledger, ask, admission)
-        if isinstance(outcome, Refusal):
-            if first is None and not outcome.proved and not joint:
-                first = run.before(key, run.refused)
+        if over := quota_check(cycle.ledger, ask, lending=True):
+            cycle.waiting[key] = Refusal(*over, proved=True)
+        elif refusal := _admit(run, ask):
+            if first is None and not refusal.proved and not joint:
+                first = run.proved(cycle.save())
+                first.order.push(key, ask.entry)
             run.refused += 1
-            cycle.waiting[key] = outcome
-            continue
-        run.ledger = outcome
-        cycle.waiting.pop(key, None)
-        order.use(run.ledger.book, ask.group.queue)
-        whole = len(ask.pods) == len(ask.gang.pods)
-        batch = None if whole else run.ledger.state(ask.gang).batch
-        if batch is not None:
-            run.asks[key] = ask_of(run.ledger, ask.gang, batch)
-            order.push(key, run.asks[key].entry)
+            cycle.waiting[key] = refusal
+        else:
+            cycle.waiting.pop(key, None)
+            order.use(cycle.ledger.book, ask.group.queue)
+            whole = len(ask.pods) == len(ask.gang.pods)
+            batch = None if whole else cycle.ledger.state(ask.gang).batch
+            if batch is not None:
+                run.asks[key] = ask_of(cycle.ledger, ask.gang, batch)
+                order.push(key, run.asks[key].entry)
+        run.turns.append(key)
     # Batches that were not looked at before time ended are refused without a proof.
     run.refused += len(order)
     admission.unproved += len(order)
     if admission.placed_jointly:
-        run.ledger = draw_together(admission.asks, run.ledger)
-    cycle.ledger = run.ledger
+        cycle.ledger = draw_together(admission.asks, cycle.ledger)
     cycle.turns = tuple(run.turns)
     _record(cycle, admission, run.refused, joint, time.monotonic() - started)
     return first
 
 
-def _begun(cycle: Cycle, *, joint: bool) -> AdmissionPass:
+def _begun(cycle: Cycle) -> AdmissionPass:
     asks = waiting_groups(cycle, "allocate")
     for pod in (pod for shape in {ask.kind.shape for ask in asks.values()} for pod in shape.examples):
         # All copies of the ledger share what is looked up before they are made.
         cycle.ledger.has_room(pod)
-    ledger = cycle.ledger.copy()
     # A group asks for more once its first batch is admitted.
     asking = [pod for ask in asks.values() for pod in ask.gang.pods]
-    settings = cycle.settings.solver
-    return AdmissionPass(
-        ledger,
-        line_of(ledger, asks),
-        asks,
-        Admission(cycle.ledger, asking, settings, cycle.budget, enabled=joint),
-        cycle.waiting,
-    )
+    admission = Admission(cycle.ledger.copy(), asking, cycle.settings.solver, cycle.budget)
+    return AdmissionPass(cycle, line_of(cycle.ledger, asks), asks, admission)
 
 
-def _admit(ledger: Ledger, ask: Ask, admission: Admission) -> Ledger | Refusal:
-    refusal = admission.known_refusal(ask)
+def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
+    """Give the ask places, or say why it gets none."""
+    refusal = run.admission.known_refusal(ask)
     if refusal is not None:
         return refusal
-    failure = Placer(ask.gang).place(ledger, ask.batch)
-    if failure is None:
-        admission.admitted(ask)
-        return ledger
-    return admission.decide(ask, no_place(failure))
+    refusal = Placer(ask.gang).place(run.cycle.ledger, ask.batch)
+    if refusal is None:
+        run.admission.admitted(ask)
+        return None
+    outcome = run.admission.decide(ask, refusal)
+    if isinstance(outcome, Refusal):
+        return outcome
+    run.cycle.ledger = outcome
+    return None
 
 
 def _record(cycle: Cycle, admission: Admission, refused: int, joint: bool, seconds: float) -> None:

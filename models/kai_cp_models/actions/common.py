@@ -13,7 +13,6 @@ from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import NoPlace
 from kai_cp_models.pods import GroupKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.times import TIMES
@@ -138,12 +137,6 @@ def _delay(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
         if left is None
         else Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
     )
-
-
-def no_place(failure: NoPlace) -> Refusal:
-    """The refusal, without a proof, of a batch that found no place on the nodes."""
-    reason = "TopologyFragmented" if failure.pod is None else "NodeFragmented"
-    return Refusal(reason, failure.message, pod=failure.pod)
 
 
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:

@@ -35,14 +35,12 @@ class Admission:
         waiting: Iterable[Pod],
         settings: SolverSettings,
         budget: Budget,
-        *,
-        enabled: bool = True,
     ) -> None:
         """``waiting``: all groups that may ask."""
         self._base = base
         self._settings = settings
         self._budget = budget
-        self.enabled = enabled
+        self.enabled = True
         """Whether models are solved."""
         self.asks: list[Ask] = []
         """All admitted batches, in the order of their admission."""
@@ -94,7 +92,7 @@ class Admission:
             self.admitted(ask)
             self.placed_jointly = True
             return outcome
-        result = Refusal(refusal.reason, refusal.message, proved, refusal.pod)
+        result = replace(refusal, proved=proved)
         self._refusals.add(ask, result)
         self.unproved += not proved
         return result

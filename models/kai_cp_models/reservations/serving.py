@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kai_cp_models.actions.common import line_of, no_place
+from kai_cp_models.actions.common import line_of
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import NoPlace, Placer, quota_check
+from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.reservations.gang import shape_of, unsuited
 from kai_cp_models.reservations.loads import Beyond, Load, loads_of
 from kai_cp_models.reservations.making import reserve
@@ -65,11 +65,10 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
     load = Load(ask.group, cost_of_pods(walk.ledger, ask), walk.now, until, reserved=False, checked=True)
     beyond = walk.scene().loads.beyond(load, loads_of(walk.holds)) if walk.holds else None
     trial = walk.ledger.copy()
-    failure = NoPlace("") if beyond else Placer(ask.gang).place(trial, ask.batch)
-    if failure is None:
+    why = Refusal("TopologyFragmented") if beyond else Placer(ask.gang).place(trial, ask.batch)
+    if why is None:
         _admit(walk, ask, trial, admission)
         return None
-    why = no_place(failure)
     refused = NoPlaces(beyond)
     if not walk.holds:
         decided = admission.decide(ask, why)
