@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
-from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod, PodSpec
+from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod
 from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.scores import Ranking
 
@@ -62,7 +62,7 @@ class NodeView:
         self.ranks, self._slots = np.zeros(count, dtype=np.int64), None
         self.exact = self._ranking.exact and gpu.kind is not GpuKind.MEMORY and not pod.spec.claims
         self.seen = 0
-        """Touches of the cache that it has followed."""
+        """How many changes of nodes it has followed, see ``Ledger.view``."""
         self._look_at(ledger, _ALL)
         for node in ledger.groups_on if self._may_join else ():
             self._look(ledger, node)
@@ -118,7 +118,7 @@ class NodeView:
 
     def _look(self, ledger: Ledger, node: int) -> None:
         idle, free = ledger.room.idle_on[node], ledger.room.free_on[node]
-        now, later = (self.takes(ledger, node, now=now) for now in (True, False))
+        now, later = (self._takes(ledger, node, now=now) for now in (True, False))
         shared = self._may_join and self._joins(ledger, node)
         self.now[node], self.later[node], self.shared[node] = now, later, shared
         self.ranks[node] = self._ranking.one(node, now, shared, free) if later else NOWHERE
@@ -130,8 +130,7 @@ class NodeView:
         asked = zip(free, self._request, strict=True)
         return max(min((have // amount for have, amount in asked if amount), default=NOWHERE), 1)
 
-    def takes(self, ledger: Ledger, node: int, *, now: bool) -> bool:
-        """Whether there is room on the node as it is, whatever was seen of it; see ``now`` and ``later``."""
+    def _takes(self, ledger: Ledger, node: int, *, now: bool) -> bool:
         if not self._accepted[node]:
             return False
         free = (ledger.room.idle_on if now else ledger.room.free_on)[node]
@@ -156,37 +155,3 @@ def _with_devices(request: Sequence[int], new: int) -> list[int]:
     row[GPU] += new * MILLI
     row[PODS] += new
     return row
-
-
-class FeasibilityCache:
-    """The views of one ledger, by spec."""
-
-    def __init__(self) -> None:
-        self._touched: list[int] = []
-        self._views: dict[PodSpec, NodeView] = {}
-
-    def copy(self) -> FeasibilityCache:
-        """The same answers for a copy of the ledger."""
-        result = FeasibilityCache()
-        result._touched.extend(self._touched)
-        result._views.update((spec, view.shared_copy()) for spec, view in self._views.items())
-        return result
-
-    def touch(self, node: int) -> None:
-        """Room, devices or slots of the node have changed."""
-        self._touched.append(node)
-
-    def view(self, ledger: Ledger, pod: Pod) -> NodeView:
-        """The nodes as pods of this spec see them now; nothing but the spec of a pod matters here."""
-        view = self._views.get(pod.spec)
-        touches = len(self._touched)
-        if view is None:
-            view = self._views[pod.spec] = NodeView(ledger, pod)
-        elif view.seen != touches:
-            view.follow(ledger, self._touched[view.seen :])
-        view.seen = touches
-        return view
-
-    def takes(self, ledger: Ledger, pod: Pod, node: int, *, now: bool) -> bool:
-        """The same as the view says of one node, without a look at others that were touched."""
-        return (self._views.get(pod.spec) or self.view(ledger, pod)).takes(ledger, node, now=now)

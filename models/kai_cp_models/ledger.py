@@ -24,7 +24,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import first_over
-from kai_cp_models.fitting import NOWHERE, FeasibilityCache
+from kai_cp_models.fitting import NOWHERE, NodeView
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
 from kai_cp_models.loading import Homes, loaded, taken
 from kai_cp_models.pods import (
@@ -142,7 +142,10 @@ class Ledger:
     """Places given in this cycle (pending pods placed, evicted pods placed again)."""
     touched: dict[GroupKey, int] = field(default_factory=dict)
     """Pod groups with such pods, and how many entries of ``evicted`` and ``held`` are theirs."""
-    _fitting: FeasibilityCache = field(default_factory=FeasibilityCache)
+    _views: dict[PodSpec, NodeView] = field(default_factory=dict)
+    """The nodes as pods of each spec see them, as far as they have followed."""
+    _changed: list[int] = field(default_factory=list)
+    """Every change of a node's room, devices or slots: the node."""
     _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
     """Of changed pod groups, from when they were first asked for."""
     _log: list[_Done] = field(default_factory=list, init=False)
@@ -174,7 +177,8 @@ class Ledger:
             dict(self.evicted),
             dict(self.held),
             dict(self.touched),
-            self._fitting.copy(),
+            {spec: view.shared_copy() for spec, view in self._views.items()},
+            self._changed.copy(),
             dict(self._tallies),
         )
 
@@ -274,12 +278,22 @@ class Ledger:
         """MiB that one device of a share takes on ``node`` (2.3)."""
         return share_mib(pod, self.fixed.mib_on[node])
 
+    def view(self, pod: Pod) -> NodeView:
+        """The nodes as pods of this spec see them now; nothing but the spec of a pod matters here."""
+        view, changes = self._views.get(pod.spec), len(self._changed)
+        if view is None:
+            view = self._views[pod.spec] = NodeView(self, pod)
+        elif view.seen != changes:
+            view.follow(self, self._changed[view.seen :])
+        view.seen = changes
+        return view
+
     def fits(self, pod: Pod, *, now: bool) -> Mask:
         """[N] nodes with room for the pod: idle now, or once everything releasing is gone (2.6).
 
         Static node rules and stateful rules are included.
         """
-        view = self._fitting.view(self, pod)
+        view = self.view(pod)
         mask: Mask = (view.now if now else view.later).copy()
         for rule in self.rules:
             if rule.concerns(pod) and mask.any():
@@ -288,25 +302,19 @@ class Ledger:
                     mask &= allowed
         return mask
 
-    def takes(self, pod: Pod, node: int, *, now: bool) -> bool:
-        """What ``fits`` says of one node."""
-        if any(rule.concerns(pod) for rule in self.rules):
-            return bool(self.fits(pod, now=now)[node])
-        return self._fitting.takes(self, pod, node, now=now)
-
     def stays(self, pod: Pod) -> bool:
         """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
         return pod.key in self.held or pod.key not in self.evicted
 
     def has_room(self, pod: Pod) -> bool:
         """Whether a node has room for the pod once everything releasing is gone, without stateful rules."""
-        later = self._fitting.view(self, pod).later
+        later = self.view(pod).later
         # Four times as fast as ``any``.
         return len(later) > 0 and bool(later[later.argmax()])
 
     def slots(self, pod: Pod, *, now: bool) -> Ints:
         """[N] how many pods like this one each node takes by its free capacity; 0 where ``fits`` is False."""
-        slots = self._fitting.view(self, pod).slots_of(self, now=now)
+        slots = self.view(pod).slots_of(self, now=now)
         concerned = any(rule.concerns(pod) for rule in self.rules)
         return np.where(self.fits(pod, now=now), slots, 0) if concerned else slots
 
@@ -319,7 +327,7 @@ class Ledger:
         """
         if pod.nominated_node is not None or any(rule.concerns(pod) for rule in self.rules):
             return None
-        view = self._fitting.view(self, pod)
+        view = self.view(pod)
         if not view.exact or not len(view.ranks):
             return None
         ranks = view.ranks if within is None else np.where(within, view.ranks, NOWHERE)
@@ -332,10 +340,6 @@ class Ledger:
         total = self.fixed.mib_on[node]
         future = device.future_free_mib(total)
         return min(future, device.free_now_mib(total)) if now else future
-
-    def shares_room(self, pod: Pod) -> Mask:
-        """[N] nodes with a shared device that the pod's GPU requirement fits (gpusharingorder, 6)."""
-        return self._fitting.view(self, pod).shared
 
     def choose_groups(self, pod: Pod, node: int) -> tuple[str, ...]:
         """GPU groups for a share on ``node``, one per device (2.6)."""
@@ -479,7 +483,7 @@ class Ledger:
             self.evicted[pod.key] = pod
         else:
             del (self.evicted if held is None else self.held)[pod.key]
-        self._fitting.touch(node)
+        self._changed.append(node)
         # What leaves a place of the snapshot is promised from then on.
         amounts = self.fixed.taken_on(pod, node)
         given = amounts if sign < 0 else [-amount for amount in amounts]

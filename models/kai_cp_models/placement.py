@@ -6,6 +6,7 @@ itself. A batch is placed whole or not at all: with a reason for failure, the le
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -56,13 +57,13 @@ class _Area(NamedTuple):
     """Where a subtree may go.
 
     ``mask``: [N] nodes; None: all. ``score``: [N] topology score (8.4). ``close``: nodes for pods with whole
-    GPUs. ``scale``: position of the scale of that place.
+    GPUs. ``scale``: position of the scale of that place, beyond the last one for none.
     """
 
     mask: Mask | None = None
     score: Floats | None = None
     close: Mask | None = None
-    scale: int | None = None
+    scale: int = sys.maxsize
 
     @property
     def for_gpus(self) -> Mask | None:
@@ -101,18 +102,12 @@ class Placer:
 
     def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> bool:
         """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
-        if len(self.gang.pods) < 2:
-            return False
-        self._filled = None
-        fabric = ledger.fixed.close_fabric
-        if fabric is None:
-            return False
+        self._filled, fabric = None, ledger.fixed.close_fabric
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
-        if not pods:
-            return False
-        # Parts of a gang with a preferred level follow KAI's scores of its domains (8.4).
         part = batch.subgroup is not self._whole
-        if part and area.score is not None:
+        # Parts of a gang with a preferred level follow KAI's scores of its domains (8.4).
+        by_score = part and area.score is not None
+        if fabric is None or not pods or len(self.gang.pods) < 2 or by_score:
             return False
         present = self._active_nodes(ledger, batch.subgroup)
         if len(pods) < 2 and not len(present):
@@ -131,7 +126,7 @@ class Placer:
             area.for_gpus,
             present,
             begun=self._active_nodes(ledger, self.gang.group.root) if part else None,
-            below=self._below(fabric, area),
+            below=area.scale,
             single=ledger.snapshot.policy.gpu_strategy != "spread",
         )
         for position, place in places:
@@ -144,11 +139,6 @@ class Placer:
             ledger.back()
         self._filled = None
         return False
-
-    @staticmethod
-    def _below(fabric: Fabric, area: _Area) -> int:
-        """How many scales are closer than the area."""
-        return len(fabric.scales) if area.scale is None else area.scale
 
     def _active_nodes(self, ledger: Ledger, subgroup: Subgroup) -> NDArray[np.int64]:
         """Nodes of the pods below a subgroup that have a place."""
@@ -237,7 +227,7 @@ class Placer:
             fitting,
             ledger.free,
             fits_now=now,
-            fits_shared=ledger.shares_room(pod),
+            fits_shared=ledger.view(pod).shared,
             topology_score=area.score,
             extra=extra,
         )
@@ -248,7 +238,8 @@ class Placer:
         """The fabric where the pod is one of a gang that fills one place before the next."""
         fabric = ledger.fixed.close_fabric
         gang = len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
-        return fabric if fabric and gang and self._below(fabric, area) > fabric.closest else None
+        closer = fabric is not None and fabric.closest < min(area.scale, len(fabric.scales))
+        return fabric if gang and closer else None
 
     def _filling(
         self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask

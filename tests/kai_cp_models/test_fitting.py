@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from kai_cp.reader import parse
-from kai_cp_models.fitting import FeasibilityCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ALLOCATED, GPU, ClaimRef, GpuKind, GpuRequest, Pod, PodStatus
 from kai_cp_models.scores import scores
@@ -45,9 +44,7 @@ def snapshot_of(seed: int) -> Snapshot:
 
 def forgetful(ledger: Ledger) -> Ledger:
     """The same state with nothing remembered."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FeasibilityCache, "copy", lambda _: FeasibilityCache())
-        return ledger.copy()
+    return replace(ledger, _views={}).copy()
 
 
 def same(ledger: Ledger, pods: list[Pod]) -> None:
@@ -56,7 +53,7 @@ def same(ledger: Ledger, pods: list[Pod]) -> None:
     for one in pods:
         for now in (True, False):
             np.testing.assert_array_equal(ledger.fits(one, now=now), fresh.fits(one, now=now))
-        np.testing.assert_array_equal(ledger.shares_room(one), fresh.shares_room(one))
+        np.testing.assert_array_equal(ledger.view(one).shared, fresh.view(one).shared)
         assert ledger.has_room(one) == fresh.has_room(one)
 
 
@@ -143,7 +140,7 @@ def test_asked_again_after_a_change_by_hand() -> None:
     ledger.unplace(a)
     ledger.place(d, 0, ("x",), pipelined=False)
     assert (room(b), room(c)) == ([False, False], [True, False])
-    assert ledger.shares_room(c).tolist() == [True, False]
+    assert ledger.view(c).shared.tolist() == [True, False]
     trial = ledger.copy()
     trial.place(c, 0, ("x",), pipelined=False)
     assert trial.fits(c, now=True).tolist() == [False, False]
@@ -185,7 +182,7 @@ def scored(ledger: Ledger, one: Pod, within: np.ndarray) -> tuple[int, bool]:
         fitting,
         ledger.free,
         fits_now=now,
-        fits_shared=ledger.shares_room(one),
+        fits_shared=ledger.view(one).shared,
     )
     node = int(np.argmax(np.where(fitting, value, -np.inf)))
     return node, bool(now[node])

@@ -37,7 +37,7 @@ def answers(ledger: Ledger, one: Pod) -> tuple[object, ...]:
     return (
         ledger.fits(one, now=True).tolist(),
         ledger.fits(one, now=False).tolist(),
-        ledger.shares_room(one).tolist(),
+        ledger.view(one).shared.tolist(),
         ledger.slots(one, now=False).tolist(),
         None if extra is None else extra.tolist(),
         [rule.refusals(one) for rule in ledger.rules if rule.concerns(one)],

@@ -8,7 +8,7 @@ offering it now saves that cycle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from kai_cp_models.actions.common import line_of, waiting_groups
@@ -35,8 +35,9 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
     gone: frozenset[str] = frozenset()
     saved = cycle.save()
     while True:
-        home = _come_home(cycle, gone)
-        changed = _offer(cycle, action, gone) or home
+        evicted = _evicted(cycle, gone)
+        home = _come_home(cycle, evicted)
+        changed = _offer(cycle, action, evicted) or home
         beyond = cycle.overreaching(cycle.ledger) if changed else None
         more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.queue])
         if more <= gone:
@@ -70,10 +71,9 @@ def _ended(cycle: Cycle) -> set[GroupKey | None]:
     return {cycle.snapshot.pod_by_key[key].group for key in ended}
 
 
-def _come_home(cycle: Cycle, gone: frozenset[str]) -> bool:
+def _come_home(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
     """Take back evictions that nothing needs; False: nothing changed."""
-    ledger, evicted = cycle.ledger, _evicted(cycle, gone)
-    asks = _asks_again(ledger, evicted)
+    ledger, asks = cycle.ledger, _asks_again(cycle.ledger, evicted)
     # Groups that lost pods come in the fair order, then those that only move.
     turns = (*iter(line_of(ledger, asks).pop, None), *sorted(evicted.keys() - asks.keys()))
     home = [pod for key in turns for pod in return_home(ledger, key, evicted[key])]
@@ -81,7 +81,7 @@ def _come_home(cycle: Cycle, gone: frozenset[str]) -> bool:
     return bool(home)
 
 
-def _forget(cycle: Cycle, evicted: Sequence[Pod]) -> None:
+def _forget(cycle: Cycle, evicted: Iterable[Pod]) -> None:
     """Forget the evictions of those pods that run again where they ran."""
     for key in [pod.key for pod in evicted if pod.key not in cycle.ledger.evicted]:
         del cycle.evicted_by[key]
@@ -93,73 +93,52 @@ def _asks_again(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> di
     return {key: ask for key, ask in found.items() if ask is not None}
 
 
-def _offer(cycle: Cycle, action: ActionName, gone: frozenset[str]) -> bool:
-    """Give what is idle to pod groups that wait or were evicted, in fair order; False: nothing changed."""
-    ledger, snapshot = cycle.ledger, cycle.snapshot
-    victims = _lost(cycle, gone)
-    waiting = (pod for pod in snapshot.pods if pod.status is PodStatus.PENDING)
-    # Free capacity only shrinks here, as in allocate: where a spec has no room, it never has.
-    specs = {pod.spec: pod for pod in chain(waiting, *victims.values())}
-    roomy = list(filter(ledger.has_room, specs.values()))
-    if not roomy:
-        return False
+def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
+    """Give what is idle to pod groups that wait or were evicted, in fair order; False: nothing changed.
+
+    Where moves are limited, no pod moves instead of being lost.
+    """
+    ledger, held = cycle.ledger, set(cycle.ledger.held)
+    limited = cycle.settings.objective.max_moved_gpus_per_admitted_gpu != UNLIMITED
+    lost = {key: [pod for pod in pods if not ledger.stays(pod)] for key, pods in evicted.items()}
+    victims = {key: pods for key, pods in lost.items() if pods and not limited}
     # A group beyond the depth limit of its queue is not looked at here either.
     refused = cycle.waiting.keys() - _ended(cycle)
-    if "allocate" not in snapshot.policy.actions:
+    if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.
         refused = {key for key in refused if cycle.waiting[key].reason == OUT_OF_TIME.reason}
     asks = {
         key: ask
         for key, ask in waiting_groups(cycle, "allocate").items()
-        if key in refused and key not in victims and not _served(cycle, key)
+        if key in refused and key not in victims and not _served(ledger, ask)
     }
     asks |= _asks_again(ledger, victims)
-    order = line_of(ledger, asks)
+    # Free capacity only shrinks here, as in allocate: what has no room never has.
+    asks = {key: ask for key, ask in asks.items() if all(map(ledger.has_room, ask.kind.shape.examples))}
     # Where one ask finds no place, asks for as much or more find none.
-    refusals = RefusalCache(ledger, None)
-    while roomy and not cycle.out_of_time() and (key := order.pop()) is not None:
-        ask = asks[key]
+    order, refusals, changed = line_of(ledger, asks), RefusalCache(ledger, None), False
+    while asks and not cycle.out_of_time() and (key := order.pop()) is not None:
+        ask, placed = asks[key], False
         if key in victims:
             placed = put_back(ledger, key, victims[key], ask=ask)
-            _forget(cycle, victims[key])
-            back = (pod.key for pod in victims[key] if pod.key in ledger.held)
-            cycle.placed_by |= {pod: cycle.evicted_by[pod].action for pod in back}
-        elif (
-            refusals.find(ask) is not None
-            or not all(map(ledger.has_room, ask.kind.shape.examples))
-            or quota_check(ledger, ask, lending=True)
-        ):
-            continue
-        elif placed := started(ledger, ask):
-            cycle.waiting.pop(key, None)
-            cycle.placed_by |= {pod.key: action for pod in ask.pods}
-        else:
-            # Those that limits refuse are not among these: others may be within theirs.
-            refusals.add(ask, OUT_OF_TIME)
+        elif refusals.find(ask) is None and not quota_check(ledger, ask, lending=True):
+            if placed := started(ledger, ask):
+                cycle.waiting.pop(key, None)
+            else:
+                # Those that limits refuse are not among these: others may be within theirs.
+                refusals.add(ask, OUT_OF_TIME)
         if placed:
             order.use(ledger.book, ask.group.queue)
-            roomy = list(filter(ledger.has_room, roomy))
-    return True
-
-
-def _lost(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
-    """By pod group, the pods that the cycle stops and that may be moved instead; none where moves are
-    limited.
-    """
-    if cycle.settings.objective.max_moved_gpus_per_admitted_gpu != UNLIMITED:
-        return {}
-    ledger = cycle.ledger
-    found = {
-        key: [pod for pod in pods if pod.key not in ledger.held]
-        for key, pods in _evicted(cycle, gone).items()
+            changed = True
+    _forget(cycle, chain.from_iterable(victims.values()))
+    by = cycle.evicted_by
+    cycle.placed_by |= {
+        key: by[key].action if key in by else action for key in ledger.held if key not in held
     }
-    return {key: pods for key, pods in found.items() if pods}
+    return changed
 
 
-def _served(cycle: Cycle, key: GroupKey) -> bool:
+def _served(ledger: Ledger, ask: Ask) -> bool:
     """Whether the group got a place in this cycle: its next batch follows in a later one."""
-    ledger = cycle.ledger
-    if key not in ledger.touched:
-        return False
-    pods = ledger.fixed.gangs[key].pods
+    pods = ask.gang.pods if ask.group.key in ledger.touched else ()
     return any(pod.key in ledger.held and pod.status is PodStatus.PENDING for pod in pods)

@@ -91,14 +91,14 @@ def _put(
     by_node: bool,
 ) -> bool:
     node, names = answer.nodes_of[pod.key]
-    if not ledger.takes(pod, node, now=False):
+    if not ledger.fits(pod, now=False)[node]:
         return False
     group = ledger.snapshot.group_by_key[pod.group] if by_node and pod.group else None
     charge = ledger.fixed.charge(pod, node)
     if group is not None and over_quota(ledger, group, (pod,), charge, lending=not pipeline_only):
         return False
     groups: list[str] = []
-    now = ledger.takes(pod, node, now=True)
+    now = ledger.fits(pod, now=True)[node]
     for name in names:
         if name.startswith("new-"):
             if (node, name) not in fresh:
