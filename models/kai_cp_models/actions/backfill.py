@@ -114,10 +114,11 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     }
     asks |= _asks_again(ledger, victims)
     # Free capacity only shrinks here, as in allocate: what has no room never has.
-    asks = {key: ask for key, ask in asks.items() if all(map(ledger.has_room, ask.kind.shape.examples))}
+    specs = {pod.spec: pod for ask in asks.values() for pod in ask.kind.shape.examples}
+    roomy, changed = list(filter(ledger.has_room, specs.values())), False
     # Where one ask finds no place, asks for as much or more find none.
-    order, refusals, changed = line_of(ledger, asks), RefusalCache(ledger, None), False
-    while asks and not cycle.out_of_time() and (key := order.pop()) is not None:
+    order, refusals = line_of(ledger, asks), RefusalCache(ledger, None)
+    while roomy and not cycle.out_of_time() and (key := order.pop()) is not None:
         ask, placed = asks[key], False
         if key in victims:
             placed = put_back(ledger, key, victims[key], ask=ask)
@@ -129,7 +130,7 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
                 refusals.add(ask, OUT_OF_TIME)
         if placed:
             order.use(ledger.book, ask.group.queue)
-            changed = True
+            roomy, changed = list(filter(ledger.has_room, roomy)), True
     _forget(cycle, chain.from_iterable(victims.values()))
     by = cycle.evicted_by
     cycle.placed_by |= {

@@ -223,22 +223,19 @@ class JointModel:
         key = (ask.group.key, scope.name)
         chosen = self._scope_domains.get(key)
         if chosen is None:
-            allowed = {int(name) for name in np.unique(domain[domain >= 0])}
             started = {
                 int(domain[place[0]])
                 for pod in ask.gang.pods_below(scope)
                 if self.ledger.status(pod) in ACTIVE_ALLOCATED
                 and (place := self.ledger.place_of(pod)) is not None
             }
-            if started:
-                allowed &= started
-            chosen = {
+            chosen = self._scope_domains[key] = {
                 name: self.cp.new_int_var(0, len(asks), f"chosen[{ask.group.key},{scope.name},{name}]")
-                for name in sorted(allowed)
+                for name in sorted(started or set(domain.tolist()))
+                if name >= 0
             }
             if len(asks) == 1:
                 self.cp.add_at_most_one(chosen.values())
-            self._scope_domains[key] = chosen
         count, served = sum(chosen.values()), sum(self.admitted[a] if self.admitted else 1 for a in asks)
         self.cp.add(count >= served if len(asks) == 1 else count == served)
         return chosen
