@@ -68,7 +68,10 @@ class Demand:
 
 
 class DomainCapacity:
-    """Free capacity per domain, for one batch. Arrays over nodes are in the order of ``tree.order``."""
+    """Free capacity per domain, for one batch.
+
+    Arrays over nodes are in the order of ``tree.order``; nodes that are not ``valid`` have no capacity.
+    """
 
     def __init__(
         self,
@@ -81,9 +84,13 @@ class DomainCapacity:
         self.tree = tree
         self.demand = demand
         self.valid: Mask = valid[tree.order]
-        self.free: Ints = free[tree.order]
+        # Sums and quotients go dimension by dimension.
+        self.free: Ints = free.T[:, tree.order].T
         # Rounded up: the bound may be too large, never too small.
         self.shared = np.ceil(shared_free[tree.order] * MILLI - 1e-6).astype(np.int64)
+        if not self.valid.all():
+            self.free[~self.valid], self.shared[~self.valid] = 0, 0
+        self.total = demand.total
         self.homogeneous = demand.homogeneous
         self._most = [self._most_of(i) for i in range(len(demand.specs))]
         self._node_pods = self._pods_per_node(demand.largest) if self.homogeneous else None
@@ -112,7 +119,7 @@ class DomainCapacity:
 
     def present(self, level: int) -> Mask:
         """[domain] whether the domain has at least one valid node."""
-        found: Mask = self._summed(level, np.ones(len(self.valid), dtype=np.int64)) > 0
+        found: Mask = self._summed(level, self.valid) > 0
         return found
 
     def ranks(self, deepest: int) -> list[Ints]:
@@ -134,14 +141,12 @@ class DomainCapacity:
 
         Pod slots are ignored.
         """
-        asked = self.demand.total.copy()
-        asked[PODS] = 0
-        used = np.flatnonzero(asked)
-        if not len(used):
-            return np.zeros(self.tree.count(level))
-        free = self._summed(level, self.free[:, used])
-        ratios = np.where(free > 0, asked[used] / np.maximum(free, 1), _NO_ROOM)
-        dominant: Floats = ratios.max(axis=1)
+        dominant: Floats = np.zeros(self.tree.count(level))
+        for i in np.flatnonzero(self.total).tolist():
+            if i != PODS:
+                free = self._summed(level, self.free[:, i])
+                ratio = np.where(free > 0, self.total[i] / np.maximum(free, 1), _NO_ROOM)
+                np.maximum(dominant, ratio, out=dominant)
         return dominant
 
     def fits(self, level: int) -> Mask:
@@ -157,12 +162,10 @@ class DomainCapacity:
         result = np.ones(self.tree.count(level), dtype=bool)
         for i in range(len(self.demand.specs)):
             result &= self._summed(level, self._most[i]) >= self.demand.counts[i]
-        total = self.demand.total
-        used = np.flatnonzero(total)
-        open_room = np.maximum(self.free, 0)
-        # A share may also use free portions of shared GPUs.
-        open_room[:, GPU] += self.shared
-        result &= (self._summed(level, open_room[:, used]) >= total[used]).all(axis=1)
+        for i in np.flatnonzero(self.total).tolist():
+            # A share may also use free portions of shared GPUs.
+            free = np.maximum(self.free[:, i], 0) + (self.shared if i == GPU else 0)
+            result &= self._summed(level, free) >= self.total[i]
         return result
 
     def score(self, rank: Ints, preferred: int, common: int) -> Floats:
@@ -171,7 +174,7 @@ class DomainCapacity:
         tree = self.tree
         above = tree.domain[common, tree.order[np.argmax(self.valid)]]
         inside = tree.domain[common] == above
-        below = np.unique(tree.domain[preferred, inside])
+        below = np.flatnonzero(np.bincount(tree.domain[preferred, inside]))
         place = np.full(tree.count(preferred), -1, dtype=np.int64)
         place[below[np.argsort(rank[below], kind="stable")]] = np.arange(len(below))
         result = np.full(len(tree.member), np.nan)
@@ -192,8 +195,8 @@ class DomainCapacity:
                 asked = int(self.demand.counts[i])
                 kind = "" if asked == count else f" with {_gpus(spec)}"
                 return f"{name}: needs {asked} pods{kind} in {where}, largest free has {room}"
-        total = self.demand.total
-        free = self._summed(level, np.maximum(self.free, 0))[allowed].max(axis=0)
+        total, room = self.total, np.maximum(self.free, 0)
+        free = np.array([self._summed(level, amounts)[allowed].max() for amounts in room.T])
         short = int(np.argmax(total / np.maximum(free, 1)))
         if total[short] <= free[short]:
             return f"{name}: {count} pods in {where}: each has too little of something free"
@@ -203,12 +206,11 @@ class DomainCapacity:
             f"largest free has {amount(short, int(free[short]))}"
         )
 
-    def _summed(self, level: int, values: Ints) -> Ints:
+    def _summed(self, level: int, values: Ints | Mask) -> Ints:
         """Sums over the valid nodes of every domain of a level."""
         tree = self.tree
-        counted = np.where(self.valid if values.ndim == 1 else self.valid[:, None], values, 0)
-        summed = np.empty((tree.count(level), *values.shape[1:]), dtype=np.int64)
-        summed[tree.started[level]] = np.add.reduceat(counted, tree.starts[level], axis=0)
+        summed = np.empty(tree.count(level), dtype=np.int64)
+        summed[tree.started[level]] = np.add.reduceat(values, tree.starts[level], dtype=np.int64)
         return summed
 
     def _pods_per_node(self, request: Ints) -> Ints:
@@ -241,9 +243,11 @@ class DomainCapacity:
 
 def _quotient(free: Ints, request: Ints) -> Ints:
     """How many pods of one request each node takes; 0 where any dimension is overdrawn."""
-    room: Ints = np.where((free >= 0).all(axis=1), np.iinfo(np.int64).max, 0)
-    for i in np.flatnonzero(request).tolist():
-        np.minimum(room, free[:, i] // request[i], out=room, where=room > 0)
+    room: Ints = np.full(len(free), np.iinfo(np.int64).max)
+    for have, asked in zip(free.T, request.tolist(), strict=True):
+        if asked:
+            np.minimum(room, have // asked, out=room)
+        room[have < 0] = 0
     return room
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,8 +83,8 @@ def candidates(
         may_fit = room.may_fit(level) & allowed
         fits = room.fits(level) & may_fit
         order = np.argsort(ranks[level], kind="stable")
-        strict += [(level, int(i)) for i in order[fits[order]]]
-        loose += [(level, int(i)) for i in order[(may_fit & ~fits)[order]]]
+        strict += zip(repeat(level), order[fits[order]].tolist())
+        loose += zip(repeat(level), order[(may_fit & ~fits)[order]].tolist())
     score = room.score(ranks[preferred], preferred, min(common, preferred)) if preferred else None
     if not strict and not loose:
         level = max(required, common) if required else common

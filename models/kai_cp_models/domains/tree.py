@@ -25,31 +25,24 @@ class TopologyTree:
     def __init__(self, topology: Topology, nodes: Sequence[Node]) -> None:
         self.name = topology.name
         self.levels = topology.levels
-        values = [
-            tuple(node.labels[key] for key in topology.levels)
-            if all(key in node.labels for key in topology.levels)
-            else None
-            for node in nodes
-        ]
-        self.member: Mask = np.array([value is not None for value in values], dtype=bool)
+        keys = topology.levels
+        self.member: Mask = np.array([all(key in node.labels for key in keys) for node in nodes], dtype=bool)
+        members = np.flatnonzero(self.member)
+        values = [tuple(nodes[i].labels[key] for key in keys) for i in members.tolist()]
         self.domain: Ints = np.full((len(self.levels) + 1, len(nodes)), -1, dtype=np.int64)
-        self.domain[0, self.member] = 0
+        self.domain[0, members] = 0
         self.ids: list[tuple[str, ...]] = [("",)]
         self.parent: list[Ints] = [np.zeros(1, dtype=np.int64)]
         above: dict[tuple[str, ...], int] = {(): 0}
         for level in range(1, len(self.levels) + 1):
-            paths = sorted(
-                {value[:level] for value in values if value is not None}, key=lambda p: (".".join(p), p)
-            )
-            here = {path: i for i, path in enumerate(paths)}
-            for i, value in enumerate(values):
-                if value is not None:
-                    self.domain[level, i] = here[value[:level]]
-            self.ids.append(tuple(".".join(path) for path in paths))
-            self.parent.append(np.array([above[path[:-1]] for path in paths], dtype=np.int64))
+            paths = [value[:level] for value in values]
+            known = sorted(set(paths), key=lambda path: (".".join(path), path))
+            here = {path: i for i, path in enumerate(known)}
+            self.domain[level, members] = [here[path] for path in paths]
+            self.ids.append(tuple(".".join(path) for path in known))
+            self.parent.append(np.array([above[path[:-1]] for path in known], dtype=np.int64))
             above = here
         self.gpu_memory_mib: Ints = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
-        members = np.flatnonzero(self.member)
         self.order: Ints = members[np.lexsort(self.domain[::-1, members])]
         """Nodes of the tree, sorted so that the nodes of every domain stand together."""
         sorted_domain = self.domain[:, self.order]
