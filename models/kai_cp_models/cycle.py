@@ -103,12 +103,8 @@ class Cycle:
     def decisions(self) -> tuple[Decision, ...]:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""
         causes = (self.ledger.evicted, self.ledger.held, self.evicted_by, self.placed_by, self.sequence)
-        if self._decided[0] != causes:
-            self._decided = tuple(one.copy() for one in causes), self._sorted_decisions()
-        return self._decided[1]
-
-    def _sorted_decisions(self) -> tuple[Decision, ...]:
-        found = list(self._decisions())
+        if self._decided[0] == causes:
+            return self._decided[1]
         place = {name: i for i, name in enumerate(self.snapshot.policy.decision_order)}
         rank = {"Evict": 0, "Nominate": 1, "Bind": 1}
         last = len(self.sequence)
@@ -117,8 +113,9 @@ class Cycle:
             group = decision.triggers[0] if decision.triggers else decision.group
             return last if group is None else self.sequence.get((decision.action, group), last)
 
-        found.sort(key=lambda d: (place[d.action], rank[d.kind], turn(d), d.pod))
-        return tuple(found)
+        found = sorted(self._decisions(), key=lambda d: (place[d.action], rank[d.kind], turn(d), d.pod))
+        self._decided = tuple(one.copy() for one in causes), tuple(found)
+        return self._decided[1]
 
     def _decisions(self) -> Iterator[Decision]:
         ledger, pods = self.ledger, self.snapshot.pod_by_key
