@@ -420,9 +420,9 @@ class Ledger:
     ) -> None:
         """Give the pod a place: bound this cycle, or pipelined (bound when something frees up, be it only a
         device or the limit or quota of its queue). ``gpu_groups``: of a share; None: as KAI chooses them."""
-        names = () if gpu_groups is None else gpu_groups
+        names = gpu_groups or ()
         if pod.spec.gpu.shares:
-            names = self.choose_groups(pod, node) if gpu_groups is None else gpu_groups
+            names = names or self.choose_groups(pod, node)
             pipelined = pipelined or not self._groups_free_now(pod, node, names)
         pipelined = pipelined or self._queue_waits(pod, node)
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED

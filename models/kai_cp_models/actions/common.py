@@ -31,7 +31,6 @@ class WaitingGroup(NamedTuple):
     """
 
     gang: Gang
-    state: GangState
     refusal: Refusal | None
     delay: Refusal | None
     ask: Ask | None
@@ -41,12 +40,13 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     """What every pod group asks for that ``action`` may serve (4.1); refusals are recorded."""
     ledger, left_out, evicting = cycle.ledger, cycle.left_out, POLICIES.get(action)
     found: dict[GroupKey, Ask] = {}
-    for key, one in waiting_lines(ledger).items():
+    for key, known in waiting_lines(ledger).items():
+        one: WaitingGroup | None = known
         if key in ledger.touched:
-            one = _waiting(ledger, one.gang, ledger.state(one.gang), ledger.status)
-        gang, state, refusal, delay, ask = one
-        if not state.pending:
+            one = _waiting(ledger, known.gang, ledger.state(known.gang), ledger.status)
+        if one is None:
             continue
+        gang, refusal, delay, ask = one
         if left_out and key in left_out:
             cycle.waiting[key] = Refusal("InternalError", f"left out of {action}: {left_out[key]}")
             continue
@@ -78,7 +78,8 @@ def _at_first(ledger: Ledger) -> _AtFirst:
     if not known:
         groups = sorted(ledger.snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
         gangs = (ledger.fixed.gangs[group.key] for group in groups)
-        found = {gang.group.key: _waiting(ledger, gang, gang.at_first, as_read) for gang in gangs}
+        waiting = (_waiting(ledger, gang, gang.at_first, as_read) for gang in gangs)
+        found = {one.gang.group.key: one for one in waiting if one is not None}
         entries = {key: one.ask.entry for key, one in found.items() if one.ask is not None}
         known.append(_AtFirst(found, entries, FairOrder(ledger.snapshot, ledger.book, entries)))
     return known[0]
@@ -89,13 +90,13 @@ def waiting_lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
     return _at_first(ledger).groups
 
 
-def _waiting(ledger: Ledger, gang: Gang, state: GangState, status_of: StatusOf) -> WaitingGroup:
-    """How the group waits in this state, when its pods have these statuses."""
+def _waiting(ledger: Ledger, gang: Gang, state: GangState, status_of: StatusOf) -> WaitingGroup | None:
+    """How the group waits in this state, when its pods have these statuses; None when no pod does."""
     if not state.pending:
-        return WaitingGroup(gang, state, None, None, None)
+        return None
     ask = None if state.batch is None else ask_of(ledger, gang, state.batch, state)
     refusal = _refusal(ledger.snapshot, gang, state, ask, status_of)
-    return WaitingGroup(gang, state, refusal, _delay(ledger.snapshot, gang.group), ask)
+    return WaitingGroup(gang, refusal, _delay(ledger.snapshot, gang.group), ask)
 
 
 def _refusal(
@@ -131,12 +132,9 @@ def _refusal(
 
 def _delay(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
     """Why the group may not disturb others yet."""
-    left = delayed(snapshot, group)
-    return (
-        None
-        if left is None
-        else Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
-    )
+    if (left := delayed(snapshot, group)) is None:
+        return None
+    return Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
 
 
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:

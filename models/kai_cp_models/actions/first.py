@@ -63,9 +63,7 @@ def _opened(
     """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go."""
     base, policy, cycle = victims.base, victims.policy, victims.cycle
     asks = list(chunk)
-    while asks and not cycle.out_of_time():
-        if ranked is None:
-            return None
+    while asks and ranked is not None and not cycle.out_of_time():
         units = [item.unit for item in ranked]
         simulated = simulate_all(base, asks, units, victims.line, cycle.out_of_time)
         if simulated.ledger is None:
