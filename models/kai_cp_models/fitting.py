@@ -14,7 +14,6 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod
-from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.scores import Ranking
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ class NodeView:
     def __init__(self, ledger: Ledger, pod: Pod) -> None:
         self._pod = pod
         """An example of the pods of the spec."""
-        self._accepted = accepting(ledger.fixed.table, pod)
+        self._accepted = ledger.fixed.table.accepting(pod)
         self._request = pod.spec.requests
         gpu = pod.spec.gpu
         self._shares = gpu.devices if gpu.shares else 0

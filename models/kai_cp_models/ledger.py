@@ -69,16 +69,15 @@ _Done = tuple[Pod, Held | None, int]
 class Fixed:
     """What does not change in a cycle, shared by all copies of a ledger.
 
-    ``close``: whether gangs prefer close places. ``gpu_memory_mib``: [N] memory of one GPU of each node.
+    ``close``: whether gangs prefer close places.
     """
 
     def __init__(self, snapshot: Snapshot, *, close: bool) -> None:
         self.snapshot = snapshot
         self.table = NodeTable(snapshot)
         self.gangs, self.shapes, self.homes = Gangs(snapshot), Shapes(snapshot), Homes(snapshot)
-        self.gpu_memory_mib: Ints = self.table.gpu_memory_mib
-        self.mib_on: list[int] = self.gpu_memory_mib.tolist()
-        """The same as plain numbers."""
+        self.mib_on: list[int] = self.table.gpu_memory_mib.tolist()
+        """By node, memory of one GPU."""
         self.advertised: list[tuple[bool, ...]] = list(map(tuple, (self.table.allocatable > 0).tolist()))
         """By node: dimensions it has at all; others are never charged (2.1)."""
         self.chains: dict[GroupKey, object] = {}

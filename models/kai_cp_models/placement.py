@@ -254,7 +254,7 @@ class Placer:
 
     def _narrow_quota(self, ledger: Ledger, pod: Pod, fitting: Mask) -> None:
         """Keep nodes where the exact charge of a gpu-memory pod stays within limit and quota (3.7)."""
-        memories = ledger.fixed.gpu_memory_mib
+        memories = ledger.fixed.table.gpu_memory_mib
         for memory in np.unique(memories[fitting]):
             same = memories == memory
             node, lending = int(np.argmax(same & fitting)), not self.pipeline_only

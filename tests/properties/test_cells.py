@@ -93,7 +93,7 @@ def keeps(ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], an
             }
             assert len(racks) == 1
     for device, held in made.devices.items():
-        total = int(ledger.fixed.gpu_memory_mib[device[0]])
+        total = int(ledger.fixed.table.gpu_memory_mib[device[0]])
         assert held.active_mib + held.pipelined_mib <= total
 
 

@@ -24,7 +24,6 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import quota_check
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey, PodSpec
-from kai_cp_models.rules.static.table import accepting
 
 _NEVER: Final = np.inf
 
@@ -194,7 +193,7 @@ class NodeDrain:
 
     def _costs_of(self, pod: Pod) -> Floats:
         """[N] weight of the pods that make room for such a pod on each node; infinite where none can."""
-        accepts = accepting(self.ledger.fixed.table, pod)
+        accepts = self.ledger.fixed.table.accepting(pod)
         costs = self._costs.setdefault(pod.spec, np.full(len(accepts), np.nan))
         for node in np.flatnonzero(accepts & np.isnan(costs)).tolist():
             found = self._drained(node, pod)

@@ -21,7 +21,6 @@ from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.stateful.budgets import allowance
-from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
@@ -186,7 +185,7 @@ class Problem:
         age = max(0.0, self.times.now - self.times.start(group))
         gpus = sum(int(demand(pod)[GPU]) for pod in pods) / MILLI
         usable = self.ledger.fixed.table.ready
-        masks = tuple(accepting(self.ledger.fixed.table, pod) & usable & self._open(pod) for pod in pods)
+        masks = tuple(self.ledger.fixed.table.accepting(pod) & usable & self._open(pod) for pod in pods)
         return RestartUnit(
             group,
             pods,

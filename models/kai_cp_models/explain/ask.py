@@ -34,7 +34,7 @@ class AskClass:
             return self.example.spec.requests[GPU]
         if gpu.kind is GpuKind.FRACTION:
             return gpu.milli_portion * gpu.devices
-        largest = int(ledger.fixed.gpu_memory_mib.max(initial=1))
+        largest = int(ledger.fixed.table.gpu_memory_mib.max(initial=1))
         return max(1, MILLI * gpu.memory_mib // largest) * gpu.devices
 
 

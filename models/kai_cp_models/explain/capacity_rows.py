@@ -124,7 +124,7 @@ class CapacityRows:
     def _shares_moving(self, n: int, nodes: Sequence[int]) -> list[Share]:
         """Shares that move to a cell, each with the least part that it takes of a device of these nodes."""
         found = []
-        memory = self.m.ledger.fixed.gpu_memory_mib
+        memory = self.m.ledger.fixed.table.gpu_memory_mib
         for m, to in self.m.to.items():
             pod = self.m.cells.movers[m].example
             if n in to and pod.spec.gpu.shares:
@@ -234,7 +234,7 @@ class CapacityRows:
 
     def _parts(self, n: int, node: int) -> tuple[list[Linear], int]:
         """Parts of shared devices in milli-GPUs: parts that members give back, and free parts."""
-        total = int(self.m.ledger.fixed.gpu_memory_mib[node])
+        total = int(self.m.ledger.fixed.table.gpu_memory_mib[node])
         given: list[Linear] = []
         spare = 0
         for name, members in self._members[n].items():
@@ -261,7 +261,7 @@ class CapacityRows:
         for m, to in self.m.to.items():
             if n in to and self.m.cells.movers[m].example.spec.gpu.shares:
                 entering.append((self.m.cells.movers[m].example, to[n]))
-        total = int(self.m.ledger.fixed.gpu_memory_mib[node])
+        total = int(self.m.ledger.fixed.table.gpu_memory_mib[node])
         families = (self.m.room(GPU), "fragmentation")
         counts: list[list[cp_model.IntVar]] = [[] for _ in entering]
         most = sum(item.count for item in self.m.classes) + sum(

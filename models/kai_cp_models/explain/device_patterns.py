@@ -70,7 +70,7 @@ def kinds_of(model: Variables) -> dict[int, Counter[DeviceKind]]:
             device = ledger.devices[node, name]
             held = device.active + device.pipelined
             mine = tuple(sorted(members.get((node, name), ())))
-            total = int(ledger.fixed.gpu_memory_mib[node])
+            total = int(ledger.fixed.table.gpu_memory_mib[node])
             free = max(0, ledger.device_free_mib(node, name, now=False))
             if held:
                 kind = DeviceKind(total, free, mine, held == len(mine))
@@ -85,7 +85,7 @@ class DevicePatterns:
         self.m = model
         self._cell = cell
         ledger = model.ledger
-        memory = ledger.fixed.gpu_memory_mib
+        memory = ledger.fixed.table.gpu_memory_mib
         node_of = {int(memory[n]): n for n in model.cells.nodes[cell]}
         self._entering: dict[Sizes, list[Linear]] = {}
         """Number of parts that enter, by their MiB on devices of each memory size."""

@@ -16,7 +16,6 @@ from kai_cp_models.explain.ask import AskClass
 from kai_cp_models.explain.cells import Cells, Extent, Leaver, request_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI
-from kai_cp_models.rules.static.table import accepting
 
 
 def part_of(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: int) -> Cells:
@@ -92,7 +91,7 @@ def _with_share(ledger: Ledger, leaver: Leaver) -> tuple[int, ...]:
     place = ledger.place_of(pod)
     if not pod.spec.gpu.shares or place is None:
         return request
-    total = int(ledger.fixed.gpu_memory_mib[place[0]])
+    total = int(ledger.fixed.table.gpu_memory_mib[place[0]])
     part = -(-MILLI * ledger.share_mib_on(pod, place[0]) // total) * pod.spec.gpu.devices
     return (*request[:GPU], request[GPU] + part, *request[GPU + 1 :])
 
@@ -110,7 +109,7 @@ def _promising(ledger: Ledger, classes: Sequence[AskClass], cells: Cells, most: 
     free = ledger.free[first]
     gpus = sizes * (free[:, GPU] + _spare(ledger)[first])
     asked = np.array(request_of(item.example))
-    accepted = accepting(ledger.fixed.table, item.example)[first]
+    accepted = ledger.fixed.table.accepting(item.example)[first]
     domains = [
         domain[first]
         for scope in item.scopes
@@ -170,7 +169,7 @@ def _spare(ledger: Ledger) -> Ints:
     """[N] parts of shared GPUs that are free, in milli-GPUs, rounded up."""
     found: Ints = np.zeros(len(ledger.idle), dtype=np.int64)
     for node, names in ledger.groups_on.items():
-        total = int(ledger.fixed.gpu_memory_mib[node])
+        total = int(ledger.fixed.table.gpu_memory_mib[node])
         for name in names:
             found[node] += -(-MILLI * max(0, ledger.device_free_mib(node, name, now=False)) // total)
     return found

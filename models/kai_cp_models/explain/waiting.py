@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -21,7 +20,7 @@ from kai_cp_models.placement import over_quota, quota_check
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
-from kai_cp_models.rules.static.table import accepting, refusals
+from kai_cp_models.rules.static.table import refusals
 from kai_cp_models.shown import amount
 from kai_cp_models.units import Gang, as_read
 
@@ -158,7 +157,7 @@ def _of_pod(
 
 def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
     """(reason token, message) if one stateful rule alone is in the way."""
-    found = (rule.alone(pods, partial(accepting, ledger.fixed.table)) for rule in ledger.rules)
+    found = (rule.alone(pods, ledger.fixed.table.accepting) for rule in ledger.rules)
     return next((one for one in found if one is not None), None)
 
 
@@ -253,7 +252,7 @@ def explain_pod(ledger: Ledger, pod: Pod) -> str:
 
 def _room(ledger: Ledger, pod: Pod) -> list[str]:
     """What the pod needs and what the nodes that accept it have free, per dimension that no node covers."""
-    nodes = accepting(ledger.fixed.table, pod)
+    nodes = ledger.fixed.table.accepting(pod)
     if not nodes.any():
         return []
     if (fits := ledger.fits(pod, now=False)).any():

@@ -23,7 +23,6 @@ from kai_cp_models.joint.problem import Ask, Place
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodSpec
-from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.sharing import share_mib
 
@@ -78,7 +77,7 @@ class Counting:
         self._sizes = sorted({size for pod in examples.values() if (size := _whole_gpus(pod))})
         self._nodes: Mask = np.full(len(ledger.idle), everywhere)
         for pod in examples.values():
-            self._nodes |= accepting(ledger.fixed.table, pod)
+            self._nodes |= ledger.fixed.table.accepting(pod)
         self._free = ledger.free.copy()
         self._demands: dict[PodSpec, Ints] = {}
         self._asked: dict[BatchShape, Ints] = {}
@@ -126,8 +125,8 @@ class Counting:
 
     def _least_milli_gpus(self, pod: Pod) -> int:
         """The least that a share takes of its devices: memory is given out in whole MiB (2.3)."""
-        memory = self.ledger.fixed.gpu_memory_mib
-        sizes = np.unique(memory[accepting(self.ledger.fixed.table, pod) & (memory > 0)]).tolist()
+        memory = self.ledger.fixed.table.gpu_memory_mib
+        sizes = np.unique(memory[self.ledger.fixed.table.accepting(pod) & (memory > 0)]).tolist()
         return pod.spec.gpu.devices * min((MILLI * share_mib(pod, mib) // mib for mib in sizes), default=0)
 
     def overfull(self, pod: Pod) -> bool:

@@ -15,7 +15,6 @@ from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
-from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch, Gang, GangState
@@ -142,4 +141,4 @@ def fits_in_place_of(ledger: Ledger, pod: Pod, other: Pod) -> bool:
     if any(small > large for small, large in zip(mine.requests, theirs.requests, strict=True)):
         return False
     table = ledger.fixed.table
-    return not bool((accepting(table, other) & ~accepting(table, pod)).any())
+    return not bool((table.accepting(other) & ~table.accepting(pod)).any())

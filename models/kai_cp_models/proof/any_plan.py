@@ -34,7 +34,6 @@ from kai_cp_models.proof.departures import Departures
 from kai_cp_models.proof.rights import Rights
 from kai_cp_models.proof.served import ServedBatches
 from kai_cp_models.rules.stateful.protocol import RuleState
-from kai_cp_models.rules.static.table import accepting
 
 
 @dataclass
@@ -226,7 +225,7 @@ def _taking(emptied: Emptied, pod: Pod) -> Mask:
     A stateful rule counts if no leaving pod matters to it and no waiting pod could open a node by it.
     """
     base = emptied.known.base
-    mask = accepting(base.fixed.table, pod).copy()
+    mask = base.fixed.table.accepting(pod).copy()
     for rule in base.rules:
         if not rule.concerns(pod) or emptied.matters(rule) or emptied.known.opened(rule, pod):
             continue
@@ -307,7 +306,7 @@ def fits_beside(beside: AnyPlan, ask: Ask) -> bool:
         return False
     request, spare = np.array(pod.spec.requests), beside.emptied.spare
     asked = request > 0
-    takes = np.logical_and.reduce([accepting(table, pod), *(member for member, _ in domains)])
+    takes = np.logical_and.reduce([table.accepting(pod), *(member for member, _ in domains)])
     takes &= (spare >= 0).all(axis=1)
     fits = np.where(takes, (spare[:, asked] // request[asked]).min(axis=1, initial=count), 0)
     # Nodes outside all domains of a required level are -1.

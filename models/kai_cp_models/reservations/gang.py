@@ -16,7 +16,6 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodKey, PodSpec
 from kai_cp_models.reservations.vectors import demand
-from kai_cp_models.rules.static.table import accepting
 from kai_cp_models.snapshot import Subgroup
 
 
@@ -128,7 +127,7 @@ def shape_of(ledger: Ledger, ask: Ask) -> GangNeeds | None:
         for pod in leaf.pods:
             key = (leaf.subgroup.name, pod.spec)
             if key not in grouped:
-                grouped[key] = (tuple(positions), [], accepting(ledger.fixed.table, pod) & inside)
+                grouped[key] = (tuple(positions), [], ledger.fixed.table.accepting(pod) & inside)
             grouped[key][1].append(pod)
     parts = tuple(
         GangPart(tuple(pods), demand(pods[0]), _within(mask, positions, scopes), positions)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kai_cp_models.extras import CLAIM_MILLI_GPUS, extra
 from kai_cp_models.pods import GpuKind, GpuRequest, Pod, PodSpec, PodStatus, Requirement, Toleration
 from kai_cp_models.rules.static import STATIC_RULES, conditions, gpu_kind, selector, size, taints, workers
-from kai_cp_models.rules.static.table import NodeTable, accepting, refusals
+from kai_cp_models.rules.static.table import NodeTable, refusals
 from kai_cp_models.snapshot import Node, Snapshot, Taint
 from tests.kai_cp_models.rules.build import ALL, node, pod, snapshot
 
@@ -320,7 +320,7 @@ def test_refusals_count_each_node_once_by_its_first_reason() -> None:
 
 def test_no_nodes() -> None:
     world = snapshot()
-    assert accepting(NodeTable(world), pod()).shape == (0,)
+    assert NodeTable(world).accepting(pod()).shape == (0,)
     assert refusals(NodeTable(world), pod()) == {}
 
 
@@ -405,5 +405,5 @@ def test_mask_and_broken_agree(
         expected = [
             all(rule.broken(world, item, where) is None for rule in STATIC_RULES) for where in world.nodes
         ]
-        assert accepting(table, item).tolist() == expected
+        assert table.accepting(item).tolist() == expected
         assert sum(refusals(table, item).values()) == expected.count(False)

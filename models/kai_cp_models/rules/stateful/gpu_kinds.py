@@ -23,7 +23,7 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod, PodKe
 from kai_cp_models.records.notes import KINDS, KindBounds, unread_of
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
-from kai_cp_models.rules.static.table import NodeTable, accepting
+from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 from kai_cp_topology.records import PRODUCT_LABEL
@@ -233,7 +233,7 @@ class KindState(LeavingState):
     def refusals(self, pod: Pod) -> str:
         charge = self._charge(pod)
         said = []
-        nodes = accepting(NodeTable(self._snapshot), pod)
+        nodes = NodeTable(self._snapshot).accepting(pod)
         for cell in self._cells_of(pod):
             needs = charge[self._on[cell.kind] & nodes]
             if (needs > max(0, self._room(cell))).any():

@@ -151,7 +151,7 @@ class NodeTable:
         return known
 
     def accepting(self, pod: Pod) -> Mask:
-        """[N] nodes that every static rule accepts for the pod; see the function of this name."""
+        """[N] nodes that every static rule lets the pod use; computed once per spec, read-only."""
         return self._accepted(pod)[0]
 
     def _accepted(self, pod: Pod) -> tuple[Mask, bool]:
@@ -166,11 +166,6 @@ class NodeTable:
             mask.flags.writeable = False
             known = self._by_spec[pod.spec] = mask, bool(mask.any())
         return known
-
-
-def accepting(table: NodeTable, pod: Pod) -> Mask:
-    """Nodes that every static rule lets the pod use; computed once per spec, read-only."""
-    return table.accepting(pod)
 
 
 def refusals(table: NodeTable, pod: Pod) -> dict[str, int]:
