@@ -164,7 +164,9 @@ class DomainCapacity:
             result &= self._summed(level, self._most[i]) >= self.demand.counts[i]
         for i in np.flatnonzero(self.total).tolist():
             # A share may also use free portions of shared GPUs.
-            free = np.maximum(self.free[:, i], 0) + (self.shared if i == GPU else 0)
+            free: Ints = np.maximum(self.free[:, i], 0)
+            if i == GPU:
+                free = free + self.shared
             result &= self._summed(level, free) >= self.total[i]
         return result
 
@@ -195,8 +197,8 @@ class DomainCapacity:
                 asked = int(self.demand.counts[i])
                 kind = "" if asked == count else f" with {_gpus(spec)}"
                 return f"{name}: needs {asked} pods{kind} in {where}, largest free has {room}"
-        total, room = self.total, np.maximum(self.free, 0)
-        free = np.array([self._summed(level, amounts)[allowed].max() for amounts in room.T])
+        total, columns = self.total, np.maximum(self.free, 0).T
+        free = np.array([self._summed(level, column)[allowed].max() for column in columns])
         short = int(np.argmax(total / np.maximum(free, 1)))
         if total[short] <= free[short]:
             return f"{name}: {count} pods in {where}: each has too little of something free"

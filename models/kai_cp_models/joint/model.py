@@ -90,7 +90,7 @@ class JointModel:
         if not self._may_lose:
             return True
         fits = self.ledger.fits(pod, now=False)
-        return np.count_nonzero(fits) > fits[node]
+        return int(np.count_nonzero(fits)) > bool(fits[node])
 
     # --- classes ---------------------------------------------------------------------------------
 
