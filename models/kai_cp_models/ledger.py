@@ -43,6 +43,7 @@ from kai_cp_models.pods import (
 from kai_cp_models.rules.stateful import open_rules
 from kai_cp_models.rules.stateful.protocol import Lent, RuleState
 from kai_cp_models.rules.static.table import NodeTable
+from kai_cp_models.running import Running
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shapes import Shapes
 from kai_cp_models.sharing import ACTIVE, PIPELINED, RELEASING, SharedDevice, share_mib
@@ -80,8 +81,6 @@ class Fixed:
         """By node, memory of one GPU."""
         self.advertised: list[tuple[bool, ...]] = list(map(tuple, (self.table.allocatable > 0).tolist()))
         """By node: dimensions it has at all; others are never charged (2.1)."""
-        self.chains: dict[GroupKey, object] = {}
-        """Eviction units of groups whose pods are as in the snapshot, see ``joint.victim_candidates``."""
         self.waiting: list[Any] = []
         """How groups wait in the snapshot, see ``actions.common``."""
         self._close = close
@@ -100,10 +99,9 @@ class Fixed:
         return self.fabric if self._close else None
 
     @cached_property
-    def charges(self) -> Mapping[PodKey, Amounts]:
-        """What every pod that has a place in the snapshot is charged there."""
-        homes = zip(self.homes.pods, self.homes.nodes.tolist(), strict=True)
-        return {pod.key: self.charge(pod, node) for pod, node in homes}
+    def running(self) -> Running:
+        """What runs in the snapshot, and what it could give up."""
+        return Running(self.snapshot, self.gangs, self.homes)
 
     def charge(self, pod: Pod, node: int) -> Amounts:
         """What the pod is charged in its queue when it is on ``node`` (2.3); computed once for equal pods."""
@@ -261,8 +259,8 @@ class Ledger:
 
     def charge_of(self, pod: Pod) -> Amounts:
         """What the queue is charged for the pod where it is, see ``place_of``; nothing without a place."""
-        held = self.held.get(pod.key)
-        return self.fixed.charges.get(pod.key, NOTHING) if held is None else self.fixed.charge(pod, held.node)
+        place = self.place_of(pod)
+        return NOTHING if place is None else self.fixed.charge(pod, place[0])
 
     def home(self, pod: Pod) -> int:
         """Index of the node where a pod runs in the snapshot."""

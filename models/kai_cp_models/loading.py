@@ -9,8 +9,20 @@ from functools import cached_property
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
+from kai_cp_models.fairness import amounts
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
-from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, GroupKey, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.pods import (
+    ACTIVE_USED,
+    GPU,
+    MILLI,
+    GpuKind,
+    GroupKey,
+    Pod,
+    PodKey,
+    PodSpec,
+    PodStatus,
+)
 from kai_cp_models.sharing import ACTIVE, RELEASING, SharedDevice, share_mib
 from kai_cp_models.snapshot import Snapshot
 
@@ -43,11 +55,27 @@ class Homes:
         table = np.array([spec.requests for spec in specs.values()], dtype=np.int64)
         self.requests: Ints = table.reshape(-1, len(snapshot.dimensions))[kinds]
         self.shares: Mask = np.array([spec.gpu.shares for spec in specs.values()], dtype=bool)[kinds]
+        self._snapshot, self._kinds = snapshot, kinds
 
     @cached_property
     def position(self) -> Mapping[PodKey, int]:
         """Where each pod is in ``pods``."""
         return {pod.key: i for i, pod in enumerate(self.pods)}
+
+    @cached_property
+    def charges(self) -> Ints:
+        """[pod, 3] what queues are charged for each where it is (2.3); the last row stands for no place."""
+        snapshot, nodes = self._snapshot, self._snapshot.nodes
+        by_memory = np.array([pod.spec.gpu.kind is GpuKind.MEMORY for pod in self.pods], dtype=bool)
+        memory = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
+        kinds = self._kinds + len(self.pods) * by_memory * memory[self.nodes]
+        # Only pods with claims of their own have no equals.
+        own = [i for key in snapshot.extras[CLAIM_MILLI_GPUS] if (i := self.position.get(key)) is not None]
+        kinds[own] = -1 - np.array(own, dtype=np.int64)
+        _, first, alike = np.unique(kinds, return_index=True, return_inverse=True)
+        rows = [amounts.accepted(snapshot, self.pods[i], nodes[self.nodes[i]]) for i in first.tolist()]
+        found: Ints = np.array([*rows, amounts.NOTHING], dtype=np.int64)[np.append(alike, len(rows))]
+        return found
 
     @cached_property
     def groups(self) -> frozenset[GroupKey | None]:

@@ -134,10 +134,8 @@ class Gang:
 
     def __init__(self, group: PodGroup, members: tuple[Pod, ...]) -> None:
         self.group = group
-        root = group.root
-        single = root.minimum == 1 == len(root.children) and root.children[0].leaf
-        self._top = root.children[0] if single else root
-        """What stands for all of the group; the root over an only pod set says no more than that does."""
+        self._top = only_pod_set(group.root) or group.root
+        """What stands for all of the group."""
         self._leaves = self._top.leaves()
         unknown: list[Pod] = []
         by_leaf: dict[str, list[Pod]] = {leaf.name: [] for leaf in self._leaves}
@@ -260,6 +258,8 @@ class Gang:
             name: [pod for pod in pods if status_of(pod) in ACTIVE_ALLOCATED]
             for name, pods in self.by_leaf.items()
         }
+        if top.leaf:
+            return tuple(units_of_pod_set(active[top.name], top.minimum))
         met = self._met({name: len(pods) for name, pods in active.items()})
         stood = satisfied(top, met)
         while any(active.values()):
@@ -293,6 +293,18 @@ class Gang:
                 if found:
                     return found
         return ()
+
+
+def only_pod_set(root: Subgroup) -> Subgroup | None:
+    """The pod set that stands for all of a group: the root over an only one says no more than that does."""
+    return root.children[0] if root.minimum == 1 == len(root.children) and root.children[0].leaf else None
+
+
+def units_of_pod_set(active: Sequence[Pod], minimum: int) -> Iterator[Unit]:
+    """The units of a group that is one pod set: surplus pods, the last one first, then all that is left."""
+    yield from (Unit((pod,), 2, False) for pod in reversed(active[max(minimum, 0) :]))
+    if rest := tuple(active[: max(minimum, 0)]):
+        yield Unit(rest, 1 if len(rest) == minimum else 0, True)
 
 
 def _numbers(specs: Sequence[PodSpec]) -> Mapping[PodSpec, int]:

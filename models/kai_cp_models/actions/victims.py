@@ -21,9 +21,9 @@ from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.victim_candidates import (
+    Candidates,
     VictimCandidate,
     VictimFilter,
-    disturbed,
     entitlement,
     victim_candidates,
 )
@@ -42,7 +42,9 @@ class Victims:
     asks: Mapping[GroupKey, Ask]
     """All waiting groups of the run."""
     _takes: dict[object, frozenset[int]] = field(default_factory=dict)
-    """Sets of units that some ask may take: by entitlement, and as ``VictimFilter`` keeps them."""
+    """Sets of units that some ask may take, by entitlement."""
+    _known: dict[object, frozenset[int]] = field(default_factory=dict)
+    """The same as ``VictimFilter`` keeps them."""
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
     _in_turn: tuple[object, list[VictimCandidate], Ints] | None = None
     """The last units that ``first_of`` opened, and what there is when none, one, two … of them are gone."""
@@ -83,9 +85,9 @@ class Victims:
         return line_of(self.base, self.asks)
 
     @cached_property
-    def ranked(self) -> tuple[VictimCandidate, ...]:
+    def ranked(self) -> Candidates:
         """All units that any waiting group may disturb, in the reverse fair order of the action's start."""
-        return tuple(victim_candidates(self.cycle, list(self.asks.values()), self.policy))
+        return victim_candidates(self.cycle, list(self.asks.values()), self.policy)
 
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
@@ -93,7 +95,7 @@ class Victims:
         found = self._takes.get(key)
         if found is None:
             reach = VictimFilter(self.base, ask, self.policy)
-            found = self._takes[key] = reach.takes_all(self._by_queue, self._owing, self._takes)
+            found = self._takes[key] = reach.takes_all(self.ranked, self._known)
         return found
 
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:
@@ -110,7 +112,7 @@ class Victims:
         """
         key = useful, tuple(ask.group.key for ask in asks)
         if self._in_turn is None or self._in_turn[0] != key:
-            ranked = [item for item in self.ranked if item.rank in useful]
+            ranked = [self.ranked[rank] for rank in sorted(useful)]
             bounds = reclaim_bounds(self.base, self.policy, asks, ranked, self.takes_of)
             opened = list(units_in_turn(asks, ranked, bounds, self.base.book))
             rooms = self.counting.rooms(self.counting.leaving(pod for one in opened for pod in one.unit.pods))
@@ -129,17 +131,6 @@ class Victims:
         return int(enough.argmax()) if enough[-1] else None
 
     @cached_property
-    def _by_queue(self) -> Mapping[str, Sequence[VictimCandidate]]:
-        found: dict[str, list[VictimCandidate]] = {}
-        for item in self.ranked:
-            found.setdefault(item.unit.group.queue, []).append(item)
-        return found
-
-    @cached_property
-    def _owing(self) -> Set[str]:
-        return {item.unit.group.queue for item in self.ranked if item.unit.owed}
-
-    @cached_property
     def counting(self) -> Counting:
         """Free capacity and demand at the action's start."""
         everywhere = not self.policy.may_lose
@@ -150,19 +141,17 @@ class Victims:
     @cached_property
     def cumulative(self) -> CumulativeDemand:
         """The demand of no ask at all, to be copied and added to."""
-        return CumulativeDemand(self.counting, self.ranked, moved=not self.policy.may_lose)
+        ranked, moved = self.ranked, not self.policy.may_lose
+        return CumulativeDemand(
+            self.counting, ranked.pods, ranked.unit_of, ranked.units["movable"], moved=moved
+        )
 
     @cached_property
     def emptied(self) -> Ints:
-        """[size, D] the most that the nodes offer when all is gone that any ask may take, and more; known
-        before the victims are ranked, which takes longer.
-        """
+        """[size, D] the most that the nodes offer when all is gone that any ask may take."""
         if not self.policy.may_lose:
             return self.counting.idle_room
-        groups = disturbed(self.cycle, list(self.asks.values()), self.policy)
-        gangs, there = self.base.fixed.gangs, self.base.with_places
-        pods = (pod for group in groups if group.key in there for pod in gangs[group.key].pods)
-        return self.counting.room(self.counting.leaving(pods))
+        return self.counting.room(self.counting.leaving([*self.ranked.pods, *self.ranked.taken_along]))
 
     @cached_property
     def _returning(self) -> Returning:

@@ -9,68 +9,42 @@ to it, and the merge is a sort.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
-from operator import itemgetter
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.fairness.amounts import Amounts, add
+from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.steps import QueueSteps
-
-Key = TypeVar("Key", bound=Hashable)
 
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(slots=True, eq=False)
-class Giving:
-    """What a pod group gives up, unit by unit.
+def victim_order(book: QueueBook, queues: Ints, groups: Ints, turns: Ints, gives: Ints) -> Ints:
+    """[U] the units in the order in which policy takes them.
 
-    ``keys``: sort key of each unit within the leaf; the largest goes first, and no two groups have an equal
-    one. A unit that would go before the one it follows goes directly after it. ``gives``: the charge of each
-    unit. ``left``: what the group still holds when each unit is reached.
-    """
-
-    queue: str
-    keys: Sequence[tuple[Any, ...]]
-    gives: Sequence[Amounts]
-    left: Sequence[Amounts] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.keys = list(accumulate(self.keys, min))
-        self.left = list(accumulate(reversed(self.gives), add))[::-1]
-
-
-def victim_order(book: QueueBook, givings: Mapping[Key, Giving]) -> list[tuple[Key, int]]:
-    """All units as (group, position in its ``gives``) in the order in which policy takes them.
+    ``queues``: where each is in the book, -1 for one that does not exist. ``groups``: ascending, so that the
+    units of a group follow one another. ``turns``: by the sort key within the leaf; the largest goes first,
+    and no two groups have an equal one. A unit that would go before the one it follows goes directly after
+    it. ``gives``: [U, 3] the charge of each.
 
     Groups in queues that do not exist or have children are left out.
     """
-    tree = book.tree
-    leaves: dict[int, list[tuple[tuple[Any, ...], Key, int]]] = {}
-    for name, giving in givings.items():
-        i = tree.index.get(giving.queue)
-        if i is not None and not tree.children[i]:
-            leaves.setdefault(i, []).extend([(key, name, k) for k, key in enumerate(giving.keys)])
-    units: list[tuple[Key, int]] = []
-    gives: list[Amounts] = []
-    left: list[Amounts] = []
-    ranges: dict[int, Ints] = {}
-    for i, found in leaves.items():
-        # The sort is stable, so that the units of a group stay in their order.
-        found.sort(key=itemgetter(0), reverse=True)
-        ranges[i] = np.arange(len(units), len(units) + len(found))
-        units += [(name, k) for _, name, k in found]
-        gives += [givings[name].gives[k] for _, name, k in found]
-        left += [givings[name].left[k] for _, name, k in found]
-    order = _Merge(book, _rows(gives), _rows(left), ranges).below(tree.roots)
-    return [units[u] for u in order.tolist()]
+    tree, lone = book.tree, np.array([not below for below in book.tree.children] + [False])
+    # Counted down group by group, the smallest so far is that of the group.
+    apart = (groups - groups.max(initial=0)) * (turns.max(initial=0) + 1)
+    turns = np.minimum.accumulate(turns - apart) + apart
+    order = np.lexsort((-turns, queues))
+    order = order[lone[queues[order]]]
+    starts = np.flatnonzero(np.diff(queues[order], prepend=-1))
+    ranges = {int(queues[part[0]]): part for part in np.split(order, starts[1:]) if len(part)}
+    sums = np.cumsum(gives[::-1], axis=0)[::-1]
+    # What the group of each unit still holds when it is reached.
+    left = sums - np.append(sums, [(0, 0, 0)], axis=0)[np.searchsorted(groups, groups, "right")]
+    return _Merge(book, gives, left, ranges).below(tree.roots)
 
 
 class _Merge:
@@ -138,7 +112,3 @@ class _Merge:
             found[i] = len(found)
             left.remove(i)
         return found
-
-
-def _rows(amounts: list[Amounts]) -> Ints:
-    return np.array(amounts, dtype=np.int64).reshape(-1, 3)

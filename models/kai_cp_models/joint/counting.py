@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask, Place
-from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodSpec
 from kai_cp_models.shapes import BatchShape
@@ -38,6 +37,12 @@ class Leaving:
     nodes: NDArray[np.int64]
     requests: NDArray[np.int64]
     shares: Sequence[tuple[int, Pod, Place]]
+
+    def part(self, some: Mask) -> Leaving:
+        """Those of the pods for which ``some`` [P] holds."""
+        at = (np.cumsum(some) - 1).tolist() if self.shares else []
+        shares = [(at[i], pod, place) for i, pod, place in self.shares if some[i]]
+        return Leaving(self.nodes[some], self.requests[some], shares)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +88,6 @@ class Counting:
         self._asked: dict[BatchShape, Ints] = {}
 
     @cached_property
-    def _overfull(self) -> frozenset[int]:
-        """Nodes over their capacity."""
-        return frozenset(np.flatnonzero((self._free < 0).any(axis=1)).tolist())
-
-    @cached_property
     def _shared_free(self) -> NDArray[np.float64]:
         """[N] free parts of shared devices, in milli-GPUs."""
         return MILLI * self.ledger.shared_free()
@@ -129,10 +129,11 @@ class Counting:
         sizes = np.unique(memory[self.ledger.fixed.table.accepting(pod) & (memory > 0)]).tolist()
         return pod.spec.gpu.devices * min((MILLI * share_mib(pod, mib) // mib for mib in sizes), default=0)
 
-    def overfull(self, pod: Pod) -> bool:
-        """Whether the pod's node is over its capacity, so that its leaving may give nothing."""
-        place = self.ledger.place_of(pod)
-        return place is not None and place[0] in self._overfull
+    @cached_property
+    def overfull(self) -> Mask:
+        """[N] nodes over their capacity, where the leaving of a pod may give nothing."""
+        found: Mask = np.logical_or.reduce(self._free < 0, axis=1)
+        return found
 
     def leaving(self, pods: Iterable[Pod]) -> Leaving:
         """What the pods hold at their places, as columns."""
@@ -225,10 +226,13 @@ class CumulativeDemand:
     units from being lost (``beside``), these may still move, but then they need a place again.
     """
 
-    def __init__(self, counting: Counting, ranked: Sequence[VictimCandidate], *, moved: bool) -> None:
-        """``moved``: nothing is ever lost."""
-        self._counting = counting
-        self._ranked = ranked
+    def __init__(
+        self, counting: Counting, pods: Sequence[Pod], unit_of: Ints, movable: Mask, *, moved: bool
+    ) -> None:
+        """``pods``: those of all units. ``unit_of``: [P] the rank of the unit of each. ``movable``: [U]
+        whether a unit may move. ``moved``: nothing is ever lost."""
+        self._counting, self._pods, self._unit_of, self._movable = counting, pods, unit_of, movable
+        self._leaving = counting.leaving(pods)
         self._moved = moved
         self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Ints] = {}
         self._unions: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
@@ -270,18 +274,18 @@ class CumulativeDemand:
         """
         room = self._rooms.get((self._open, lost))
         if room is None:
-            leaving: list[Pod] = []
-            again: list[Pod] = []
-            for rank in self._open:
-                unit = self._ranked[rank].unit
-                if not self._moved and (lost is None or rank in lost):
-                    leaving += unit.pods
-                elif unit.movable:
-                    again += (pod for pod in unit.pods if not self._counting.overfull(pod))
-            counting = self._counting
-            room = counting.room(counting.leaving(leaving + again)) - counting.demand(again)
+            counting, open_ = self._counting, self._units(self._open)
+            gone = open_ & (not self._moved if lost is None else self._units(lost) & (not self._moved))
+            again = (open_ & ~gone & self._movable)[self._unit_of] & ~counting.overfull[self._leaving.nodes]
+            room = counting.room(self._leaving.part(gone[self._unit_of] | again))
+            room = room - counting.demand(self._pods[i] for i in np.flatnonzero(again).tolist())
             self._rooms[self._open, lost] = room
         return room
+
+    def _units(self, ranks: frozenset[int]) -> Mask:
+        found: Mask = np.zeros(len(self._movable), dtype=bool)
+        found[list(ranks)] = True
+        return found
 
 
 def _whole_gpus(pod: Pod) -> int:

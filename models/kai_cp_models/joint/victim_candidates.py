@@ -6,18 +6,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from itertools import chain
+from typing import Any, NamedTuple, overload
 
+import numpy as np
+
+from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
-from kai_cp_models.fairness.rank import Giving, victim_order
+from kai_cp_models.fairness.rank import victim_order
 from kai_cp_models.fairness.reclaim import victim_allowed
-from kai_cp_models.fairness.runtime import granted, protected
+from kai_cp_models.fairness.runtime import granted
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey
+from kai_cp_models.running import UNIT, UnitRows, unit_rows
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang, Unit
 
@@ -65,104 +71,158 @@ def gpu_weight(pod: Pod) -> int:
     return milli_gpus(pod) + 1
 
 
-def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> list[VictimCandidate]:
+class Candidates(Sequence[VictimCandidate]):
+    """All units that some asks may disturb, in reverse fair order; each is made when it is first asked for.
+
+    ``units``: [U] what they are, as columns. ``pods``: those of all units, unit by unit; ``unit_of``: [P] the
+    rank of the unit of each.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        groups: Sequence[PodGroup],
+        pods: Sequence[Pod],
+        units: UnitRows,
+        owed: list[Owed],
+    ) -> None:
+        turns = _turns(groups, units)
+        order = victim_order(ledger.book, units["queue"], units["group"], turns, units["gives"])
+        self.units: UnitRows = units[order]
+        counts, self._owed, self._groups, self._snapshot = self.units["pods"], owed, groups, ledger.snapshot
+        ends = np.cumsum(counts)
+        places = np.repeat(self.units["first"] - ends + counts, counts) + np.arange(ends[-1:].sum())
+        self.pods = [pods[i] for i in places.tolist()]
+        self.units["first"] = ends - counts
+        self.unit_of: Ints = np.repeat(np.arange(len(order)), counts)
+        self._made: list[VictimCandidate | None] = [None] * len(order)
+
+    @cached_property
+    def queues(self) -> Sequence[int]:
+        """The queues of the units, and of what is taken with them, by their places in the book."""
+        found: list[int] = np.union1d(self.units["queue"], self.owing[1]["queue"]).tolist()
+        return [i for i in found if i >= 0]
+
+    @property
+    def taken_along(self) -> Iterator[Pod]:
+        """What was evicted for the places of units."""
+        return (pod for owed in self._owed for _, pod in owed)
+
+    @cached_property
+    def owing(self) -> tuple[Ints, UnitRows]:
+        """The ranks of units with which other pods are taken, and units of these that stop their groups."""
+        ranks = np.flatnonzero(self.units["owed"])
+        owed = [(int(rank), *one) for rank in ranks for one in self._owed[self.units["owed"][rank]]]
+        rows = unit_rows(
+            self._snapshot,
+            [(group, [Unit((pod,), 0, True)], True) for _, group, pod in owed],
+            np.zeros((len(owed), 3), np.int64),
+        )
+        rows["queue"][[not group.preemptible for _, group, _ in owed]] = -1
+        return np.array([rank for rank, *_ in owed], np.int64), rows
+
+    @cached_property
+    def _columns(self) -> Mapping[str, list[Any]]:
+        return {name: self.units[name].tolist() for name in UNIT.names or ()}
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, rank: int) -> VictimCandidate: ...
+    @overload
+    def __getitem__(self, rank: slice) -> list[VictimCandidate]: ...
+    def __getitem__(self, rank: int | slice) -> VictimCandidate | list[VictimCandidate]:
+        if isinstance(rank, slice):
+            return [self[one] for one in range(*rank.indices(len(self)))]
+        return self._made[rank] or self._make(rank)
+
+    def _make(self, rank: int) -> VictimCandidate:
+        get = {name: column[rank] for name, column in self._columns.items()}
+        group, first = self._groups[get["group"]], get["first"]
+        kinds, owed = (get["whole"], get["new"], get["movable"]), self._owed[get["owed"]]
+        pods = tuple(self.pods[first : first + get["pods"]])
+        unit = EvictionUnit(group, pods, get["chain"], *kinds, owed)
+        found = self._made[rank] = VictimCandidate(
+            unit,
+            rank,
+            (group.queue, group.priority, get["state"]),
+            (get["since"], group.created),
+            tuple(get["gives"]),
+            get["weight"],
+            get["work"],
+        )
+        return found
+
+
+def _turns(groups: Sequence[PodGroup], units: UnitRows) -> Ints:
+    """[U] the place of each unit within its leaf by priority, elastic state, age and name (3.6).
+
+    The group that started last loses the least work; creation decides where starts are equal.
+    """
+    here = np.unique(units["group"]).tolist()
+    names = np.zeros(len(groups), dtype=np.int64)
+    names[sorted(here, key=lambda g: groups[g].key[::-1])] = np.arange(len(here))
+    keys = names[units["group"]], units["created"], units["since"], units["state"], -units["priority"]
+    turns = np.zeros(len(units), dtype=np.int64)
+    turns[np.lexsort(keys)] = np.arange(len(units))
+    return turns
+
+
+def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Candidates:
     """Every unit that some ask may disturb, in reverse fair order."""
-    ledger, there = cycle.ledger, cycle.ledger.with_places
-    given, joined = _Given.of(cycle, policy), _joined(cycle, policy)
-    chains: dict[_Chain, _Chain] = {}
-    for group in disturbed(cycle, asks, policy):
-        if group.key not in there or group.key in cycle.left_out:
-            continue
-        pods = ledger.fixed.gangs[group.key].pods if joined else ()
-        if any(not joined.isdisjoint(pod.gpu_groups) and pod.key not in ledger.held for pod in pods):
-            continue
-        chain = _chain(cycle, group, given)
-        chains[chain] = chain
-    ages = _ages(cycle, chains)
-    found: list[VictimCandidate] = []
-    for chain, k in victim_order(ledger.book, chains):
-        unit, bucket, age, weight = chain.units[k]
-        work = 0 if unit.placed_now else weight * ages[chain]
-        found.append(VictimCandidate(unit, len(found), bucket, age, chain.gives[k], weight, work))
-    return found
+    ledger, running = cycle.ledger, cycle.ledger.fixed.running
+    closed: set[GroupKey | None] = {*cycle.left_out, *_joined(cycle, policy)}
+    if not policy.may_lose:
+        closed.update(ask.group.key for ask in asks)
+    below = _disturbed(cycle, asks, policy)
+    there = np.ones(len(running.groups), dtype=bool)
+    there[running.positions(chain(closed, ledger.touched))] = False
+    units = running.units
+    units = units[there[units["group"]] & (units["priority"] < below[units["queue"]])]
+    changed = _changed(cycle, below, closed)
+    more, pods, owed = _left_of(cycle, changed, policy)
+    more["group"] += len(running.groups)
+    more["first"] += len(running.pods)
+    units = np.concatenate((units, more))
+    units["work"] = np.where(units["new"], 0, units["weight"] * _ages(cycle, units))
+    return Candidates(ledger, [*running.groups, *changed], [*running.pods, *pods], units, owed)
 
 
-def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[str]:
-    """The shared GPUs of the snapshot that pods have joined in this action; no pod joins one that goes away
-    (2.6), so those who share it stay."""
-    ledger = cycle.ledger
-    return frozenset(
+def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
+    """The pod groups on shared GPUs of the snapshot that pods have joined in this action; no pod joins one
+    that goes away (2.6), so those who share it stay."""
+    ledger, homes = cycle.ledger, cycle.ledger.fixed.homes
+    joined = {
         name
         for key, held in ledger.held.items()
         if held.gpu_groups and cycle.placed_by.get(key) == policy.name
         for name in held.gpu_groups
         if not ledger.devices[held.node, name].new
-    )
+    }
+    there = (homes.pods[i] for i in np.flatnonzero(homes.shares).tolist()) if joined else ()
+    stay = (pod for pod in there if pod.key not in ledger.held and not joined.isdisjoint(pod.gpu_groups))
+    return frozenset(pod.group for pod in stay)
 
 
-def disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Iterator[PodGroup]:
-    """The running pod groups that some ask may disturb (4.3), as ``VictimFilter`` tells them one by one."""
-    by_queue = cycle.snapshot.preemptible_groups
+def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Floats:
+    """[queue] the priority below which some ask may disturb its groups (4.3), as ``VictimFilter`` tells them
+    one by one; the last row stands for queues that do not exist."""
+    book, ledger = cycle.ledger.book, cycle.ledger
+    below = np.full(len(book.tree.queues) + 1, -np.inf)
     if policy.own_queue:
-        above: dict[str, int] = {}
         for ask in asks:
-            queue, priority = ask.group.queue, ask.group.priority
-            above[queue] = max(priority, above.get(queue, priority))
-        for queue, highest in above.items():
-            yield from (group for group in by_queue.get(queue, ()) if group.priority < highest)
+            i = book.index(ask.group.queue)
+            below[i] = max(below[i], ask.group.priority)
     elif not policy.may_lose:
-        own = {ask.group.key for ask in asks}
-        for groups in by_queue.values():
-            yield from (group for group in groups if group.key not in own)
+        below[:-1] = np.inf
     else:
-        ledger = cycle.ledger
         kinds = {ask.kind: ask for ask in asks}.values()
-        reach = {entitlement(ask, policy): VictimFilter(ledger, ask, policy) for ask in kinds}
-        for queue, groups in by_queue.items():
-            if any(one.reclaims_from(queue) for one in reach.values()):
-                yield from groups
-
-
-@dataclass(slots=True, eq=False)
-class _Chain(Giving):
-    """The eviction units of a group in order (5.4), each with its bucket, its age and its weight."""
-
-    group: PodGroup
-    units: list[tuple[EvictionUnit, Bucket, Age, int]]
-
-
-def _chain(cycle: Cycle, group: PodGroup, given: _Given) -> _Chain:
-    """What a group could give up; computed once a cycle while its pods are as the snapshot has them."""
-    ledger, key = cycle.ledger, group.key
-    gang = ledger.fixed.gangs[key]
-    if key in ledger.touched:
-        movable = ledger.state(gang).satisfied
-        return _linked(cycle, gang, _left(cycle, gang, given), movable=movable)
-    known = ledger.fixed.chains.get(key)
-    if not isinstance(known, _Chain):
-        units = ((unit, False, ()) for unit in gang.units_at_first)
-        known = ledger.fixed.chains[key] = _linked(cycle, gang, units, movable=gang.at_first.satisfied)
-    return known
-
-
-_Left = tuple[Unit, bool, Owed]
-"""A unit, whether its pods got their places in this cycle, and what was evicted for these."""
-
-
-def _linked(cycle: Cycle, gang: Gang, units: Iterable[_Left], *, movable: bool) -> _Chain:
-    """The chain of these units."""
-    group, ledger = gang.group, cycle.ledger
-    keys: list[tuple[Any, ...]] = []
-    found: list[tuple[EvictionUnit, Bucket, Age, int]] = []
-    for k, (unit, new, owed) in enumerate(units):
-        # The group that started last loses the least work; creation decides where starts are equal.
-        last = group.created if group.last_start is None else group.last_start
-        age = cycle.snapshot.now if new else last, group.created
-        keys.append((-group.priority, unit.elastic_state, *age, group.key.name, group.key.namespace))
-        bucket = group.queue, group.priority, unit.elastic_state
-        one = EvictionUnit(group, unit.pods, k, unit.whole, new, movable, owed)
-        found.append((one, bucket, age, sum(map(gpu_weight, unit.pods))))
-    return _Chain(group.queue, keys, [charged(ledger, one.pods) for one, *_ in found], group, found)
+        reach = {entitlement(ask, policy): VictimFilter(ledger, ask, policy) for ask in kinds}.values()
+        for queue in cycle.snapshot.preemptible_groups.keys() & book.tree.index.keys():
+            if any(one.reclaims_from(queue) for one in reach):
+                below[book.index(queue)] = np.inf
+    return below
 
 
 class _Given(NamedTuple):
@@ -195,6 +255,43 @@ class _Given(NamedTuple):
         return _Given(policy, kept, owed, relying)
 
 
+def _changed(cycle: Cycle, below: Floats, closed: Set[GroupKey | None]) -> list[PodGroup]:
+    """The groups that the cycle has changed, of those that may be disturbed."""
+    by_queue, touched = cycle.snapshot.preemptible_groups, cycle.ledger.touched
+    found: list[PodGroup] = []
+    for i in np.flatnonzero(below > -np.inf).tolist() if touched else ():
+        there = (one for one in by_queue.get(cycle.ledger.book.name(i), ()) if one.key in touched)
+        found += (one for one in there if one.priority < below[i] and one.key not in closed)
+    return found
+
+
+def _left_of(
+    cycle: Cycle, groups: Sequence[PodGroup], policy: EvictionPolicy
+) -> tuple[UnitRows, list[Pod], list[Owed]]:
+    """What these groups could give up, with the pods, and what was evicted for it."""
+    ledger, given = cycle.ledger, _Given.of(cycle, policy)
+    gangs = [ledger.fixed.gangs[group.key] for group in groups]
+    left = [list(_left(cycle, gang, given)) for gang in gangs]
+    found = [
+        (gang.group, [unit for unit, _, _ in some], ledger.state(gang).satisfied)
+        for gang, some in zip(gangs, left, strict=True)
+    ]
+    pods = [pod for _, some, _ in found for unit in some for pod in unit.pods]
+    rows = unit_rows(ledger.snapshot, found, np.array([ledger.charge_of(pod) for pod in pods], np.int64))
+    owed: list[Owed] = [()]
+    for u, (_, new, owing) in enumerate(chain.from_iterable(left)):
+        if new:
+            rows["new"][u], rows["since"][u] = True, cycle.snapshot.now
+        if owing:
+            rows["owed"][u] = len(owed)
+            owed.append(owing)
+    return rows, pods, owed
+
+
+_Left = tuple[Unit, bool, Owed]
+"""A unit, whether its pods got their places in this cycle, and what was evicted for these."""
+
+
 def _left(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_Left]:
     """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
     ledger, owed = cycle.ledger, given.owed.get(gang.group.key, ())
@@ -220,19 +317,19 @@ def _moved(cycle: Cycle, pod: Pod) -> bool:
     return pod.key in cycle.ledger.held and pod.status in ACTIVE_USED
 
 
-def _ages(cycle: Cycle, chains: Iterable[_Chain]) -> dict[_Chain, int]:
-    """Seconds of work that each group would lose per device: those since its last start, capped (formulation
-    1.4).
+def _ages(cycle: Cycle, units: UnitRows) -> Ints:
+    """[U] seconds of work that the group of each would lose per device: those since its last start, capped
+    (formulation 1.4).
 
     A group whose start is unknown counts with the mean of the known ones, so that publishing a start does no
     harm.
     """
     now, cap = cycle.snapshot.now, cycle.settings.objective.lost_work_cap_seconds
-    starts = ((chain, chain.group.last_start) for chain in chains if chain.units)
-    ages = {chain: None if start is None else int(min(max(now - start, 1), cap)) for chain, start in starts}
-    known = [age for age in ages.values() if age is not None]
-    neutral = sum(known) // len(known) if known else 1
-    return {chain: neutral if age is None else age for chain, age in ages.items()}
+    known = ~np.isnan(units["started"])
+    ages = np.where(known, np.minimum(np.maximum(now - units["started"], 1), cap), 0).astype(np.int64)
+    some = ages[known & (units["chain"] == 0)]
+    found: Ints = np.where(known, ages, int(some.sum()) // len(some) if len(some) else 1)
+    return found
 
 
 def entitlement(ask: Ask, policy: EvictionPolicy) -> tuple[object, ...]:
@@ -252,9 +349,7 @@ class VictimFilter:
         self._group = ask.group
         self._policy = policy
         self._asked = ask.asked
-        self._entitlement = entitlement(ask, policy)
         self._allowed: dict[str, bool] = {}
-        self._granted: dict[str, float] = {}
 
     def reclaims_from(self, queue: str) -> bool:
         """Whether the victim filter lets the ask look at victims of the queue (4.4)."""
@@ -267,56 +362,40 @@ class VictimFilter:
             )
         return allowed
 
-    def takes(self, unit: EvictionUnit) -> bool:
-        """Whether this unit may be taken, with all that was evicted for it."""
-        if not self._gives_way(unit.group, stops=unit.whole and not unit.placed_now):
-            return False
-        return all(self._gives_way(group, stops=True) for group, _ in unit.owed)
+    def undisturbed(self, queues: Iterable[int]) -> dict[int, float]:
+        """Those of the queues that the ask may disturb, with the seconds that their groups run undisturbed
+        by it (4.6)."""
+        snapshot, mine, found = self._ledger.snapshot, self._group.queue, dict[int, float]()
+        for i in queues:
+            queue = snapshot.queues[i].name
+            others = not self._policy.may_lose or self.reclaims_from(queue)
+            if queue == mine if self._policy.own_queue else others:
+                found[i] = granted(snapshot, queue, self._policy.name, mine)
+        return found
 
-    def _gives_way(self, group: PodGroup, *, stops: bool) -> bool:
-        """Whether pods of the group may be evicted or moved; one that ``stops`` must have run long enough."""
-        if not group.preemptible or group.key == self._group.key:
-            return False
+    def takes(self, units: UnitRows, undisturbed: Mapping[int, float]) -> Mask:
+        """[U] which of the units may be taken, apart from what was evicted for them. Pods may be evicted or
+        moved only where their group has run long enough, or does not stop."""
+        seconds = np.full(len(self._ledger.book.tree.queues) + 1, np.nan)
+        seconds[list(undisturbed)] = list(undisturbed.values())
+        here = seconds[units["queue"]]
+        found: Mask = ~np.isnan(here)
         if self._policy.own_queue:
-            guarded = group.priority + group.aged_at_start
-            reached = group.queue == self._group.queue and guarded < self._group.priority
-        else:
-            reached = not self._policy.may_lose or self.reclaims_from(group.queue)
-        if not (reached and stops):
-            return reached
-        return not protected(self._ledger.snapshot, group, self._undisturbed(group.queue))
+            found &= units["priority"] + units["aged"] < self._group.priority
+        stops = units["whole"] & ~units["new"]
+        found &= ~(stops & (self._ledger.snapshot.now < units["started"] + here))
+        return found
 
-    def _undisturbed(self, queue: str) -> float:
-        """Seconds that groups of the queue run undisturbed by this one (4.6)."""
-        seconds = self._granted.get(queue)
-        if seconds is None:
-            seconds = granted(self._ledger.snapshot, queue, self._policy.name, self._group.queue)
-            self._granted[queue] = seconds
-        return seconds
+    def takes_all(self, ranked: Candidates, known: dict[object, frozenset[int]]) -> frozenset[int]:
+        """Ranks of the units that may be taken, with all that was evicted for them.
 
-    def takes_all(
-        self,
-        by_queue: Mapping[str, Sequence[VictimCandidate]],
-        owing: Set[str],
-        known: dict[object, frozenset[int]],
-    ) -> frozenset[int]:
-        """Ranks of the units of each queue that may be taken.
-
-        ``owing``: the queues of units with which other pods are taken. ``known``: a cache, added to. Equal
-        sets are one object, because comparing large ones takes long.
+        ``known``: a cache, added to. Equal sets are one object, because comparing large ones takes long.
         """
-        policy = self._policy
-        scope: list[tuple[object, ...]] = []
-        for queue, mine in by_queue.items():
-            if policy.by_share and not self.reclaims_from(queue):
-                continue
-            # What decides which units of the queue may be taken.
-            alone = policy.own_queue or queue in owing
-            key = queue, self._undisturbed(queue), self._entitlement if alone else ()
-            if key not in known:
-                known[key] = frozenset(item.rank for item in mine if self.takes(item.unit))
-            scope.append(key)
-        if tuple(scope) not in known:
-            found = frozenset[int]().union(*map(known.__getitem__, scope))
-            known[tuple(scope)] = known.setdefault(found, found)
-        return known[tuple(scope)]
+        terms = self.undisturbed(ranked.queues)
+        key = tuple(terms.items()), self._group.priority if self._policy.own_queue else None
+        if key not in known:
+            mask, (ranks, owed) = self.takes(ranked.units, terms), ranked.owing
+            mask[ranks[~self.takes(owed, terms)]] = False
+            found = frozenset(np.flatnonzero(mask).tolist())
+            known[key] = known.setdefault(found, found)
+        return known[key]

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import accumulate
 from math import inf
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 from kai_cp_models.fairness.amounts import Amounts, add, subtract, total
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
-from kai_cp_models.fairness.rank import Giving, victim_order
+from kai_cp_models.fairness.rank import victim_order
 from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Queue, Shares, Snapshot
@@ -51,7 +54,7 @@ class Scene:
     def victims(self) -> list[str]:
         """Queues in victim order."""
         snapshot, book = self.build()
-        order = victim_order(book, givings(snapshot, entries(snapshot, self.held, "run")))
+        order = victims_in_turn(book, givings(snapshot, entries(snapshot, self.held, "run")))
         return [snapshot.group_by_key[key].queue for key, _ in order]
 
 
@@ -69,6 +72,35 @@ def givings(snapshot: Snapshot, held: Mapping[GroupKey, Entry]) -> dict[GroupKey
         key: Giving(snapshot.group_by_key[key].queue, [sort_key], [amounts])
         for key, (sort_key, amounts) in held.items()
     }
+
+
+@dataclass
+class Giving:
+    """What a group of the queue gives up, unit by unit: their sort keys in the leaf and their charges."""
+
+    queue: str
+    keys: Sequence[Any]
+    gives: Sequence[Amounts]
+
+    @property
+    def turns(self) -> Sequence[Any]:
+        """A unit that would go before the one it follows goes directly after it."""
+        return list(accumulate(self.keys, min))
+
+
+def victims_in_turn(book: QueueBook, found: Mapping[GroupKey, Giving]) -> list[tuple[GroupKey, int]]:
+    """The units in the order of ``victim_order``, as groups and positions in their ``gives``."""
+    units = [(key, k) for key, giving in found.items() for k in range(len(giving.gives))]
+    places = {key: g for g, key in enumerate(found)}
+    keys = {key: i for i, key in enumerate(sorted({key for one in found.values() for key in one.keys}))}
+    order = victim_order(
+        book,
+        np.array([book.tree.index.get(found[key].queue, -1) for key, _ in units], dtype=np.int64),
+        np.array([places[key] for key, _ in units], dtype=np.int64),
+        np.array([keys[found[key].keys[k]] for key, k in units], dtype=np.int64),
+        np.array([found[key].gives[k] for key, k in units], dtype=np.int64).reshape(-1, 3),
+    )
+    return [units[u] for u in order.tolist()]
 
 
 def drain(snapshot: Snapshot, order: FairOrder) -> list[str]:
@@ -168,7 +200,7 @@ def test_groups_of_a_leaf_by_priority_then_elastic_state_then_age_then_name() ->
     order = FairOrder(snapshot, book, asked)
     assert [order.pop() for _ in groups] == [GroupKey("ns", name) for name in "ecdba"]
     assert order.pop() is None
-    victims = victim_order(book, givings(snapshot, asked))
+    victims = victims_in_turn(book, givings(snapshot, asked))
     assert victims == [(GroupKey("ns", name), 0) for name in "abdce"]
 
 
@@ -202,7 +234,7 @@ def test_victims_come_from_the_queue_that_stays_most_saturated_without_them() ->
     held: dict[GroupKey, Entry] = {
         g.key: (group_sort_key(g, 1), (0, 0, sizes[g.key.name] * 1000)) for g in groups
     }
-    order = victim_order(QueueBook.of(snapshot), givings(snapshot, held))
+    order = victims_in_turn(QueueBook.of(snapshot), givings(snapshot, held))
     # small leaves b at 4 > 1. Then rest-b would leave 0 < 1, so big is next. Then rest-a and rest-b both
     # leave 0 and hold the same, so the newer queue a comes first.
     assert [key.name for key, _ in order] == ["small", "big", "rest-a", "rest-b"]
@@ -216,7 +248,7 @@ def test_a_shrunk_victim_counts_with_what_it_gave_up() -> None:
     units = {
         g.key: Giving(name, [group_sort_key(g, 2)] * 6, [(0, 0, 1000)] * 6) for name, g in groups.items()
     }
-    order = victim_order(QueueBook.of(snapshot), units)
+    order = victims_in_turn(QueueBook.of(snapshot), units)
     # With all of the next candidate gone both queues stand at 0, whatever they gave up, and without it they
     # hold the same. Step 5 therefore never decides, and the newer queue gives up first until the end.
     assert order == [(groups[name].key, k) for name in "ab" for k in range(6)]
@@ -466,7 +498,7 @@ class OneByOne:
             for key, giving in self.givings.items()
             if tree.index[giving.queue] == i and self.turn[key] < len(giving.gives)
         ]
-        return max(mine, key=lambda key: self.givings[key].keys[self.turn[key]], default=None)
+        return max(mine, key=lambda key: self.givings[key].turns[self.turn[key]], default=None)
 
     def rank(self, i: int, key: GroupKey) -> tuple[object, ...]:
         held = self.book.allocated_of(self.book.name(i))
@@ -483,7 +515,7 @@ def test_ranking_by_a_sort_takes_what_popping_one_by_one_takes(
     drawn: tuple[Snapshot, QueueBook, dict[GroupKey, Giving]],
 ) -> None:
     _, book, found = drawn
-    assert victim_order(book, found) == OneByOne(book, found).run()
+    assert victims_in_turn(book, found) == OneByOne(book, found).run()
 
 
 @given(drawn=chains())
@@ -492,13 +524,13 @@ def test_victim_order_is_the_naive_one_reversed(
 ) -> None:
     snapshot, book, found = drawn
     gone: dict[str, Amounts] = {q.name: (0, 0, 0) for q in snapshot.queues}
-    left = {key: (giving.keys[0], total(giving.gives)) for key, giving in found.items()}
-    for key, k in victim_order(book, found):
+    left = {key: (giving.turns[0], total(giving.gives)) for key, giving in found.items()}
+    for key, k in victims_in_turn(book, found):
         assert Naive(snapshot, book, left, gone).first() == key
         giving = found[key]
         del left[key]
         if k + 1 < len(giving.gives):
-            left[key] = giving.keys[k + 1], total(giving.gives[k + 1 :])
+            left[key] = giving.turns[k + 1], total(giving.gives[k + 1 :])
         for name in snapshot.queue_path[giving.queue]:
             gone[name] = add(gone[name], giving.gives[k])
     assert not left

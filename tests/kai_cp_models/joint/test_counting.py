@@ -15,7 +15,6 @@ import pytest
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
-from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_weight
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, Pod, PodSpec, PodStatus
 from kai_cp_models.settings import SolverSettings
@@ -32,28 +31,13 @@ def pods_of(asks: Sequence[Ask]) -> list[Pod]:
     return [one for ask in asks for one in ask.pods]
 
 
-def ranked(ledger: Ledger, units: Sequence[EvictionUnit]) -> list[VictimCandidate]:
-    """The offers in the given order; counting looks only at their pods."""
-    return [
-        VictimCandidate(
-            unit,
-            rank,
-            (unit.group.queue, unit.group.priority, 1),
-            (0.0, 0.0),
-            charged(ledger, unit.pods),
-            sum(gpu_weight(one) for one in unit.pods),
-            0,
-        )
-        for rank, unit in enumerate(units)
-    ]
-
-
-def families(
-    ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], *, moved: bool = False
-) -> CumulativeDemand:
-    """One family: every ask may take every unit."""
-    counting = Counting(ledger, pods_of(asks), everywhere=moved)
-    return CumulativeDemand(counting, ranked(ledger, units), moved=moved)
+def families(counting: Counting, units: Sequence[EvictionUnit], *, moved: bool = False) -> CumulativeDemand:
+    """The demand of no ask beside these units, in the given order."""
+    unit_of = np.array([rank for rank, unit in enumerate(units) for _ in unit.pods], dtype=np.int64)
+    movable = np.array([unit.movable for unit in units], dtype=bool)
+    return CumulativeDemand(
+        counting, [one for unit in units for one in unit.pods], unit_of, movable, moved=moved
+    )
 
 
 def fits(
@@ -66,7 +50,8 @@ def fits(
 def admitted(snapshot: Snapshot, *, moved: bool = False) -> list[str]:
     """The waiting groups that counting allows beside each other, in their order."""
     ledger, asks, units = problem(snapshot)
-    state, every = families(ledger, asks, units, moved=moved), frozenset(range(len(units)))
+    counting = Counting(ledger, pods_of(asks), everywhere=moved)
+    state, every = families(counting, units, moved=moved), frozenset(range(len(units)))
     found: list[str] = []
     for ask in asks:
         if fits(state, ask, every):
@@ -162,7 +147,7 @@ def test_each_family_has_its_own_capacity() -> None:
     ledger, asks, units = problem(snapshot)
     both, one = frozenset((0, 1)), frozenset((0,))
     counting = Counting(ledger, pods_of(asks))
-    state = CumulativeDemand(counting, ranked(ledger, units), moved=False)
+    state = families(counting, units)
     a, b, c = asks
     assert fits(state, a, one)
     state = state.holding(a, one)
@@ -182,7 +167,8 @@ def test_asks_that_protect_a_victim_share_what_the_others_leave() -> None:
     running = [pod("u-0", "n1", spec=FOUR), pod("v-0", "n1", spec=FOUR)]
     snapshot = cluster([*running, *(pod(f"{name}-0", spec=TWO) for name in "abc")])
     ledger, asks, units = problem(snapshot)
-    state = families(ledger, asks, units)
+    counting = Counting(ledger, pods_of(asks))
+    state = families(counting, units)
     a, b, c = asks
     beside, both = frozenset((0,)), frozenset((0, 1))
     assert fits(state, a, both, beside)
@@ -191,7 +177,7 @@ def test_asks_that_protect_a_victim_share_what_the_others_leave() -> None:
     state = state.holding(b, both)
     assert not fits(state, c, both)
     assert not fits(state, c, both, frozenset((0, 1)))
-    assert not fits(families(ledger, asks, units), a, both, frozenset())
+    assert not fits(families(counting, units), a, both, frozenset())
 
 
 # --- counting allows whatever can be placed --------------------------------------------------------
@@ -219,7 +205,7 @@ def compare(seed: int, *, moved: bool) -> list[tuple[bool, bool]]:
     every = frozenset(range(len(units)))
     some = every if moved else frozenset(rank for rank in every if rng.random() < 0.6)
     counting = Counting(ledger, pods_of(asks), everywhere=moved)
-    state = CumulativeDemand(counting, ranked(ledger, units), moved=moved)
+    state = families(counting, units, moved=moved)
     held: list[Ask] = []
     opened: frozenset[int] = frozenset()
     found: list[tuple[bool, bool]] = []

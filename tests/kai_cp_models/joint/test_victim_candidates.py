@@ -50,9 +50,11 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
     if triggers:
         cycle.evicted_by[moved.key] = Eviction("consolidation", triggers, "")
     [ask] = waiting_groups(cycle, "preempt").values()
-    units = [item.unit for item in victim_candidates(cycle, [ask], PREEMPT)]
+    ranked = victim_candidates(cycle, [ask], PREEMPT)
+    units = [item.unit for item in ranked]
     assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in units} == offered
-    assert {one.group.key for one in units if VictimFilter(ledger, ask, PREEMPT).takes(one)} == taken
+    ranks = VictimFilter(ledger, ask, PREEMPT).takes_all(ranked, {})
+    assert {units[rank].group.key for rank in ranks} == taken
 
 
 @pytest.mark.parametrize(("evicted", "offered"), [(True, set()), (False, {L})], ids=["for l", "for none"])
