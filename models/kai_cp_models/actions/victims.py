@@ -94,8 +94,8 @@ class Victims:
         key = entitlement(ask, self.policy)
         found = self._takes.get(key)
         if found is None:
-            reach = VictimFilter(self.base, ask, self.policy)
-            found = self._takes[key] = reach.takes_all(self.ranked, self._known)
+            own = VictimFilter(self.base, ask, self.policy)
+            found = self._takes[key] = own.takes(self.ranked, self._known)
         return found
 
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:

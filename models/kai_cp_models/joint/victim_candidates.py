@@ -97,12 +97,6 @@ class Candidates(Sequence[VictimCandidate]):
         self.unit_of: Ints = np.repeat(np.arange(len(order)), counts)
         self._made: list[VictimCandidate | None] = [None] * len(order)
 
-    @cached_property
-    def queues(self) -> Sequence[int]:
-        """The queues of the units, and of what is taken with them, by their places in the book."""
-        found: list[int] = np.union1d(self.units["queue"], self.owing[1]["queue"]).tolist()
-        return [i for i in found if i >= 0]
-
     @property
     def taken_along(self) -> Iterator[Pod]:
         """What was evicted for the places of units."""
@@ -175,12 +169,15 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     closed: set[GroupKey | None] = {*cycle.left_out, *_joined(cycle, policy)}
     if not policy.may_lose:
         closed.update(ask.group.key for ask in asks)
-    below = _disturbed(cycle, asks, policy)
     there = np.ones(len(running.groups), dtype=bool)
     there[running.positions(chain(closed, ledger.touched))] = False
-    units = running.units
+    below, units = _disturbed(ledger, asks, policy), running.units
     units = units[there[units["group"]] & (units["priority"] < below[units["queue"]])]
-    changed = _changed(cycle, below, closed)
+    by_queue, open_ = ledger.snapshot.preemptible_groups, np.flatnonzero(below > -np.inf).tolist()
+    others = ((g, below[i]) for i in open_ if ledger.touched for g in by_queue.get(ledger.book.name(i), ()))
+    changed = [
+        g for g, most in others if g.key in ledger.touched and g.priority < most and g.key not in closed
+    ]
     more, pods, owed = _left_of(cycle, changed, policy)
     more["group"] += len(running.groups)
     more["first"] += len(running.pods)
@@ -205,23 +202,17 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     return frozenset(pod.group for pod in stay)
 
 
-def _disturbed(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Floats:
-    """[queue] the priority below which some ask may disturb its groups (4.3), as ``VictimFilter`` tells them
-    one by one; the last row stands for queues that do not exist."""
-    book, ledger = cycle.ledger.book, cycle.ledger
-    below = np.full(len(book.tree.queues) + 1, -np.inf)
-    if policy.own_queue:
-        for ask in asks:
-            i = book.index(ask.group.queue)
-            below[i] = max(below[i], ask.group.priority)
-    elif not policy.may_lose:
-        below[:-1] = np.inf
-    else:
-        kinds = {ask.kind: ask for ask in asks}.values()
-        reach = {entitlement(ask, policy): VictimFilter(ledger, ask, policy) for ask in kinds}.values()
-        for queue in cycle.snapshot.preemptible_groups.keys() & book.tree.index.keys():
-            if any(one.reclaims_from(queue) for one in reach):
-                below[book.index(queue)] = np.inf
+def _disturbed(ledger: Ledger, asks: Sequence[Ask], policy: EvictionPolicy) -> Floats:
+    """[queue] the priority below which some ask may disturb its groups (4.3); the last row stands for queues
+    that do not exist."""
+    queues = ledger.snapshot.queues
+    below = np.full(len(queues) + 1, -np.inf if policy.may_lose else np.inf)
+    below[-1] = -np.inf
+    kinds = {ask.kind: ask for ask in asks}.values() if policy.may_lose else ()
+    for one in {entitlement(ask, policy): VictimFilter(ledger, ask, policy) for ask in kinds}.values():
+        for i, queue in enumerate(queues):
+            if below[i] < one.below and one.reaches(queue.name):
+                below[i] = one.below
     return below
 
 
@@ -253,16 +244,6 @@ class _Given(NamedTuple):
                 if pod.group is not None:
                     owed[trigger] = (*owed.get(trigger, ()), (cycle.snapshot.group_by_key[pod.group], pod))
         return _Given(policy, kept, owed, relying)
-
-
-def _changed(cycle: Cycle, below: Floats, closed: Set[GroupKey | None]) -> list[PodGroup]:
-    """The groups that the cycle has changed, of those that may be disturbed."""
-    by_queue, touched = cycle.snapshot.preemptible_groups, cycle.ledger.touched
-    found: list[PodGroup] = []
-    for i in np.flatnonzero(below > -np.inf).tolist() if touched else ():
-        there = (one for one in by_queue.get(cycle.ledger.book.name(i), ()) if one.key in touched)
-        found += (one for one in there if one.priority < below[i] and one.key not in closed)
-    return found
 
 
 def _left_of(
@@ -342,60 +323,52 @@ def entitlement(ask: Ask, policy: EvictionPolicy) -> tuple[object, ...]:
 
 
 class VictimFilter:
-    """Which groups an ask may disturb, and which units it may take (4.3, 4.6); answers are kept by queue."""
+    """Which groups an ask may disturb, and which units it may take (4.3, 4.6).
+
+    ``below``: the priority that groups must be below, without what they keep for their age.
+    """
 
     def __init__(self, ledger: Ledger, ask: Ask, policy: EvictionPolicy) -> None:
         self._ledger = ledger
-        self._group = ask.group
+        self._queue = ask.group.queue
         self._policy = policy
         self._asked = ask.asked
-        self._allowed: dict[str, bool] = {}
+        self.below = ask.group.priority if policy.own_queue else np.inf
 
-    def reclaims_from(self, queue: str) -> bool:
-        """Whether the victim filter lets the ask look at victims of the queue (4.4)."""
-        allowed = self._allowed.get(queue)
-        if allowed is None:
-            allowed = self._allowed[queue] = (
-                queue != self._group.queue
-                and queue in self._ledger.snapshot.leaf_queues
-                and victim_allowed(self._ledger.book, self._group.queue, self._asked, queue)
-            )
-        return allowed
+    def reaches(self, queue: str) -> bool:
+        """Whether the ask may disturb groups of the queue; in reclaim the victim filter tells (4.4)."""
+        if self._policy.own_queue or not self._policy.may_lose:
+            return queue == self._queue or not self._policy.may_lose
+        ledger = self._ledger
+        elsewhere = queue != self._queue and queue in ledger.snapshot.leaf_queues
+        return elsewhere and victim_allowed(ledger.book, self._queue, self._asked, queue)
 
-    def undisturbed(self, queues: Iterable[int]) -> dict[int, float]:
-        """Those of the queues that the ask may disturb, with the seconds that their groups run undisturbed
-        by it (4.6)."""
-        snapshot, mine, found = self._ledger.snapshot, self._group.queue, dict[int, float]()
-        for i in queues:
-            queue = snapshot.queues[i].name
-            others = not self._policy.may_lose or self.reclaims_from(queue)
-            if queue == mine if self._policy.own_queue else others:
-                found[i] = granted(snapshot, queue, self._policy.name, mine)
-        return found
-
-    def takes(self, units: UnitRows, undisturbed: Mapping[int, float]) -> Mask:
-        """[U] which of the units may be taken, apart from what was evicted for them. Pods may be evicted or
-        moved only where their group has run long enough, or does not stop."""
-        seconds = np.full(len(self._ledger.book.tree.queues) + 1, np.nan)
-        seconds[list(undisturbed)] = list(undisturbed.values())
-        here = seconds[units["queue"]]
-        found: Mask = ~np.isnan(here)
-        if self._policy.own_queue:
-            found &= units["priority"] + units["aged"] < self._group.priority
-        stops = units["whole"] & ~units["new"]
-        found &= ~(stops & (self._ledger.snapshot.now < units["started"] + here))
-        return found
-
-    def takes_all(self, ranked: Candidates, known: dict[object, frozenset[int]]) -> frozenset[int]:
+    def takes(self, ranked: Candidates, known: dict[object, frozenset[int]]) -> frozenset[int]:
         """Ranks of the units that may be taken, with all that was evicted for them.
 
         ``known``: a cache, added to. Equal sets are one object, because comparing large ones takes long.
         """
-        terms = self.undisturbed(ranked.queues)
-        key = tuple(terms.items()), self._group.priority if self._policy.own_queue else None
+        snapshot, name = self._ledger.snapshot, self._policy.name
+        undisturbed = tuple(
+            granted(snapshot, queue.name, name, self._queue) if self.reaches(queue.name) else np.nan
+            for queue in snapshot.queues
+        )
+        key = np.array([*undisturbed, self.below]).tobytes()
         if key not in known:
-            mask, (ranks, owed) = self.takes(ranked.units, terms), ranked.owing
-            mask[ranks[~self.takes(owed, terms)]] = False
+            mask, (ranks, owed) = self._takes(ranked.units, undisturbed), ranked.owing
+            mask[ranks[~self._takes(owed, undisturbed)]] = False
             found = frozenset(np.flatnonzero(mask).tolist())
             known[key] = known.setdefault(found, found)
         return known[key]
+
+    def _takes(self, units: UnitRows, undisturbed: Sequence[float]) -> Mask:
+        """[U] which of the units may be taken, apart from what was evicted for them; a group may be stopped
+        only when it has run long enough.
+
+        ``undisturbed``: by queue, the seconds that its groups run undisturbed (4.6), NaN where all stay.
+        """
+        seconds = np.array([*undisturbed, np.nan])[units["queue"]]
+        stops = units["whole"] & ~units["new"]
+        kept = np.isnan(seconds) | (stops & (self._ledger.snapshot.now < units["started"] + seconds))
+        found: Mask = ~kept & (units["priority"] + units["aged"] < self.below)
+        return found

@@ -1,47 +1,27 @@
-"""What may leave in any plan of a cycle: running pods by source, summed up queue by queue.
-
-Sets of sources differ in a few queues, so every sum is made of parts for one queue, and each part is computed
-once.
-"""
+"""What may leave in any plan of a cycle: running pods by source, as masks over all of them."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import compress
 from typing import Final
 
+import numpy as np
+
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.runtime import protected
 from kai_cp_models.joint.counting import Counting, Leaving
-from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GpuKind, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GpuKind, Pod, PodStatus
 from kai_cp_models.reservations.times import NEVER, TIMES
-from kai_cp_models.units import Gang
+from kai_cp_models.running import UNIT, UnitRows
 
 _LEAVING: Final = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
 VictimSource = tuple[str, str, float, int]
 """Running pods that may leave: action, queue, minimum runtime in seconds, and the priority that they must be
 below."""
-
-
-@dataclass(frozen=True)
-class _Part:
-    """What leaves one queue: ``pods``, and those among them that nothing could move."""
-
-    counting: Counting
-    pods: tuple[Pod, ...]
-    fixed: tuple[Pod, ...]
-
-    @cached_property
-    def gives(self) -> Amounts:
-        """How much less the queue is charged without them."""
-        held = (pod for pod in self.pods if pod.group is not None and pod.status in ACTIVE_ALLOCATED)
-        return charged(self.counting.ledger, held)
 
 
 class Departures:
@@ -51,22 +31,36 @@ class Departures:
     """
 
     def __init__(self, base: Ledger, ended: Iterable[Pod]) -> None:
-        self._snapshot = base.snapshot
-        self.base = base
-        self._ended: dict[str, list[Pod]] = {}
-        for pod in ended:
-            queue = "" if pod.group is None else self._snapshot.group_by_key[pod.group].queue
-            self._ended.setdefault(queue, []).append(pod)
-        self.counting = Counting(base, ())
+        self._snapshot, self.base, running = base.snapshot, base, base.fixed.running
+        going = {pod.key: pod for pod in ended}
+        self._ended: Sequence[Pod] = tuple(going.values())
+        mine = [pod.key in going for pod in running.pods] if going else [False] * len(running.pods)
+        able = {pod.key for pod in compress(running.pods, mine)}
+        fixed = [pod for key, pod in going.items() if key not in able]
+        self._pods: Sequence[Pod] = [*running.pods, *fixed]
+        """[P] every running pod that some action could move, then those of ``ended`` that none could."""
+        self._movable: Mask = np.arange(len(self._pods)) < len(mine)
+        self._ends: Mask = np.array(mine + [True] * len(fixed), dtype=bool)
+        more = np.zeros(len(fixed), UNIT)
+        more["queue"] = [base.book.tree.index.get(self._queue(pod), -1) for pod in fixed]
+        self._units: UnitRows = np.concatenate((np.repeat(running.units, running.units["pods"]), more))
+        """[P] the unit of each; of the last ones only the queue."""
+        homes = base.fixed.homes
+        held = [homes.position.get(pod.key, -1) if pod.status in ACTIVE_ALLOCATED else -1 for pod in fixed]
+        self._gives: Ints = homes.charges[np.append(running.homes, np.array(held, dtype=np.int64))]
+        """[P] how much less the queue of each is charged without it."""
         # No function of its own remembers: that would keep the ledger until the collector finds the cycle.
-        self._of_queue: dict[frozenset[VictimSource], _Part] = {}
+        self._masks: dict[frozenset[VictimSource], Mask] = {}
         self._given: dict[frozenset[VictimSource], Sequence[Amounts]] = {}
+
+    def _queue(self, pod: Pod) -> str:
+        return "" if pod.group is None else self._snapshot.group_by_key[pod.group].queue
 
     @cached_property
     def ended(self) -> frozenset[VictimSource]:
         """The sources of the pods that no waiting group takes: those that end for their own state, and those
         that give way to a start that was promised or bought."""
-        found = {("ended", queue, 0.0, 0) for queue in self._ended}
+        found = {("ended", self._queue(pod), 0.0, 0) for pod in self._ended}
         if self._starts_due():
             found |= {("reservation", queue, 0.0, 0) for queue in self._snapshot.preemptible_groups}
         return frozenset(found)
@@ -74,12 +68,10 @@ class Departures:
     @cached_property
     def firm_ended(self) -> Sequence[Amounts]:
         """For each queue of the book, how much less its non-preemptible groups hold without ``ended``."""
-        groups = self._snapshot.group_by_key
-        firm = {
-            queue: tuple(pod for pod in pods if pod.group and not groups[pod.group].preemptible)
-            for queue, pods in self._ended.items()
-        }
-        return self._summed({queue: _Part(self.counting, pods, ()) for queue, pods in firm.items()})
+        groups, fixed = self._snapshot.group_by_key, np.flatnonzero(~self._movable).tolist()
+        firm = np.zeros(len(self._pods), dtype=bool)
+        firm[[i for i in fixed if (key := self._pods[i].group) and not groups[key].preemptible]] = True
+        return self._summed(firm)
 
     def _starts_due(self) -> bool:
         times = self._snapshot.extras[TIMES]
@@ -99,128 +91,98 @@ class Departures:
         """Queues with such shares, and the most that they are charged for them."""
         if len(set(self._snapshot.gpu_memory_bounds_mib or ())) < 2:
             return ()
-        shares = {queue: [p for p in pods if _resizes(p)] for queue, pods in self._movable.items()}
-        return [
-            (queue, amounts.total(amounts.most(self._snapshot, pod) for pod in pods))
-            for queue, pods in shares.items()
-            if pods
-        ]
+        shares: dict[str, list[Amounts]] = {}
+        for pod in compress(self._pods, self._resizes):
+            shares.setdefault(self._queue(pod), []).append(amounts.most(self._snapshot, pod))
+        return [(queue, amounts.total(some)) for queue, some in shares.items()]
+
+    @cached_property
+    def _resizes(self) -> Mask:
+        """[P] the movable shares by memory."""
+        kinds = (pod.spec.gpu.kind is GpuKind.MEMORY for pod in self._pods)
+        found: Mask = self._movable & np.fromiter(kinds, bool, len(self._pods))
+        return found
+
+    @cached_property
+    def _stopping(self) -> Mask:
+        """[P] pods of groups of which pods are leaving. Whether these count for what a protected group keeps
+        is left open."""
+        running, pods = self.base.fixed.running, self._snapshot.pods
+        groups = np.zeros(len(running.groups) + 1, dtype=bool)
+        groups[running.positions({pod.group for pod in pods if pod.status in _LEAVING})] = True
+        found: Mask = self._movable & groups[self._units["group"]]
+        return found
+
+    def _leave(self, sources: frozenset[VictimSource]) -> Mask:
+        """[P] which pods may leave."""
+        if sources in self._masks:
+            return self._masks[sources]
+        index, units = self.base.book.tree.index, self._units
+        # What any group may take of a queue once its groups have run for so long, and what those above a
+        # priority may.
+        taken, preempted = np.full((2, len(index) + 1), np.nan)
+        below, ended, resized = np.full(len(index) + 1, -np.inf), *np.zeros((2, len(index) + 1), dtype=bool)
+        for action, queue, seconds, priority in sources:
+            i = index.get(queue, -1)
+            if action == "ended":
+                ended[i] = True
+            elif action == "resized":
+                resized[i] = True
+            elif action == "preempt":
+                preempted[i], below[i] = np.fmin(preempted[i], seconds), max(below[i], priority)
+            else:
+                taken[i] = np.fmin(taken[i], seconds)
+        queues = units["queue"]
+        least = np.where(units["priority"] < below[queues], preempted[queues], np.nan)
+        least = np.fmin(taken[queues], least)
+        kept = units["whole"] & (self._snapshot.now < units["started"] + least) & ~self._stopping
+        found: Mask = self._movable & ~np.isnan(least) & ~kept
+        found |= (self._ends & ended[queues]) | (self._resizes & resized[queues])
+        self._masks[sources] = found
+        return found
+
+    def _all(self, sources: frozenset[VictimSource], moves: bool) -> Mask:
+        return self._leave(sources) | self._movable if moves else self._leave(sources)
 
     def gone(self, sources: frozenset[VictimSource], moves: bool) -> Iterator[Pod]:
         """All that may leave, and with ``moves`` all that may move; each once."""
-        parts = self._parts(sources).values()
-        some = chain.from_iterable(part.fixed if moves else part.pods for part in parts)
-        return chain(some, self.movable) if moves else some
+        return compress(self._pods, self._all(sources, moves))
 
     def count(self, sources: frozenset[VictimSource], moves: bool) -> int:
         """How many pods ``gone`` gives."""
-        parts = self._parts(sources).values()
-        if not moves:
-            return sum(len(part.pods) for part in parts)
-        return len(self.movable) + sum(len(part.fixed) for part in parts)
+        return int(self._all(sources, moves).sum())
 
     def some_stay(self, sources: frozenset[VictimSource]) -> bool:
         """Whether some action could move a running pod that these do not contain."""
-        return self.count(sources, moves=True) > self.count(sources, moves=False)
+        return bool((self._movable & ~self._leave(sources)).any())
+
+    @cached_property
+    def _leaving(self) -> Leaving:
+        return Counting(self.base, ()).leaving(self._pods)
 
     def columns(self, sources: frozenset[VictimSource], moves: bool = False) -> Leaving:
         """What all of ``gone`` hold at their places."""
-        return self.counting.leaving(self.gone(sources, moves))
+        return self._leaving.part(self._all(sources, moves))
 
     def given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
         """For each queue of the book, how much less it holds when all of some sources have left."""
         if sources not in self._given:
-            self._given[sources] = self._summed(self._parts(sources))
+            self._given[sources] = self._summed(self._leave(sources))
         return self._given[sources]
 
-    def _summed(self, parts: Mapping[str, _Part]) -> Sequence[Amounts]:
-        return self.base.book.summed((queue, part.gives) for queue, part in parts.items())
-
-    @cached_property
-    def movable(self) -> tuple[Pod, ...]:
-        """Every running pod that some action could move."""
-        return tuple(chain.from_iterable(self._movable.values()))
-
-    def may_move(self, pod: Pod) -> bool:
-        """Whether the pod is one of ``movable``."""
-        if pod.group is None or pod.status not in ACTIVE_ALLOCATED:
-            return False
-        gang = self.base.fixed.gangs[pod.group]
-        return gang.group.preemptible and (pod.subgroup or "default") in gang.by_leaf
-
-    @cached_property
-    def _movable(self) -> Mapping[str, Sequence[Pod]]:
-        return {queue: [pod for _, pods in groups for pod in pods] for queue, groups in self._running.items()}
-
-    @cached_property
-    def _running(self) -> Mapping[str, Sequence[tuple[Gang, Sequence[Pod]]]]:
-        """By queue, the preemptible gangs that run, and their running pods."""
-        fixed = self.base.fixed
-        return {
-            queue: [
-                (gang, [pod for pod in gang.pods if pod.status in ACTIVE_ALLOCATED])
-                for group in groups
-                if group.key in fixed.homes.groups
-                for gang in (fixed.gangs[group.key],)
-            ]
-            for queue, groups in self._snapshot.preemptible_groups.items()
-        }
+    def _summed(self, some: Mask) -> Sequence[Amounts]:
+        queues, book = self._units["queue"][some], self.base.book
+        found = np.zeros((len(book.held) + 1, 3), dtype=np.int64)
+        np.add.at(found, queues, self._gives[some])
+        rows = [(cpu, memory, gpu) for cpu, memory, gpu in found[:-1].tolist()]
+        return book.summed((book.name(i), row) for i, row in enumerate(rows))
 
     def moving(self, sources: frozenset[VictimSource], *, pinned: bool) -> Iterator[Pod]:
         """Every running pod that some action could move when those of ``sources`` have left.
 
         ``pinned``: those of groups with a topology constraint, or those of the others.
         """
-        parts, groups = self._parts(sources), self._snapshot.group_by_key
-        for queue, pods in self._movable.items():
-            keys = {pod.key for pod in parts[queue].pods} if queue in parts else set[PodKey]()
-            for pod in pods:
-                if pod.group and pod.key not in keys and groups[pod.group].root.constrained == pinned:
-                    yield pod
-
-    def _parts(self, sources: frozenset[VictimSource]) -> Mapping[str, _Part]:
-        by_queue: dict[str, set[VictimSource]] = {}
-        for source in sorted(sources):
-            by_queue.setdefault(source[1], set()).add(source)
-        parts = {queue: frozenset(some) for queue, some in by_queue.items()}
-        self._of_queue |= {some: self._part(some) for some in parts.values() if some not in self._of_queue}
-        return {queue: self._of_queue[some] for queue, some in parts.items()}
-
-    def _part(self, sources: frozenset[VictimSource]) -> _Part:
-        """What these sources of one queue give together, each pod once."""
-        pods: list[Pod] = []
-        fixed: tuple[Pod, ...] = ()
-        taking: list[tuple[float, float]] = []
-        queue = ""
-        for action, queue, seconds, priority in sorted(sources):
-            if action == "ended":
-                pods += self._ended[queue]
-                fixed = tuple(pod for pod in pods if not self.may_move(pod))
-            elif action == "resized":
-                pods += filter(_resizes, self._movable[queue])
-            else:
-                taking.append((seconds, priority if action == "preempt" else math.inf))
-        taken = self._taken(queue, taking) if taking else []
-        once = {pod.key: pod for pod in pods + taken}.values() if pods else taken
-        return _Part(self.counting, tuple(once), fixed)
-
-    def _taken(self, queue: str, taking: Sequence[tuple[float, float]]) -> list[Pod]:
-        """What groups may take of the queue. ``taking``: minimum runtimes, and the priorities below which
-        groups may be disturbed."""
-        found: list[Pod] = []
-        least = cache(lambda own: min((seconds for seconds, below in taking if own < below), default=None))
-        for gang, running in self._running.get(queue, ()):
-            if (seconds := least(gang.group.priority)) is None:
-                continue
-            # Whether pods that are leaving count for what a protected group keeps is left open.
-            if protected(self._snapshot, gang.group, seconds) and not any(
-                pod.status in _LEAVING for pod in gang.pods
-            ):
-                found += (pod for unit in gang.units_at_first if not unit.whole for pod in unit.pods)
-            else:
-                found += running
-        return found
-
-
-def _resizes(pod: Pod) -> bool:
-    return pod.spec.gpu.kind is GpuKind.MEMORY
+        groups = self._snapshot.group_by_key
+        for pod in compress(self._pods, self._movable & ~self._leave(sources)):
+            if pod.group and groups[pod.group].root.constrained == pinned:
+                yield pod

@@ -53,7 +53,7 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
     ranked = victim_candidates(cycle, [ask], PREEMPT)
     units = [item.unit for item in ranked]
     assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in units} == offered
-    ranks = VictimFilter(ledger, ask, PREEMPT).takes_all(ranked, {})
+    ranks = VictimFilter(ledger, ask, PREEMPT).takes(ranked, {})
     assert {units[rank].group.key for rank in ranks} == taken
 
 
