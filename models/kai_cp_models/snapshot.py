@@ -189,14 +189,11 @@ class SetAside:
 
 @dataclass(slots=True)
 class Derived:
-    """What was derived of the records of one cluster alone, from cycle to cycle: its gangs, and all records
-    as they were, by ``id``.
+    """What was derived of the records of one cluster alone, from cycle to cycle: its gangs.
 
     Who takes it compares the records with those at hand, so that snapshots with other records may share it.
     """
 
-    groups: dict[int, PodGroup] = field(default_factory=dict)
-    pods: dict[int, Pod] = field(default_factory=dict)
     gangs: dict[GroupKey, Gang] = field(default_factory=dict)
 
 

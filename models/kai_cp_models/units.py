@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
-from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from operator import attrgetter, is_
+from typing import NamedTuple
 
-from kai_cp_models.arrays import came_and_went
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
-_Record = TypeVar("_Record")
 StatusOf = Callable[[Pod], PodStatus]
 _FirstWaiting = Callable[[str, int], tuple[Pod, ...]]
 """The first pods of a pod set that wait, at most so many."""
@@ -134,6 +132,7 @@ class Gang:
 
     def __init__(self, group: PodGroup, members: tuple[Pod, ...]) -> None:
         self.group = group
+        self._members = members
         self._top = only_pod_set(group.root) or group.root
         """What stands for all of the group."""
         self._leaves = self._top.leaves()
@@ -148,6 +147,11 @@ class Gang:
         known = (pod for pod in members if (pod.subgroup or "default") in by_leaf)
         self.pods = tuple(known) if unknown else members
         """Pods of known subgroups."""
+
+    def made_of(self, group: PodGroup | None, members: Sequence[Pod]) -> bool:
+        """Whether these very records are its own."""
+        same = self.group is group and len(members) == len(self._members)
+        return same and all(map(is_, members, self._members))
 
     @cached_property
     def at_first(self) -> GangState:
@@ -337,24 +341,14 @@ class Gangs(dict[GroupKey, Gang]):
     run. One whose records are those of the cycle before is the same, with all that is known of it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot, last = snapshot, snapshot.derived
-        stale = {one.key for one in _differing(last.groups, snapshot.groups)}
-        stale.update(one.group for one in _differing(last.pods, snapshot.pods) if one.group is not None)
-        if stale:
-            last.gangs = last.gangs.copy()
-        for key in stale:
-            last.gangs.pop(key, None)
-        self._known = last.gangs
+        self._snapshot, groups, members = snapshot, snapshot.group_by_key, snapshot.members
+        last = snapshot.derived.gangs.items()
+        self._known = snapshot.derived.gangs = {
+            key: gang for key, gang in last if gang.made_of(groups.get(key), members.get(key, ()))
+        }
         super().__init__(self._known)
 
     def __missing__(self, key: GroupKey) -> Gang:
         gang = Gang(self._snapshot.group_by_key[key], self._snapshot.members[key])
         self[key] = self._known[key] = gang
         return gang
-
-
-def _differing(known: dict[int, _Record], now: Sequence[_Record]) -> list[_Record]:
-    """The records that only one of the two has, as objects; ``known`` follows."""
-    came, went = came_and_went(known, now)
-    known.update((id(one), one) for one in came)
-    return [*came, *went]

@@ -97,7 +97,6 @@ def test_a_gang_stays_the_same_for_as_long_as_its_records_do() -> None:
     assert not Gangs(none)
     assert gone() is None
     assert not memo.derived.gangs
-    assert not memo.derived.pods
 
 
 def test_pods_that_stay_as_they_were_share_their_spec_with_those_that_change() -> None:

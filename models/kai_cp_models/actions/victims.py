@@ -151,7 +151,7 @@ class Victims:
         """[size, D] the most that the nodes offer when all is gone that any ask may take."""
         if not self.policy.may_lose:
             return self.counting.idle_room
-        return self.counting.room(self.counting.leaving([*self.ranked.pods, *self.ranked.taken_along]))
+        return self.counting.room(self.cumulative.leaving)
 
     @cached_property
     def _returning(self) -> Returning:

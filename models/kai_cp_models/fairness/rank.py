@@ -10,6 +10,7 @@ to it, and the merge is a sort.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -52,10 +53,13 @@ class _Merge:
 
     def __init__(self, book: QueueBook, gives: Ints, left: Ints, leaves: Mapping[int, Ints]) -> None:
         self._book = book
-        self._steps = QueueSteps(book)
         self._gives = gives
         self._left = left
         self._leaves = leaves
+
+    @cached_property
+    def _steps(self) -> QueueSteps:
+        return QueueSteps(self._book)
 
     def below(self, siblings: Sequence[int]) -> Ints:
         """The units below all of ``siblings`` in the order in which they are taken."""

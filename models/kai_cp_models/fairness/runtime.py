@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from kai_cp_models.policy import ActionName
-from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 MinRuntimeSetting = Literal["preempt_min_runtime_seconds", "reclaim_min_runtime_seconds"]
 
@@ -35,7 +35,7 @@ def granted(snapshot: Snapshot, queue: str, action: ActionName, trigger_queue: s
 
 def preempt_min_runtime(snapshot: Snapshot, queue: str) -> float:
     """Seconds that a group in ``queue`` runs before it may be preempted: nearest setting, leaf to root."""
-    found = _nearest(_path(snapshot, queue), "preempt_min_runtime_seconds")
+    found = _nearest(snapshot, snapshot.queue_path[queue], "preempt_min_runtime_seconds")
     return snapshot.policy.default_preempt_min_runtime_seconds if found is None else found
 
 
@@ -45,13 +45,13 @@ def reclaim_min_runtime(snapshot: Snapshot, queue: str, trigger_queue: str) -> f
     Method ``queue``: nearest setting, leaf to root. Method ``lca``: nearest one from the child of the
     lowest common ancestor upwards; between different top-level queues only the victim's top-level one.
     """
-    path = _path(snapshot, queue)
+    path = snapshot.queue_path[queue]
     if snapshot.policy.reclaim_resolve_method == "lca":
         shared = set(snapshot.queue_path[trigger_queue])
-        common = sum(one.name in shared for one in path)
+        common = sum(name in shared for name in path)
         # With nothing in common the walk starts at the victim's top-level queue.
         path = path[max(len(path) - common - 1, 0) :]
-    found = _nearest(path, "reclaim_min_runtime_seconds")
+    found = _nearest(snapshot, path, "reclaim_min_runtime_seconds")
     return snapshot.policy.default_reclaim_min_runtime_seconds if found is None else found
 
 
@@ -62,10 +62,10 @@ def delayed(snapshot: Snapshot, group: PodGroup) -> float | None:
     return left if left > 0 else None
 
 
-def _path(snapshot: Snapshot, queue: str) -> Sequence[Queue]:
-    return [snapshot.queue_by_name[name] for name in snapshot.queue_path[queue]]
-
-
-def _nearest(path: Sequence[Queue], setting: MinRuntimeSetting) -> float | None:
-    values: list[float | None] = [getattr(queue, setting) for queue in path]
-    return next((value for value in values if value is not None), None)
+def _nearest(snapshot: Snapshot, path: Sequence[str], setting: MinRuntimeSetting) -> float | None:
+    queues = snapshot.queue_by_name
+    for name in path:
+        value: float | None = getattr(queues[name], setting)
+        if value is not None:
+            return value
+    return None

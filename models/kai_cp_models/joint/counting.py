@@ -232,7 +232,7 @@ class CumulativeDemand:
         """``pods``: those of all units. ``unit_of``: [P] the rank of the unit of each. ``movable``: [U]
         whether a unit may move. ``moved``: nothing is ever lost."""
         self._counting, self._pods, self._unit_of, self._movable = counting, pods, unit_of, movable
-        self._leaving = counting.leaving(pods)
+        self.leaving = counting.leaving(pods)
         self._moved = moved
         self._rooms: dict[tuple[frozenset[int], frozenset[int] | None], Ints] = {}
         self._unions: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
@@ -276,8 +276,8 @@ class CumulativeDemand:
         if room is None:
             counting, open_ = self._counting, self._units(self._open)
             gone = open_ & (not self._moved if lost is None else self._units(lost) & (not self._moved))
-            again = (open_ & ~gone & self._movable)[self._unit_of] & ~counting.overfull[self._leaving.nodes]
-            room = counting.room(self._leaving.part(gone[self._unit_of] | again))
+            again = (open_ & ~gone & self._movable)[self._unit_of] & ~counting.overfull[self.leaving.nodes]
+            room = counting.room(self.leaving.part(gone[self._unit_of] | again))
             room = room - counting.demand(self._pods[i] for i in np.flatnonzero(again).tolist())
             self._rooms[self._open, lost] = room
         return room

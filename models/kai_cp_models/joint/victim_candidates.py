@@ -74,8 +74,8 @@ def gpu_weight(pod: Pod) -> int:
 class Candidates(Sequence[VictimCandidate]):
     """All units that some asks may disturb, in reverse fair order; each is made when it is first asked for.
 
-    ``units``: [U] what they are, as columns. ``pods``: those of all units, unit by unit; ``unit_of``: [P] the
-    rank of the unit of each.
+    ``units``: [U] what they are, as columns. ``pods``: those of all units, unit by unit, then what was
+    evicted for units; ``unit_of``: [P] the rank of the unit with which each leaves.
     """
 
     def __init__(
@@ -89,31 +89,19 @@ class Candidates(Sequence[VictimCandidate]):
         turns = _turns(groups, units)
         order = victim_order(ledger.book, units["queue"], units["group"], turns, units["gives"])
         self.units: UnitRows = units[order]
-        counts, self._owed, self._groups, self._snapshot = self.units["pods"], owed, groups, ledger.snapshot
+        counts, self._owed, self._groups = self.units["pods"], owed, groups
         ends = np.cumsum(counts)
         places = np.repeat(self.units["first"] - ends + counts, counts) + np.arange(ends[-1:].sum())
-        self.pods = [pods[i] for i in places.tolist()]
         self.units["first"] = ends - counts
+        along = [(rank, *one) for rank, i in enumerate(self.units["owed"].tolist()) if i for one in owed[i]]
+        self.pods = [pods[i] for i in places.tolist()] + [pod for *_, pod in along]
         self.unit_of: Ints = np.repeat(np.arange(len(order)), counts)
+        self.unit_of = np.append(self.unit_of, np.array([rank for rank, *_ in along], np.int64))
+        stopped = [(group, [Unit((pod,), 0, True)], True) for _, group, pod in along]
+        self.owing = unit_rows(ledger.snapshot, stopped, np.zeros((len(along), 3), np.int64))
+        """What was evicted for units, the last of ``pods``, as units that stop their groups."""
+        self.owing["queue"][[not group.preemptible for _, group, _ in along]] = -1
         self._made: list[VictimCandidate | None] = [None] * len(order)
-
-    @property
-    def taken_along(self) -> Iterator[Pod]:
-        """What was evicted for the places of units."""
-        return (pod for owed in self._owed for _, pod in owed)
-
-    @cached_property
-    def owing(self) -> tuple[Ints, UnitRows]:
-        """The ranks of units with which other pods are taken, and units of these that stop their groups."""
-        ranks = np.flatnonzero(self.units["owed"])
-        owed = [(int(rank), *one) for rank in ranks for one in self._owed[self.units["owed"][rank]]]
-        rows = unit_rows(
-            self._snapshot,
-            [(group, [Unit((pod,), 0, True)], True) for _, group, pod in owed],
-            np.zeros((len(owed), 3), np.int64),
-        )
-        rows["queue"][[not group.preemptible for _, group, _ in owed]] = -1
-        return np.array([rank for rank, *_ in owed], np.int64), rows
 
     @cached_property
     def _columns(self) -> Mapping[str, list[Any]]:
@@ -173,11 +161,11 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     there[running.positions(chain(closed, ledger.touched))] = False
     below, units = _disturbed(ledger, asks, policy), running.units
     units = units[there[units["group"]] & (units["priority"] < below[units["queue"]])]
-    by_queue, open_ = ledger.snapshot.preemptible_groups, np.flatnonzero(below > -np.inf).tolist()
-    others = ((g, below[i]) for i in open_ if ledger.touched for g in by_queue.get(ledger.book.name(i), ()))
-    changed = [
-        g for g, most in others if g.key in ledger.touched and g.priority < most and g.key not in closed
-    ]
+    changed: list[PodGroup] = []
+    for i, most in enumerate(below[:-1].tolist() if ledger.touched else ()):
+        mine = ledger.snapshot.preemptible_groups.get(ledger.book.name(i), ()) if most > -np.inf else ()
+        again = [one for one in mine if one.key in ledger.touched and one.key not in closed]
+        changed += (one for one in again if one.priority < most)
     more, pods, owed = _left_of(cycle, changed, policy)
     more["group"] += len(running.groups)
     more["first"] += len(running.pods)
@@ -355,8 +343,8 @@ class VictimFilter:
         )
         key = np.array([*undisturbed, self.below]).tobytes()
         if key not in known:
-            mask, (ranks, owed) = self._takes(ranked.units, undisturbed), ranked.owing
-            mask[ranks[~self._takes(owed, undisturbed)]] = False
+            mask, owing = self._takes(ranked.units, undisturbed), self._takes(ranked.owing, undisturbed)
+            mask[ranked.unit_of[len(ranked.pods) - len(owing) :][~owing]] = False
             found = frozenset(np.flatnonzero(mask).tolist())
             known[key] = known.setdefault(found, found)
         return known[key]
