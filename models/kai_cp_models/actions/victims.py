@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,7 +16,7 @@ from kai_cp_models.actions.reclaim_bounds import reclaim_bounds, units_in_turn
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.counting import Counting, CumulativeDemand
+from kai_cp_models.joint.counting import Counting, CumulativeDemand, Leaving
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
@@ -46,8 +47,8 @@ class Victims:
     _known: dict[object, frozenset[int]] = field(default_factory=dict)
     """The same as ``VictimFilter`` keeps them."""
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
-    _in_turn: tuple[object, list[VictimCandidate], Ints] | None = None
-    """The last units that ``first_of`` opened, and what there is when none, one, two … of them are gone."""
+    _in_turn: tuple[object, list[VictimCandidate], tuple[Leaving, Sequence[int]]] | None = None
+    """The last units that ``first_of`` opened, with their pods, and where those of each end."""
 
     @cached_property
     def goals(self) -> GoalList:
@@ -115,20 +116,25 @@ class Victims:
             ranked = [self.ranked[rank] for rank in sorted(useful)]
             bounds = reclaim_bounds(self.base, self.policy, asks, ranked, self.takes_of)
             opened = list(units_in_turn(asks, ranked, bounds, self.base.book))
-            rooms = self.counting.rooms(self.counting.leaving(pod for one in opened for pod in one.unit.pods))
+            pods = (pod for one in opened for pod in one.unit.pods)
             ends = accumulate((len(one.unit.pods) for one in opened), initial=0)
-            self._in_turn = key, opened, rooms[list(ends)]
-        _, opened, rooms = self._in_turn
-        count = self._enough(asks, rooms)
-        if count is None or not again:
-            return None if count is None else opened[:count]
-        return opened[: self._enough([*asks, *again], rooms)]
+            self._in_turn = key, opened, (self.counting.leaving(pods), list(ends))
+        _, opened, gone = self._in_turn
+        count = self._enough(asks, *gone)
+        if count > len(opened) or not again:
+            return None if count > len(opened) else opened[:count]
+        return opened[: self._enough([*asks, *again], *gone)]
 
-    def _enough(self, asks: Sequence[Ask], rooms: Ints) -> int | None:
-        """The first of the rows that has enough for all asks."""
-        wanted = sum((self.counting.asked(ask) for ask in asks), start=self.counting.demand(()))
-        enough = np.all(rooms[:, wanted > 0] >= wanted[wanted > 0], axis=1)
-        return int(enough.argmax()) if enough[-1] else None
+    def _enough(self, asks: Sequence[Ask], leaving: Leaving, ends: Sequence[int]) -> int:
+        """The first number of units after whose pods (``ends``) there is enough for all asks."""
+        wanted, turns = self.counting.demand(()), np.arange(ends[-1])
+        wanted = sum((self.counting.asked(ask) for ask in asks), start=wanted)
+
+        def enough(end: int) -> bool:
+            room = self.counting.room(leaving.part(turns < end))
+            return bool(np.all(room >= wanted, where=wanted > 0))
+
+        return bisect_left(ends, True, key=enough)
 
     @cached_property
     def counting(self) -> Counting:

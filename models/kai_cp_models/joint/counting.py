@@ -8,6 +8,7 @@ requests and how many victims are worth trying.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -154,68 +155,29 @@ class Counting:
 
     def room(self, leaving: Leaving) -> Ints:
         """[size, D] the same row when all of ``leaving`` are gone."""
-        total: Ints = self._offers(self.free(leaving)[self._nodes]).sum(axis=0)
-        total[len(self._sizes) + GPU] += self._shared(leaving)[-1]
+        free = np.maximum(self.free(leaving)[self._nodes], 0)
+        gpus = free[:, GPU] // MILLI
+        total = np.array([*((gpus // size).sum() for size in self._sizes), *free.sum(axis=0)], dtype=np.int64)
+        # Free parts of shared devices, and what the leaving members hold of them, rounded up.
+        there = ((pod, names) for _, pod, (node, names) in leaving.shares if self._nodes[node])
+        parts = (len(names) * milli_gpus(pod) / max(pod.spec.gpu.devices, 1) for pod, names in there)
+        total[len(self._sizes) + GPU] += int(np.ceil(sum(parts, start=self._shared_free[self._nodes].sum())))
         return total
 
-    def rooms(self, leaving: Leaving) -> Ints:
-        """[P + 1, row] the rows of ``room``: as it is, then when each of the pods and those before it are
-        gone.
-        """
-        given, _ = self._given(leaving)
-        # What each node offers changes only when a pod of its own leaves: the pods node by node.
-        order = np.argsort(leaving.nodes, kind="stable")
-        nodes, given = leaving.nodes[order], given[order]
-        first = np.diff(nodes, prepend=-1) != 0
-        sums = np.cumsum(given, axis=0)
-        after = self._free[nodes] + sums - (sums - given)[first][np.cumsum(first) - 1]
-        steps = np.zeros((len(order), len(self.idle_room)), dtype=np.int64)
-        steps[order] = (self._offers(after) - self._offers(after - given)) * self._nodes[nodes, None]
-        found: Ints = self.idle_room + np.concatenate((0 * self.idle_room[None], np.cumsum(steps, axis=0)))
-        shared = self._shared(leaving)
-        found[:, len(self._sizes) + GPU] += shared - shared[0]
-        return found
-
-    def _shared(self, leaving: Leaving) -> Ints:
-        """[P + 1] free milli-GPUs of shared devices, rounded up, when none, one … of the pods are gone."""
-        gone = np.concatenate(([0.0], np.cumsum(self._given(leaving)[1])))
-        found: Ints = np.ceil(self._shared_free[self._nodes].sum() + gone).astype(np.int64)
-        return found
-
     def free(self, leaving: Leaving) -> NDArray[np.int64]:
-        """[N, D] what nodes offer at most when ``leaving`` are gone; parts of shared GPUs not counted."""
+        """[N, D] what nodes offer at most when ``leaving`` are gone; parts of shared GPUs not counted. A
+        shared device whose members all leave is whole again."""
         free = self._free.copy()
-        for column, amounts in zip(free.T, self._given(leaving)[0].T, strict=True):
+        for column, amounts in zip(free.T, leaving.requests.T, strict=True):
             np.add.at(column, leaving.nodes, amounts)
-        return free
-
-    def _offers(self, free: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[.., row] what nodes with this free capacity [.., D] offer, shared devices apart."""
-        free = np.maximum(free, 0)
-        gpus = free[:, GPU] // MILLI
-        return np.column_stack([*(gpus // size for size in self._sizes), free])
-
-    def _given(self, leaving: Leaving) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """[P, D] what each pod gives back, and [P] the milli-GPUs of shared devices on nodes that count.
-
-        A shared device whose members all leave is whole again; another gains what the leaving members
-        held.
-        """
-        given, parts = leaving.requests, np.zeros(len(leaving.nodes))
-        if leaving.shares:
-            given = given.copy()
-        members: dict[tuple[int, str], int] = {}
-        for position, pod, (node, names) in leaving.shares:
+        members = Counter((node, name) for _, _, (node, names) in leaving.shares for name in names)
+        for (node, name), count in members.items():
             # The device's reservation pod has a pod slot of its own, which becomes free with the last member.
-            given[position, PODS] += len(names)
-            for name in names:
-                device = self.ledger.devices.get((node, name))
-                members[node, name] = members.get((node, name), 0) + 1
-                if device is not None and members[node, name] == max(device.active + device.pipelined, 1):
-                    given[position, GPU] += MILLI
-            if self._nodes[node]:
-                parts[position] = len(names) * milli_gpus(pod) / max(pod.spec.gpu.devices, 1)
-        return given, parts
+            free[node, PODS] += count
+            device = self.ledger.devices.get((node, name))
+            if device is not None and count >= max(device.active + device.pipelined, 1):
+                free[node, GPU] += MILLI
+        return free
 
 
 class CumulativeDemand:

@@ -23,7 +23,7 @@ from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey
-from kai_cp_models.running import UNIT, UnitRows, unit_rows
+from kai_cp_models.running import UnitRows, unit_rows
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang, Unit
 
@@ -104,8 +104,10 @@ class Candidates(Sequence[VictimCandidate]):
         self._made: list[VictimCandidate | None] = [None] * len(order)
 
     @cached_property
-    def _columns(self) -> Mapping[str, list[Any]]:
-        return {name: self.units[name].tolist() for name in UNIT.names or ()}
+    def _rows(self) -> Sequence[tuple[Any, ...]]:
+        names = ("group", "chain", "state", "pods", "first", "weight", "work", "owed", "since")
+        columns = (self.units[name].tolist() for name in (*names, "whole", "new", "movable", "gives"))
+        return list(zip(*columns, strict=True))
 
     def __len__(self) -> int:
         return len(self._made)
@@ -120,20 +122,14 @@ class Candidates(Sequence[VictimCandidate]):
         return self._made[rank] or self._make(rank)
 
     def _make(self, rank: int) -> VictimCandidate:
-        get = {name: column[rank] for name, column in self._columns.items()}
-        group, first = self._groups[get["group"]], get["first"]
-        kinds, owed = (get["whole"], get["new"], get["movable"]), self._owed[get["owed"]]
-        pods = tuple(self.pods[first : first + get["pods"]])
-        unit = EvictionUnit(group, pods, get["chain"], *kinds, owed)
-        found = self._made[rank] = VictimCandidate(
-            unit,
-            rank,
-            (group.queue, group.priority, get["state"]),
-            (get["since"], group.created),
-            tuple(get["gives"]),
-            get["weight"],
-            get["work"],
-        )
+        g, position, state, count, first, weight, work, o, since, whole, new, movable, gives = self._rows[
+            rank
+        ]
+        group, pods = self._groups[g], tuple(self.pods[first : first + count])
+        unit = EvictionUnit(group, pods, position, whole, new, movable, self._owed[o])
+        bucket, age = (group.queue, group.priority, state), (since, group.created)
+        found = VictimCandidate(unit, rank, bucket, age, tuple(gives), weight, work)
+        self._made[rank] = found
         return found
 
 
