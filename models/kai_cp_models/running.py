@@ -39,7 +39,7 @@ GroupUnits = tuple[PodGroup, Sequence[Unit], bool]
 
 
 def unit_rows(snapshot: Snapshot, given: Sequence[GroupUnits], charges: Ints) -> UnitRows:
-    """The units of all groups, one after the other. ``charges``: [P, 3] those of their pods."""
+    """[U] the units of all groups, one after the other. ``charges``: [P, 3] those of their pods."""
     index = {queue.name: i for i, queue in enumerate(snapshot.queues)}
     units = [unit for _, some, _ in given for unit in some]
     rows, counts = np.zeros(len(units), UNIT), np.array([len(some) for _, some, _ in given], np.int64)

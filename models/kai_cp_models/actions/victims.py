@@ -22,9 +22,9 @@ from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.victim_candidates import (
-    Candidates,
     VictimCandidate,
     VictimFilter,
+    VictimOrder,
     entitlement,
     victim_candidates,
 )
@@ -86,7 +86,7 @@ class Victims:
         return line_of(self.base, self.asks)
 
     @cached_property
-    def ranked(self) -> Candidates:
+    def ranked(self) -> VictimOrder:
         """All units that any waiting group may disturb, in the reverse fair order of the action's start."""
         return victim_candidates(self.cycle, list(self.asks.values()), self.policy)
 

@@ -71,7 +71,7 @@ def gpu_weight(pod: Pod) -> int:
     return milli_gpus(pod) + 1
 
 
-class Candidates(Sequence[VictimCandidate]):
+class VictimOrder(Sequence[VictimCandidate]):
     """All units that some asks may disturb, in reverse fair order; each is made when it is first asked for.
 
     ``units``: [U] what they are, as columns. ``pods``: those of all units, unit by unit, then what was
@@ -147,7 +147,7 @@ def _turns(groups: Sequence[PodGroup], units: UnitRows) -> Ints:
     return turns
 
 
-def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> Candidates:
+def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy) -> VictimOrder:
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger, running = cycle.ledger, cycle.ledger.fixed.running
     closed: set[GroupKey | None] = {*cycle.left_out, *_joined(cycle, policy)}
@@ -167,7 +167,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     more["first"] += len(running.pods)
     units = np.concatenate((units, more))
     units["work"] = np.where(units["new"], 0, units["weight"] * _ages(cycle, units))
-    return Candidates(ledger, [*running.groups, *changed], [*running.pods, *pods], units, owed)
+    return VictimOrder(ledger, [*running.groups, *changed], [*running.pods, *pods], units, owed)
 
 
 def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
@@ -327,7 +327,7 @@ class VictimFilter:
         elsewhere = queue != self._queue and queue in ledger.snapshot.leaf_queues
         return elsewhere and victim_allowed(ledger.book, self._queue, self._asked, queue)
 
-    def takes(self, ranked: Candidates, known: dict[object, frozenset[int]]) -> frozenset[int]:
+    def takes(self, ranked: VictimOrder, known: dict[object, frozenset[int]]) -> frozenset[int]:
         """Ranks of the units that may be taken, with all that was evicted for them.
 
         ``known``: a cache, added to. Equal sets are one object, because comparing large ones takes long.
