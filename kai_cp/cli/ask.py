@@ -19,6 +19,7 @@ from kai_cp.cli.options import (
     NowOption,
     QueueOption,
     SnapshotArgument,
+    UsageOption,
 )
 from kai_cp.cli.output import CommandResult, OutputFormat, answer, of_rows
 from kai_cp.cli.world import DecisionsArgument, world_or_exit
@@ -45,6 +46,7 @@ _GIVEN: Final = (
     Parameter("decisions", Parameter.KEYWORD_ONLY, annotation=DecisionsArgument, default=None),
     Parameter("format", Parameter.KEYWORD_ONLY, annotation=FormatOption, default=OutputFormat.TABLE),
     Parameter("now", Parameter.KEYWORD_ONLY, annotation=NowOption, default=None),
+    Parameter("usage", Parameter.KEYWORD_ONLY, annotation=UsageOption, default=None),
     Parameter("budget", Parameter.KEYWORD_ONLY, annotation=BudgetOption, default=None),
     Parameter("config", Parameter.KEYWORD_ONLY, annotation=ConfigOption, default=None),
     Parameter("everything", Parameter.KEYWORD_ONLY, annotation=AllOption, default=False),
@@ -69,6 +71,7 @@ def _asked(name: str, selects: Sequence[str], help: str, answered: Answered) -> 
             now=given["now"],
             budget=given["budget"],
             config=given["config"],
+            usage=given["usage"],
         )
         facts = _selected(world.facts(), *(given.get(option) for option in _SELECTED))
         answer(answered(facts, given["everything"]), given["format"])

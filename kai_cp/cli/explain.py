@@ -17,9 +17,9 @@ from kai_cp.cli.common import (
     fail,
     instant_or_exit,
     loaded_or_exit,
-    mapping_or_exit,
     settings_or_exit,
     source_or_exit,
+    usage_or_exit,
 )
 from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
 
@@ -97,9 +97,7 @@ def explain(
     wanted = _kinds(kinds, settings.explain.fix_order) if not no_fixes else ()
     began = time.monotonic()
     name, raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
-    explainer = Explainer(
-        Draft(raw, instant), settings, mapping_or_exit(usage, "--usage"), max(0.0, budget), wanted
-    )
+    explainer = Explainer(Draft(raw, instant), settings, usage_or_exit(usage), max(0.0, budget), wanted)
     explainer.timings["read"] = time.monotonic() - began - explainer.timings["decide"]
     keys = explainer.waiting() if target is None else _keys(explainer, target)
     entries = explainer.explain_all(keys)

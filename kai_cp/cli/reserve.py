@@ -16,8 +16,17 @@ from kai_cp.cli.common import (
     instant_or_exit,
     settings_or_exit,
     snapshot_or_exit,
+    usage_or_exit,
 )
-from kai_cp.cli.options import SHOWN, AllOption, BudgetOption, ConfigOption, NowOption, SnapshotArgument
+from kai_cp.cli.options import (
+    SHOWN,
+    AllOption,
+    BudgetOption,
+    ConfigOption,
+    NowOption,
+    SnapshotArgument,
+    UsageOption,
+)
 from kai_cp.cli.output import OutputFormat, answer, of_rows
 from kai_cp.json_types import Document
 
@@ -37,6 +46,7 @@ def reserve(
     format: FormatOption = OutputFormat.TABLE,
     *,
     now: NowOption = None,
+    usage: UsageOption = None,
     config: ConfigOption = None,
     budget: BudgetOption = None,
     everything: AllOption = False,
@@ -57,7 +67,7 @@ def reserve(
 
     overrides = {"reservations.enabled": True, "solver.budget_seconds": budget}
     settings = settings_or_exit(config, overrides, defaults=OFFLINE)
-    found, name, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings)
+    found, name, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings, usage_or_exit(usage))
     try:
         plan = planned(found, settings, group)
     except NoSuchGroup as problem:

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from kai_cp.cli.common import WRONG_USAGE, fail, mapping_or_exit
-from kai_cp.cli.options import INPUT, SHOWN, BudgetOption, ConfigOption, NowOption, SnapshotArgument
+from kai_cp.cli.options import (
+    INPUT,
+    SHOWN,
+    BudgetOption,
+    ConfigOption,
+    NowOption,
+    SnapshotArgument,
+    UsageOption,
+)
 from kai_cp.cli.world import DecisionsArgument, world_or_exit
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -41,6 +49,7 @@ def view(
     ] = False,
     *,
     now: NowOption = None,
+    usage: UsageOption = None,
     budget: BudgetOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -58,7 +67,9 @@ def view(
     if decisions is not None and undecided:
         fail("--undecided and DECISIONS exclude each other", WRONG_USAGE)
     fixes = _fixes_or_exit(explained)
-    world = world_or_exit(snapshot, decisions, now=now, budget=budget, config=config, undecided=undecided)
+    world = world_or_exit(
+        snapshot, decisions, now=now, budget=budget, config=config, usage=usage, undecided=undecided
+    )
     from kai_cp.view.data import view as document
     from kai_cp.view.page import page
 

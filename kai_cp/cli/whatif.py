@@ -16,8 +16,8 @@ from kai_cp.cli.common import (
     WRONG_USAGE,
     fail,
     instant_or_exit,
-    mapping_or_exit,
     settings_or_exit,
+    usage_or_exit,
 )
 from kai_cp.cli.explain import ExplainedFormat, raw_or_exit
 from kai_cp.cli.help import HelpfulCommand
@@ -159,7 +159,7 @@ def what_if(
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
     name, raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
     ops = _operations(context.meta.get(_ARGUMENTS, ()), instant)
-    cycles = Cycles(settings, mapping_or_exit(usage, "--usage"))
+    cycles = Cycles(settings, usage_or_exit(usage))
     try:
         found, after_ = whatif(
             cycles,

@@ -21,6 +21,7 @@ from kai_cp.cli.common import (
     settings_or_exit,
     snapshot_or_exit,
     source_or_exit,
+    usage_or_exit,
 )
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def world_or_exit(
     now: str | None,
     budget: float | None,
     config: Path | None,
+    usage: Path | None = None,
     undecided: bool = False,
 ) -> DecidedSnapshot:
     """The snapshot and decisions that the arguments name; bad ones end the program."""
@@ -92,9 +94,11 @@ def world_or_exit(
         fail("only one of snapshot and decisions can come from standard input", WRONG_USAGE)
     settings = settings_or_exit(config, {"solver.budget_seconds": budget}, defaults=OFFLINE)
     instant = instant_or_exit(now)
+    shares = usage_or_exit(usage)
     snapshot = file_or_exit(snapshot, settings)
-    plan, decided_at = (None, None) if undecided else _plan(snapshot, decisions, settings, instant)
-    found, name, digest = snapshot_or_exit(snapshot, instant if instant is not None else decided_at, settings)
+    plan, decided_at = (None, None) if undecided else _plan(snapshot, decisions, settings, instant, shares)
+    read_at = instant if instant is not None else decided_at
+    found, name, digest = snapshot_or_exit(snapshot, read_at, settings, shares)
     return DecidedSnapshot(name, digest, found, plan, settings)
 
 
@@ -117,7 +121,11 @@ def decisions_or_exit(path: Path, text: bytes | None = None) -> tuple[Mapping[st
 
 
 def _plan(
-    snapshot: str, decisions: Path | None, settings: Settings, instant: float | None
+    snapshot: str,
+    decisions: Path | None,
+    settings: Settings,
+    instant: float | None,
+    usage: Mapping[str, Any] | None,
 ) -> tuple[Plan, float | None]:
     """The plan of the arguments, and the time for which it was made."""
     from kai_cp.decisions import BadDecisions, recorded
@@ -131,14 +139,16 @@ def _plan(
     except OSError as error:
         fail(f"{given}: {error.strerror or error}", BAD_INPUT)
     except BadDecisions:
-        text = _decided(snapshot, settings, instant)  # a snapshot without decisions
+        text = _decided(snapshot, settings, instant, usage)  # a snapshot without decisions
     with within(settings.limits.read_seconds, given):
         document, plan = decisions_or_exit(given, text)
     said = document.get("now")
     return plan, instant_or_exit(said) if isinstance(said, str) else None
 
 
-def _decided(snapshot: str, settings: Settings, instant: float | None) -> bytes:
+def _decided(
+    snapshot: str, settings: Settings, instant: float | None, usage: Mapping[str, Any] | None
+) -> bytes:
     """The engine's decisions on the snapshot, as ``decisions/1``."""
     from kai_cp.worker import ENGINE, Worker, warm_up
 
@@ -146,7 +156,7 @@ def _decided(snapshot: str, settings: Settings, instant: float | None) -> bytes:
     from kai_cp.solving import SolvingTask, job, solve
 
     with Worker(job) as worker:
-        result = solve(worker, SolvingTask(source_or_exit(snapshot), None, instant, settings, None))
+        result = solve(worker, SolvingTask(source_or_exit(snapshot), None, instant, settings, usage))
     if result.problem:
         complain(result.problem)
     if result.interrupted:

@@ -114,3 +114,38 @@ def test_a_bad_file_of_yaml_is_told_in_one_line_with_the_place(
     assert done.stderr.startswith("kai-cp: ")
     assert done.stderr.endswith(f": {said}\n")
     assert (done.stderr.count("\n"), str(path) in done.stderr, "Errno" in done.stderr) == (1, True, False)
+
+
+def test_what_each_queue_is_owed_counts_the_usage_of_the_past(tmp_path: Path) -> None:
+    usage = tmp_path / "usage.yaml"
+    usage.write_text("vision: {gpu: 0.9}\n")
+    raw = json.loads(DEMO.read_bytes())
+    for plugin in (one for tier in raw["config"]["tiers"] for one in tier["plugins"]):
+        if plugin["name"] == "proportion":
+            plugin["arguments"] = {"kValue": "1"}
+    for queue in raw["rawObjects"]["queues"]:
+        queue["spec"]["resources"]["gpu"]["quota"] = 1
+    snapshot = tmp_path / "snapshot.json"
+    snapshot.write_text(json.dumps(raw))
+
+    def shares(*words: str | Path) -> dict[str, float]:
+        told = json.loads(run("queues", snapshot, *words, "--now", NOW, "-o", "json").stdout)
+        return {entry["queue"]: entry["fairShare"] for entry in told["queues"]}
+
+    solved = json.loads(run("solve", snapshot, "--usage", usage, "--now", NOW, "-o", "json").stdout)
+    assert shares("--usage", usage) == {name: q["fairShare"]["gpu"] for name, q in solved["queues"].items()}
+    assert shares("--usage", usage) != shares()
+
+
+@pytest.mark.parametrize(
+    "words", [["explain", "--all"], ["what-if"], ["view"], ["reserve"], ["inspect"], *([c] for c in ASKING)]
+)
+def test_usage_that_is_no_share_is_refused_by_every_command(tmp_path: Path, words: list[str]) -> None:
+    usage = tmp_path / "usage.yaml"
+    usage.write_text("vision: {gpu: many}\n")
+    done = run(words[0], DEMO, *words[1:], "--usage", usage)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        done.stderr
+        == f"kai-cp: --usage: {usage}: vision.gpu: 'many' is no share of the cluster from 0 to 1\n"
+    )
