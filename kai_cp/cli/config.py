@@ -23,7 +23,7 @@ class ExplainFormat(StrEnum):
     MARKDOWN = "markdown"
 
 
-@app.command()
+@app.command(short_help="Show every setting and what it means.")
 def explain(
     format: Annotated[
         ExplainFormat, typer.Option("--format", "-o", help="Text, or the page docs/settings.md.")
@@ -41,7 +41,7 @@ def explain(
         show(as_text(describe()))
 
 
-@app.command()
+@app.command(short_help="Show the settings in force.")
 def show(
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML); defaults without one.")] = None,
 ) -> None:

@@ -37,7 +37,7 @@ def snapshot_commands() -> None:
     """Reduce a snapshot before you send it."""
 
 
-@app.command()
+@app.command(short_help="Reduce a snapshot to what a fact needs, without names.")
 def reduce(
     snapshot: SnapshotArgument,
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The file that is written (.json, .zip).")],

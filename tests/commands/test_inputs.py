@@ -116,7 +116,7 @@ def test_a_bad_file_of_yaml_is_told_in_one_line_with_the_place(
     assert (done.stderr.count("\n"), str(path) in done.stderr, "Errno" in done.stderr) == (1, True, False)
 
 
-def test_what_each_queue_is_owed_counts_the_usage_of_the_past(tmp_path: Path) -> None:
+def test_fair_shares_of_queues_count_the_usage_of_the_past(tmp_path: Path) -> None:
     usage = tmp_path / "usage.yaml"
     usage.write_text("vision: {gpu: 0.9}\n")
     raw = json.loads(DEMO.read_bytes())

@@ -105,6 +105,8 @@ class TestStartUp:
         lines = [line for line in done.stdout.splitlines() if not line.startswith("  kai-cp ")]
         assert max(map(len, lines)) <= 80, "all but examples, which are there to be copied"
         assert not re.findall(r"<\w+>|[a-z]…|\bNone\b|\[default|list\[|float|integer", done.stdout)
+        listed = done.stdout.partition("\nCommands:\n")[2]
+        assert "..." not in listed, "a sentence that was cut"
         arguments = done.stdout.partition("\nArguments:\n")[2].partition("\n\n")[0]
         assert not re.findall(r"(?m)^  \[?[a-z]", arguments), "an argument has the name of its usage line"
 
