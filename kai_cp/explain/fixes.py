@@ -127,8 +127,18 @@ def fixes_of(
 
 
 def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
-    """The first blocking set of which the kind relaxes nothing."""
-    return next((s for s in sets if not any(kind_of(f) in RELAXES[kind] for f in s)), None)
+    """The first blocking set of which the kind relaxes nothing.
+
+    A set that blocks although all other pods might be evicted blocks whatever is moved, unless the pod
+    depends on where others are.
+    """
+
+    def blocks(families: Families) -> bool:
+        kinds = {kind_of(family) for family in families}
+        stays = kind == "move" and not kinds & (VICTIM_RULES | DEVICE_RULES)
+        return stays or not kinds & RELAXES[kind]
+
+    return next(filter(blocks, sets), None)
 
 
 def wall(trials: Trials, kind: str) -> Families | None:

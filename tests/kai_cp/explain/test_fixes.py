@@ -105,3 +105,18 @@ def test_a_least_move_is_not_called_proved_where_moves_are_left_out() -> None:
     )
     found = fixes(raw)["move"]
     assert (found["amount"], found["least"]) == (2, "not proved")
+
+
+def test_no_move_is_tried_for_a_pod_that_no_node_holds() -> None:
+    """Both nodes have two GPUs and x asks for three: no move helps, whatever else waits."""
+    raw = cluster(
+        [node("n0", gpus=2), node("n1", gpus=2)],
+        [pod("r", "n0", gpus=1), pod("x", gpus=3), pod("y", gpus=2)],
+        groups={"r": {"preemptibility": "preemptible"}},
+    )
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=("move",)).explain(X)
+    assert ["fragmentation", "room:gpu"] in entry["blocking"]
+    assert (entry["fixes"], [one["because"] for one in entry["noFix"]]) == (
+        [],
+        ["room:gpu + fragmentation would still block it"],
+    )
