@@ -1,0 +1,39 @@
+"""What runs as columns: each row beside the unit that the group's gang gives up, in random clusters."""
+
+from __future__ import annotations
+
+import pytest
+
+from kai_cp_models.fairness import amounts
+from kai_cp_models.fairness.amounts import milli_gpus
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.units import Gang
+from tests.properties.reasking import read
+from tests.support.clusters import random_cluster
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_are_the_units_of_the_gangs(seed: int) -> None:
+    """Of a group that is one pod set no gang is made; its rows are those that its gang would give."""
+    snapshot = read(random_cluster(seed, scale=3))
+    ledger = Ledger.of(snapshot)
+    running, row = ledger.fixed.running, 0
+    assert {group.key for group in running.groups} == {
+        pod.group
+        for pod in snapshot.pods
+        if pod.group in snapshot.group_by_key
+        and snapshot.group_by_key[pod.group].preemptible
+        and ledger.place_of(pod) is not None
+    }
+    for g, group in enumerate(running.groups):
+        gang = Gang(group, snapshot.members[group.key])
+        for chain, unit in enumerate(gang.units_at_first):
+            found = running.units[row]
+            first, count = int(found["first"]), int(found["pods"])
+            assert tuple(running.pods[first : first + count]) == unit.pods
+            assert (found["group"], found["chain"], found["whole"]) == (g, chain, unit.whole)
+            assert (found["state"], found["movable"]) == (unit.elastic_state, gang.at_first.satisfied)
+            assert found["weight"] == sum(milli_gpus(pod) + 1 for pod in unit.pods)
+            assert tuple(found["gives"]) == amounts.total(map(ledger.charge_of, unit.pods))
+            row += 1
+    assert row == len(running.units)
