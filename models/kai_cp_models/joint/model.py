@@ -27,7 +27,7 @@ from kai_cp_models.joint.search import Linear
 from kai_cp_models.joint.shares import ShareRows
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.loading import taken
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
@@ -54,6 +54,8 @@ class JointModel:
         self.ledger = ledger
         self._table = ledger.fixed.table
         self._may_lose = may_lose
+        self._fits: dict[PodSpec, tuple[Mask, int]] = {}
+        """Nodes with free capacity for a spec: stateful rules look at all pods for each answer."""
         self.asks = tuple(asks)
         self.units = tuple(units)
         self.cp = cp_model.CpModel()
@@ -89,8 +91,11 @@ class JointModel:
         """
         if not self._may_lose:
             return True
-        fits = self.ledger.fits(pod, now=False)
-        return int(np.count_nonzero(fits)) > bool(fits[node])
+        if pod.spec not in self._fits:
+            fits = self.ledger.fits(pod, now=False)
+            self._fits[pod.spec] = fits, int(fits.sum())
+        fits, count = self._fits[pod.spec]
+        return count > bool(fits[node])
 
     # --- classes ---------------------------------------------------------------------------------
 
