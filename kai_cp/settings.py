@@ -61,7 +61,7 @@ def load(
         try:
             text = files.read_text(path)
         except OSError as error:
-            raise BadSettings(f"{path}: cannot be read: {error.strerror or error}") from None
+            raise BadSettings(f"{path}: {yaml_text.why(error)}") from None
         document = _parse(text, str(path), lines)
     given = {key: v for key, v in (defaults or {}).items() if key not in lines}
     given |= {key: v for key, v in (overrides or {}).items() if v is not None}

@@ -68,8 +68,10 @@ def compose(text: str) -> yaml.Node | None:
     return _read(text, lambda loader: _counted(loader.get_single_node()))
 
 
-def why(error: yaml.YAMLError) -> str:
-    """What is wrong with a text, in one line: with the place, where the error has one."""
+def why(error: OSError | yaml.YAMLError) -> str:
+    """What is wrong with a file or its text, in one line: with the place, where the error has one."""
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
     mark = getattr(error, "problem_mark", None)
     at = "" if mark is None else f"line {mark.line + 1}: "
     return f"not YAML: {at}{getattr(error, 'problem', None) or str(error).splitlines()[0]}"

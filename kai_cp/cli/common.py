@@ -131,9 +131,7 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
         return None
     try:
         document = yaml_text.load(files.read_text(path))
-    except OSError as error:
-        fail(f"{option}: {path}: cannot be read: {error.strerror or error}", WRONG_USAGE)
-    except yaml.YAMLError as error:
+    except (OSError, yaml.YAMLError) as error:
         fail(f"{option}: {path}: {yaml_text.why(error)}", WRONG_USAGE)
     if not isinstance(document, dict):
         fail(f"{option}: {path}: expected queue names with their usage", WRONG_USAGE)

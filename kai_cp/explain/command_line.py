@@ -110,9 +110,7 @@ def read_objects(path: Path) -> list[Object]:
 
     try:
         found = [item for item in yaml_text.load_all(files.read_text(path)) if item is not None]
-    except OSError as problem:
-        raise BadFile(f"{path}: cannot be read: {problem.strerror or problem}") from None
-    except yaml.YAMLError as problem:
+    except (OSError, yaml.YAMLError) as problem:
         raise BadFile(f"{path}: {yaml_text.why(problem)}") from None
     objects: list[Object] = []
     for item in found:

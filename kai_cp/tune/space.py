@@ -71,9 +71,7 @@ def read_space(path: Path) -> Space:
     try:
         document: Any = yaml_text.load(files.read_text(path))
         return Space.model_validate(document)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except yaml.YAMLError as error:
+    except (OSError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {yaml_text.why(error)}") from None
     except ValidationError as error:
         lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}".lstrip(": ") for e in error.errors()]

@@ -243,5 +243,5 @@ def load_kinds(added: Iterable[File]) -> Kinds:
         try:
             rows += parse_kinds(read_text(file), str(file))
         except OSError as problem:
-            raise BadKinds(f"{file}: cannot be read: {problem.strerror or problem}") from None
+            raise BadKinds(f"{file}: {yaml_text.why(problem)}") from None
     return Kinds((*rows, *builtin_kinds().rows))

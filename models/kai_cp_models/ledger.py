@@ -266,11 +266,6 @@ class Ledger:
         """Index of the node where a pod runs in the snapshot."""
         return self.fixed.snapshot.node_index[pod.node or ""]
 
-    @property
-    def with_places(self) -> Set[GroupKey | None]:
-        """The pod groups that may have places; others have nothing to give up."""
-        return self.fixed.homes.groups | self.touched.keys()
-
     def share_mib_on(self, pod: Pod, node: int) -> int:
         """MiB that one device of a share takes on ``node`` (2.3)."""
         return share_mib(pod, self.fixed.mib_on[node])

@@ -38,6 +38,11 @@ GroupUnits = tuple[PodGroup, Sequence[Unit], bool]
 """A pod group with its units in their order, and whether it is satisfied."""
 
 
+def gpu_weight(pod: Pod) -> int:
+    """Milli-GPUs of a pod, plus one: its weight when it is lost or moved."""
+    return milli_gpus(pod) + 1
+
+
 def unit_rows(snapshot: Snapshot, given: Sequence[GroupUnits], charges: Ints) -> UnitRows:
     """[U] the units of all groups, one after the other. ``charges``: [P, 3] those of their pods."""
     index = {queue.name: i for i, queue in enumerate(snapshot.queues)}
@@ -64,7 +69,7 @@ def unit_rows(snapshot: Snapshot, given: Sequence[GroupUnits], charges: Ints) ->
     rows["whole"] = [unit.whole for unit in units]
     rows["pods"] = [len(unit.pods) for unit in units]
     rows["first"] = np.cumsum(rows["pods"]) - rows["pods"]
-    weights = np.array([milli_gpus(pod) + 1 for unit in units for pod in unit.pods], dtype=np.int64)
+    weights = np.array([gpu_weight(pod) for unit in units for pod in unit.pods], dtype=np.int64)
     if units:
         rows["weight"] = np.add.reduceat(weights, rows["first"])
         rows["gives"] = np.add.reduceat(charges, rows["first"])

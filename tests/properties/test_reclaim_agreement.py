@@ -21,10 +21,11 @@ from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask, EvictionUnit
-from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_weight
+from kai_cp_models.joint.victim_candidates import VictimCandidate, charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey
+from kai_cp_models.running import gpu_weight
 from kai_cp_models.settings import ObjectiveSettings, Settings
 from kai_cp_models.snapshot import Shares, Snapshot
 from kai_cp_models.solver import cp_model

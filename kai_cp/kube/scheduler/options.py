@@ -228,9 +228,7 @@ def load_config(path: Path) -> dict[str, Any]:
     """
     try:
         document = yaml_text.load(files.read_text(path))
-    except OSError as error:
-        raise BadConfiguration(f"{path}: cannot be read: {error.strerror or error}") from None
-    except yaml.YAMLError as error:
+    except (OSError, yaml.YAMLError) as error:
         raise BadConfiguration(f"{path}: {yaml_text.why(error)}") from None
     if document is None:
         return default_config()

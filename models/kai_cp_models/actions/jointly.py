@@ -180,10 +180,11 @@ class _Search:
         """Solve, play through and cut, until a plan holds or there is none."""
         task, model, settings = self._task, self._model, self._victims.cycle.settings.solver
         listed = self._victims.goals
-        pursued = listed.rough(model)
         if self.complete and task.known is not None:
             known = self._victims.disruption(task.known.ledger, self._ranked, task.asks)
             pursued = listed.objectives(model, known)
+        else:
+            pursued = listed.rough(model)
         goals = [*model.admission_goals(), *pursued]
         allowance = self._allowance()
         started = False

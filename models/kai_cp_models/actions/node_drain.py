@@ -19,11 +19,12 @@ from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.free_capacity import NodeAmounts
 from kai_cp_models.joint.disaggregate import leave, may_leave
 from kai_cp_models.joint.problem import Ask
-from kai_cp_models.joint.victim_candidates import VictimCandidate, gpu_weight, within_ceiling
+from kai_cp_models.joint.victim_candidates import VictimCandidate, within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import quota_check
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey, PodSpec
+from kai_cp_models.running import gpu_weight
 
 _NEVER: Final = np.inf
 

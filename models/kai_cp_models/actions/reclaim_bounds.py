@@ -24,10 +24,10 @@ from kai_cp_models.joint.victim_candidates import (
     VictimCandidate,
     charged,
     entitlement,
-    gpu_weight,
 )
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
+from kai_cp_models.running import gpu_weight
 from kai_cp_models.snapshot import PodGroup
 
 Owners = Mapping[VictimCandidate, tuple[GroupKey, ...]]

@@ -142,7 +142,8 @@ def lexicographic(
     together, and one by one where that proves nothing. ``gap``: relative gap that is good enough. ``known``:
     the model's hint is a solution. A stage that the clock or the budget's work cut off is not used: the
     solution of the last finished stage counts. Returns the solver that holds the last solution (None when
-    there is none), one result per stage, and the first solve's outcome.
+    there is none, or none as good as ``most``), one result per stage, and the outcome of the first solve, or
+    of the one that found no solution.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []

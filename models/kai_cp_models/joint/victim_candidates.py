@@ -66,11 +66,6 @@ def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> b
     return sum(map(milli_gpus, moved)) <= ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
 
 
-def gpu_weight(pod: Pod) -> int:
-    """Milli-GPUs of a pod, plus one: its weight when it is lost or moved."""
-    return milli_gpus(pod) + 1
-
-
 class VictimOrder(Sequence[VictimCandidate]):
     """All units that some asks may disturb, in reverse fair order; each is made when it is first asked for.
 

@@ -10,9 +10,10 @@ import pytest
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import EvictionUnit
-from kai_cp_models.joint.victim_candidates import VictimCandidate, charged, gpu_weight
+from kai_cp_models.joint.victim_candidates import VictimCandidate, charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey
+from kai_cp_models.running import gpu_weight
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.joint.build import asks_of
 from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue

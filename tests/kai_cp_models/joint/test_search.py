@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kai_cp_models.budget import Allowance, Budget
 from kai_cp_models.joint import search
-from kai_cp_models.joint.search import Objective, lexicographic
+from kai_cp_models.joint.search import Objective, Outcome, StageResult, lexicographic
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import Settings
 from kai_cp_models.solver import cp_model
@@ -38,6 +38,25 @@ def modelled(least: int, goals: Sequence[Sequence[int]]) -> tuple[cp_model.CpMod
     return model, [Objective(f"goal {i}", cost, floor=-100) for i, cost in enumerate(costs)]
 
 
+def best_of(least: int, goals: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    """The best values of the goals in their order, by trying all values of the variables."""
+    return min(
+        tuple(sum(c * value for c, value in zip(row, values, strict=True)) for row in goals)
+        for values in product(range(MOST + 1), repeat=3)
+        if sum(values) >= least
+    )
+
+
+def solved(
+    model: cp_model.CpModel, objectives: list[Objective], *, together: bool
+) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
+    """The goals pursued; all alone unless ``together``."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not together:
+            patch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=1))
+        return lexicographic(model, objectives, SETTINGS, allowance())
+
+
 @given(
     least=st.integers(0, 9),
     goals=st.lists(FACTORS, min_size=1, max_size=4),
@@ -45,15 +64,8 @@ def modelled(least: int, goals: Sequence[Sequence[int]]) -> tuple[cp_model.CpMod
 )
 def test_goals_are_best_in_their_order(least: int, goals: list[list[int]], together: bool) -> None:
     model, objectives = modelled(least, goals)
-    with pytest.MonkeyPatch.context() as patch:
-        if not together:
-            patch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=1))
-        _, stages, first = lexicographic(model, objectives, SETTINGS, allowance())
-    best = min(
-        tuple(sum(c * value for c, value in zip(row, values, strict=True)) for row in goals)
-        for values in product(range(MOST + 1), repeat=3)
-        if sum(values) >= least
-    )
+    _, stages, first = solved(model, objectives, together=together)
+    best = best_of(least, goals)
     assert first.status == "solved"
     assert tuple(stage.objective for stage in stages) == best
     assert all(stage.proved and stage.bound == stage.objective for stage in stages)
@@ -72,15 +84,8 @@ def test_nothing_worse_than_what_is_known_is_an_answer(
     """``known`` may be a plan that the model cannot make: then it is bettered, or there is no answer."""
     model, objectives = modelled(least, goals)
     objectives = [replace(goal, most=most) for goal, most in zip(objectives, known, strict=False)]
-    with pytest.MonkeyPatch.context() as patch:
-        if not together:
-            patch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=1))
-        solver, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
-    best = min(
-        tuple(sum(c * value for c, value in zip(row, values, strict=True)) for row in goals)
-        for values in product(range(MOST + 1), repeat=3)
-        if sum(values) >= least
-    )
+    solver, stages, _ = solved(model, objectives, together=together)
+    best = best_of(least, goals)
     if best > tuple(known[: len(goals)]):
         assert solver is None
     else:
