@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import sys
 from collections.abc import Callable
@@ -19,6 +20,9 @@ DEBUG_VARIABLE: Final = "KAI_CP_DEBUG"
 
 _PLAIN: Final = {"…": "...", "×": "x", "∞": "unlimited", "→": "->", "−": "-", "≥": ">=", "≤": "<=", "─": "-"}
 """What stands for a character where the terminal's character set lacks it."""
+
+_UNWRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+"""What writing to an open stream fails with; other errors without a file are not about the output."""
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
@@ -56,8 +60,8 @@ def guarded(body: Callable[[], object]) -> int:
     except BrokenPipeError:
         status = _without_output(0)  # The reader of the pipe has closed it, as head does.
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else "output cannot be written: "
-        complain(f"{where}{error.strerror or error}")
+        unwritten = "output cannot be written: " if error.errno in _UNWRITTEN else ""
+        complain(f"{f'{error.filename}: ' if error.filename else unwritten}{error.strerror or error}")
         status = _without_output(MISSING)
     except ModuleNotFoundError as error:
         missing = sentence(error)

@@ -12,6 +12,7 @@ from kai_cp.kube.admission.options import AdmissionOptions, RegistrationOptions
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.scheduler.options import BadConfiguration, SchedulerOptions, load_config
+from kai_cp.kube.serving.address import Address
 from kai_cp.kube.serving.flags import expanded
 from kai_cp.kube.serving.process import Connection, Lifecycle, Logging, Service
 
@@ -45,9 +46,11 @@ def scheduler(
     ] = None,
     shard: Annotated[str, typer.Option(help="SchedulingShard whose configuration and pool are served.")] = "",
     plugin_server_address: Annotated[
-        str, typer.Option(help="Address of /get-snapshot, /get-job-order and /debug; empty: none.")
+        str, Address("Address of /get-snapshot, /get-job-order and /debug; empty: none.")
     ] = "127.0.0.1:8081",
-    plugin_server_port: Annotated[int, typer.Option(help="KAI's flag: port on loopback.")] = 0,
+    plugin_server_port: Annotated[
+        int, typer.Option(help="KAI's flag: port on loopback.", min=0, max=65535)
+    ] = 0,
     anonymize: Annotated[bool, typer.Option("--anonymize", help="Serve snapshots without names.")] = False,
 ) -> None:
     """Schedule a live cluster."""

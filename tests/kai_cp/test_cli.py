@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import gzip
 import io
 import json
@@ -21,6 +22,7 @@ import yaml
 from typer.testing import CliRunner
 
 from kai_cp.cli.app import Commands, app
+from kai_cp.cli.streams import guarded
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo-cluster.json"
@@ -216,6 +218,15 @@ class TestSolve:
             )
         assert done.returncode == 3
         assert done.stderr == b"kai-cp: output cannot be written: No space left on device\n"
+
+    def test_a_refusal_of_the_system_is_not_said_to_be_the_output(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def refused() -> None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        assert guarded(refused) == 3
+        assert capsys.readouterr().err == "kai-cp: Too many open files\n"
 
     @pytest.mark.parametrize("command", [("solve",), ("inspect",), ("topology",), ("inspect", "-o", "json")])
     def test_a_closed_output_is_a_sentence(self, command: tuple[str, ...]) -> None:

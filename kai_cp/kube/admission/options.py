@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from typer import Option
 
 from kai_cp.admission.request import AdmissionSettings
+from kai_cp.kube.serving.address import Address
 from kai_cp.kube.serving.flags import Seconds
 
 DAY: Final = 86_400.0
@@ -58,8 +59,8 @@ class AdmissionOptions:
         str, Option(help="KAI's old name of --gpu-fraction-runtime-class-name.")
     ] = ""
     enable_quota_validation: Annotated[bool, Option(help="Warn of quotas above the parent's.")] = False
-    webhook_addr: Annotated[int, Option(help="Port of the webhooks.")] = 9443
-    listen_address: Annotated[str, Option(help="Address of /metrics, /healthz and /readyz; empty: none.")] = (
+    webhook_addr: Annotated[int, Option(help="Port of the webhooks.", min=0, max=65535)] = 9443
+    listen_address: Annotated[str, Address("Address of /metrics, /healthz and /readyz; empty: none.")] = (
         ":8080"
     )
     namespace: Annotated[str, Option(help="Namespace of Service and Secret.")] = "kai-scheduler"

@@ -30,8 +30,18 @@ from kai_cp.kube.api import access
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.serving.address import opening
 from kai_cp.kube.serving.http import Response
-from kai_cp.kube.serving.process import OK, Connection, Lifecycle, connect, listen, probes, serving
+from kai_cp.kube.serving.process import (
+    LISTEN_ADDRESS,
+    OK,
+    Connection,
+    Lifecycle,
+    connect,
+    listen,
+    probes,
+    serving,
+)
 
 LOG = logging.getLogger(__name__)
 FIRST_LOOK_SECONDS: Final = 60.0
@@ -130,7 +140,9 @@ def _run(connection: Connection, options: AdmissionOptions, life: Lifecycle, par
     registry = CollectorRegistry()
     metrics = AdmissionMetrics(registry)
     cluster = FollowedCluster(transport)
-    server = TlsServer(f":{options.webhook_addr}", ReviewJudging(options.settings, cluster, metrics))
+    judging = ReviewJudging(options.settings, cluster, metrics)
+    with opening("--webhook-addr", str(options.webhook_addr)):
+        server = TlsServer(f":{options.webhook_addr}", judging)
     publisher = (
         Publisher(
             transport,
@@ -147,7 +159,7 @@ def _run(connection: Connection, options: AdmissionOptions, life: Lifecycle, par
     def readyz(_rest: str) -> Response:
         return OK if server.ready else Response(b"no certificate yet, or ending\n", status=503)
 
-    listen(parts, options.listen_address, probes(registry, list) | {"/readyz": readyz})
+    listen(parts, LISTEN_ADDRESS, options.listen_address, probes(registry, list) | {"/readyz": readyz})
     parts.callback(server.stop)
     parts.callback(cluster.informers.stop)
     cluster.informers.start()

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from kai_cp.kube.serving.address import endpoint
 from kai_cp.reader.fields import Malformed
 
 LOG = logging.getLogger(__name__)
@@ -40,12 +41,12 @@ class TlsServer(ThreadingHTTPServer):
     request_queue_size = 128
 
     def __init__(self, address: str, judge: JudgeCall) -> None:
-        host, _, port = address.rpartition(":")
+        host, port = endpoint(address)
         self.judge = judge
         self.draining = False
         self._context: ssl.SSLContext | None = None
         self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        super().__init__((host or "0.0.0.0", int(port)), _Handler)
+        super().__init__((host or "0.0.0.0", port), _Handler)
         self._thread = threading.Thread(target=self.serve_forever, name="webhooks", daemon=True)
 
     @property

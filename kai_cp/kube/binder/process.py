@@ -28,6 +28,7 @@ from kai_cp.kube.binder.reservation import GpuReservations
 from kai_cp.kube.binder.sharing import Sharing
 from kai_cp.kube.binder.volumes import Volumes
 from kai_cp.kube.serving.process import (
+    LISTEN_ADDRESS,
     SYNC_SECONDS,
     Connection,
     Lifecycle,
@@ -95,7 +96,7 @@ def _run(setup: BinderSetup, life: Lifecycle, parts: ExitStack) -> None:
     RequestMetrics(registry, transport, writer)
     reservations = GpuReservations(transport, stores[r.PODS], stores[r.BIND_REQUESTS], options)
     binder = _binder(options, transport, stores, reservations, writer, metrics=BinderMetrics(registry))
-    listen(parts, service.listen_address, probes(registry, informers.silent, binder.hung))
+    listen(parts, LISTEN_ADDRESS, service.listen_address, probes(registry, informers.silent, binder.hung))
     parts.callback(writer.stop)
     parts.callback(binder.stop)
     parts.callback(informers.stop)

@@ -20,6 +20,7 @@ from kai_cp.kube.controllers.catalogue import CONTROLLERS, rights
 from kai_cp.kube.controllers.host import Host
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.serving.process import (
+    LISTEN_ADDRESS,
     SYNC_SECONDS,
     Connection,
     Lifecycle,
@@ -95,7 +96,7 @@ def _run(setup: ControllersSetup, life: Lifecycle, parts: ExitStack) -> None:
     recorder = Recorder(transport, writer, "kai-cp-controllers")
     factories: dict[str, Factory] = {name: CONTROLLERS[name] for name in setup.controllers}
     host = Host(factories, transport, recorder, registry, setup.options, lost=life.lease_lost)
-    listen(parts, service.listen_address, probes(registry, host.informers.missing, host.hung))
+    listen(parts, LISTEN_ADDRESS, service.listen_address, probes(registry, host.informers.missing, host.hung))
     parts.callback(writer.stop)
     parts.callback(lambda: life.status or writer.drain(2.0))
     parts.callback(host.stop)

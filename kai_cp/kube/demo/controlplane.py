@@ -37,10 +37,18 @@ class ControlPlaneError(Exception):
 
 
 def free_port() -> int:
-    """A free TCP port on loopback."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free TCP port on loopback that the system gives to no other process for a minute.
+
+    A closed connection of a port keeps it (TIME_WAIT): the system neither chooses it for another process
+    nor for a connection, but a server that names it may listen on it with SO_REUSEADDR, as those in Go and
+    Python do.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address: tuple[str, int] = server.getsockname()
+        with socket.create_connection(address):
+            connection, _ = server.accept()
+            connection.close()  # The side that closes first is the one that waits.
+    return address[1]
 
 
 class ControlPlane:

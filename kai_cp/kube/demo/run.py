@@ -78,17 +78,13 @@ def _built(console: Console) -> Path:
     return Path(text.strip().splitlines()[-1])
 
 
-def _start(command: str, plane: ControlPlane) -> subprocess.Popen[bytes]:
+def _start(plane: ControlPlane, command: str, metrics: str, *flags: str) -> subprocess.Popen[bytes]:
+    connection = (f"--kubeconfig={plane.kubeconfig()}", f"--listen-address={metrics}")
     with (plane.directory / f"{command}.log").open("wb") as log:
-        arguments = [
-            command,
-            f"--kubeconfig={plane.kubeconfig()}",
-            f"--listen-address=127.0.0.1:{free_port()}",
-        ]
-        if command == "scheduler":
-            arguments += [f"--plugin-server-address=127.0.0.1:{free_port()}", "--mode=enforce"]
         return subprocess.Popen(
-            [sys.executable, "-m", "kai_cp", *arguments], stdout=log, stderr=subprocess.STDOUT
+            [sys.executable, "-m", "kai_cp", command, *connection, *flags],
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
 
 
@@ -107,12 +103,18 @@ def run(nodes: int, *, stay: bool, yes: bool = False, console: Console | None = 
             create_cluster(api, nodes)
             cache.start()
             cache.wait_synced(30)
-            processes += [_start("scheduler", plane), _start("binder", plane)]
+            metrics, data, binder = (f"127.0.0.1:{free_port()}" for _ in range(3))
+            processes += [
+                _start(plane, "scheduler", metrics, f"--plugin-server-address={data}", "--mode=enforce"),
+                _start(plane, "binder", binder),
+            ]
             view = DemoView(cache, api)
             console.print(
                 f"[3/3] {nodes} fake nodes with 8 GPUs each; scheduler and binder run. From elsewhere:"
             )
-            console.print(f"kubectl --kubeconfig {plane.kubeconfig()} get pods -n demo")
+            console.print(f"kubectl --kubeconfig {plane.kubeconfig()} get pods -n demo", soft_wrap=True)
+            console.print(f"curl http://{metrics}/metrics")
+            console.print(f"curl -o snapshot.zip http://{data}/get-snapshot && kai-cp pending snapshot.zip")
             with Live(
                 view.draw("starting"), console=console, refresh_per_second=4, screen=console.is_terminal
             ) as live:

@@ -37,6 +37,7 @@ from kai_cp.kube.scheduler.usage import UsageClient, usage_options
 from kai_cp.kube.scheduler.worker_decider import WorkerDecider
 from kai_cp.kube.serving.http import Route
 from kai_cp.kube.serving.process import (
+    LISTEN_ADDRESS,
     SYNC_SECONDS,
     Connection,
     Lifecycle,
@@ -127,8 +128,10 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     life.on_end(scheduler.stop)
     explaining = Explaining(scheduler.cycles, setup.settings, anonymize=setup.anonymize, wake=cache.wake.set)
     reporter.words = explaining.words
-    listen(parts, service.listen_address, public_routes(registry, cache, scheduler))
-    listen(parts, setup.data, _data_routes(setup, cache, scheduler, usage, explaining))
+    listen(parts, LISTEN_ADDRESS, service.listen_address, public_routes(registry, cache, scheduler))
+    listen(
+        parts, "--plugin-server-address", setup.data, _data_routes(setup, cache, scheduler, usage, explaining)
+    )
     parts.callback(writer.stop)
     parts.callback(lambda: life.status or writer.drain(2.0))
     parts.callback(cache.stop)

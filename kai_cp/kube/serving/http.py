@@ -20,6 +20,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
+from kai_cp.kube.serving.address import endpoint
+
 LOG = logging.getLogger(__name__)
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -225,9 +227,8 @@ class HttpServer:
     """Serves routes by longest prefix. ``address`` is ``host:port``; an empty host means every interface."""
 
     def __init__(self, address: str, routes: Mapping[str, Route]) -> None:
-        host, _, port = address.rpartition(":")
-        loopback = host.strip("[]") in LOOPBACK
-        self._server = _Server((host or "0.0.0.0", int(port)), routes, loopback=loopback)
+        host, port = endpoint(address)
+        self._server = _Server((host or "0.0.0.0", port), routes, loopback=host in LOOPBACK)
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
 
     @property

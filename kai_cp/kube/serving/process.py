@@ -24,12 +24,14 @@ from kai_cp.kube.api.errors import KubeError, LeaseLost
 from kai_cp.kube.api.lease import LeaderLease, LeaseTimes
 from kai_cp.kube.api.retry import Backoff
 from kai_cp.kube.api.transport import Transport, configuration
+from kai_cp.kube.serving.address import Address, opening
 from kai_cp.kube.serving.flags import LeaseFlag
 from kai_cp.kube.serving.http import HttpServer, Response, Route
 
 LOG = logging.getLogger(__name__)
 SYNC_SECONDS: Final = 600.0
 """Longest wait for the first lists; a process without them ends, and is started anew."""
+LISTEN_ADDRESS: Final = "--listen-address"
 OK: Final = Response(b"ok\n")
 LOST_LEASE: Final = 3
 UNAUTHORIZED: Final = 4
@@ -63,7 +65,7 @@ class Service:
     ``qps`` differs from KAI's default: 0 leaves the rate to the server's own priority and fairness.
     """
 
-    listen_address: Annotated[str, Option(help="Address of /metrics, /healthz and /readyz; empty: none.")] = (
+    listen_address: Annotated[str, Address("Address of /metrics, /healthz and /readyz; empty: none.")] = (
         ":8080"
     )
     leader_elect: Annotated[bool, Option(help="Only the holder of the lease writes.")] = False
@@ -183,10 +185,14 @@ def probes(
     }
 
 
-def listen(parts: ExitStack, address: str, routes: Mapping[str, Route]) -> None:
-    """Serve ``routes`` on ``address`` while the process lives; an empty address serves nothing."""
+def listen(parts: ExitStack, option: str, address: str, routes: Mapping[str, Route]) -> None:
+    """Serve ``routes`` on the ``address`` of ``option`` while the process lives; an empty one serves nothing.
+
+    Raises ``Unavailable`` if the address cannot be had.
+    """
     if address:
-        server = HttpServer(address, routes)
+        with opening(option, address):
+            server = HttpServer(address, routes)
         parts.callback(server.stop)
         server.start()
 
