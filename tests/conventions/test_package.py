@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -52,11 +51,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return subprocess.run(
-        [python, "-m", "kai_cp", *map(str, arguments)],
+        [python, "-I", "-m", "kai_cp", *map(str, arguments)],
         cwd=python.parent,
-        env=clean,
         capture_output=True,
         text=True,
         timeout=120,
@@ -66,7 +63,7 @@ def run(python: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_solve_check_and_inspect_work_without_the_repository(python: Path, tmp_path: Path) -> None:
     where = subprocess.run(
-        [python, "-c", "import kai_cp, kai_cp_models; print(kai_cp.__file__, kai_cp_models.__file__)"],
+        [python, "-I", "-c", "import kai_cp, kai_cp_models; print(kai_cp.__file__, kai_cp_models.__file__)"],
         cwd=python.parent,
         capture_output=True,
         text=True,
