@@ -59,7 +59,7 @@ def least_of(
 ) -> Fix | None:
     """``found``, or a choice of fewer pods that helps; proved when every smaller choice was tried.
 
-    ``takes``: whether a cycle that admits the group counts. ``every``: no choice is left out.
+    ``takes``: whether a cycle that admits the group counts. ``every``: ``choices`` leaves none out.
     Raises ``NoTime`` while there is nothing to tell.
     """
     left = _MOST_CHOICES
@@ -87,8 +87,13 @@ def least_of(
     return found
 
 
-def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
-    """Choices of whole eviction units (5.4), each after the units of its pod group that leave before it."""
+def stops(
+    trials: Trials, size: int, worth: Callable[[Sequence[Pod]], bool] = lambda pods: True
+) -> Iterator[FixCandidate]:
+    """Choices of whole eviction units (5.4), each after the units of its pod group that leave before it.
+
+    ``worth``: whether a choice may help.
+    """
     groups = (group.key for group in trials.snapshot.groups if group.key not in trials.asked)
     chains = [eviction_units(trials.situation, key) for key in groups]
     step = _counted(_MOST_STEPS)
@@ -107,7 +112,7 @@ def stops(trials: Trials, size: int) -> Iterator[FixCandidate]:
                 for rest in chosen(i + 1, left - len(pods)):
                     yield (*pods, *rest)
 
-    for pods in chosen(0, size):
+    for pods in filter(worth, chosen(0, size)):
         yield FixCandidate(({"op": "stop", "pods": sorted(str(pod.key) for pod in pods)},), size)
 
 

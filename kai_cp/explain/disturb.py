@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from kai_cp.explain.choices import all_plain, least_of, move_operation, moves, others_wait, stops
@@ -12,7 +13,7 @@ from kai_cp.explain.raw import metadata, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials
 from kai_cp.json_types import Object
 from kai_cp_models.pods import Pod, PodKey
-from kai_cp_models.queries.why import FairLine, changes, moves_fit
+from kai_cp_models.queries.why import FairLine, changes, moves_fit, within_limits
 
 _MOST_TRIES: Final = 24
 """The most candidates of one kind that are solved."""
@@ -59,13 +60,14 @@ def stop(trials: Trials) -> Fix | None:
     """Stop the fewest pods, in whole eviction units."""
     best: Fix | None = None
     tried: set[frozenset[PodKey]] = set()
+    within = within_limits(trials.situation, trials.group)
     for bent in (False, True):
         for change in _changes(trials, "stop", bent=bent):
             amount = len(change.pods)
             if best is not None and amount >= best.amount:
                 break
             chosen = frozenset(pod.key for pod in change.pods)
-            if not chosen or chosen in tried:
+            if not chosen or chosen in tried or not within(change.pods):
                 continue
             tried.add(chosen)
             fix = _stopped(trials, change.pods)
@@ -76,7 +78,10 @@ def stop(trials: Trials) -> Fix | None:
             return replace(best, proved=True)
     if not others_wait(trials) and (best is None or _none_less(trials, int(best.amount), tried)):
         return replace(best, proved=True) if best is not None else None
-    return least_of(trials, best, stops, lambda decided: True)
+    if best is not None:
+        return least_of(trials, best, stops, lambda decided: True)
+    # A choice that leaves a limit exceeded could help only where others of the queue get less for it.
+    return least_of(trials, None, partial(stops, worth=within), lambda decided: True, every=False)
 
 
 def _stopped(trials: Trials, pods: Sequence[Pod]) -> Fix | None:

@@ -110,8 +110,11 @@ def fixes_of(
         if kind == "combined":
             continue
         left = wall(trials, kind)
+        limit = _limit_in_the_way(trials, kind)
         if left is not None:
             result.add(kind, None, f"{words(left)} would still block it")
+        elif limit is not None:
+            result.add(kind, None, f"{words(limit)} would still block it while others keep what they get")
         elif kind == "wait":
             result.add(kind, _wait(trials, start), start.because if start.tried else _NOT_TRIED)
         else:
@@ -149,6 +152,16 @@ def wall(trials: Trials, kind: str) -> Families | None:
     return in_the_way(sets, kind)
 
 
+def _limit_in_the_way(trials: Trials, kind: str) -> Families | None:
+    """A blocking set with a limit of a queue, of which the kind relaxes nothing.
+
+    A limit counts what its queue holds, wherever that is. A kind that leaves it alone could help only where
+    other pod groups of the queue get less for it, which is not worth a cycle for each candidate.
+    """
+    sets = trials.blocking.sets if trials.blocking.proved else ()
+    return in_the_way([s for s in sets if any(kind_of(f) == "limit" for f in s)], kind)
+
+
 def _wait(trials: Trials, start: Start) -> Fix | None:
     if start.at is None or start.decided is None:
         return None
@@ -161,12 +174,13 @@ def _wait(trials: Trials, start: Start) -> Fix | None:
 def _tried(kind: str, trials: Trials) -> str:
     """Why nothing of a kind was found, although it could have helped."""
     group = trials.group
+    limited = any(kind_of(family) == "limit" for one in trials.blocking.sets for family in one)
     sentences = {
         "uncordon": "no node is cordoned or tainted whose return would be enough",
         "enable-action": "no action that is switched off would find a plan",
         "move": "no moves to free capacity that were tried would be enough",
         "stop": "no set of running pods that was tried would free enough",
-        "raise-limit": "no limit blocks it",
+        "raise-limit": "no higher limit alone would be enough" if limited else "no limit blocks it",
         "raise-quota": "no quota that was tried would be enough",
         "raise-priority": "no priority up to the highest class plus one would be enough",
         "relax-topology": "no wider level would be enough",

@@ -7,6 +7,7 @@ are named as in the documents. Every other function here answers one question ab
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -75,6 +76,7 @@ __all__ = [
     "shortages",
     "subject_of",
     "wanted_below",
+    "within_limits",
 ]
 
 
@@ -150,6 +152,43 @@ def shortages(
         for r in range(len(size)):
             if size[r] and bounds[i][r] != UNLIMITED and held[r] + size[r] > bounds[i][r]:
                 yield BoundShortage(book.name(i), r, int(held[r] + size[r]))
+
+
+def within_limits(situation: Situation, group: PodGroup) -> Callable[[Iterable[Pod]], bool]:
+    """Whether the batch of a pod group may be within the limits of its queues (3.7) once given pods have left
+    and it has evicted what it might, while all other pods keep what they hold after the cycle.
+    """
+    snapshot, book = situation.snapshot, situation.after.book
+    short = [
+        (one.queue, one.resource, one.needed - int(book.limit[book.index(one.queue)][one.resource]))
+        for one in shortages(situation, group, "limit")
+    ]
+
+    def evictable(pod: Pod) -> bool:
+        """Whether preempt or reclaim could evict it for the pod group, for all that these look at first."""
+        held = snapshot.group_by_key[pod.group] if pod.group is not None else None
+        if held is None or not held.preemptible:
+            return False
+        return held.queue != group.queue or held.priority < group.priority
+
+    def held_by(pods: Iterable[Pod]) -> Counter[tuple[str, int]]:
+        found: Counter[tuple[str, int]] = Counter()
+        for pod in pods:
+            if pod.group is None or pod.key in situation.evicted:
+                continue
+            charge = amounts.most(snapshot, pod)
+            for queue in snapshot.queue_path.get(snapshot.group_by_key[pod.group].queue, ()):
+                found.update({(queue, r): size for r, size in enumerate(charge)})
+        return found
+
+    holders = [pod for pod in snapshot.pods if pod.status in ACTIVE_ALLOCATED or pod.key in situation.given]
+    anyway = held_by(filter(evictable, holders)) if short else Counter()
+
+    def within(leaving: Iterable[Pod]) -> bool:
+        freed = held_by(pod for pod in leaving if not evictable(pod)) if short else anyway
+        return all(anyway[queue, r] + freed[queue, r] >= over for queue, r, over in short)
+
+    return within
 
 
 def wanted_below(situation: Situation, queue: str) -> amounts.Amounts:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
 from kai_cp_models.pods import GroupKey
@@ -120,3 +122,46 @@ def test_no_move_is_tried_for_a_pod_that_no_node_holds() -> None:
         [],
         ["room:gpu + fragmentation would still block it"],
     )
+
+
+def over_its_limit() -> Object:
+    """Queue q may have eight GPUs: y takes four of them from r0, which has a lower priority. So x, which asks
+    for eight, is over the limit. Jobs of queue p run on two other nodes, with two GPUs free.
+    """
+    preemptible: Object = {"preemptibility": "preemptible"}
+    others = [pod(f"p{i}", f"n{1 + i % 2}", gpus=1, queue="p") for i in range(6)]
+    return cluster(
+        [node("n0", gpus=8), node("n1", gpus=4), node("n2", gpus=4)],
+        [
+            *(pod(f"r{i}", "n0", gpus=4, priority="train") for i in range(2)),
+            *others,
+            pod("y", gpus=4, priority="build"),
+            pod("x", gpus=8, priority="build"),
+        ],
+        groups={name: preemptible for name in ("r0", "r1", "y", "x", *(f"p{i}" for i in range(6)))},
+        queues=[queue("q", limit={"gpu": 8}), queue("p")],
+        priorityClasses=[
+            {"metadata": {"name": name, "uid": name}, "value": value}
+            for name, value in (("train", 50), ("build", 60))
+        ],
+    )
+
+
+def test_moves_and_stops_that_leave_a_limit_exceeded_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither moves nor stops of what runs in p change what q holds; each of them would cost a cycle."""
+    explainer = Explainer(Draft(over_its_limit(), NOW), Settings(), budget=60.0, kinds=("move", "stop"))
+    tried: list[Draft] = []
+    monkeypatch.setattr("kai_cp.explain.cycle.Cycles.decide", lambda _self, draft: tried.append(draft))
+    entry = explainer.explain(X)
+    assert (entry["reason"], entry["fixes"], tried) == ("OverLimit", [], [])
+    assert entry["noFix"][0] == {
+        "kind": "move",
+        "because": "limit:q + order would still block it while others keep what they get",
+    }
+
+
+def test_a_limit_that_blocks_beside_others_is_not_said_to_block_nothing() -> None:
+    entry = Explainer(Draft(over_its_limit(), NOW), Settings(), budget=60.0, kinds=("raise-limit",)).explain(
+        X
+    )
+    assert entry["noFix"] == [{"kind": "raise-limit", "because": "no higher limit alone would be enough"}]
