@@ -117,7 +117,10 @@ class NodeView:
 
     def _look(self, ledger: Ledger, node: int) -> None:
         idle, free = ledger.room.idle_on[node], ledger.room.free_on[node]
-        now, later = (self._takes(ledger, node, now=now) for now in (True, False))
+        later = self._takes(ledger, node, now=False)
+        # Mostly nothing releases, and without shared devices the rows say all.
+        alike = idle == free and not (self._shares and node in ledger.groups_on)
+        now = later if alike else self._takes(ledger, node, now=True)
         shared = self._may_join and self._joins(ledger, node)
         self.now[node], self.later[node], self.shared[node] = now, later, shared
         self.ranks[node] = self._ranking.one(node, now, shared, free) if later else NOWHERE

@@ -103,11 +103,13 @@ class Placer:
     def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> bool:
         """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
         self._filled, fabric = None, ledger.fixed.close_fabric
+        if fabric is None or len(self.gang.pods) < 2:
+            return False
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
         part = batch.subgroup is not self._whole
         # Parts of a gang with a preferred level follow KAI's scores of its domains (8.4).
         by_score = part and area.score is not None
-        if fabric is None or not pods or len(self.gang.pods) < 2 or by_score:
+        if not pods or by_score:
             return False
         present = self._active_nodes(ledger, batch.subgroup)
         if len(pods) < 2 and not len(present):
@@ -183,6 +185,8 @@ class Placer:
 
     def _members(self, ledger: Ledger, batch: Batch, area: _Area) -> Refusal | None:
         """Place pods or parts one after the other; one that finds no place changes nothing."""
+        if len(batch.pods) == 1:
+            return self._pod(ledger, batch.pods[0], area)
         ledger.mark()
         pods = (self._pod(ledger, pod, area) for pod in batch.pods)
         parts = (self._subtree(ledger, part, area) for part in batch.parts)
@@ -236,10 +240,9 @@ class Placer:
 
     def _to_fill(self, ledger: Ledger, pod: Pod, area: _Area) -> Fabric | None:
         """The fabric where the pod is one of a gang that fills one place before the next."""
-        fabric = ledger.fixed.close_fabric
-        gang = len(self.gang.pods) > 1 and pod.spec.requests[GPU] > 0
+        fabric = ledger.fixed.close_fabric if len(self.gang.pods) > 1 and pod.spec.requests[GPU] else None
         closer = fabric is not None and fabric.closest < min(area.scale, len(fabric.scales))
-        return fabric if gang and closer else None
+        return fabric if closer else None
 
     def _filling(
         self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask

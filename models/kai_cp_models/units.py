@@ -133,9 +133,9 @@ class Gang:
     def __init__(self, group: PodGroup, members: tuple[Pod, ...]) -> None:
         self.group = group
         self._members = members
-        self._top = only_pod_set(group.root) or group.root
+        self.top = only_pod_set(group.root) or group.root
         """What stands for all of the group."""
-        self._leaves = self._top.leaves()
+        self._leaves = self.top.leaves()
         unknown: list[Pod] = []
         by_leaf: dict[str, list[Pod]] = {leaf.name: [] for leaf in self._leaves}
         for pod in members:
@@ -158,6 +158,17 @@ class Gang:
         """How the gang stands in the snapshot."""
         return self.state(as_read)
 
+    @cached_property
+    def stopped(self) -> GangState:
+        """How the gang stands when all its pods of the snapshot that run are evicted, and only they wait."""
+
+        def status_of(pod: Pod) -> PodStatus:
+            if pod.status in ACTIVE_ALLOCATED:
+                return PodStatus.PENDING
+            return PodStatus.GATED if pod.status is PodStatus.PENDING else pod.status
+
+        return self.state(status_of)
+
     def tally(self, status_of: StatusOf) -> GangTally:
         """Its pods, counted now."""
         return {name: StatusCounts.of(map(status_of, pods)) for name, pods in self.by_leaf.items()}
@@ -165,7 +176,7 @@ class Gang:
     def state(self, status_of: StatusOf, tally: GangTally | None = None) -> GangState:
         """How the gang stands when its pods have these statuses. ``tally``: their counts, if known."""
         tally = self.tally(status_of) if tally is None else tally
-        top, batch, ready = self._top, None, False
+        top, batch, ready = self.top, None, False
         pending = any([counts.pending for counts in tally.values()])
         met = self.met(tally)
         if pending:
@@ -184,14 +195,14 @@ class Gang:
 
     @cached_property
     def _sets(self) -> tuple[Subgroup, ...]:
-        """Every set of subgroups, members before what they are members of."""
-        found = [self.group.root]
+        """Every set of subgroups in ``top``, members before what they are members of."""
+        found = [] if self.top.leaf else [self.top]
         for subgroup in found:
             found += (child for child in subgroup.children if not child.leaf)
         return tuple(reversed(found))
 
     def met(self, tally: GangTally) -> Met:
-        """How far every subgroup meets its minimum with the pods that count, see ``satisfied``."""
+        """How far every subgroup in ``top`` meets its minimum with the pods that count, see ``satisfied``."""
         return self._met({name: counts.active for name, counts in tally.items()})
 
     def _met(self, counts: Met) -> Met:
@@ -257,7 +268,7 @@ class Gang:
 
     def units(self, status_of: StatusOf) -> tuple[Unit, ...]:
         """All eviction units, in the order in which they go (5.4)."""
-        top, found = self._top, []
+        top, found = self.top, []
         active = {
             name: [pod for pod in pods if status_of(pod) in ACTIVE_ALLOCATED]
             for name, pods in self.by_leaf.items()

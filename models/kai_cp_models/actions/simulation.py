@@ -214,7 +214,10 @@ def started(ledger: Ledger, ask: Ask) -> bool:
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
     """What a group asks for in the fair order to have evicted pods again."""
     gang = ledger.fixed.gangs[key]
-    state = gang.state(as_pending(ledger, {pod.key for pod in pods}))
+    running = sum(counts.active for counts in gang.at_first.tally.values())
+    # Most victims lose all that runs and get nothing before they are asked for.
+    whole = len(pods) == ledger.touched.get(key) == running and all(p.key in ledger.evicted for p in pods)
+    state = gang.stopped if whole else gang.state(as_pending(ledger, {pod.key for pod in pods}))
     return None if state.batch is None else ask_of(ledger, gang, state.batch, state)
 
 
@@ -309,7 +312,7 @@ def _of_one_set(ledger: Ledger, gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod
         found = [some for child in away if satisfied(child, before) and (some := next_of(child))][:lacks]
         return [pod for some in found for pod in some] if len(found) == lacks else ()
 
-    return next_of(gang.group.root)
+    return next_of(gang.top)
 
 
 def _place(pod: Pod) -> tuple[str | None, str | None]:
