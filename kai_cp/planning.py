@@ -17,10 +17,6 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
 
-class NoSuchGroup(ValueError):
-    """The pod group that was named is not in the snapshot."""
-
-
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A plan with starts in the future. ``wanted``: the pod group that was asked about."""
@@ -66,25 +62,8 @@ class Planned:
         return bars(self.snapshot, self.plan, self.times)
 
 
-def planned(snapshot: Snapshot, settings: Settings, wanted: str | None) -> Planned:
-    """The plan of a snapshot.
-
-    ``wanted``: ``podgroup/NS/NAME`` is treated as if it asked for a reservation. Raises ``NoSuchGroup`` if
-    the snapshot does not have it.
-    """
-    key: GroupKey | None = None
+def planned(snapshot: Snapshot, settings: Settings, wanted: GroupKey | None) -> Planned:
+    """The plan of a snapshot. ``wanted``: a pod group that is treated as if it asked for a reservation."""
     if wanted is not None:
-        key = _key(wanted)
-        if key not in snapshot.group_by_key:
-            raise NoSuchGroup(f"there is no pod group {key}")
-        snapshot = asking_to_reserve(snapshot, key)
-    return Planned(snapshot, decide(snapshot, settings), RunTimes(snapshot, settings), key)
-
-
-def _key(text: str) -> GroupKey:
-    parts = text.removeprefix("podgroup/").split("/")
-    if len(parts) == 1:
-        return GroupKey("default", parts[0])
-    if len(parts) != 2:
-        raise NoSuchGroup(f"{text!r} is not podgroup/NAMESPACE/NAME")
-    return GroupKey(*parts)
+        snapshot = asking_to_reserve(snapshot, wanted)
+    return Planned(snapshot, decide(snapshot, settings), RunTimes(snapshot, settings), wanted)

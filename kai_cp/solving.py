@@ -2,7 +2,7 @@
 
 Reading, deciding and writing all happen in the worker, so nothing large crosses the pipe: it sends
 finished documents, the first of them before anything is decided. The budget is counted from the end of
-reading, but everything together never takes longer than it and its grace.
+reading, which has a limit of its own (``limits.read_seconds``).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from kai_cp_models.snapshot import Snapshot
 ENGINE: Final = 0.95
 """Share of the budget after which the engine itself ends; the rest is for writing."""
 GRACE: Final = 0.2
-"""Share of the budget by which the answer may be late, reading included; then the worker is killed."""
+"""Share of the budget by which the answer may be late; then the worker is killed."""
 LEAST_GRACE_SECONDS: Final = 1.0
-"""The answer may always be this late, because a small budget leaves no time for reading."""
+"""The answer may always be this late, because a small budget leaves no time for writing."""
 SHORT_BUDGET_SECONDS: Final = 5.0
 """For a shorter budget, the time to load CP-SAT would be too large a share."""
 
 MEMORY: Final = "it takes more memory than is allowed (limits.memory_bytes)"
-_LATE: Final = "it could not be read within the budget (--budget, solver.budget_seconds)"
+_LATE: Final = "it could not be read in time; a larger limits.read_seconds allows more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ def job(task: SolvingTask, channel: Channel) -> None:
     began = time.monotonic()
     budget = task.settings.solver.budget_seconds
     grace = max(LEAST_GRACE_SECONDS, GRACE * budget)
-    channel.until(began + budget + grace)
+    channel.until(began + task.settings.limits.read_seconds)
     memory.bound(task.settings.limits.memory_bytes)
     data = task.source.path if task.data is None else task.data
     try:
@@ -135,6 +135,7 @@ def job(task: SolvingTask, channel: Channel) -> None:
     with collector_held():
         asks = Asks(snapshot)
     read_at = time.monotonic()
+    channel.until(read_at + budget + grace)
 
     sent: Plan | None = None
 
@@ -155,7 +156,7 @@ def job(task: SolvingTask, channel: Channel) -> None:
         send(interim(snapshot, plan))
         channel.progress(progress(snapshot, plan))
 
-    deadline = min(read_at + ENGINE * budget, began + budget + grace / 2)
+    deadline = read_at + ENGINE * budget
     with collector_held():
         send_interim(Plan())
         send(decide(snapshot, task.settings, deadline=deadline, emit=send_interim))

@@ -24,7 +24,7 @@ from kai_cp.cli.common import (
 from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
 
 if TYPE_CHECKING:
-    from kai_cp.explain.document import Explainer
+    from kai_cp.json_types import Json
     from kai_cp_models.pods import GroupKey
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Snapshot
@@ -99,7 +99,11 @@ def explain(
     name, raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
     explainer = Explainer(Draft(raw, instant), settings, usage_or_exit(usage), max(0.0, budget), wanted)
     explainer.timings["read"] = time.monotonic() - began - explainer.timings["decide"]
-    keys = explainer.waiting() if target is None else _keys(explainer, target)
+    keys = (
+        explainer.waiting()
+        if target is None
+        else groups_or_exit(target, explainer.draft.raw, explainer.decided.snapshot)
+    )
     entries = explainer.explain_all(keys)
     found = document(explainer, entries, digest)
     if format is ExplainedFormat.JSON:
@@ -141,51 +145,13 @@ def _kinds(text: str | None, known: Sequence[str]) -> tuple[str, ...]:
     return tuple(kind for kind in known if kind in asked)
 
 
-def _keys(explainer: Explainer, text: str) -> list[GroupKey]:
-    """The pod groups of a target; an unknown one ends the program."""
+def groups_or_exit(text: str, raw: Json, snapshot: Snapshot, option: str = "") -> list[GroupKey]:
+    """The pod groups that a name means; a name that means none ends the program, with the option."""
     from kai_cp.explain.draft import BadOperation
-    from kai_cp.explain.targets import OURS, owned_groups, target_of, the_one
+    from kai_cp.explain.targets import SkippedTarget, asked_groups
 
-    snapshot = explainer.decided.snapshot
-    owned = owned_groups(explainer.draft.raw)
     try:
-        target = target_of(text, owned)
-        if target.kind not in OURS:
-            owner = the_one(target, [key for kind, key in owned if kind == target.kind])
-            names = [("podgroup", key) for key in owned[target.kind, owner]]
-        elif target.namespace:
-            names = [(target.kind, f"{target.namespace}/{target.name}")]
-        else:
-            known = snapshot.group_by_key if target.kind == "podgroup" else snapshot.pod_by_key
-            aside = (entry.item.partition(" ") for entry in snapshot.set_aside)
-            left_out = [name for kind, _, name in aside if kind.lower() == target.kind]
-            names = [(target.kind, the_one(target, [*map(str, known), *left_out]))]
+        return asked_groups(text, raw, snapshot)
     except BadOperation as problem:
-        fail(str(problem), WRONG_USAGE)
-    return [group_or_exit(snapshot, kind, name) for kind, name in names]
-
-
-def group_or_exit(snapshot: Snapshot, kind: str, name: str) -> GroupKey:
-    """The pod group that a name means; what was set aside says why, the rest ends with the nearest names."""
-    from kai_cp.explain.draft import nearest
-    from kai_cp_models.pods import GroupKey, PodKey
-
-    space, _, plain = name.partition("/")
-    title = "PodGroup" if kind == "podgroup" else "Pod"
-    for entry in snapshot.set_aside:
-        missing = GroupKey(space, plain) not in snapshot.group_by_key
-        if entry.item == f"{title} {name}" and (kind == "pod" or missing):
-            fail(f"{kind} {name} is left out of all decisions: {entry.reason}", BAD_INPUT)
-    if kind == "podgroup":
-        key = GroupKey(space, plain)
-        if key in snapshot.group_by_key:
-            return key
-        fail(
-            f"there is no podgroup {name}{nearest(name, list(map(str, snapshot.group_by_key)))}", WRONG_USAGE
-        )
-    pod = snapshot.pod_by_key.get(PodKey(space, plain))
-    if pod is None:
-        fail(f"there is no pod {name}{nearest(name, list(map(str, snapshot.pod_by_key)))}", WRONG_USAGE)
-    if pod.group is None or pod.group not in snapshot.group_by_key:
-        fail(f"pod {name} belongs to no pod group of this scheduler", WRONG_USAGE)
-    return pod.group
+        said = f"{option}: {problem}" if option else str(problem)
+        fail(said, BAD_INPUT if isinstance(problem, SkippedTarget) else WRONG_USAGE)

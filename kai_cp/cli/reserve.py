@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import (
-    BAD_INPUT,
     OFFLINE,
     WRONG_USAGE,
     fail,
+    file_or_exit,
     instant_or_exit,
+    loaded_or_exit,
     settings_or_exit,
     snapshot_or_exit,
     usage_or_exit,
 )
+from kai_cp.cli.explain import groups_or_exit
 from kai_cp.cli.options import (
     SHOWN,
     AllOption,
@@ -30,6 +32,11 @@ from kai_cp.cli.options import (
 from kai_cp.cli.output import OutputFormat, answer, of_rows
 from kai_cp.json_types import Document
 
+if TYPE_CHECKING:
+    from kai_cp_models.pods import GroupKey
+    from kai_cp_models.settings import Settings
+    from kai_cp_models.snapshot import Snapshot
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 _COLUMNS: Final = ("podGroup", "queue", "state", "start", "promised", "idleGpuHours", "lostGpuHours", "cause")
@@ -41,7 +48,11 @@ def reserve(
     snapshot: SnapshotArgument,
     group: Annotated[
         str | None,
-        typer.Option("--for", metavar="podgroup/NS/NAME", help="Plan a start for this pod group."),
+        typer.Option(
+            "--for",
+            metavar="NAME",
+            help="Plan a start for this pod group: [KIND/][NAMESPACE/]NAME, such as job/team-a/train.",
+        ),
     ] = None,
     format: FormatOption = OutputFormat.TABLE,
     *,
@@ -63,15 +74,14 @@ def reserve(
     kai-cp reserve snapshot.zip
     kai-cp reserve snapshot.zip --for podgroup/team-a/llm-70b --picture plan.svg
     """
-    from kai_cp.planning import NoSuchGroup, planned
+    from kai_cp.planning import planned
 
     overrides = {"reservations.enabled": True, "solver.budget_seconds": budget}
     settings = settings_or_exit(config, overrides, defaults=OFFLINE)
-    found, name, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings, usage_or_exit(usage))
-    try:
-        plan = planned(found, settings, group)
-    except NoSuchGroup as problem:
-        fail(f"--for: {problem}", BAD_INPUT)
+    path = file_or_exit(snapshot, settings)
+    found, name, _ = snapshot_or_exit(path, instant_or_exit(now), settings, usage_or_exit(usage))
+    wanted = None if group is None else _wanted(group, path, settings, found)
+    plan = planned(found, settings, wanted)
     if picture is not None:
         from kai_cp.report.gantt import draw
 
@@ -93,6 +103,14 @@ def reserve(
         ),
         format,
     )
+
+
+def _wanted(text: str, path: str, settings: Settings, snapshot: Snapshot) -> GroupKey:
+    """The one pod group of ``--for``."""
+    keys = groups_or_exit(text, loaded_or_exit(path, settings).raw, snapshot, "--for")
+    if len(keys) > 1:
+        fail(f"--for: {text} has several pod groups: {', '.join(map(str, keys[:4]))}", WRONG_USAGE)
+    return keys[0]
 
 
 def _show(name: str, document: Document, *, everything: bool, wide: bool) -> None:

@@ -124,8 +124,8 @@ def what_if(
         str,
         typer.Option(
             "--for",
-            metavar="TARGET",
-            help="The pod group that --least has to admit: podgroup/NS/NAME, or all.",
+            metavar="NAME,…",
+            help="What --least has to admit: all, or names such as job/team-a/train.",
         ),
     ] = "all",
     bound: Annotated[

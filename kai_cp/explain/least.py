@@ -10,11 +10,12 @@ from typing import Final, Literal, cast
 from kai_cp.explain.choices import all_plain, least_of, moves, stops
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.disturb import move, stop
-from kai_cp.explain.draft import BadOperation, nearest
+from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.fixes import wall
 from kai_cp.explain.operations import QUEUE_RESOURCES, applied
 from kai_cp.explain.raises import QueueBound, plain_number
 from kai_cp.explain.sentences import words
+from kai_cp.explain.targets import asked_groups
 from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
 from kai_cp.json_types import Object
 from kai_cp_models.pods import UNLIMITED, GroupKey
@@ -248,15 +249,13 @@ def _without_one(trials: Trials, op: Object) -> Iterator[Object]:
 
 
 def targets_of(text: str, decided: DecidedCycle) -> tuple[GroupKey, ...] | None:
-    """The pod groups of ``--for``; None: all. Raises ``BadOperation``."""
+    """The pod groups of ``--for``, names joined by commas; None: all. Raises ``BadOperation``."""
     if text == "all":
         return None
-    found = []
+    found: dict[GroupKey, None] = {}
     for part in text.split(","):
-        name = part.strip().removeprefix("podgroup/")
-        key = GroupKey(*name.split("/", 1)) if "/" in name else GroupKey("default", name)
-        if key not in decided.snapshot.group_by_key:
-            names = [str(known) for known in decided.snapshot.group_by_key]
-            raise BadOperation(f"--for: there is no podgroup {name}{nearest(name, names)}")
-        found.append(key)
+        try:
+            found |= dict.fromkeys(asked_groups(part.strip(), decided.draft.raw, decided.snapshot))
+        except BadOperation as problem:
+            raise BadOperation(f"--for: {problem}") from None
     return tuple(found)

@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from kai_cp import memory
 from kai_cp.explain.cycle import Cycles
 from kai_cp.explain.document import Explainer, document
-from kai_cp.explain.draft import BadOperation, Draft, nearest
+from kai_cp.explain.draft import BadOperation, Draft
 from kai_cp.explain.least import Least, targets_of
+from kai_cp.explain.targets import asked_groups
 from kai_cp.explain.tasks import ExplainTask, RefusedQuestion, WhatIfTask
 from kai_cp.explain.whatif import whatif
 from kai_cp.json_types import Object
-from kai_cp_models.pods import GroupKey
 
 NICE: Final = 10
 
@@ -39,22 +38,9 @@ def answer(task: ExplainTask | WhatIfTask) -> bytes | RefusedQuestion:
 def _explained(task: ExplainTask) -> Object:
     draft = Draft(orjson.loads(task.raw), task.now)
     explainer = Explainer(draft, task.settings, task.usage, task.budget, task.kinds, task.cheapest)
-    keys = _keys(explainer, task.groups)
+    snapshot = explainer.decided.snapshot
+    keys = [key for name in task.groups for key in asked_groups(name, explainer.draft.raw, snapshot)]
     return document(explainer, explainer.explain_all(keys), "")
-
-
-def _keys(explainer: Explainer, names: Sequence[str]) -> list[GroupKey]:
-    known: Mapping[GroupKey, Any] = explainer.decided.snapshot.group_by_key
-    aside = {entry.item: entry.reason for entry in explainer.decided.snapshot.set_aside}
-    found = []
-    for name in names:
-        key = GroupKey(*name.split("/", 1)) if "/" in name else GroupKey("default", name)
-        if key not in known and f"PodGroup {key}" in aside:
-            raise BadOperation(f"podgroup {key} is left out of all decisions: {aside[f'PodGroup {key}']}")
-        if key not in known:
-            raise BadOperation(f"there is no podgroup {name}{nearest(name, list(map(str, known)))}")
-        found.append(key)
-    return found
 
 
 def _answered(task: WhatIfTask) -> Object:

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from kai_cp.explain.draft import BadOperation, nearest
 from kai_cp.explain.raw import group_of, key_of, metadata
 from kai_cp.json_types import Json
+from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.snapshot import Snapshot
 
 OURS = ("podgroup", "pod")
+
+
+class SkippedTarget(BadOperation):
+    """A pod or pod group that is asked about was skipped when the snapshot was read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +85,35 @@ def the_one(target: AskedName, keys: list[str]) -> str:
     asked = f"{target.namespace}/{target.name}".lstrip("/")
     names = keys if target.namespace else sorted({key.partition("/")[2] for key in keys})
     raise BadOperation(f"there is no {target.kind} {asked}{nearest(asked, names)}")
+
+
+def asked_groups(text: str, raw: Json, snapshot: Snapshot) -> list[GroupKey]:
+    """The pod groups of ``[KIND/][NAMESPACE/]NAME``, which is looked for in all namespaces if it names none.
+
+    Raises ``BadOperation`` for a name that means nothing or several things, ``SkippedTarget`` for a skipped one.
+    """
+    owned = owned_groups(raw)
+    target = target_of(text, owned)
+    if target.kind not in OURS:
+        owner = the_one(target, [key for kind, key in owned if kind == target.kind])
+        return [_group(snapshot, "podgroup", key) for key in owned[target.kind, owner]]
+    known = snapshot.group_by_key if target.kind == "podgroup" else snapshot.pod_by_key
+    aside = (entry.item.partition(" ") for entry in snapshot.set_aside)
+    left_out = [name for kind, _, name in aside if kind.lower() == target.kind]
+    return [_group(snapshot, target.kind, the_one(target, [*map(str, known), *left_out]))]
+
+
+def _group(snapshot: Snapshot, kind: str, name: str) -> GroupKey:
+    """The pod group of a pod group or pod that the snapshot, or a skipped object, has."""
+    space, _, plain = name.partition("/")
+    key: GroupKey | None = GroupKey(space, plain)
+    title = "PodGroup" if kind == "podgroup" else "Pod"  # As the reader names what it skips.
+    for entry in snapshot.set_aside:
+        if entry.item == f"{title} {name}" and (kind == "pod" or key not in snapshot.group_by_key):
+            raise SkippedTarget(f"{kind} {name} is left out of all decisions: {entry.reason}")
+    if kind == "pod":
+        pod = snapshot.pod_by_key[PodKey(space, plain)]
+        key = pod.group
+    if key is None or key not in snapshot.group_by_key:
+        raise BadOperation(f"{kind} {name} belongs to no pod group of this scheduler")
+    return key

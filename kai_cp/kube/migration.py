@@ -27,9 +27,7 @@ def from_files(files: Sequence[Path]) -> Documents:
     for file in files:
         try:
             documents = yaml_text.load_all(read_text(file))
-        except OSError as problem:
-            raise UnreadableFile(f"{file}: {problem.strerror or problem}") from None
-        except yaml.YAMLError as problem:
+        except (OSError, yaml.YAMLError) as problem:
             raise UnreadableFile(f"{file}: {yaml_text.why(problem)}") from None
         for document in documents:
             if document is None:

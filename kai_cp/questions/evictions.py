@@ -6,7 +6,7 @@ from typing import Any
 
 from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
-from kai_cp.report.section import Names, Section
+from kai_cp.report.section import IN_PLACE, Names, Section
 from kai_cp.report.terminal import amount, plural
 
 
@@ -54,7 +54,7 @@ def sections(document: Document) -> list[Section]:
             entry["queue"],
             amount(entry["gpus"]),
             Names(tuple(entry["for"])) if entry["for"] else "-",
-            f"moves to {entry['movesTo']}" if entry["movesTo"] else "back to pending",
+            _then(entry),
             entry["node"],
             entry["action"],
         )
@@ -70,6 +70,12 @@ def sections(document: Document) -> list[Section]:
             drop=("By", "From", "GPUs", "Queue"),
         )
     ]
+
+
+def _then(entry: Document) -> str:
+    if entry["movesTo"] is None:
+        return "back to pending"
+    return IN_PLACE if entry["movesTo"] == entry["node"] else f"moves to {entry['movesTo']}"
 
 
 EVICTIONS = SnapshotQuestion("evictions", "pod/{pod}", ask, headline, sections)

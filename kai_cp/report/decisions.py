@@ -17,7 +17,7 @@ from kai_cp.report.page import Page
 from kai_cp.report.partition import partition
 from kai_cp.report.reserved import estimated, over_time, reserved
 from kai_cp.report.rolled_out import rolled_out
-from kai_cp.report.section import Cell, Names, Section, Shortening, ignored, skipped
+from kai_cp.report.section import IN_PLACE, Cell, Names, Section, Shortening, ignored, skipped
 from kai_cp.report.terminal import age, amount
 from kai_cp.worker import End
 from kai_cp_topology.records import Level
@@ -126,10 +126,7 @@ def _waiting(entries: Sequence[Document], now: str) -> Section:
 def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], str]) -> Section:
     rows = []
     for (group, action, triggers), pods in _by_group(decisions).items():
-        places = [new_place[_pod(d)] for d in pods if _pod(d) in new_place]
-        back = len(pods) - len(places)
-        then = "back to pending" if not places else f"; {back} back to pending" if back else ""
-        goes = _nodes(places, "moves to ", then) if places else then
+        goes = _goes([(d["node"], new_place.get(_pod(d))) for d in pods])
         old = _nodes([d["node"] for d in pods])
         trigger = Names(triggers) if triggers else "-"
         rows.append((group, _queue(pods[0]), str(len(pods)), _gpus(pods), trigger, goes, old, action))
@@ -142,6 +139,19 @@ def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], 
         fixed=("Pod group", "Queue"),
         drop=("By", "From", "Pods", "Queue"),
     )
+
+
+def _goes(moves: Sequence[tuple[str, str | None]]) -> Names | str:
+    """What becomes of evicted pods, each with its node and its new one, or None."""
+    places = [new for old, new in moves if new is not None and new != old]
+    counts = {
+        IN_PLACE: sum(new == old for old, new in moves),
+        "back to pending": sum(new is None for _, new in moves),
+    }
+    rest = [words if count == len(moves) else f"{count} {words}" for words, count in counts.items() if count]
+    if not places:
+        return "; ".join(rest)
+    return _nodes(places, "moves to ", "".join(f"; {part}" for part in rest))
 
 
 def _starting(bound: Sequence[Document], nominated: Sequence[Document]) -> Section:

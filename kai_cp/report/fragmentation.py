@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kai_cp.fragmentation import in_words
-from kai_cp.report.section import Names, Section, Shortening
+from kai_cp.report.section import IN_PLACE, Names, Section, Shortening
 from kai_cp.report.terminal import plural
 from kai_cp_models.queries.moves import Frontier
 
@@ -59,7 +59,15 @@ def sections(found: Frontier) -> Iterator[Section]:
     yield Section("What moves can free", columns, points, right=numbers, drop=("Pod groups",))
     if found.points:
         best = found.points[0]
-        steps = [(str(move.step), str(move.pod), move.source, move.target) for move in best.plan]
+        steps = [
+            (
+                str(move.step),
+                str(move.pod),
+                move.source,
+                IN_PLACE if move.target == move.source else move.target,
+            )
+            for move in best.plan
+        ]
         yield Section(
             f"Plan for {best.value}",
             ("Step", "Pod", "From", "To"),

@@ -34,6 +34,8 @@ _LONGEST_LIST: Final = 44
 _INDENT: Final = 4
 _PAD: Final = "\0"
 """Follows a wide character while a sentence is wrapped, as that counts characters; no text has it."""
+IN_PLACE: Final = "restarts in place"
+"""What a move to the node on which the pod runs already is called."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class SolverSettings(Frozen):
         1.0,
         gt=0,
         description="Time for one cycle; after it the best checked answer is used. Offline commands read a "
-        "snapshot before it begins; reading and deciding together take at most a fifth longer, or one "
+        "snapshot before it begins (limits.read_seconds), and write the answer within a fifth of it, or one "
         "second.",
     )
     patience: float = Field(

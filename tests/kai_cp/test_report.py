@@ -81,6 +81,20 @@ def test_gangs_on_several_nodes_say_how_close_they_are() -> None:
     assert far[1:3] == ["no", "level"]
 
 
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [
+        ({"web-0": "n0", "web-1": "n0"}, "restarts in place"),
+        ({"web-0": "n0", "web-1": "n7"}, "moves to n7; 1 restarts in place"),
+        ({"web-0": "n0"}, "1 restarts in place; 1 back to pending"),
+    ],
+)
+def test_a_pod_that_stays_on_its_node_restarts_in_place(places: dict[str, str], words: str) -> None:
+    moves = [decision("Evict", pod, "n0", action="consolidation") for pod in ("web-0", "web-1")]
+    moves += [decision("Nominate", pod, node, action="consolidation") for pod, node in places.items()]
+    assert words in " ".join(shown(report("x", {**EMPTY, "decisions": moves})).split())
+
+
 def test_moved_and_lost_pods_are_told_apart() -> None:
     document = {
         **EMPTY,

@@ -76,6 +76,24 @@ def test_a_name_that_is_unknown_or_no_single_one_is_told(snapshot: Path, text: s
     assert said in done.stderr
 
 
+@pytest.mark.parametrize("text", ["job/other/train", "pod/z"])
+@pytest.mark.parametrize("command", [("reserve",), ("what-if", "--least", "nodes:n0")])
+def test_every_command_knows_the_same_names(snapshot: Path, command: tuple[str, ...], text: str) -> None:
+    name, *more = command
+    done = run(name, snapshot, *more, "--for", text, "--now", NOW)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("command", [("reserve",), ("what-if", "--least", "nodes:n0")])
+def test_every_command_says_the_same_of_a_name_that_means_several(
+    snapshot: Path, command: tuple[str, ...]
+) -> None:
+    name, *more = command
+    done = run(name, snapshot, *more, "--for", "x", "--now", NOW)
+    said = "kai-cp: --for: several are named so: podgroup/default/x, podgroup/other/x\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
 def test_of_two_parts_the_first_is_a_kind_only_where_there_are_such_objects() -> None:
     owned = {("job", "a/train"): ["a/x"]}
     assert target_of("job/x", owned) == AskedName("job", "", "x")

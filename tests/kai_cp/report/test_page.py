@@ -94,6 +94,17 @@ def test_a_frontier_fits_a_terminal() -> None:
     assert sum("…" in line and "worker" in line for line in lines) == len(moves)
 
 
+def test_a_restart_on_the_same_node_is_no_move_to_it() -> None:
+    """A pod set of a gang restarts with the pods that move, and one of its pods stays where it was."""
+    moves = tuple(Move(1, GroupKey("a", "g"), PodKey("a", f"g-{n}"), "n0", f"n{n}") for n in range(2))
+    point = Point(1, 2, 1, 0.0, True, 2, ("n9",), moves)
+    lines = printed(
+        list(fragmentation.sections(Frontier(DefragQuestion(), 0.0, 0, (point,), 1, True, "most", (), 0.1)))
+    )
+    assert [line.split()[-3:] for line in lines if "g-0" in line] == [["restarts", "in", "place"]]
+    assert [line.split()[-2:] for line in lines if "g-1" in line] == [["n0", "n1"]]
+
+
 @pytest.mark.parametrize("command", ["reserve", "defrag"])
 @pytest.mark.parametrize("format", ["table", "wide", "json", "yaml", "name", "csv"])
 def test_every_format_answers(command: str, format: str) -> None:
