@@ -1,20 +1,24 @@
 """Which of two plans of one snapshot is better: the first goal in which they differ decides. And which stages
 of a plan another one proves wrong.
 
-Actions come in their order. Within an action, admission along the fair order comes first, then the goals in
-force. Both plans are walked through together: as long as they agree, the fair order is the same for both.
+Actions come in their order. Within an action, and within a queue of preempt, admission along the fair order
+comes first, then the goals in force. Both plans are walked through together: as long as they agree, the fair
+order is the same for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set
+from typing import Final, TypeAlias
 
 from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.disaggregate import leave
 from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
 from kai_cp_models.joint.policy import POLICIES
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import MILLI, GroupKey, PodKey, PodStatus
@@ -23,10 +27,13 @@ from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
+Difference: TypeAlias = tuple[str, int]
+"""What two plans differ in first, and -1 where the first is better, 1 the other, 0 neither."""
+NONE: Final[Difference] = ("", 0)
 
-def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Settings) -> tuple[str, int]:
-    """(what the plans differ in first, -1: ``one`` is better, 1: ``other`` is); ("", 0) where they do not, or
-    where neither is better.
+
+def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Settings) -> Difference:
+    """What the plans differ in first; ``NONE`` where they do not, or where neither is better.
 
     A group may get what evictions leave over. Whether something is left over comes after the goals.
     """
@@ -36,11 +43,8 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
     for action in snapshot.policy.actions:
         if action == "allocate" and one.reservations != other.reservations:
             # What is promised comes first, and which promise is better is not looked at.
-            return "", 0
+            return NONE
         asks = {k: ask for k, ask in waiting_groups(cycle, action).items() if k not in given}
-        # Victims are ranked as the action finds the queues, so what it admits is charged to a copy.
-        book = cycle.ledger.book.copy()
-        order = line_of(cycle.ledger, asks, book)
         mine, theirs = served(snapshot, one, action), served(snapshot, other, action)
         # A place that a later action took back was given, too.
         mine, theirs = mine | _withdrawn(one) & theirs, theirs | _withdrawn(other) & mine
@@ -48,31 +52,64 @@ def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Setti
         if more[0] != more[1]:
             # Which of further batches and other groups comes first is not looked at.
             comparable = mine - given == theirs - given and (more[0] < more[1] or more[1] < more[0])
-            return (f"{action}: further pods", -1 if more[1] < more[0] else 1) if comparable else ("", 0)
-        left_over: tuple[str, int] = "", 0
-        while not left_over[1] and (key := order.pop()) is not None:
-            if (key in mine) != (key in theirs):
+            return (f"{action}: further pods", -1 if more[1] < more[0] else 1) if comparable else NONE
+        # Victims are ranked as the action finds the queues, so what it admits is charged to a copy.
+        book = cycle.ledger.book.copy()
+        left_over = NONE
+        for part in _parts(cycle, action, asks):
+            if not left_over[1] and (key := _admission(cycle, part, book, (mine, theirs), given)):
                 found = f"{action}: {key}", -1 if key in mine else 1
                 if action not in POLICIES or key in _triggers(one if key in mine else other, action):
                     return found
                 left_over = found
-            if key in mine:
-                given.add(key)
-                group = snapshot.group_by_key[key]
-                book.charge(group.queue, asks[key].asked, group.preemptible)
-                order.charged(group.queue)
-        if action in POLICIES:
-            pair = [_values(cycle, action, plan, settings) for plan in (one, other)]
-            if pair[0] != pair[1]:
-                better = -1 if pair[0] < pair[1] else 1
-                return (f"{action}: goals", better) if left_over[1] in (0, better) else ("", 0)
-            if left_over[1]:
-                return left_over
-            if _disturbed(one, action) != _disturbed(other, action):
-                # Equal by every goal and yet different: from here on the two plans continue differently.
-                return "", 0
-        cycle.ledger.book = book
-    return "", 0
+            if action in POLICIES:
+                here, there = (_values(cycle, action, part, plan, settings) for plan in (one, other))
+                if here != there:
+                    better = -1 if here < there else 1
+                    return (f"{action}: goals", better) if left_over[1] in (0, better) else NONE
+        if left_over[1]:
+            return left_over
+        if action in POLICIES and _disturbed(one, action) != _disturbed(other, action):
+            # Equal by every goal and yet different: from here on the two plans continue differently.
+            return NONE
+        cycle.ledger = _carried_out(cycle.ledger, one, action)
+    return NONE
+
+
+def _parts(cycle: Cycle, action: ActionName, asks: Mapping[GroupKey, Ask]) -> list[dict[GroupKey, Ask]]:
+    """The waiting groups that are decided together: all, or queue by queue where a queue's own groups are the
+    victims. What such a queue loses goes to its own, so the first queue in which plans differ decides.
+    """
+    if action not in POLICIES or not POLICIES[action].own_queue:
+        return [dict(asks)]
+    found: dict[str, dict[GroupKey, Ask]] = {}
+    order = line_of(cycle.ledger, asks)
+    while (key := order.pop()) is not None:
+        found.setdefault(asks[key].group.queue, {})[key] = asks[key]
+    return list(found.values())
+
+
+def _admission(
+    cycle: Cycle,
+    part: Mapping[GroupKey, Ask],
+    book: QueueBook,
+    served_by: tuple[Set[GroupKey], Set[GroupKey]],
+    given: set[GroupKey],
+) -> GroupKey | None:
+    """The first group of the part that only one plan serves. Those before it are charged to ``book``, and
+    added to ``given`` where they are served.
+    """
+    mine, theirs = served_by
+    order = line_of(cycle.ledger, part, book)
+    while (key := order.pop()) is not None:
+        if (key in mine) != (key in theirs):
+            return key
+        if key in mine:
+            given.add(key)
+            group = part[key].group
+            book.charge(group.queue, part[key].asked, group.preemptible)
+            order.charged(group.queue)
+    return None
 
 
 def _begun(snapshot: Snapshot, plan: Plan, settings: Settings) -> Cycle:
@@ -108,10 +145,13 @@ def _disturbed(plan: Plan, action: ActionName) -> set[PodKey]:
     return {d.pod for d in plan.decisions if d.kind == "Evict" and d.action == action}
 
 
-def _values(cycle: Cycle, action: ActionName, plan: Plan, settings: Settings) -> tuple[int, ...]:
+def _values(
+    cycle: Cycle, action: ActionName, part: Mapping[GroupKey, Ask], plan: Plan, settings: Settings
+) -> tuple[int, ...]:
+    """The plan's values of all goals in force, among the victims of a part of the action."""
     gone = _disturbed(plan, action)
     again = {d.pod for d in plan.decisions if d.kind != "Evict"}
-    victims = Victims(cycle, POLICIES[action], cycle.ledger, waiting_groups(cycle, action))
+    victims = Victims(cycle, POLICIES[action], cycle.ledger, part)
     lost = [all(p.key in gone - again for p in item.unit.pods) for item in victims.ranked]
     # A plan that breaks rules may move pods that no group may disturb; no goal has a weight for them.
     moved = frozenset(gone & again & {pod.key for item in victims.ranked for pod in item.unit.pods})
