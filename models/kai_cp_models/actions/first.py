@@ -30,30 +30,51 @@ def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
 
 
 def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
-    """Evict the units that counting selects, and then more while that serves more: capacity that is enough in
-    sum may have no place for a pod.
+    """Evict the units that counting selects.
+
+    Where those that may go in turn are too few for all asks of the chunk, they may be enough for the first
+    half, a quarter and so on. Of few units, all at once may serve more, as some of them move instead. The
+    plan that serves the earlier asks counts.
+    """
+    asks, taken = chunk, victims.taken_by(chunk)
+    units = victims.first_of(taken, chunk)
+    while units is None and (asks := asks[: len(asks) // 2]):
+        units = victims.first_of(victims.taken_by(asks), asks)
+    found = [_widened(victims, asks, units)] if units is not None else []
+    if len(asks) < len(chunk) and len(taken) <= LIMITS.open_units:
+        found.append(_opened(victims, chunk, (), [victims.ranked[rank] for rank in sorted(taken)]))
+    plans = [plan for plan in found if plan is not None]
+    return max(plans, key=lambda plan: _served(plan, chunk), default=None)
+
+
+def _served(plan: EvictionPlan, chunk: Sequence[Ask]) -> list[bool]:
+    """Whether the plan serves each ask of the chunk."""
+    now = {ask.group.key for ask in plan.asks}
+    return [ask.group.key in now for ask in chunk]
+
+
+def _widened(
+    victims: Victims, chunk: Sequence[Ask], units: list[VictimCandidate] | None
+) -> EvictionPlan | None:
+    """Evict the units, and then more while that serves more: capacity that is enough in sum may have no place
+    for a pod.
     """
     best: EvictionPlan | None = None
     served: list[bool] = []
     again: list[Ask] = []
-    units: list[VictimCandidate] | None = None
     for _ in range(LIMITS.opening_tries):
+        found = _opened(victims, chunk, again, units)
+        if found is None or (here := _served(found, chunk)) <= served:
+            break
+        best, served = found, here
+        missed = [ask for ask, yes in zip(chunk, here, strict=True) if not yes]
+        if not missed or victims.cycle.budget.passed():
+            break
+        again += missed
         before, units = units, victims.first_of(victims.taken_by(chunk), chunk, again)
         if units == before:
             # Counting finds no more units to open.
             break
-        found = _opened(victims, chunk, again, units)
-        if found is None:
-            break
-        now = {ask.group.key for ask in found.asks}
-        here = [ask.group.key in now for ask in chunk]
-        if here <= served:
-            break
-        best, served = found, here
-        missed = [ask for ask in chunk if ask.group.key not in now]
-        if not missed or victims.cycle.budget.passed():
-            break
-        again += missed
     return best
 
 

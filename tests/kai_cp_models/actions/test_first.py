@@ -152,6 +152,24 @@ def test_more_leaves_where_counting_finds_capacity_that_is_no_place() -> None:
 
 
 @pytest.mark.usefixtures("speechless")
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_plan_is_tried_where_the_units_in_turn_are_too_few(count: int) -> None:
+    """Queue v holds eight GPUs and may lose four, the newest on each node. Taken in turn they free no two GPUs
+    of one node, which each trigger asks for; both pods of some nodes do, while the others come home.
+    """
+    nodes = [node(f"n{i}", 2) for i in range(4)]
+    running = [pod(f"{age}{i}-0", f"n{i}") for age in ("old", "new") for i in range(4)]
+    waiting = [pod(f"t{i}-0", spec=spec(2)) for i in range(count)]
+    groups = [group(f"old{i}", queue="v", created=1.0) for i in range(4)]
+    groups += [group(f"new{i}", queue="v", created=2.0) for i in range(4)]
+    groups += [group(f"t{i}") for i in range(count)]
+    queues: list[Queue] = [queue("q", quota=gpu_bound(4)), queue("v", quota=gpu_bound(4))]
+    plan = solved(cluster([*running, *waiting], groups, nodes, queues, actions=("reclaim",)))
+    assert placed(plan) == {f"t{i}-0" for i in range(count)}
+    assert len(lost(plan)) == 2 * count
+
+
+@pytest.mark.usefixtures("speechless")
 def test_the_bound_counts_what_leaves_everywhere() -> None:
     """The trigger needs one GPU of n1. The gang that leaves for it holds another one on n2, of no use to the
     trigger; so nothing shows that two must be lost.
