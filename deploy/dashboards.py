@@ -379,7 +379,7 @@ SOLVER: Final = Dashboard(
         ),
         Panel(
             "What does the last cycle reach, and what could it?",
-            (("{{level}}", "kai_cp_objective_value"), ("{{level}} at best", "kai_cp_objective_bound")),
+            (("{{stage}}", "kai_cp_objective_value"), ("{{stage}} at best", "kai_cp_objective_bound")),
             "Value and bound of each stage's goal.",
         ),
         Panel(

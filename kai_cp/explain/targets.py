@@ -90,7 +90,7 @@ def the_one(target: AskedName, keys: list[str]) -> str:
 def asked_groups(text: str, raw: Json, snapshot: Snapshot) -> list[GroupKey]:
     """The pod groups of ``[KIND/][NAMESPACE/]NAME``, which is looked for in all namespaces if it names none.
 
-    Raises ``BadOperation`` for a name that means nothing or several things, ``SkippedTarget`` for a skipped one.
+    Raises ``BadOperation`` for a name that means nothing or several things; ``SkippedTarget``.
     """
     owned = owned_groups(raw)
     target = target_of(text, owned)

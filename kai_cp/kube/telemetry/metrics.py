@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter as Count
 from collections.abc import Callable, Set
@@ -16,12 +17,13 @@ from kai_cp.kube.telemetry.disruption import HOUR, DisruptionTotals
 from kai_cp.kube.telemetry.kai_metrics import KaiMetrics
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.kube.telemetry.time_metrics import TimeMetrics
-from kai_cp_models.plan import FAILED, REJECTED
+from kai_cp_models.plan import FAILED, REJECTED, Stage
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.queries.shares import gpus_of, owed
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_PRIORITY: Final = re.compile(r" at priority -?\d+")
 WAITS: Final = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600)
 
 
@@ -56,8 +58,8 @@ class SchedulerMetrics:
         self._cycles = counter("cycles_total", "Cycles.", "result")
         self._status = counter("solve_status_total", "Stages by status.", "stage", "status")
         self._gap = board("solve_gap_ratio", "Gap of a stage in the last cycle.", "stage")
-        self._objective = board("objective_value", "Objective of a stage in the last cycle.", "level")
-        self._bound = board("objective_bound", "Bound of a stage in the last cycle.", "level")
+        self._objective = board("objective_value", "Objective of a stage in the last cycle.", "stage")
+        self._bound = board("objective_bound", "Bound of a stage in the last cycle.", "stage")
         self._variables = gauge("model_variables", "Variables of the last cycle's models.")
         self._constraints = gauge("model_constraints", "Constraints of the last cycle's models.")
         self._fallback = counter("fallback_total", "Stages not solved exactly.", "reason")
@@ -133,12 +135,13 @@ class SchedulerMetrics:
                 self._fallback.labels("failure").inc()
             else:
                 solved.append(stage)
-                self._status.labels(stage.name, stage.status).inc()
+                self._status.labels(_label(stage), stage.status).inc()
                 if stage.status != "OPTIMAL":
                     self._fallback.labels("greedy" if stage.status == "GREEDY" else "time").inc()
-        self._gap.show({(stage.name,): stage.gap for stage in solved})
-        self._objective.show({(stage.name,): stage.objective for stage in solved})
-        self._bound.show({(stage.name,): stage.bound for stage in solved})
+        labels = {_label(stage): [one for one in solved if _label(one) == _label(stage)] for stage in solved}
+        self._gap.show({(name,): max(one.gap for one in same) for name, same in labels.items()})
+        self._objective.show({(name,): sum(one.objective for one in same) for name, same in labels.items()})
+        self._bound.show({(name,): sum(one.bound for one in same) for name, same in labels.items()})
         self._variables.set(sum(stage.variables for stage in solved))
         self._constraints.set(sum(stage.constraints for stage in solved))
 
@@ -188,6 +191,11 @@ class SchedulerMetrics:
         began = group.last_start if group.last_start is not None else pod.created
         self._lost.labels(queue).inc(max(0.0, cycle.started - began) * gpus_of(cycle.snapshot, pod))
         return cycle.started - self._evicted_at.get(group.key, -HOUR) < HOUR
+
+
+def _label(stage: Stage) -> str:
+    """The stage as metrics name it: one series for all priorities, of which a cluster may have any number."""
+    return _PRIORITY.sub("", stage.name)
 
 
 def _age(created: float, clock: Callable[[], float]) -> Callable[[], float]:

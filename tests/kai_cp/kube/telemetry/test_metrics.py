@@ -252,8 +252,8 @@ def test_stages_of_the_last_cycle(watched: Watched) -> None:
     refused = Stage("preempt: rejected by the checker", "GREEDY")
     watched.cycle(raw, Plan(stages=(first, second, refused)))
     assert watched("kai_cp_solve_gap_ratio", stage=first.name) == 0.2
-    assert watched("kai_cp_objective_value", level=first.name) == 10.0
-    assert watched("kai_cp_objective_bound", level=first.name) == 8.0
+    assert watched("kai_cp_objective_value", stage=first.name) == 10.0
+    assert watched("kai_cp_objective_bound", stage=first.name) == 8.0
     assert watched("kai_cp_model_variables") == 7.0
     assert watched("kai_cp_solve_status_total", stage=second.name, status="OPTIMAL") == 1.0
     assert watched("kai_cp_fallback_total", reason="time") == 1.0
@@ -265,6 +265,17 @@ def test_stages_of_the_last_cycle(watched: Watched) -> None:
         assert watched("kai_cp_cycle_duration_seconds_count", phase=phase) == 1.0
     watched.cycle(raw, Plan())
     assert watched("kai_cp_solve_gap_ratio", stage=first.name) is None, "an alert would stay for ever"
+
+
+def test_stages_of_one_goal_at_several_priorities_are_one_series(watched: Watched) -> None:
+    name = "reclaim: lost work at priority {} [GPU-milliseconds]"
+    stages = [Stage(name.format(p), "FEASIBLE", 10 * i, 8 * i, 0.2 * i) for i, p in ((1, 50), (2, -7))]
+    watched.cycle(snapshot(queues=[queue()]), Plan(stages=tuple(stages)))
+    one = "reclaim: lost work [GPU-milliseconds]"
+    assert watched("kai_cp_solve_gap_ratio", stage=one) == 0.4
+    assert watched("kai_cp_objective_value", stage=one) == 30.0
+    assert watched("kai_cp_objective_bound", stage=one) == 24.0
+    assert watched("kai_cp_solve_status_total", stage=one, status="FEASIBLE") == 2.0
 
 
 def test_counters_of_alerts_exist_from_the_start(watched: Watched) -> None:
