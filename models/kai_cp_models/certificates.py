@@ -8,7 +8,7 @@ fewer rights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -16,7 +16,6 @@ from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import Rows
 from kai_cp_models.fairness.quota_checks import first_over, over_limit
-from kai_cp_models.joint.counting import CapacitySums
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import Pod
@@ -34,8 +33,8 @@ class Surroundings(Protocol):
         """What the queues of the ask hold at the least beside it."""
         ...
 
-    def sums(self, ask: Ask) -> Iterator[CapacitySums]:
-        """CapacitySums of capacity with the ask."""
+    def short(self, ask: Ask) -> Refusal | None:
+        """Why the sums of capacity are too little with the ask; None: they are not."""
         ...
 
 
@@ -104,10 +103,7 @@ def _over_bounds(beside: Surroundings, ask: Ask) -> Refusal | None:
 
 def _over_sums(beside: Surroundings, ask: Ask) -> Refusal | None:
     """The pods are more than all nodes that one of the asks accepts offer in sum."""
-    short = next((one for one in beside.sums(ask) if one.exceeded()), None)
-    if short is None:
-        return None
-    return NOTHING_TO_MOVE_INTO if short.moved else TOO_LITTLE
+    return beside.short(ask)
 
 
 MISSING_OBJECT: Final = Certificate("an object is missing", _missing_object)

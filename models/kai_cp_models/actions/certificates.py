@@ -7,7 +7,7 @@ no less than a refused one is passed over, too; that shows no more than the refu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -17,8 +17,10 @@ from kai_cp_models.actions.victims import Victims
 from kai_cp_models.certificates import (
     MISSING_OBJECT,
     NO_NODE_ACCEPTS,
+    NOTHING_TO_MOVE_INTO,
     OVER_BOUNDS,
     OVER_SUMS,
+    TOO_LITTLE,
     Certificate,
     LeastHeld,
 )
@@ -27,7 +29,7 @@ from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import OverQuota
 from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
-from kai_cp_models.joint.counting import CapacitySums, CumulativeDemand
+from kai_cp_models.joint.counting import CumulativeDemand
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
@@ -74,16 +76,17 @@ class Beside:
         firm = self._least.firm
         return LeastHeld(firm, firm, {})
 
-    def sums(self, ask: Ask) -> Iterator[CapacitySums]:
+    def short(self, ask: Ask) -> Refusal | None:
         """What must suffice for the ask alone, then beside all others with all that may go for one of them.
 
         Anew, it may be served from what they take.
         """
         victims, counting = self.victims, self.victims.counting
         own, moved = counting.asked(ask), not victims.policy.may_lose
-        yield CapacitySums(counting, own, own, victims.emptied, moved)
-        if not self.anew and (takes := victims.takes_of(ask)):
-            yield from self.counted.sums(ask, takes, victims.beside(ask))
+        if counting.exceeded(own, own, victims.emptied, moved=moved):
+            return NOTHING_TO_MOVE_INTO if moved else TOO_LITTLE
+        takes = frozenset[int]() if self.anew else victims.takes_of(ask)
+        return TOO_LITTLE if takes and self.counted.exceeded(ask, takes, victims.beside(ask)) else None
 
     @cached_property
     def counted(self) -> CumulativeDemand:

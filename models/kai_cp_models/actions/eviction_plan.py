@@ -10,7 +10,7 @@ from typing import Final
 from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
@@ -31,13 +31,13 @@ class EvictionPlan:
     ledger: Ledger
     asks: tuple[Ask, ...]
     ranked: tuple[VictimCandidate, ...]
-    answer: Answer
     owners: Owners
     stages: tuple[StageResult, ...]
-    variables: int
-    constraints: int
     complete: bool
     """Whether the solver looked at all goals."""
+    variables: int = 0
+    constraints: int = 0
+    """Of the model; 0 where no solver made the plan."""
 
     @property
     def disturbed(self) -> set[int]:

@@ -15,7 +15,8 @@ from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint.counting import Counting
-from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.goals import Disruption
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import VictimCandidate, within_ceiling
@@ -90,10 +91,11 @@ def _opened(
         if simulated.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in simulated.served]
-        found = _shown(victims, asks, ranked, simulated.ledger)
+        plan = victims.disruption(simulated.ledger, ranked, asks)
+        found = _shown(victims, plan, simulated.ledger)
         # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
-        if {item.rank for item in found.owners} <= victims.taken_by(asks):
-            moved = (base.snapshot.pod_by_key[key] for key in found.answer.moved)
+        if found.disturbed <= victims.taken_by(asks):
+            moved = (base.snapshot.pod_by_key[key] for key in plan.moved)
             if not within_ceiling(cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
                 # The model may find a plan that moves less.
                 return None
@@ -107,14 +109,11 @@ def _opened(
     return None
 
 
-def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], ledger: Ledger) -> EvictionPlan:
+def _shown(victims: Victims, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
-    base = victims.base
-    plan = victims.disruption(ledger, ranked, asks)
-    moved = plan.moved
+    base, ranked, asks, moved = victims.base, plan.ranked, plan.admitted, plan.moved
     away = [not all(map(ledger.stays, item.unit.pods)) for item in ranked]
     owners = shared_out(base, victims.policy, asks, ranked, away, moved=moved, takes_of=victims.takes_of)
-    answer = Answer({}, (True,) * len(asks), tuple(plan.lost), moved)
     gone = [item for item, yes in zip(ranked, plan.lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.unit.pods]
     # The sum of GPUs bounds the loss of any plan. The choice of units is best when they are the first in the
@@ -128,17 +127,8 @@ def _shown(victims: Victims, asks: list[Ask], ranked: list[VictimCandidate], led
     stages = [StageResult("lost GPUs [milli-GPUs]", given, least, best, 0.0)]
     if moved:
         stages.append(StageResult("moved pods", len(moved), 0.0, False, 0.0))
-    return EvictionPlan(
-        ledger,
-        tuple(asks),
-        tuple(ranked),
-        answer,
-        owners,
-        tuple(stages),
-        0,
-        0,
-        complete=best and (victims.goals.default or not owners),
-    )
+    complete = best and (victims.goals.default or not owners)
+    return EvictionPlan(ledger, tuple(asks), tuple(ranked), owners, tuple(stages), complete)
 
 
 def _cleared(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
@@ -170,9 +160,6 @@ def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
         for item in victims.ranked
     )
     owners = {item: tuple(asks) for item, asks in takers if asks}
-    ranked, asks = tuple(owners), tuple(drain.served)
-    answer = Answer({}, (True,) * len(asks), (False,) * len(ranked), moved)
     stage = StageResult("moved pods", len(moved), 0, not moved, 0.0)
-    return EvictionPlan(
-        ledger, asks, ranked, answer, owners, (stage,), 0, 0, complete=not moved and victims.goals.default
-    )
+    complete = not moved and victims.goals.default
+    return EvictionPlan(ledger, tuple(drain.served), tuple(owners), owners, (stage,), complete)

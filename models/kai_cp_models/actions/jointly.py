@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kai_cp_models.actions.eviction_plan import (
     NO_VICTIMS,
@@ -26,6 +26,7 @@ from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.evicting import EvictingModel
+from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
@@ -61,7 +62,7 @@ def attempt(
         if budget.ended(max(LIMITS.model_work, LIMITS.least_unit_work * units)):
             return result if isinstance(result, NoPlan) else NoPlan(OUT_OF_TIME)
         began = budget.spent
-        result = _solved(victims, _Task(asks, required, part))
+        result = _Search(victims, asks, required, part).run()
         if isinstance(result, EvictionPlan) and (not optional or len(result.asks) > required):
             return result
         if result != NoPlan(NOTHING_SUFFICES):
@@ -103,93 +104,78 @@ def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan:
         deepest = max(found.disturbed)
         useful = {rank for rank in useful if rank <= deepest}
     began = budget.spent
-    best = _solved(victims, _Task(found.asks, len(found.asks), useful, known=found))
+    best = _Search(victims, found.asks, len(found.asks), useful, known=found).run()
     budget.in_vain(budget.spent - began)
     # A simulation may refuse what the model proved.
     return found if isinstance(best, NoPlan) or victims.better(found, best) else best
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
-    """What one model is asked for: places for ``asks``; the first ``required`` of them must get one.
+class _Search:
+    """One model: places for ``asks``, of which the first ``required`` must get one, with the cuts from plans
+    that did not hold.
 
     ``useful``: ranks of the units that may be disturbed. ``known``: a plan for these asks; the admission is
     settled, and the goals are solved for.
     """
 
-    asks: Sequence[Ask]
-    required: int
-    useful: set[int]
-    known: EvictionPlan | None = None
-
-
-def _solved(victims: Victims, task: _Task) -> EvictionPlan | NoPlan:
-    """The plan of the joint model for the task, or why there is none."""
-    ranked, pruned = _candidates(victims, task)
-    if not ranked:
-        return NoPlan(NO_VICTIMS)
-    try:
-        search = _Search(victims, task, ranked, pruned=pruned)
-    except ModelTooLarge:
-        return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
-    if task.known is not None and not search.complete and task.known.variables:
-        # The rough goal was pursued before.
-        return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the last goals"))
-    return search.run()
-
-
-def _candidates(victims: Victims, task: _Task) -> tuple[list[VictimCandidate], bool]:
-    """The units in the model, and whether units whose moves might be better are left out."""
-    ranked = [item for item in victims.ranked if item.rank in task.useful]
-    if victims.policy.may_lose or len(ranked) <= LIMITS.moving_units:
-        return ranked, False
-    keep = task.known.disturbed if task.known is not None else frozenset[int]()
-    return cheapest_nodes_to_drain(victims.base, task.asks, ranked, keep), True
-
-
-class _Search:
-    """The model of one task, with the cuts from plans that did not hold."""
-
     def __init__(
-        self, victims: Victims, task: _Task, ranked: Sequence[VictimCandidate], *, pruned: bool
+        self,
+        victims: Victims,
+        asks: Sequence[Ask],
+        required: int,
+        useful: set[int],
+        known: EvictionPlan | None = None,
     ) -> None:
-        """Raises ``ModelTooLarge`` where the model would be."""
-        self._victims, self._task, self._ranked, self._pruned = victims, task, ranked, pruned
-        self._policy = victims.policy
-        limit = victims.cycle.snapshot.policy.max_consolidation_preemptees
-        self._most_groups = UNLIMITED if victims.policy.may_lose else limit
-        self._model = EvictingModel(
-            victims.base,
-            victims.policy,
-            task.asks,
-            ranked,
-            reclaim_bounds(victims.base, victims.policy, task.asks, ranked, victims.takes_of),
-            required=task.required,
-            objective=victims.cycle.settings.objective,
-            max_moved_groups=self._most_groups,
-        )
-        size = len(self._model.cp.proto.variables)
-        self.complete = task.known is not None and size <= LIMITS.finished_variables
-        """Whether all goals are solved for."""
+        self._victims, self._asks, self._required, self._known = victims, asks, required, known
+        self._policy, self._base, limits = victims.policy, victims.base, victims.cycle.snapshot.policy
+        self._most_groups = UNLIMITED if self._policy.may_lose else limits.max_consolidation_preemptees
+        self._ranked = [item for item in victims.ranked if item.rank in useful]
+        # Whether units whose moves might be better are left out.
+        self._pruned = not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units
+        if self._pruned:
+            keep = known.disturbed if known is not None else frozenset[int]()
+            self._ranked = cheapest_nodes_to_drain(self._base, asks, self._ranked, keep)
         self._sure = True
         """Whether every cut is exact: none refused a plan that might hold."""
         self._served: frozenset[GroupKey] | None = None
         self._early = False
 
     def run(self) -> EvictionPlan | NoPlan:
+        """The plan of the joint model, or why there is none."""
+        victims = self._victims
+        if not self._ranked:
+            return NoPlan(NO_VICTIMS)
+        try:
+            self._model = EvictingModel(
+                self._base,
+                self._policy,
+                self._asks,
+                self._ranked,
+                reclaim_bounds(self._base, self._policy, self._asks, self._ranked, victims.takes_of),
+                required=self._required,
+                objective=victims.cycle.settings.objective,
+                max_moved_groups=self._most_groups,
+            )
+        except ModelTooLarge:
+            return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
+        size = len(self._model.cp.proto.variables)
+        self.complete = self._known is not None and size <= LIMITS.finished_variables
+        """Whether all goals are solved for."""
+        if self._known is not None and self._known.variables and not self.complete:
+            # The rough goal was pursued before.
+            return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the last goals"))
+        return self._solved()
+
+    def _solved(self) -> EvictionPlan | NoPlan:
         """Solve, play through and cut, until a plan holds or there is none."""
-        task, model, settings = self._task, self._model, self._victims.cycle.settings.solver
-        listed = self._victims.goals
-        if self.complete and task.known is not None:
-            known = self._victims.disruption(task.known.ledger, self._ranked, task.asks)
-            pursued = listed.objectives(model, known)
-        else:
-            pursued = listed.rough(model)
+        victims, model, settings = self._victims, self._model, self._victims.cycle.settings.solver
+        known, listed = self._known, victims.goals
+        there = known and victims.disruption(known.ledger, self._ranked, self._asks)
+        pursued = listed.objectives(model, there) if self.complete and there else listed.rough(model)
         goals = [*model.admission_goals(), *pursued]
-        allowance = self._allowance()
-        started = False
-        if task.known is not None and not task.known.variables:
-            started = start_from(model.cp, _choices(model, task.known), settings, allowance)
+        allowance, started = self._allowance(), False
+        if known and there and not known.variables:
+            started = start_from(model.cp, _choices(model, there, known.ledger), settings, allowance)
         for _ in range(LIMITS.cuts if self.complete else LIMITS.rough_cuts):
             solver, stages, first = lexicographic(
                 model.cp.clone(),
@@ -202,7 +188,7 @@ class _Search:
             started = False
             if solver is None:
                 return NoPlan(NOTHING_SUFFICES if first.proved else OUT_OF_TIME, self._served)
-            answer = self._model.answer(solver)
+            answer = model.answer(solver)
             if not any(answer.admitted):
                 return NoPlan(NOTHING_SUFFICES)
             found = self._held(answer, stages, solver)
@@ -228,11 +214,11 @@ class _Search:
         self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver
     ) -> EvictionPlan | None:
         """The plan of an answer that holds when it is simulated; None when the answer is cut off."""
-        placed = _admitted(self._task.asks, answer)
+        placed = _admitted(self._asks, answer)
         for owners in self._attributions(answer, solver):
             simulated, beyond = self._simulated(answer, owners), None
             if self._policy.by_share and simulated.ledger is not None:
-                beyond = overreaching(self._victims.base, placed, simulated.ledger, owners)
+                beyond = overreaching(self._base, placed, simulated.ledger, owners)
             if simulated.ledger is not None and beyond is None:
                 break
         else:
@@ -253,35 +239,33 @@ class _Search:
         everything = self._sure and self._model.exact and not self._pruned
         return EvictionPlan(
             ledger,
-            tuple(_admitted(self._task.asks, answer)),
+            tuple(_admitted(self._asks, answer)),
             tuple(self._ranked),
-            answer,
             owners,
             # What some of the plans cannot do bounds none of the others; no cost is below 0.
             tuple(s if everything else replace(s, bound=min(0.0, s.bound), proved=False) for s in stages),
+            self.complete or not (any(answer.lost) or answer.moved),
             len(self._model.cp.proto.variables),
             len(self._model.cp.proto.constraints),
-            self.complete or not (any(answer.lost) or answer.moved),
         )
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
         """Ways to charge what is disturbed to triggers: to who needs it in turn, and as the solver chose."""
         if self._policy.by_share:
-            base, takes, moved = self._victims.base, self._victims.takes_of, answer.moved
-            asks = _admitted(self._task.asks, answer)
+            base, takes, moved = self._base, self._victims.takes_of, answer.moved
+            asks = _admitted(self._asks, answer)
             yield shared_out(base, self._policy, asks, self._ranked, answer.lost, moved=moved, takes_of=takes)
         yield _owners(self._model, answer, solver)
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
-        victims, by_share = self._victims, self._policy.by_share
         return simulate(
-            victims.base,
-            self._task.asks,
+            self._base,
+            self._asks,
             self._model.units,
             answer,
-            victims.line,
-            most_moved_ratio=victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
-            lost_to=_lost_to(owners) if by_share else None,
+            self._victims.line,
+            most_moved_ratio=self._victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
+            lost_to=_lost_to(owners) if self._policy.by_share else None,
             allowed=lambda ledger: not self._moving_beyond(ledger, answer, owners),
         )
 
@@ -371,12 +355,11 @@ def _lost_to(owners: Owners) -> Mapping[GroupKey, Set[GroupKey]]:
     return found
 
 
-def _choices(model: EvictingModel, known: EvictionPlan) -> list[tuple[cp_model.IntVar, int]]:
+def _choices(model: EvictingModel, known: Disruption, ledger: Ledger) -> list[tuple[cp_model.IntVar, int]]:
     """The values that a plan for all asks gives to the variables for admitted, lost, moved and places."""
-    lost = {item.rank for item, yes in zip(known.ranked, known.answer.lost, strict=True) if yes}
     return [
         *((admitted, True) for admitted in model.admitted),
-        *((var, item.rank in lost) for item, var in zip(model.ranked, model.lost, strict=True)),
-        *((var, key in known.answer.moved) for key, var in model.moved.items()),
-        *model.counts_in(known.ledger, known.answer.moved),
+        *zip(model.lost, known.lost, strict=True),
+        *((var, key in known.moved) for key, var in model.moved.items()),
+        *model.counts_in(ledger, known.moved),
     ]

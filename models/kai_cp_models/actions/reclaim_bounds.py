@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from operator import attrgetter
 
@@ -20,11 +20,7 @@ from kai_cp_models.fairness.reclaim import (
 from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
-from kai_cp_models.joint.victim_candidates import (
-    VictimCandidate,
-    charged,
-    entitlement,
-)
+from kai_cp_models.joint.victim_candidates import Rights, VictimCandidate, charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.running import gpu_weight
@@ -49,34 +45,30 @@ def reclaim_bounds(
     asks, with all earlier asks charged.
     """
     book = base.book.copy()
-    position = {item.rank: o for o, item in enumerate(ranked)}
+    queue_of = [item.unit.group.queue for item in ranked]
 
     @cache
-    def by_queue(takes: frozenset[int]) -> Mapping[str, frozenset[int]]:
-        found: dict[str, set[int]] = {}
-        for rank in takes & position.keys():
-            o = position[rank]
-            found.setdefault(ranked[o].unit.group.queue, set()).add(o)
-        return {queue: frozenset(members) for queue, members in found.items()}
+    def queues(takes: frozenset[int]) -> Sequence[str]:
+        here = (queue for item, queue in zip(ranked, queue_of, strict=True) if item.rank in takes)
+        return sorted(set(here))
 
     @cache
-    def within_queues(takes: frozenset[int], queues: frozenset[str]) -> frozenset[int]:
-        return frozenset[int]().union(*(by_queue(takes)[queue] for queue in queues))
+    def within_queues(takes: frozenset[int], open_: frozenset[str]) -> frozenset[int]:
+        here = enumerate(zip(ranked, queue_of, strict=True))
+        return frozenset(o for o, (item, queue) in here if queue in open_ and item.rank in takes)
 
     classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
     terms_of: dict[tuple[object, ...], tuple[frozenset[int], _Terms]] = {}
     for a, ask in enumerate(asks):
         group, asked = ask.group, ask.asked
-        entitled = entitlement(ask, policy)
-        key = entitled, policy.by_share and _within_quota(book, group.queue, asked)
+        key = Rights.of(ask, policy), policy.by_share and _within_quota(book, group.queue, asked)
         if key not in terms_of:
             takes, terms = takes_of(ask), dict[str, tuple[str, ResourceBounds]]()
-            open_ = frozenset(by_queue(takes))
+            open_: Iterable[str] = queues(takes)
             if policy.by_share:
-                dues = {queue: due_bounds(book, group.queue, asked, queue) for queue in sorted(open_)}
-                terms = {queue: due for queue, due in dues.items() if _over_bound(base.book, *due)}
-                open_ = frozenset(terms)
-            terms_of[key] = within_queues(takes, open_), tuple(terms.items())
+                dues = {queue: due_bounds(book, group.queue, asked, queue) for queue in open_}
+                open_ = terms = {queue: due for queue, due in dues.items() if _over_bound(base.book, *due)}
+            terms_of[key] = within_queues(takes, frozenset(open_)), tuple(terms.items())
         if policy.by_share:
             book.charge(group.queue, asked, group.preemptible)
         # Triggers of different queues that may take the same units on the same terms are one class.

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Refusal
-from kai_cp_models.joint.counting import CapacitySums, Counting
+from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
@@ -80,7 +80,7 @@ class Admission:
     def _beyond(self, ask: Ask) -> bool:
         """Whether the sums refuse the batch beside the admitted ones; True is a proof."""
         own = self._counting.asked(ask)
-        return CapacitySums(self._counting, own, self._held + own, self._counting.idle_room).exceeded()
+        return self._counting.exceeded(own, self._held + own, self._counting.idle_room)
 
     def decide(self, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
         """A ledger with all admitted batches and this one placed, or the refusal with its proof."""

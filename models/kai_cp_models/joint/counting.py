@@ -9,7 +9,7 @@ requests and how many victims are worth trying.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,30 +44,6 @@ class Leaving:
         at = (np.cumsum(some) - 1).tolist() if self.shares else []
         shares = [(at[i], pod, place) for i, pod, place in self.shares if some[i]]
         return Leaving(self.nodes[some], self.requests[some], shares)
-
-
-@dataclass(frozen=True, slots=True)
-class CapacitySums:
-    """What is asked for beside what there is, as rows of ``counting``: pieces [size], then amounts [D].
-
-    ``own``: what a batch asks for. ``wanted``: what it and those beside it ask for. ``room``: the most that
-    the nodes offer. ``moved``: pods only move, so the sums of whole resources alone count.
-    """
-
-    counting: Counting
-    own: Ints
-    wanted: Ints
-    room: Ints
-    moved: bool = False
-
-    def exceeded(self) -> bool:
-        """Whether there is too little of something that the batch asks for; True is a proof."""
-        over = (self.wanted > self.room) & (self.own > 0)
-        if self.moved:
-            over = over[self.counting.totals]
-            # A shared GPU that moves empty needs no reservation pod any more.
-            over[PODS] &= not self.counting.ledger.devices
-        return bool(over.any())
 
 
 class Counting:
@@ -112,6 +88,19 @@ class Counting:
         if found is None:
             found = self._asked[shape] = self.demand(ask.pods)
         return found
+
+    def exceeded(self, own: Ints, wanted: Ints, room: Ints, *, moved: bool = False) -> bool:
+        """Whether there is too little of something that a batch asks for; True is a proof.
+
+        Rows, see ``demand``: what it asks for (``own``), what it and those beside it ask for, and the most
+        that the nodes offer. ``moved``: pods only move, so the sums of whole resources alone count.
+        """
+        over = (wanted > room) & (own > 0)
+        if moved:
+            over = over[self.totals]
+            # A shared GPU that moves empty needs no reservation pod any more.
+            over[PODS] &= not self.ledger.devices
+        return bool(over.any())
 
     def _demand(self, pod: Pod) -> Ints:
         found = self._demands.get(pod.spec)
@@ -221,14 +210,12 @@ class CumulativeDemand:
             result._beside |= {beside}
         return result
 
-    def sums(
-        self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None
-    ) -> Iterator[CapacitySums]:
-        """What must suffice for the ask beside everything held so far; see ``holding``."""
+    def exceeded(self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None) -> bool:
+        """Whether there is too little for the ask beside everything held so far; see ``holding``."""
         after: CumulativeDemand = self.holding(ask, takes, beside)
         own = self._counting.asked(ask)
-        for lost in (None, *sorted(after._beside, key=len)):
-            yield CapacitySums(self._counting, own, after._demand, after._room(lost))
+        rooms = (after._room(lost) for lost in (None, *sorted(after._beside, key=len)))
+        return any(self._counting.exceeded(own, after._demand, room) for room in rooms)
 
     def _room(self, lost: frozenset[int] | None) -> Ints:
         """Free capacity when all units that may be taken leave; those not in ``lost`` (None: all are in it)

@@ -10,9 +10,9 @@ from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName, EvictionAction
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class EvictionPolicy:
-    """One eviction action. Everything else is the same for all of them."""
+    """One eviction action, one object each. Everything else is the same for all of them."""
 
     name: EvictionAction
     may_lose: bool

@@ -154,52 +154,63 @@ def lexicographic(
         began = time.monotonic()
         part = left[:1] if singly else _together(model, left)
         if best is not None:
-            if len(part) == 1 and (value := best.value(part[0].cost)) <= part[0].floor:
-                results.append(StageResult(part[0].name, value, value, True, 0.0))
-                model.add(part[0].cost <= value)
-                level &= value == part[0].most
-                left, singly = left[1:], max(0, singly - 1)
-                continue
             _hint(model, best.response_proto.solution)
-        cost = _sum_in_order(model, part, [goal.cost for goal in part])
-        most = [goal.most for goal in part if goal.most is not None]
-        if level and len(most) == len(part):
-            model.add(cost <= _sum_in_order(model, part, most))
-        model.minimize(cost)
-        worth, seconds = allowance.left() / min(3, len(left)), allowance.budget.seconds_left()
-        work = min(worth, allowance.budget.work_left())
-        start = known or best is not None
-        outcome, solver = solve(model, settings, work, seconds=seconds, gap=gap, known=start)
-        allowance.spend(outcome.work)
-        allowance.budget.cut |= outcome.cut
-        if outcome.cut or (work < worth and not outcome.proved):
-            outcome = Outcome("unknown", False, work=outcome.work, cut=outcome.cut)
-        first = first or outcome
-        if outcome.status == "solved":
-            best = solver
-        elif best is None or outcome.status == "infeasible":
-            return None, results, outcome
+        if best is not None and len(part) == 1 and (value := best.value(part[0].cost)) <= part[0].floor:
+            outcome = Outcome("solved", True, value, value)
+        else:
+            _minimise(model, part, bounded=level)
+            worth, start = allowance.left() / min(3, len(left)), known or best is not None
+            outcome, solver = _within(model, settings, allowance, worth, gap=gap, known=start)
+            first = first or outcome
+            if outcome.status == "solved":
+                best = solver
+            elif best is None or outcome.status == "infeasible":
+                return None, results, outcome
         if len(part) > 1 and not outcome.proved:
             singly = len(part)
             continue
         taken = time.monotonic() - began
         for goal in part:
-            results.append(_stage(goal, best, outcome, taken, alone=len(part) == 1))
-            value = best.value(goal.cost)
+            value, bound = best.value(goal.cost), float(goal.floor)
+            if outcome.status == "solved":
+                # In a sum, every part of a proved optimum is optimal in its turn.
+                bound = outcome.bound if len(part) == 1 else value
+            results.append(StageResult(goal.name, value, bound, outcome.proved, taken))
             model.add(goal.cost <= value)
             level &= value == goal.most
         left, singly = left[len(part) :], max(0, singly - 1)
     return best, results, first or Outcome("unknown", False)
 
 
-def _stage(
-    goal: Objective, best: cp_model.CpSolver, outcome: Outcome, seconds: float, *, alone: bool
-) -> StageResult:
-    """What a solve showed of one goal; in a sum, every part of a proved optimum is optimal in its turn."""
-    value = best.value(goal.cost)
-    if outcome.status != "solved":
-        return StageResult(goal.name, value, goal.floor, False, seconds)
-    return StageResult(goal.name, value, outcome.bound if alone else value, outcome.proved, seconds)
+def _minimise(model: cp_model.CpModel, goals: Sequence[Objective], *, bounded: bool) -> None:
+    """Let the next solve minimise the goals in their order; where ``bounded``, they are at most as in the
+    known plan."""
+    cost = _sum_in_order(model, goals, [goal.cost for goal in goals])
+    most = [goal.most for goal in goals if goal.most is not None]
+    if bounded and len(most) == len(goals):
+        model.add(cost <= _sum_in_order(model, goals, most))
+    model.minimize(cost)
+
+
+def _within(
+    model: cp_model.CpModel,
+    settings: SolverSettings,
+    allowance: Allowance,
+    worth: float,
+    *,
+    gap: float = 0.0,
+    known: bool = False,
+) -> tuple[Outcome, cp_model.CpSolver]:
+    """Solve with the work that it is worth, as far as that is left; what the clock or the budget's work cut
+    off is unknown."""
+    budget = allowance.budget
+    work = min(worth, budget.work_left())
+    outcome, solver = solve(model, settings, work, seconds=budget.seconds_left(), gap=gap, known=known)
+    allowance.spend(outcome.work)
+    budget.cut |= outcome.cut
+    if outcome.cut or (work < worth and not outcome.proved):
+        outcome = Outcome("unknown", False, work=outcome.work, cut=outcome.cut)
+    return outcome, solver
 
 
 def _together(model: cp_model.CpModel, goals: Sequence[Objective]) -> Sequence[Objective]:
@@ -243,9 +254,7 @@ def start_from(
     trial.clear_objective()  # type: ignore[no-untyped-call]
     for variable, value in choices:
         trial.add(variable == value)
-    work = min(allowance.left(), allowance.budget.work_left())
-    outcome, solver = solve(trial, settings, work, seconds=allowance.budget.seconds_left())
-    allowance.spend(outcome.work)
+    outcome, solver = _within(trial, settings, allowance, allowance.left())
     if outcome.status == "solved":
         _hint(model, solver.response_proto.solution)
     return outcome.status == "solved"

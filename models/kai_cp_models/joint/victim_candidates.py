@@ -148,15 +148,16 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     closed: set[GroupKey | None] = {*cycle.left_out, *_joined(cycle, policy)}
     if not policy.may_lose:
         closed.update(ask.group.key for ask in asks)
-    there = np.ones(len(running.groups), dtype=bool)
-    there[running.positions(chain(closed, ledger.touched))] = False
     below, units = _disturbed(ledger, asks, policy), running.units
-    units = units[there[units["group"]] & (units["priority"] < below[units["queue"]])]
+    units = units[units["priority"] < below[units["queue"]]]
+    apart = closed | ledger.touched.keys()
+    stay = [g for g in np.unique(units["group"]).tolist() if running.groups[g].key in apart]
+    units = units[~np.isin(units["group"], stay)]
     changed: list[PodGroup] = []
-    for i, most in enumerate(below[:-1].tolist() if ledger.touched else ()):
-        mine = ledger.snapshot.preemptible_groups.get(ledger.book.name(i), ()) if most > -np.inf else ()
+    for i in np.flatnonzero(below[:-1] > -np.inf).tolist() if ledger.touched else ():
+        mine = ledger.snapshot.preemptible_groups.get(ledger.book.name(i), ())
         again = [one for one in mine if one.key in ledger.touched and one.key not in closed]
-        changed += (one for one in again if one.priority < most)
+        changed += (one for one in again if one.priority < below[i])
     more, pods, owed = _left_of(cycle, changed, policy)
     more["group"] += len(running.groups)
     more["first"] += len(running.pods)
@@ -188,10 +189,10 @@ def _disturbed(ledger: Ledger, asks: Sequence[Ask], policy: EvictionPolicy) -> F
     below = np.full(len(queues) + 1, -np.inf if policy.may_lose else np.inf)
     below[-1] = -np.inf
     kinds = {ask.kind: ask for ask in asks}.values() if policy.may_lose else ()
-    for one in {entitlement(ask, policy): VictimFilter(ledger, ask, policy) for ask in kinds}.values():
+    for rights in {Rights.of(ask, policy) for ask in kinds}:
         for i, queue in enumerate(queues):
-            if below[i] < one.below and one.reaches(queue.name):
-                below[i] = one.below
+            if below[i] < rights.below and rights.reaches(ledger, queue.name):
+                below[i] = rights.below
     return below
 
 
@@ -292,55 +293,57 @@ def _ages(cycle: Cycle, units: UnitRows) -> Ints:
     return found
 
 
-def entitlement(ask: Ask, policy: EvictionPolicy) -> tuple[object, ...]:
-    """Asks with equal entitlement may take the same units."""
-    if not policy.may_lose:
-        return ()
-    if policy.own_queue:
-        return (ask.group.queue, ask.group.priority)
-    return (ask.group.queue, ask.asked)
+class Rights(NamedTuple):
+    """What asks with equal rights may disturb: which groups, and which of their units (4.3, 4.6).
 
-
-class VictimFilter:
-    """Which groups an ask may disturb, and which units it may take (4.3, 4.6).
-
-    ``below``: the priority that groups must be below, without what they keep for their age.
+    ``queue`` and ``asked``: of the ask, where they matter. ``below``: the priority that groups must be below,
+    without what they keep for their age.
     """
 
-    def __init__(self, ledger: Ledger, ask: Ask, policy: EvictionPolicy) -> None:
-        self._ledger = ledger
-        self._queue = ask.group.queue
-        self._policy = policy
-        self._asked = ask.asked
-        self.below = ask.group.priority if policy.own_queue else np.inf
+    policy: EvictionPolicy
+    queue: str = ""
+    below: float = np.inf
+    asked: Amounts = amounts.NOTHING
 
-    def reaches(self, queue: str) -> bool:
-        """Whether the ask may disturb groups of the queue; in reclaim the victim filter tells (4.4)."""
-        if self._policy.own_queue or not self._policy.may_lose:
-            return queue == self._queue or not self._policy.may_lose
-        ledger = self._ledger
-        elsewhere = queue != self._queue and queue in ledger.snapshot.leaf_queues
-        return elsewhere and victim_allowed(ledger.book, self._queue, self._asked, queue)
+    @staticmethod
+    def of(ask: Ask, policy: EvictionPolicy) -> Rights:
+        """The rights of an ask under an action."""
+        if not policy.may_lose:
+            return Rights(policy)
+        if policy.own_queue:
+            return Rights(policy, ask.group.queue, ask.group.priority)
+        return Rights(policy, ask.group.queue, asked=ask.asked)
 
-    def takes(self, ranked: VictimOrder, known: dict[object, frozenset[int]]) -> frozenset[int]:
+    def reaches(self, ledger: Ledger, queue: str) -> bool:
+        """Whether groups of the queue may be disturbed; in reclaim the victim filter tells (4.4)."""
+        if self.policy.own_queue or not self.policy.may_lose:
+            return queue == self.queue or not self.policy.may_lose
+        elsewhere = queue != self.queue and queue in ledger.snapshot.leaf_queues
+        return elsewhere and victim_allowed(ledger.book, self.queue, self.asked, queue)
+
+    def takes(
+        self, ledger: Ledger, ranked: VictimOrder, known: dict[object, frozenset[int]]
+    ) -> frozenset[int]:
         """Ranks of the units that may be taken, with all that was evicted for them.
 
         ``known``: a cache, added to. Equal sets are one object, because comparing large ones takes long.
         """
-        snapshot, name = self._ledger.snapshot, self._policy.name
+        snapshot, name = ledger.snapshot, self.policy.name
         undisturbed = tuple(
-            granted(snapshot, queue.name, name, self._queue) if self.reaches(queue.name) else np.nan
+            granted(snapshot, queue.name, name, self.queue) if self.reaches(ledger, queue.name) else np.nan
             for queue in snapshot.queues
         )
         key = np.array([*undisturbed, self.below]).tobytes()
         if key not in known:
-            mask, owing = self._takes(ranked.units, undisturbed), self._takes(ranked.owing, undisturbed)
+            mask, owing = (
+                self._takes(units, undisturbed, snapshot.now) for units in (ranked.units, ranked.owing)
+            )
             mask[ranked.unit_of[len(ranked.pods) - len(owing) :][~owing]] = False
             found = frozenset(np.flatnonzero(mask).tolist())
             known[key] = known.setdefault(found, found)
         return known[key]
 
-    def _takes(self, units: UnitRows, undisturbed: Sequence[float]) -> Mask:
+    def _takes(self, units: UnitRows, undisturbed: Sequence[float], now: float) -> Mask:
         """[U] which of the units may be taken, apart from what was evicted for them; a group may be stopped
         only when it has run long enough.
 
@@ -348,6 +351,6 @@ class VictimFilter:
         """
         seconds = np.array([*undisturbed, np.nan])[units["queue"]]
         stops = units["whole"] & ~units["new"]
-        kept = np.isnan(seconds) | (stops & (self._ledger.snapshot.now < units["started"] + seconds))
+        kept = np.isnan(seconds) | (stops & (now < units["started"] + seconds))
         found: Mask = ~kept & (units["priority"] + units["aged"] < self.below)
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -17,12 +17,13 @@ from kai_cp_models.certificates import (
     NO_NODE_ACCEPTS,
     OVER_BOUNDS,
     OVER_SUMS,
+    TOO_LITTLE,
     Certificate,
     LeastHeld,
 )
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
-from kai_cp_models.joint.counting import CapacitySums, Counting, Leaving
+from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.disaggregate import without
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit
@@ -194,12 +195,12 @@ class AnyPlan:
         found = (self.base.lent([pod], asked, beside=beside) for pod in pods)
         return next((lent.by_queue for lent in found if lent is not None and lent.by_queue), {})
 
-    def sums(self, ask: Ask) -> Iterator[CapacitySums]:
-        """CapacitySums over the cluster: with moves, of whole resources only."""
-        counting = self.emptied.counting
-        own = counting.asked(ask)
-        wanted = self.emptied.demand(self.before) + own
-        yield CapacitySums(counting, own, wanted, self.emptied.room, self.emptied.moves)
+    def short(self, ask: Ask) -> Refusal | None:
+        """Sums over the cluster: with moves, of whole resources only."""
+        emptied, own = self.emptied, self.emptied.counting.asked(ask)
+        wanted = emptied.demand(self.before) + own
+        short = emptied.counting.exceeded(own, wanted, emptied.room, moved=emptied.moves)
+        return TOO_LITTLE if short else None
 
 
 _NO_PLACES: Final = Refusal("NotPossible", proved=True)
@@ -262,7 +263,7 @@ def _by_spec(pods: Iterable[Pod]) -> Mapping[PodSpec, Sequence[Pod]]:
 def _short(base: Ledger, pods: Sequence[Pod], leaving: Leaving) -> bool:
     counting = Counting(base, pods)
     wanted = counting.demand(pods)
-    return CapacitySums(counting, wanted, wanted, counting.room(leaving)).exceeded()
+    return counting.exceeded(wanted, wanted, counting.room(leaving))
 
 
 def _no_places(beside: AnyPlan, ask: Ask) -> Refusal | None:

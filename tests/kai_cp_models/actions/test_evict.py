@@ -60,7 +60,7 @@ def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytes
         replace(snapshot, policy=actions),
         SETTINGS.model_copy(update={"solver": SETTINGS.solver.model_copy(update={"patience": 0.5})}),
     )
-    assert [len(found.answer.moved) for found in first] == [5]
+    assert [len(found.ledger.evicted) for found in first] == [5]
     assert len(evicted(plan)) == 5
 
 

@@ -44,7 +44,7 @@ def fits(
     state: CumulativeDemand, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None
 ) -> bool:
     """Whether counting allows the ask."""
-    return not any(one.exceeded() for one in state.sums(ask, takes, beside))
+    return not state.exceeded(ask, takes, beside)
 
 
 def admitted(snapshot: Snapshot, *, moved: bool = False) -> list[str]:
