@@ -181,21 +181,11 @@ def _decide(run: _Run) -> None:
     admitted groups take are chosen anew with each group that is within its share only beside that choice.
     """
     _admit_all(run)
-    _finish(run)
     if run.policy.by_share and run.found is not None and len(run.victims.ranked) <= LIMITS.open_units:
-        before = run.found
         beyond = _over_share(run, run.book)
         run.open = {key: ask for key, ask in run.victims.asks.items() if key in beyond}
         run.refusals, run.way = RefusalCache(run.victims.base, run.policy), _Way.ANEW
         _admit_all(run)
-        if run.found is not before:
-            _finish(run)
-
-
-def _finish(run: _Run) -> None:
-    """Pursue all goals for what is admitted."""
-    if run.found is not None:
-        run.found = finish(run.victims, run.found)
 
 
 def _over_share(run: _Run, book: QueueBook) -> set[GroupKey]:
@@ -215,9 +205,10 @@ def _entitled(run: _Run) -> dict[GroupKey, Ask]:
 
 
 def _admit_all(run: _Run) -> None:
-    """Propose, simulate, compare, accept, until every trigger is decided or time has ended."""
+    """Propose, simulate, compare, accept, until every trigger is decided or time has ended; then pursue all
+    goals for what is admitted."""
     ended = partial(run.cycle.budget.ended, LIMITS.model_work)
-    worth = _in_time(run)
+    worth, before = _in_time(run), run.found
     while worth and run.open and (run.way is _Way.COUNTING or not ended()) and (chunk := _next(run)):
         best: _Proposal | None = None
         for asks, result in _proposals(run, chunk):
@@ -231,6 +222,8 @@ def _admit_all(run: _Run) -> None:
             # Beside so many not even the first alone gets a place.
             break
     _refuse(run, list(run.open.values()), OUT_OF_TIME)
+    if run.found is not None and run.found is not before:
+        run.found = finish(run.victims, run.found)
 
 
 def _next(run: _Run) -> list[Ask]:
@@ -265,9 +258,10 @@ def _next(run: _Run) -> list[Ask]:
 def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     """What is tried for the chunk beside the admitted triggers, until nothing better is to be expected.
 
-    In this order: a plan without a solver; the joint model, which admits as many as it can of a few, or all
-    of the chunk, half of it and so on where the fair order ends the admission or many are admitted. Moves
-    beside moves are not sought.
+    In this order: a plan without a solver; the joint model with all that is admitted, which serves as many as
+    it can of a few, or all of the chunk, half of it and so on where the fair order ends the admission or many
+    are admitted. Moves beside moves are not sought. Under reclaim, a single group that the first plan for
+    many leaves out keeps waiting: a model of all of them costs too much.
     """
     units = len(run.victims.ranked)
     if run.way is _Way.COUNTING:
@@ -281,10 +275,13 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     if not run.policy.may_lose and (run.admitted or units > LIMITS.cleared_units):
         return
     # In reclaim the fair order decides where admission ends; halving finds that point.
-    halving = run.policy.by_share or run.many
+    halving, anew = run.policy.by_share or run.many, run.way is _Way.ANEW
     chunk = chunk if halving else chunk[: LIMITS.optional_chunk]
     while chunk:
-        result = _jointly(run, chunk)
+        result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
+        if len(chunk) > 1 or not (run.many and run.policy.by_share):
+            optional = len(chunk) > 1 and not halving
+            result = attempt(run.victims, run.found, chunk, optional=optional, rechoose=anew)
         yield chunk, result
         chunk = chunk[: len(chunk) // 2] if halving and _undecided(result) else ()
 
@@ -292,18 +289,6 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
 def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
     """Whether fewer triggers may get a place: not where the fair order gives none of these one."""
     return isinstance(result, NoPlan) and result.served != frozenset()
-
-
-def _jointly(run: _Run, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan:
-    """The joint model of the chunk and all admitted triggers.
-
-    Under reclaim, a single group that the first plan for many leaves out keeps waiting: a model of all of
-    them costs too much.
-    """
-    if run.many and run.policy.by_share and len(chunk) == 1:
-        return NoPlan(OUT_OF_TIME)
-    optional = len(chunk) > 1 and not (run.many or run.policy.by_share)
-    return attempt(run.victims, run.found, chunk, optional=optional, rechoose=run.way is _Way.ANEW)
 
 
 def _better(

@@ -133,8 +133,9 @@ def shared_out(
         return not policy.by_share or _over_bound(book, *due_bounds(book, ask.group.queue, asked, queue))
 
     found: dict[VictimCandidate, tuple[GroupKey, ...]] = {}
-    for ask in asks:
-        group, mine = ask.group, takes_of(ask)
+    able = [(ask, takes_of(ask)) for ask in asks]
+    for ask, mine in able:
+        group = ask.group
         need = sum(gpu_weight(pod) for pod in ask.pods)
         while need > 0:
             # The candidates are the first unit of each queue that the ask may take; of these, the first whose
@@ -153,10 +154,10 @@ def shared_out(
     for item, gone in zip(ranked, lost, strict=True):
         if item in found or not (gone or any(pod.key in moved for pod in item.unit.pods)):
             continue
-        able = [ask for ask in asks if item.rank in takes_of(ask)] or list(asks)
+        takers = [ask for ask, mine in able if item.rank in mine] or list(asks)
         if gone:
-            able = sorted(able, key=lambda ask: not over_due(ask, item))
-        found[item] = tuple(ask.group.key for ask in able)
+            takers.sort(key=lambda ask: not over_due(ask, item))
+        found[item] = tuple(ask.group.key for ask in takers)
     return found
 
 
@@ -190,9 +191,9 @@ def overreaching(base: Ledger, asks: Sequence[Ask], ledger: Ledger, owners: Owne
     for item in sorted(owners, key=attrgetter("rank")):
         group, taker = item.unit.group, owners[item][0]
         # A place of this cycle that is withdrawn, or another now, was there at no time.
-        new = [pod for pod in item.unit.pods if pod.key in base.held]
-        withdrawn = amounts.subtract(charged(base, new), charged(ledger, new))
-        book.charge(group.queue, withdrawn, group.preemptible, -1)
+        if new := [pod for pod in item.unit.pods if pod.key in base.held]:
+            withdrawn = amounts.subtract(charged(base, new), charged(ledger, new))
+            book.charge(group.queue, withdrawn, group.preemptible, -1)
         here = group, [pod for pod in item.unit.pods if pod not in new]
         owed = ((other, [pod]) for other, pod in inherited(item.unit, base, ledger))
         for group, pods in (here, *owed):

@@ -112,10 +112,9 @@ class Victims:
             ends = accumulate((len(one.unit.pods) for one in opened), initial=0)
             self._in_turn = key, opened, (self.counting.leaving(pods), list(ends))
         _, opened, gone = self._in_turn
-        count = self._enough(asks, *gone)
-        if count > len(opened) or not again:
-            return None if count > len(opened) else opened[:count]
-        return opened[: self._enough([*asks, *again], *gone)]
+        if (count := self._enough(asks, *gone)) > len(opened):
+            return None
+        return opened[: self._enough([*asks, *again], *gone) if again else count]
 
     def _enough(self, asks: Sequence[Ask], leaving: Leaving, ends: Sequence[int]) -> int:
         """The first number of units after whose pods (``ends``) there is enough for all asks."""
