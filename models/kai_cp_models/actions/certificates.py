@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
-from kai_cp_models.actions.eviction_plan import NO_VICTIMS, EvictionPlan
+from kai_cp_models.actions.eviction_plan import NO_VICTIMS
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.certificates import (
     MISSING_OBJECT,
@@ -39,15 +39,15 @@ from kai_cp_models.ledger import Ledger
 class Beside:
     """What a trigger is looked at beside: everything admitted so far, and the ``chunk`` in hand.
 
-    ``base``: with ``before``, what is admitted, in its places. ``book``: what queues hold for the fair order,
-    with the chunk charged as well. ``known``: what the action has refused so far.
+    ``base``: with what is ``admitted``, in its places. ``book``: what queues hold for the fair order, with
+    the chunk charged as well. ``known``: what the action has refused so far.
     """
 
     victims: Victims
     known: RefusalCache
     base: Ledger
     book: QueueBook
-    before: EvictionPlan | None
+    admitted: Sequence[Ask]
     anew: bool = False
     """Whether what the admitted triggers take may be chosen anew."""
     chunk: list[Ask] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Beside:
     @cached_property
     def lost(self) -> Sequence[Amounts]:
         """The most that each queue may lose to the admitted triggers; nothing where their plan stays."""
-        able = self.victims.taken_by(self.before.asks) if self.before is not None and self.anew else ()
+        able = self.victims.taken_by(self.admitted) if self.anew else ()
         ranked = self.victims.ranked if able else ()
         return self.book.summed((item.unit.group.queue, item.holds) for item in ranked if item.rank in able)
 
@@ -63,13 +63,9 @@ class Beside:
     def _least(self) -> QueueBook:
         """What queues hold of what cannot be preempted, in the places that cost least."""
         book = self.victims.base.book.copy()
-        for ask in (*self._admitted, *self.chunk):
+        for ask in (*self.admitted, *self.chunk):
             _charge(book, ask)
         return book
-
-    @property
-    def _admitted(self) -> Sequence[Ask]:
-        return self.before.asks if self.before is not None else ()
 
     def least_held(self, ask: Ask) -> LeastHeld:
         """What queues hold if everything else is evicted. Nothing is evicted for what quotas lend (3.8)."""
@@ -92,7 +88,7 @@ class Beside:
     def counted(self) -> CumulativeDemand:
         """The demand of everything admitted and of the chunk, to be compared with all that may go."""
         counted = self.victims.cumulative
-        for ask in self._admitted:
+        for ask in self.admitted:
             counted = counted.holding(ask, self.victims.takes_of(ask), self.victims.beside(ask))
         return counted
 

@@ -235,7 +235,7 @@ def _next(run: _Run) -> list[Ask]:
     # What a queue loses to others here entitles it only afterwards (``_decide``).
     book = run.book
     order = run.victims.line.fork(book, run.open if len(run.open) < len(run.victims.asks) else None)
-    here = Beside(run.victims, run.refusals, run.ledger, book, run.found, anew=run.way is _Way.ANEW)
+    here = Beside(run.victims, run.refusals, run.ledger, book, run.admitted, anew=run.way is _Way.ANEW)
     left = set(run.open)
     while len(here.chunk) < run.way and not run.cycle.out_of_time():
         if not left or (key := order.pop(left)) is None:

@@ -15,7 +15,7 @@ from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import UNLIMITED, GroupKey, Pod
+from kai_cp_models.pods import GroupKey, Pod
 
 NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one", True)
 NOTHING_SUFFICES: Final = Refusal("NotPossible", "no permitted set of evictions frees enough capacity")
@@ -93,8 +93,6 @@ def moved_beyond(moves: Collection[MoveOfGroup], most: int) -> frozenset[GroupKe
 
     A pod group that moves for several triggers counts for one of them.
     """
-    if most == UNLIMITED:
-        return frozenset()
     triggers = {trigger for _, some in moves for trigger in some}
     groups = frozenset(group for group, _ in moves)
     if len(groups) > most * len(triggers):

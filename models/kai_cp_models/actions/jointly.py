@@ -127,8 +127,7 @@ class _Search:
         known: EvictionPlan | None = None,
     ) -> None:
         self._victims, self._asks, self._required, self._known = victims, asks, required, known
-        self._policy, self._base, limits = victims.policy, victims.base, victims.cycle.snapshot.policy
-        self._most_groups = UNLIMITED if self._policy.may_lose else limits.max_consolidation_preemptees
+        self._policy, self._base = victims.policy, victims.base
         self._ranked = [item for item in victims.ranked if item.rank in useful]
         # Whether units whose moves might be better are left out.
         self._pruned = not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units
@@ -154,7 +153,6 @@ class _Search:
                 reclaim_bounds(self._base, self._policy, self._asks, self._ranked, victims.takes_of),
                 required=self._required,
                 objective=victims.cycle.settings.objective,
-                max_moved_groups=self._most_groups,
             )
         except ModelTooLarge:
             return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
@@ -271,13 +269,12 @@ class _Search:
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
         """Pod groups that move together for one ask though so many may not (4.3)."""
-        if self._most_groups == UNLIMITED:
+        if self._model.most_moved == UNLIMITED:
             return frozenset()
         named = named_triggers(self._policy, self._plan(ledger, answer, owners))
         fresh = ledger.evicted.keys() - self._victims.base.evicted.keys()
-        return moved_beyond(
-            [(pod.group, names) for pod, names in named if pod.key in fresh], self._most_groups
-        )
+        moves = [(pod.group, names) for pod, names in named if pod.key in fresh]
+        return moved_beyond(moves, self._model.most_moved)
 
 
 def _admitted(asks: Sequence[Ask], answer: Answer) -> list[Ask]:

@@ -54,10 +54,8 @@ class EvictingModel(JointModel):
         *,
         required: int,
         objective: ObjectiveSettings,
-        max_moved_groups: int = UNLIMITED,
     ) -> None:
-        """``required``: so many asks must be placed, the others may be. ``max_moved_groups``: pod groups that
-        may move for each of them.
+        """``required``: so many asks must be placed, the others may be.
 
         Raises ``ModelTooLarge`` as the joint model does.
         """
@@ -65,6 +63,9 @@ class EvictingModel(JointModel):
         self.step_milli_gpus = MILLI * objective.lost_beyond_step_gpus
         self.ranked = tuple(ranked)
         self.policy = policy
+        limits = ledger.snapshot.policy
+        self.most_moved = UNLIMITED if policy.may_lose else limits.max_consolidation_preemptees
+        """Pod groups that may move for each ask."""
         self._optional = self.admitted[required:]
         self.exact = not policy.by_share or self._one_turn(bounds)
         """Whether infeasibility is a proof: no row is stricter than the rule that it states."""
@@ -83,7 +84,7 @@ class EvictingModel(JointModel):
             self._bounded(bound, part)
         if self._optional:
             self._only_for_admitted()
-        self.moved_groups = self._group_moves(max_moved_groups)
+        self.moved_groups = self._group_moves()
         self._moved_gpus(objective.max_moved_gpus_per_admitted_gpu)
 
     def _one_turn(self, bounds: Sequence[ReclaimBound]) -> bool:
@@ -299,8 +300,8 @@ class EvictingModel(JointModel):
                 self.cp.add(following == before + running)
                 before, running = following, 0
 
-    def _group_moves(self, most: int) -> dict[GroupKey, cp_model.IntVar]:
-        """moved_group[g]: some pod of g moves; in all at most ``most`` of them for each ask (4.3).
+    def _group_moves(self) -> dict[GroupKey, cp_model.IntVar]:
+        """moved_group[g]: some pod of g moves; consolidation moves at most so many for each ask (4.3).
 
         For which ask a pod moves is known only when it has a place; plans with too many are refused then.
         """
@@ -309,8 +310,8 @@ class EvictingModel(JointModel):
             for pod in item.unit.pods:
                 by_group.setdefault(item.unit.group.key, []).append(self.moved[pod.key])
         found = {key: self._any(f"moved_group[{key}]", literals) for key, literals in by_group.items()}
-        if most != UNLIMITED:
-            self.cp.add(sum(found.values()) <= most * sum(self.admitted))
+        if self.most_moved != UNLIMITED:
+            self.cp.add(sum(found.values()) <= self.most_moved * sum(self.admitted))
         return found
 
     def _moved_gpus(self, ratio: float) -> None:

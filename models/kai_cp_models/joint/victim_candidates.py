@@ -188,8 +188,7 @@ def _disturbed(ledger: Ledger, asks: Sequence[Ask], policy: EvictionPolicy) -> F
     queues = ledger.snapshot.queues
     below = np.full(len(queues) + 1, -np.inf if policy.may_lose else np.inf)
     below[-1] = -np.inf
-    kinds = {ask.kind: ask for ask in asks}.values() if policy.may_lose else ()
-    for rights in {Rights.of(ask, policy) for ask in kinds}:
+    for rights in {Rights.of(ask, policy) for ask in asks}:
         for i, queue in enumerate(queues):
             if below[i] < rights.below and rights.reaches(ledger, queue.name):
                 below[i] = rights.below
@@ -266,16 +265,13 @@ def _left(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_Left]:
     )
     for unit in gang.units(ledger.status):
         placed = [pod.key in ledger.held for pod in unit.pods]
-        if any(_moved(cycle, pod) for pod in unit.pods) or (kept and any(placed)):
+        # What an earlier action of the cycle moved is not disturbed twice.
+        moved = (there and pod.status in ACTIVE_USED for pod, there in zip(unit.pods, placed, strict=True))
+        if any(moved) or (kept and any(placed)):
             break
         yield unit, all(placed), owed if any(placed) else ()
         # They are taken with the first of its places.
         owed = () if any(placed) else owed
-
-
-def _moved(cycle: Cycle, pod: Pod) -> bool:
-    """Whether an earlier action of the cycle moved the pod; it is not disturbed twice."""
-    return pod.key in cycle.ledger.held and pod.status in ACTIVE_USED
 
 
 def _ages(cycle: Cycle, units: UnitRows) -> Ints:
