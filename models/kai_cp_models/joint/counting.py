@@ -92,8 +92,9 @@ class Counting:
     def exceeded(self, own: Ints, wanted: Ints, room: Ints, *, moved: bool = False) -> bool:
         """Whether there is too little of something that a batch asks for; True is a proof.
 
-        Rows, see ``demand``: what it asks for (``own``), what it and those beside it ask for, and the most
-        that the nodes offer. ``moved``: pods only move, so the sums of whole resources alone count.
+        Rows of pieces [size], then amounts [D]: what it asks for (``own``), what it and those beside it ask
+        for, and the most that the nodes offer. ``moved``: pods only move, so the sums of whole resources
+        alone count.
         """
         over = (wanted > room) & (own > 0)
         if moved:
