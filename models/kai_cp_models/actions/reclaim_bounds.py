@@ -20,7 +20,7 @@ from kai_cp_models.fairness.reclaim import (
 from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
-from kai_cp_models.joint.victim_candidates import Rights, VictimCandidate, charged
+from kai_cp_models.joint.victim_candidates import Entitlement, VictimCandidate, charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.running import gpu_weight
@@ -61,7 +61,7 @@ def reclaim_bounds(
     terms_of: dict[tuple[object, ...], tuple[frozenset[int], _Terms]] = {}
     for a, ask in enumerate(asks):
         group, asked = ask.group, ask.asked
-        key = Rights.of(ask, policy), policy.by_share and _within_quota(book, group.queue, asked)
+        key = Entitlement.of(ask, policy), policy.by_share and _within_quota(book, group.queue, asked)
         if key not in terms_of:
             takes, terms = takes_of(ask), dict[str, tuple[str, ResourceBounds]]()
             open_: Iterable[str] = queues(takes)

@@ -21,7 +21,7 @@ from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.returning import Returning
-from kai_cp_models.joint.victim_candidates import Rights, VictimCandidate, VictimOrder, victim_candidates
+from kai_cp_models.joint.victim_candidates import Entitlement, VictimCandidate, VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, GroupKey, PodKey
@@ -36,10 +36,10 @@ class Victims:
     base: Ledger
     asks: Mapping[GroupKey, Ask]
     """All waiting groups of the run."""
-    _takes: dict[Rights, frozenset[int]] = field(default_factory=dict)
+    _takes: dict[Entitlement, frozenset[int]] = field(default_factory=dict)
     """Sets of units that some ask may take."""
     _known: dict[object, frozenset[int]] = field(default_factory=dict)
-    """The same as ``Rights.takes`` keeps them."""
+    """The same as ``Entitlement.takes`` keeps them."""
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
     _in_turn: tuple[object, list[VictimCandidate], tuple[Leaving, Sequence[int]]] | None = None
     """The last units that ``first_of`` opened, with their pods, and where those of each end."""
@@ -86,10 +86,10 @@ class Victims:
 
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
-        rights = Rights.of(ask, self.policy)
-        if rights not in self._takes:
-            self._takes[rights] = rights.takes(self.base, self.ranked, self._known)
-        return self._takes[rights]
+        entitled = Entitlement.of(ask, self.policy)
+        if entitled not in self._takes:
+            self._takes[entitled] = entitled.takes(self.base, self.ranked, self._known)
+        return self._takes[entitled]
 
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:
         """Ranks of the units that any of the asks may take; there are many asks and few different sets."""

@@ -188,10 +188,10 @@ def _disturbed(ledger: Ledger, asks: Sequence[Ask], policy: EvictionPolicy) -> F
     queues = ledger.snapshot.queues
     below = np.full(len(queues) + 1, -np.inf if policy.may_lose else np.inf)
     below[-1] = -np.inf
-    for rights in {Rights.of(ask, policy) for ask in asks}:
+    for one in {Entitlement.of(ask, policy) for ask in asks}:
         for i, queue in enumerate(queues):
-            if below[i] < rights.below and rights.reaches(ledger, queue.name):
-                below[i] = rights.below
+            if below[i] < one.below and one.reaches(ledger, queue.name):
+                below[i] = one.below
     return below
 
 
@@ -289,26 +289,23 @@ def _ages(cycle: Cycle, units: UnitRows) -> Ints:
     return found
 
 
-class Rights(NamedTuple):
+class Entitlement(NamedTuple):
     """What asks with equal rights may disturb: which groups, and which of their units (4.3, 4.6).
 
-    ``queue`` and ``asked``: of the ask, where they matter. ``below``: the priority that groups must be below,
-    without what they keep for their age.
+    ``asked``: of the ask, under reclaim. ``below``: the priority that groups must be below, without what they
+    keep for their age.
     """
 
     policy: EvictionPolicy
-    queue: str = ""
-    below: float = np.inf
-    asked: Amounts = amounts.NOTHING
+    queue: str
+    below: float
+    asked: Amounts
 
     @staticmethod
-    def of(ask: Ask, policy: EvictionPolicy) -> Rights:
+    def of(ask: Ask, policy: EvictionPolicy) -> Entitlement:
         """The rights of an ask under an action."""
-        if not policy.may_lose:
-            return Rights(policy)
-        if policy.own_queue:
-            return Rights(policy, ask.group.queue, ask.group.priority)
-        return Rights(policy, ask.group.queue, asked=ask.asked)
+        below = ask.group.priority if policy.own_queue else np.inf
+        return Entitlement(policy, ask.group.queue, below, ask.asked if policy.by_share else amounts.NOTHING)
 
     def reaches(self, ledger: Ledger, queue: str) -> bool:
         """Whether groups of the queue may be disturbed; in reclaim the victim filter tells (4.4)."""

@@ -9,7 +9,7 @@ import pytest
 from kai_cp_models.actions.common import waiting_groups
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT
-from kai_cp_models.joint.victim_candidates import Rights, victim_candidates
+from kai_cp_models.joint.victim_candidates import Entitlement, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.settings import Settings
@@ -53,7 +53,7 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
     ranked = victim_candidates(cycle, [ask], PREEMPT)
     units = [item.unit for item in ranked]
     assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in units} == offered
-    ranks = Rights.of(ask, PREEMPT).takes(ledger, ranked, {})
+    ranks = Entitlement.of(ask, PREEMPT).takes(ledger, ranked, {})
     assert {units[rank].group.key for rank in ranks} == taken
 
 
