@@ -154,8 +154,8 @@ def test_more_leaves_where_counting_finds_capacity_that_is_no_place() -> None:
 @pytest.mark.usefixtures("speechless")
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_plan_is_tried_where_the_units_in_turn_are_too_few(count: int) -> None:
-    """Queue v holds eight GPUs and may lose four, the newest on each node. Taken in turn they free no two GPUs
-    of one node, which each trigger asks for; both pods of some nodes do, while the others come home.
+    """Queue v holds eight GPUs and may lose four, the newest on each node. Taken in turn they free no two
+    GPUs of one node, which each trigger asks for; both pods of some nodes do, while the others come home.
     """
     nodes = [node(f"n{i}", 2) for i in range(4)]
     running = [pod(f"{age}{i}-0", f"n{i}") for age in ("old", "new") for i in range(4)]
