@@ -91,7 +91,10 @@ class Fixed:
     @cached_property
     def fabric(self) -> Fabric | None:
         """The places that nodes share; None: nothing is known of them."""
-        return fabric_of(self.snapshot)
+        snapshot = self.snapshot
+        records = snapshot.nodes, snapshot.topologies
+        found: Fabric | None = snapshot.derived.of_records("fabric", records, lambda: fabric_of(snapshot))
+        return found
 
     @property
     def close_fabric(self) -> Fabric | None:

@@ -7,10 +7,10 @@ equal models whatever order the API listed them in. Units: see :mod:`.pods`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kai_cp_models.extras import Extras
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodKey, PodSpec, PodStatus
@@ -189,12 +189,21 @@ class SetAside:
 
 @dataclass(slots=True)
 class Derived:
-    """What was derived of the records of one cluster alone, from cycle to cycle: its gangs.
+    """What was derived of the records of one cluster alone, from cycle to cycle: its gangs, and what nodes
+    and topologies say.
 
     Who takes it compares the records with those at hand, so that snapshots with other records may share it.
     """
 
     gangs: dict[GroupKey, Gang] = field(default_factory=dict)
+    _known: dict[str, tuple[object, object]] = field(default_factory=dict)
+
+    def of_records(self, name: str, records: object, make: Callable[[], Any]) -> Any:
+        """What ``make`` says of ``records``; asked again only where they are others. ``name``: its own."""
+        known = self._known.get(name)
+        if known is None or known[0] != records:
+            known = self._known[name] = records, make()
+        return known[1]
 
 
 @dataclass(frozen=True)

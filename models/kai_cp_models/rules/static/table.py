@@ -114,10 +114,11 @@ class NodeTable:
     @cached_property
     def trees(self) -> dict[str, TopologyTree]:
         """The domain tree of every Topology, by name."""
-        return {
-            topology.name: TopologyTree(topology, self.snapshot.nodes)
-            for topology in self.snapshot.topologies
-        }
+        nodes, topologies = self.snapshot.nodes, self.snapshot.topologies
+        found: dict[str, TopologyTree] = self.snapshot.derived.of_records(
+            "trees", (nodes, topologies), lambda: {one.name: TopologyTree(one, nodes) for one in topologies}
+        )
+        return found
 
     def domains_of(self, scope: Subgroup) -> tuple[Mask, Ints | None]:
         """[N] nodes that a constrained subgroup may use, and [N] the domain of its required level (8.3)."""
