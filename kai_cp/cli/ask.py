@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kai_cp.cli.common import complain
+from kai_cp.cli.common import WRONG_USAGE, complain, fail
 from kai_cp.cli.options import (
     SHOWN,
     AllOption,
@@ -57,6 +57,20 @@ _SELECTED: Final = {
     "group": Parameter("group", Parameter.KEYWORD_ONLY, annotation=GroupOption, default=None),
 }
 """What an answer may be narrowed to."""
+_WHY: Final = Parameter(
+    "why",
+    Parameter.KEYWORD_ONLY,
+    annotation=Annotated[
+        str | None,
+        typer.Option(
+            "--why",
+            metavar="NAME",
+            help="Why this queue has what it has, and its peers more.",
+            rich_help_panel=SHOWN,
+        ),
+    ],
+    default=None,
+)
 Answered = Callable[["SnapshotDetails", bool], CommandResult]
 """The result of the facts; True: long tables in full."""
 
@@ -74,9 +88,13 @@ def _asked(name: str, selects: Sequence[str], help: str, answered: Answered) -> 
             usage=given["usage"],
         )
         facts = _selected(world.facts(), *(given.get(option) for option in _SELECTED))
+        if given.get("why") is not None:
+            answer(_why(facts, given["why"], given["everything"]), given["format"])
+            return
         answer(answered(facts, given["everything"]), given["format"])
 
-    parameters = [*_GIVEN[:3], *(_SELECTED[option] for option in selects), *_GIVEN[3:]]
+    options = _SELECTED | {"why": _WHY}
+    parameters = [*_GIVEN[:3], *(options[option] for option in selects), *_GIVEN[3:]]
     command.__doc__ = help
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
@@ -107,17 +125,32 @@ def _question(module: str) -> Answered:
         from importlib import import_module
 
         question: SnapshotQuestion = getattr(import_module(f"kai_cp.questions.{module}"), module.upper())
-        document = question.ask(facts)
-        rows = document[question.rows]
-        return of_rows(
-            document,
-            rows,
-            tuple(rows[0]) if rows else (),
-            question.label,
-            lambda wide: _show(question, document, facts, everything=everything, wide=wide),
-        )
+        return _result(question, facts, everything)
 
     return answered
+
+
+def _result(question: SnapshotQuestion, facts: SnapshotDetails, everything: bool) -> CommandResult:
+    document = question.ask(facts)
+    rows = document[question.rows]
+    return of_rows(
+        document,
+        rows,
+        tuple(rows[0]) if rows else (),
+        question.label,
+        lambda wide: _show(question, document, facts, everything=everything, wide=wide),
+    )
+
+
+def _why(facts: SnapshotDetails, name: str, everything: bool) -> CommandResult:
+    """The result of ``queues --why``; an unknown queue ends the program."""
+    from kai_cp.explain.draft import nearest
+    from kai_cp.questions.why import why
+
+    known = [queue["name"] for queue in facts.inspection["queues"]]
+    if name not in known:
+        fail(f"--why: {facts.name} has no queue {name}{nearest(name, known)}", WRONG_USAGE)
+    return _result(why(name), facts, everything)
 
 
 def _show(
@@ -169,11 +202,12 @@ _asked(
 )
 _asked(
     "queues",
-    ("queue",),
+    ("queue", "why"),
     """Show the queues: quota, fair share, use, what is borrowed and what is owed, in GPUs.
 
     Examples:
     kai-cp queues snapshot.zip
+    kai-cp queues snapshot.zip --why team-a
     kai-cp queues snapshot.zip --queue research -o json
     """,
     _question("queues"),

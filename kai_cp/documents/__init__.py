@@ -18,6 +18,7 @@ DOCUMENTS: Final[dict[str, Any]] = {
     "inspection/1": cycle.Inspection,
     "pending/1": questions.Pending,
     "queues/1": questions.Queues,
+    "queue-why/1": questions.QueueWhy,
     "evictions/1": questions.Evictions,
     "audit/1": questions.Audit,
     "decision-diff/1": questions.DecisionDiff,

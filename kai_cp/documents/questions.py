@@ -63,6 +63,36 @@ class Queues(TypedDict):
 
 
 @with_config(CLOSED)
+class ComparedQueue(TypedDict):
+    """A queue on the path to the one that was asked about, or a peer of such a queue; -1 is unlimited."""
+
+    queue: Annotated[str, Field(description="Name of the queue.")]
+    parent: Annotated[str | None, Field(description="Its parent queue; null: top level.")]
+    quota: Annotated[float, Field(description="Deserved GPUs; -1: unlimited.")]
+    limit: Annotated[float, Field(description="Most GPUs that it may hold; -1: unlimited.")]
+    priority: Annotated[int, Field(description="Its turn when GPUs above the quotas are divided.")]
+    overQuotaWeight: Annotated[float, Field(description="Its part of GPUs above the quotas.")]
+    fairShare: Annotated[float, Field(description="GPUs that it is due now.")]
+    used: Annotated[float, Field(description="GPUs that it holds.")]
+    asked: Annotated[float, Field(description="GPUs that it holds and that wait in it.")]
+    borrowed: Annotated[float, Field(description="GPUs that it holds above its quota.")]
+    because: Annotated[str, Field(description="Why it is due more than the queue on the path, if it is.")]
+
+
+@with_config(CLOSED)
+class QueueWhy(TypedDict):
+    """Why a queue has what it has, and its peers more: ``kai-cp queues --why NAME -o json``."""
+
+    schema: Annotated[Literal["queue-why/1"], FORMAT]
+    now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
+    queue: Annotated[str, Field(description="The queue that was asked about.")]
+    queues: Annotated[
+        list[ComparedQueue],
+        Field(description="By level from the top; on each the queue on the path stands first."),
+    ]
+
+
+@with_config(CLOSED)
 class Eviction(TypedDict):
     """A pod that is deleted."""
 

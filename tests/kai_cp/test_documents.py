@@ -57,6 +57,7 @@ WRITTEN_BY = {
     "inspection/1": [["inspect", DEMO, "-o", "json"], ["inspect", DEMO, "--queue", "vision", "-o", "json"]],
     "pending/1": [["pending", DEMO, DECISIONS, "-o", "json"]],
     "queues/1": [["queues", DEMO, DECISIONS, "-o", "json"]],
+    "queue-why/1": [["queues", DEMO, DECISIONS, "--why", "language", "-o", "json"]],
     "evictions/1": [["evictions", DEMO, DECISIONS, "-o", "json"]],
     "audit/1": [["audit", DEMO, DECISIONS, "-o", "json"]],
     "decision-diff/1": [["diff", DECISIONS, OTHER_DECISIONS, "-o", "json"]],

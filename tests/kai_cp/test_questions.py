@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kai_cp.questions.reduce import BadFact, Fact, reduced, units, without
+from kai_cp.questions.why import because
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
 from tests.kai_cp.kube.samples import group, node, pod, snapshot
@@ -99,6 +100,49 @@ def test_evictions_are_reported_by_pod(path: Path) -> None:
     header, *rows = done.stdout.splitlines()
     assert header.split(",")[:3] == ["pod", "podGroup", "queue"]
     assert len(rows) == 4
+
+
+def test_a_queue_says_why_its_peers_have_more(path: Path) -> None:
+    """rich holds eight GPUs of a quota of two; poor is due four, which is what it asks for."""
+    document = asked("queues", path, "--why", "rich")
+    assert [(one["queue"], one["because"]) for one in document["queues"]] == [
+        ("dept", "above this queue"),
+        ("rich", "this queue"),
+        ("poor", "4 of what it asks for is within its quota, 2 here"),
+        ("idle", "is due no more"),
+    ]
+    said = run("queues", path, "--why", "poor", "--now", NOW).stdout
+    assert "queue poor holds 0 GPUs of a fair share of 4, and waits for 4 more." in said
+    unknown = run("queues", path, "--why", "por")
+    assert (unknown.returncode, unknown.stderr) == (
+        2,
+        "kai-cp: --why: world has no queue por; the nearest: poor\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("mine", "peer", "words"),
+    [
+        ({}, {"quota": 4, "fairShare": 4}, "4 of what it asks for is within its quota, 2 here"),
+        ({"limit": 2}, {"fairShare": 4}, "q is due all that its limit of 2 allows"),
+        ({"asked": 2}, {"fairShare": 4}, "q is due all that it asks for"),
+        ({}, {"fairShare": 4, "priority": 200}, "its queue priority is 200, 100 here"),
+        ({}, {"fairShare": 4, "overQuotaWeight": 3}, "its over-quota weight is 3, 1 here"),
+        ({}, {"used": 5}, "holds 3 above its fair share, which can be reclaimed"),
+        ({}, {}, "is due no more"),
+    ],
+)
+def test_the_first_rule_that_makes_a_share_larger_is_named(mine: Object, peer: Object, words: str) -> None:
+    same = {
+        "quota": 2,
+        "limit": -1,
+        "priority": 100,
+        "overQuotaWeight": 1,
+        "fairShare": 2,
+        "used": 2,
+        "asked": 9,
+    }
+    assert because({"queue": "q", **same, **mine}, {"queue": "p", **same, **peer}) == words
 
 
 @pytest.mark.parametrize("command", ["pending", "queues", "evictions", "audit", "plan"])

@@ -1,0 +1,144 @@
+"""Why a queue has what it has: its shares and those of its peers, at each level from the top down to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from kai_cp.json_types import Document
+from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
+from kai_cp.questions.queues import borrowed
+from kai_cp.report.section import Section
+from kai_cp.report.terminal import amount
+
+_LEAST: float = 0.001
+"""Shares are told apart from a thousandth of a GPU on."""
+
+
+def why(name: str) -> SnapshotQuestion:
+    """The question about one queue, which the snapshot must have."""
+    return SnapshotQuestion("queues", "queue/{queue}", partial(_ask, name), _headline, _sections)
+
+
+def _ask(name: str, facts: SnapshotDetails) -> dict[str, Any]:
+    """``queue-why/1``, in GPUs; -1 is unlimited. On each level the queue on the path stands first."""
+    queues = {queue["name"]: queue for queue in facts.inspection["queues"]}
+    asked = _asked(facts.inspection, queues)
+    found = []
+    for own in reversed(list(_path(queues, name))):
+        mine = _line(own, asked)
+        found.append(mine | {"because": "this queue" if own["name"] == name else "above this queue"})
+        others = [q for q in queues.values() if q.get("parent") == own.get("parent") and q is not own]
+        peers = sorted((_line(peer, asked) for peer in others), key=_largest_first)
+        found += [peer | {"because": because(mine, peer)} for peer in peers]
+    return {"schema": "queue-why/1", "now": facts.decisions["now"], "queue": name, "queues": found}
+
+
+def _largest_first(line: Document) -> tuple[bool, float, str]:
+    """Order of peers: unlimited shares, then larger ones, then by name."""
+    return line["fairShare"] >= 0, -line["fairShare"], line["queue"]
+
+
+def _path(queues: Mapping[str, Document], name: str) -> Iterator[Document]:
+    """A queue and the queues above it, the lowest first."""
+    seen: set[str] = set()
+    at: str | None = name
+    while at is not None and at in queues and at not in seen:
+        seen.add(at)
+        yield queues[at]
+        at = queues[at].get("parent")
+
+
+def _asked(inspection: Document, queues: Mapping[str, Document]) -> dict[str, float]:
+    """What each queue holds and what waits below it asks for."""
+    found = {name: queue["gpu"]["allocated"] for name, queue in queues.items()}
+    for entry in inspection["waiting"]:
+        for queue in _path(queues, entry["queue"]):
+            found[queue["name"]] += entry["gpus"]
+    return found
+
+
+def _line(queue: Document, asked: Mapping[str, float]) -> dict[str, Any]:
+    of = queue["gpu"]
+    return {
+        "queue": queue["name"],
+        "parent": queue.get("parent"),
+        "quota": of["quota"],
+        "limit": of["limit"],
+        "priority": queue["priority"],
+        "overQuotaWeight": of["overQuotaWeight"],
+        "fairShare": of["fairShare"],
+        "used": of["allocated"],
+        "asked": asked[queue["name"]],
+        "borrowed": borrowed(of["allocated"], of["quota"]),
+    }
+
+
+def _within_quota(line: Document) -> float:
+    """What of its quota a queue asks for: that much is its own before anything is divided (3.2)."""
+    asked: float = line["asked"]
+    return asked if line["quota"] < 0 else min(line["quota"], asked)
+
+
+def because(mine: Document, peer: Document) -> str:
+    """Why a peer is due more than a queue, and what it holds beyond what it is due."""
+    said = []
+    if peer["fairShare"] > mine["fairShare"] + _LEAST:
+        said.append(_larger_share(mine, peer))
+    above = peer["used"] - peer["fairShare"]
+    if peer["fairShare"] >= 0 and above > _LEAST:
+        said.append(f"holds {amount(round(above, 3))} above its fair share, which can be reclaimed")
+    return "; ".join(said) or "is due no more"
+
+
+def _larger_share(mine: Document, peer: Document) -> str:
+    """The first rule that makes a peer's fair share larger (3.2 to 3.4)."""
+    own, theirs = _within_quota(mine), _within_quota(peer)
+    if theirs > own + _LEAST:
+        return f"{amount(theirs)} of what it asks for is within its quota, {amount(own)} here"
+    if mine["limit"] >= 0 and mine["fairShare"] >= mine["limit"] - _LEAST:
+        return f"{mine['queue']} is due all that its limit of {amount(mine['limit'])} allows"
+    if mine["fairShare"] >= mine["asked"] - _LEAST:
+        return f"{mine['queue']} is due all that it asks for"
+    for key, words in (("priority", "queue priority"), ("overQuotaWeight", "over-quota weight")):
+        if peer[key] > mine[key]:
+            return f"its {words} is {amount(peer[key])}, {amount(mine[key])} here"
+    return "what it has used before counts less (--usage), or what is left is not whole for both"
+
+
+def _headline(document: Document) -> str:
+    """The headline of the answer."""
+    own = next(line for line in document["queues"] if line["queue"] == document["queue"])
+    share, used, asked = own["fairShare"], own["used"], own["asked"]
+    said = f"queue {own['queue']} holds {amount(used)} GPUs of a fair share of {amount(share)}"
+    if 0 <= share < used - _LEAST:
+        return f"{said}: other queues may reclaim {amount(round(used - share, 3))}."
+    if asked > used + _LEAST:
+        return f"{said}, and waits for {amount(round(asked - used, 3))} more."
+    return f"{said}, and waits for nothing."
+
+
+def _sections(document: Document) -> Sequence[Section]:
+    """A table for each level: the queue itself first, then its peers, the largest share first."""
+    columns = ("Queue", "Used", "Quota", "Fair share", "Limit", "Asks", "Priority", "Weight", "Because")
+    levels: dict[str | None, list[Document]] = {}
+    for line in document["queues"]:
+        levels.setdefault(line["parent"], []).append(line)
+    return [
+        Section(
+            f"{'Top level' if parent is None else f'Below {parent}'}, in GPUs",
+            columns,
+            [_row(line) for line in lines],
+            right=columns[1:-1],
+            fixed=("Queue",),
+            note="Because",
+            drop=("Weight", "Priority", "Limit"),
+        )
+        for parent, lines in levels.items()
+    ]
+
+
+def _row(line: Document) -> tuple[str, ...]:
+    keys = ("used", "quota", "fairShare", "limit", "asked", "priority", "overQuotaWeight")
+    return (line["queue"], *(amount(line[key]) for key in keys), line["because"])
