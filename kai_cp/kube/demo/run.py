@@ -113,8 +113,11 @@ def run(nodes: int, *, stay: bool, yes: bool = False, console: Console | None = 
                 f"[3/3] {nodes} fake nodes with 8 GPUs each; scheduler and binder run. From elsewhere:"
             )
             console.print(f"kubectl --kubeconfig {plane.kubeconfig()} get pods -n demo", soft_wrap=True)
-            console.print(f"curl http://{metrics}/metrics")
-            console.print(f"curl -o snapshot.zip http://{data}/get-snapshot && kai-cp pending snapshot.zip")
+            console.print(f"curl http://{metrics}/metrics", soft_wrap=True)
+            console.print(
+                f"curl -o snapshot.zip http://{data}/get-snapshot && kai-cp pending snapshot.zip",
+                soft_wrap=True,
+            )
             with Live(
                 view.draw("starting"), console=console, refresh_per_second=4, screen=console.is_terminal
             ) as live:

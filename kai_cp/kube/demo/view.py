@@ -86,14 +86,19 @@ class DemoView:
         table = Table("pod group", "queue", "min", "running", "why it waits", title="Pod groups")
         running: Counter[str] = Counter()
         total: Counter[str] = Counter()
+        surplus: dict[str, str] = {}
         for pod in pods:
             name = api_objects.annotations_of(pod).get(names.GROUP, "")
             total[name] += 1
+            said = api_objects.condition((pod.get("status") or {}).get("conditions"), "PodScheduled") or {}
+            if not pod["spec"].get("nodeName") and said.get("message"):
+                surplus[name] = str(said["message"])
             if (pod.get("status") or {}).get("phase") == "Running":
                 running[name] += 1
         for name, group in groups.items():
             reasons = (group.get("status") or {}).get("schedulingConditions") or []
-            why = reasons[-1]["reasons"][0]["reason"] if reasons else ""
+            # A pod group that runs in part has no condition ; its pods that wait have one (9.7).
+            why = reasons[-1]["reasons"][0]["reason"] if reasons else surplus.get(name, "")
             table.add_row(
                 name,
                 group["spec"]["queue"],
