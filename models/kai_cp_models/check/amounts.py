@@ -43,14 +43,13 @@ def demand(snapshot: Snapshot, pods: list[Pod]) -> CheckedAmounts:
     """What a batch without place asks for: GPU memory as part of the smallest GPU, rounded up once (2.3)."""
     bounds = snapshot.gpu_memory_bounds_mib
     divisor = bounds[0] if bounds else 100
-    cpu = sum(pod.spec.requests[CPU] for pod in pods)
-    memory = sum(pod.spec.requests[MEMORY] for pod in pods)
-    shared_mib = sum(
-        p.spec.gpu.devices * p.spec.gpu.memory_mib for p in pods if p.spec.gpu.kind is GpuKind.MEMORY
-    )
-    sized = sum(_sized_gpus(snapshot, p) for p in pods if p.spec.gpu.kind is not GpuKind.MEMORY)
-    claimed = sum(_claimed(snapshot, pod) for pod in pods)
-    return cpu, memory, sized + claimed - (-MILLI * shared_mib // divisor)
+    cpu = memory = milli_gpus = shared_mib = 0
+    for pod in pods:
+        gpu = pod.spec.gpu
+        cpu, memory = cpu + pod.spec.requests[CPU], memory + pod.spec.requests[MEMORY]
+        milli_gpus += _sized_gpus(snapshot, pod) + _claimed(snapshot, pod)
+        shared_mib += gpu.devices * gpu.memory_mib if gpu.kind is GpuKind.MEMORY else 0
+    return cpu, memory, milli_gpus - (-MILLI * shared_mib // divisor)
 
 
 def involves(snapshot: Snapshot, pods: list[Pod]) -> tuple[bool, bool, bool]:

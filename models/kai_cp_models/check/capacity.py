@@ -17,7 +17,7 @@ import numpy as np
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, PODS, Pod
+from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, PODS, PodStatus
 from kai_cp_models.snapshot import Node
 
 
@@ -38,19 +38,25 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 
 def _suspects(world: PlannedCluster) -> frozenset[str]:
-    """Nodes to look at one by one: requests add up to more than a node has, or do not tell what shares take.
-
-    Pods that stand in for shares count in full here, so that no other node can hold too much.
-    """
-    facts, placed, evicted = world.start, world.placed.items(), map(world.pod, world.evictions)
-    bound = facts.requests((world.pod(key), d.node) for key, d in world.binds.items())
-    given = facts.requests((world.pod(key), d.node) for key, d in placed) if world.nominations else bound
-    gone = facts.requests((pod, pod.node) for pod in evicted if pod.node)
+    """Nodes whose pods take more than there is, summed up for all nodes at once."""
+    facts, evicted, placed = world.start, world.evictions, world.placed
+    bound = facts.requests(((world.pod(key), d.node) for key, d in world.binds.items()), new=True)
+    later = placed.keys() - world.binds.keys()
+    promised = facts.requests(((world.pod(key), placed[key].node) for key in later), new=True)
+    gone = facts.requests((pod, pod.node) for pod in map(world.pod, evicted) if pod.node is not None)
+    now = facts.requested + bound
+    end = now - facts.releasing - gone + promised
+    before = {(name, group) for pod, name in facts.sharing for group in pod.gpu_groups}
+    keep = (place for place in facts.sharing if place[0].status is not PodStatus.RELEASING)
+    staying = {(name, group) for pod, name in keep if pod.key not in evicted for group in pod.gpu_groups}
+    for taken, groups, decisions in ((now, before, world.binds), (end, staying, placed)):
+        arriving = {(d.node, group) for d in decisions.values() for group in d.gpu_groups}
+        for dimension, amount, devices in ((GPU, MILLI, groups | arriving), (PODS, 1, arriving - before)):
+            at = [i for name, _ in devices if (i := world.snapshot.node_index.get(name)) is not None]
+            taken[:, dimension] += amount * np.bincount(at, minlength=len(taken))
     room = facts.allocatable
-    now, end = facts.requested + bound, facts.requested - facts.releasing - gone + given
     over = np.flatnonzero(((now > room) | (end > room)).any(axis=1)).tolist()
-    sharing = {decision.node for _, decision in placed if decision.gpu_groups}
-    return frozenset(world.snapshot.nodes[i].name for i in over) | sharing | facts.sharing
+    return frozenset(world.snapshot.nodes[i].name for i in over)
 
 
 def used(world: PlannedCluster, node: Node, residents: Iterable[Resident]) -> list[int]:
@@ -62,22 +68,13 @@ def used(world: PlannedCluster, node: Node, residents: Iterable[Resident]) -> li
         pod = resident.pod
         requests = pod.spec.requests
         total = list(map(add, total, requests))
-        if requests[GPU] and (pod.spec.gpu.shares or _stands_in(world, pod)):
+        if requests[GPU] and (pod.spec.gpu.shares or pod.key in world.start.stand_ins):
             total[GPU] -= requests[GPU]
         shared.update(resident.gpu_groups)
     total[GPU] += MILLI * len(shared)
     if len(total) > PODS:
         total[PODS] += len(shared - known)
     return total
-
-
-def _stands_in(world: PlannedCluster, pod: Pod) -> bool:
-    """Whether the pod is a reservation pod of a shared GPU: it has the label, and is in the namespace of such
-    pods.
-    """
-    policy = world.snapshot.policy
-    app = pod.labels.get("app")
-    return bool(pod.key.namespace == policy.reservation_namespace and app == policy.reservation_app)
 
 
 def _over(world: PlannedCluster, node: Node, residents: tuple[Resident, ...], when: str) -> Iterator[str]:

@@ -35,18 +35,20 @@ def _plainly_whole(world: PlannedCluster, group: PodGroup) -> bool:
     root = group.root
     if group.backed_off or len(root.children) != 1 or not root.children[0].leaf or root.minimum != 1:
         return False
-    leaf, placed = root.children[0], world.placed_of(group)
-    members = [pod for pod in world.snapshot.members[group.key] if tree.leaf_name(pod) == leaf.name]
-    active = sum(pod.status in ACTIVE_ALLOCATED for pod in members)
-    alive = active + sum(pod.status is PodStatus.PENDING for pod in members)
-    after = len(placed)
-    if after < leaf.minimum:
-        staying = (p for p in members if p.status in ACTIVE_ALLOCATED and p.key not in world.placed)
-        after += sum(p.key not in world.evictions for p in staying)
-    if alive < leaf.minimum or after < leaf.minimum or any(tree.leaf_name(p) != leaf.name for p in placed):
+    leaf, alive, after = root.children[0], 0, 0
+    for pod in world.snapshot.members[group.key]:
+        placed = pod.key in world.placed
+        if tree.leaf_name(pod) == leaf.name:
+            active = pod.status in ACTIVE_ALLOCATED
+            alive += active or pod.status is PodStatus.PENDING
+            after += placed or (active and pod.key not in world.evictions)
+        elif placed:
+            return False
+    if alive < leaf.minimum or after < leaf.minimum:
         return False
-    bound = sum(pod.key in world.binds for pod in placed)
-    return not bound or not any(pod.key in world.nominations for pod in placed)
+    bound = (pod.key in world.binds for pod in world.placed_of(group))
+    later = (pod.key in world.nominations for pod in world.placed_of(group))
+    return not (world.binds and world.nominations and any(bound) and any(later))
 
 
 def _whole(world: PlannedCluster, group: PodGroup) -> Iterator[str]:

@@ -16,16 +16,16 @@ from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.queues import sums
 from kai_cp_models.check.snapshot_facts import HeldByQueue, SnapshotFacts
 from kai_cp_models.pods import MILLI, UNLIMITED
-from kai_cp_models.snapshot import PodGroup, Shares, Snapshot
+from kai_cp_models.snapshot import Shares
 
 LevelBound = Literal["quota", "fair_share", "allocatable"]
-CheckedBounds = tuple[float | None, float | None, float | None]
-"""What a queue may hold, in the units of ``CheckedAmounts``; None: any amount."""
+CheckedBounds = tuple[float, float, float]
+"""What a queue may hold, in the units of ``CheckedAmounts``; infinite: any amount."""
 _NOISE = 1e-6
 _SCALE = (1.0, 1.0, float(MILLI))
 
 
-@dataclass
+@dataclass(eq=False)
 class QueueLevel:
     """One queue: what it holds, and its bounds."""
 
@@ -39,32 +39,28 @@ class QueueLevel:
 
     def over(self, resource: int, amount: float, bound: LevelBound) -> bool:
         """Whether an amount exceeds a bound."""
-        most = self.bounds[bound][resource]
-        return most is not None and amount > most + _NOISE
+        return amount > self.bounds[bound][resource] + _NOISE
 
     def under(self, resource: int, amount: float, bound: LevelBound) -> bool:
         """Whether an amount is strictly below a finite bound."""
-        most = self.bounds[bound][resource]
-        return most is not None and amount < most - _NOISE
+        return amount < self.bounds[bound][resource] - _NOISE < math.inf
 
     def exceeds(self, total: CheckedAmounts, bound: LevelBound) -> bool:
         """Whether a total exceeds a bound in at least one resource."""
-        return any(self.over(i, amount, bound) for i, amount in enumerate(total))
+        cpu, memory, gpu = self.bounds[bound]
+        return total[0] > cpu + _NOISE or total[1] > memory + _NOISE or total[2] > gpu + _NOISE
 
     def within(self, total: CheckedAmounts, bound: LevelBound) -> bool:
         """Whether a total is within a bound in all resources."""
         return not self.exceeds(total, bound)
 
     def shares(self, resource: int) -> bool:
-        """Whether the queue has a fair share of a resource at all."""
-        share = self.bounds["fair_share"][resource]
-        return share is not None and share > 0
+        """Whether the queue has a fair share of a resource at all, and not any amount."""
+        return 0 < self.bounds["fair_share"][resource] < math.inf
 
     def ratio(self, resource: int, amount: float) -> float:
         """Saturation: an amount relative to the fair share."""
         share = self.bounds["fair_share"][resource]
-        if share is None:
-            return 0.0
         if share == 0:
             return math.inf if amount > 0 else 0.0
         return amount / share
@@ -85,6 +81,7 @@ class Levels:
     def __init__(self, start: SnapshotFacts, total: HeldByQueue, firm: HeldByQueue) -> None:
         self._snapshot = snapshot = start.snapshot
         self._levels: dict[str, QueueLevel] = {}
+        self._pairs: dict[tuple[str, str], tuple[QueueLevel, QueueLevel]] = {}
         shares = start.fair_shares
         for queue in snapshot.queues:
             share = shares[queue.name]
@@ -100,27 +97,31 @@ class Levels:
     @staticmethod
     def before_reclaim(world: PlannedCluster) -> Levels:
         """Totals when reclaim starts: those of the snapshot, changed by the actions before it."""
-        placed = [world.pod(k) for k in world.added if world.earlier(world.placed[k].action, "reclaim")]
-        gone = [world.pod(k) for k in world.lost if world.earlier(world.evictions[k].action, "reclaim")]
+        before = {action for action in world.turns if world.earlier(action, "reclaim")}
+        placed = [world.pod(key) for key in world.added if world.placed[key].action in before]
+        gone = [world.pod(key) for key in world.lost if world.evictions[key].action in before]
         return Levels(world.start, *sums(world, placed, gone))
 
     def __getitem__(self, queue: str) -> QueueLevel:
         return self._levels[queue]
 
-    def charge(self, group: PodGroup, amount: CheckedAmounts, sign: int) -> None:
-        """Add or take an amount at a group's queue and all above it."""
-        for name in self._snapshot.queue_path.get(group.queue, ()):
+    def levelled(self, mine: str, theirs: str) -> tuple[QueueLevel, QueueLevel]:
+        """The first queues that differ on the way down to two leaf queues."""
+        pair = mine, theirs
+        if pair not in self._pairs:
+            left, right = (reversed(self._snapshot.queue_path[name]) for name in pair)
+            one, other = next((a, b) for a, b in zip(left, right, strict=False) if a != b)
+            self._pairs[pair] = self._levels[one], self._levels[other]
+        return self._pairs[pair]
+
+    def charge(self, queue: str, preemptible: bool, amount: CheckedAmounts, sign: int) -> None:
+        """Add or take an amount at a leaf queue and all above it."""
+        for name in self._snapshot.queue_path.get(queue, ()):
             level = self._levels[name]
             change = amounts.plus if sign > 0 else amounts.minus
             level.held = change(level.held, amount)
-            if not group.preemptible:
+            if not preemptible:
                 level.firm = change(level.firm, amount)
-
-
-def levelled(snapshot: Snapshot, mine: str, theirs: str) -> tuple[str, str]:
-    """The first queues that differ on the way down to two leaf queues."""
-    left, right = reversed(snapshot.queue_path[mine]), reversed(snapshot.queue_path[theirs])
-    return next((a, b) for a, b in zip(left, right, strict=False) if a != b)
 
 
 def _allocatable(quota: Shares, limit: Shares, fair_share: Shares) -> Shares:
@@ -137,10 +138,10 @@ def _allocatable(quota: Shares, limit: Shares, fair_share: Shares) -> Shares:
 
 def _scaled(shares: Shares) -> CheckedBounds:
     cpu, memory, gpu = (
-        None if x == UNLIMITED else x * scale for x, scale in zip(shares, _SCALE, strict=True)
+        math.inf if x == UNLIMITED else x * scale for x, scale in zip(shares, _SCALE, strict=True)
     )
     return cpu, memory, gpu
 
 
-def _bound(resource: int, value: float | None) -> str:
-    return "unlimited" if value is None else amounts.number(resource, value)
+def _bound(resource: int, value: float) -> str:
+    return "unlimited" if value == math.inf else amounts.number(resource, value)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.pods import Pod
 from kai_cp_models.rules.static import STATIC_RULES
 from kai_cp_models.snapshot import Node, Snapshot
@@ -20,8 +21,14 @@ _RULES: Final = tuple(rule for rule in STATIC_RULES if rule.NAME != "size")
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Pods placed on a node that refuses them."""
+    claimed, known = world.snapshot.extras[CLAIM_MILLI_GPUS], world.start.refusals
     for key, decision in world.placed.items():
-        for fault in refusals(world.snapshot, world.pod(key), world.node(decision.node)):
+        pod = world.pod(key)
+        alike = id(pod.spec), decision.node, claimed.get(key)
+        faults = known.get(alike)
+        if faults is None:
+            faults = known[alike] = refusals(world.snapshot, pod, world.node(decision.node))
+        for fault in faults:
             yield f"nodes: pod {key} on node {decision.node}: {fault}"
 
 

@@ -203,6 +203,11 @@ class PlannedCluster:
         staying = {key: node for key, node in there.items() if key not in self.evictions}
         return staying | {key: decision.node for key, decision in self.placed.items()}
 
+    @cached_property
+    def takers(self) -> dict[tuple[GroupKey, ActionName, tuple[GroupKey, ...]], Sequence[PodGroup]]:
+        """What ``victims.takers`` has found."""
+        return {}
+
     # --- nodes ---------------------------------------------------------------------------------
 
     @cached_property
@@ -210,12 +215,15 @@ class PlannedCluster:
         return {}
 
     @cached_property
-    def _arrivals(self) -> Mapping[str, tuple[Resident, ...]]:
-        found: dict[str, list[Resident]] = {}
+    def _arrivals(self) -> dict[str, tuple[Resident, ...]]:
+        return {}
+
+    @cached_property
+    def _placed_on(self) -> Mapping[str, Sequence[PodKey]]:
+        found: dict[str, list[PodKey]] = {}
         for key, decision in self.placed.items():
-            resident = Resident(self.pod(key), decision.gpu_groups, placed=True)
-            found.setdefault(decision.node, []).append(resident)
-        return {name: tuple(residents) for name, residents in found.items()}
+            found.setdefault(decision.node, []).append(key)
+        return found
 
     def before(self, node: str) -> tuple[Resident, ...]:
         """Pods that hold a place on a node in the snapshot."""
@@ -235,7 +243,12 @@ class PlannedCluster:
 
     def arriving(self, node: str) -> tuple[Resident, ...]:
         """Pods that the plan puts on a node."""
-        return self._arrivals.get(node, ())
+        found = self._arrivals.get(node)
+        if found is None:
+            placed = ((self.pod(key), self.placed[key]) for key in self._placed_on.get(node, ()))
+            residents = (Resident(pod, decision.gpu_groups, placed=True) for pod, decision in placed)
+            found = self._arrivals[node] = tuple(residents)
+        return found
 
     def now(self, node: str) -> tuple[Resident, ...]:
         """All pods there at this instant, and the binds."""

@@ -68,13 +68,16 @@ def sums(world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] 
 def _charge(
     world: PlannedCluster, sums: HeldByQueues, pods: Iterable[Pod], times: int, *, moved: bool
 ) -> None:
-    places = ((pod, _charged_at(world, pod, moved=moved)) for pod in pods)
-    world.start.add_up(sums, ((pod, node) for pod, node in places if node is not None), times)
+    world.start.add_up(sums, _places(world, pods, moved), times)
 
 
-def _charged_at(world: PlannedCluster, pod: Pod, *, moved: bool) -> str | None:
-    decision = world.placed.get(pod.key)
-    return decision.node if decision is not None and (moved or pod.node is None) else pod.node
+def _places(world: PlannedCluster, pods: Iterable[Pod], moved: bool) -> Iterator[tuple[Pod, str]]:
+    placed = world.placed
+    for pod in pods:
+        decision = placed.get(pod.key) if moved or pod.node is None else None
+        node = pod.node if decision is None else decision.node
+        if node is not None:
+            yield pod, node
 
 
 def _over(

@@ -10,29 +10,48 @@ unit that passes the tests as the last one taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import NamedTuple
 
 from kai_cp_models.check import amounts, tree
 from kai_cp_models.check.amounts import CheckedAmounts
-from kai_cp_models.check.levels import Levels, QueueLevel, levelled
+from kai_cp_models.check.levels import Levels, QueueLevel
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.victims import takers
-from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.pods import GpuKind, GroupKey, Pod
 from kai_cp_models.snapshot import PodGroup
 
 
-@dataclass(frozen=True)
-class Trigger:
-    """A trigger, the pods it gets from reclaim, and the units it takes, by victim queue."""
+class Trigger(NamedTuple):
+    """A trigger, the pods it gets from reclaim, and the pods that are lost to it, by pod group."""
 
     group: PodGroup
     gets: list[Pod]
-    takes: dict[str, list[list[Pod]]]
-    moves: frozenset[str]
+    takes: Mapping[GroupKey, list[Pod]]
+    moves: Set[str]
     """Queues whose pods it moves."""
     disturbs: bool
     """Whether an eviction names it; a group that only uses what is left over takes nothing."""
+
+    def __str__(self) -> str:
+        return f"reclaim: pod group {self.group.key} of queue {self.group.queue}"
+
+
+class _Loss(NamedTuple):
+    """What a trigger takes from one queue, ``theirs``, beside which its own side is ``mine``.
+
+    ``held``: what ``mine`` holds with all that the trigger gets and takes. ``left``: what ``theirs`` does.
+    """
+
+    mine: QueueLevel
+    theirs: QueueLevel
+    lost: CheckedAmounts
+    held: CheckedAmounts
+    left: CheckedAmounts
+
+
+_Costs = dict[tuple[str, bool], CheckedAmounts]
+"""What pods cost in all, by queue and whether they can be preempted."""
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
@@ -42,186 +61,179 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     claims = _claims(world)
     if not claims:
         return
-    levels = Levels.before_reclaim(world)
+    levels, placed, charge = Levels.before_reclaim(world), world.placed, world.start.charge
     for claim in claims:
+        got, costs = _sum(charge(pod, placed[pod.key].node) for pod in claim.gets), _costs(world, claim)
         if claim.disturbs:
-            yield from _judge(world, levels, claim)
-        for pod in claim.gets:
-            levels.charge(claim.group, world.start.charge(pod, world.placed[pod.key].node), 1)
-        for units in claim.takes.values():
-            for pod in (pod for unit in units for pod in unit):
-                victim = world.group_of(pod)
-                assert victim is not None
-                levels.charge(victim, _held(world, pod), -1)
+            yield from _judge(world, levels, claim, got, costs)
+        levels.charge(claim.group.queue, claim.group.preemptible, got, 1)
+        for (queue, preemptible), cost in costs.items():
+            levels.charge(queue, preemptible, cost, -1)
 
 
 def _claims(world: PlannedCluster) -> list[Trigger]:
     gets: dict[GroupKey, list[Pod]] = {}
     turns: dict[GroupKey, int] = {}
     named: set[GroupKey] = set()
-    taken: dict[GroupKey, list[Pod]] = {}
+    taken: dict[GroupKey, dict[GroupKey, list[Pod]]] = {}
     moves: dict[GroupKey, set[str]] = {}
+    groups, leaves = world.snapshot.group_by_key, world.snapshot.leaf_queues
+    added, evictions = world.added, world.evictions
     for decision in world.plan.decisions:
-        if decision.action != "reclaim" or decision.pod not in world.snapshot.pod_by_key:
+        key = decision.pod
+        if decision.action != "reclaim" or (key not in added and decision is not evictions.get(key)):
             continue
-        pod = world.pod(decision.pod)
+        pod = world.pod(key)
         group = world.group_of(pod)
-        if group is None or group.queue not in world.snapshot.leaf_queues:
+        if group is None or group.queue not in leaves:
             continue
-        if pod.key in world.added:
+        if key in added:
             gets.setdefault(group.key, []).append(pod)
             turns.setdefault(group.key, len(turns))
-        elif decision is world.evictions.get(pod.key) and (able := takers(world, group, decision)):
-            named |= set(decision.triggers)
+        elif able := takers(world, group, decision):
+            named.update(decision.triggers)
             trigger = able[0].key
             gets.setdefault(trigger, [])
-            if pod.key in world.lost:
-                taken.setdefault(trigger, []).append(pod)
+            if key in world.lost:
+                taken.setdefault(trigger, {}).setdefault(group.key, []).append(pod)
             else:
                 moves.setdefault(trigger, set()).add(group.queue)
-    groups = world.snapshot.group_by_key
     return [
-        Trigger(
-            groups[key], pods, _units(world, taken.get(key, [])), frozenset(moves.get(key, ())), key in named
-        )
+        Trigger(groups[key], pods, taken.get(key, {}), moves.get(key, frozenset()), key in named)
         for key, pods in sorted(gets.items(), key=lambda item: turns.get(item[0], -1))
-        if groups[key].queue in world.snapshot.leaf_queues
+        if groups[key].queue in leaves
     ]
 
 
-def _units(world: PlannedCluster, pods: list[Pod]) -> dict[str, list[list[Pod]]]:
-    """Units by victim queue: the first ``minimum`` lost pods of a pod set together, others alone."""
-    by_group: dict[GroupKey, list[Pod]] = {}
-    for pod in pods:
-        if pod.group is not None:
-            by_group.setdefault(pod.group, []).append(pod)
-    found: dict[str, list[list[Pod]]] = {}
-    for key, lost in by_group.items():
-        group = world.snapshot.group_by_key[key]
-        minimum = {leaf.name: leaf.minimum for leaf in group.root.leaves()}
-        core: list[Pod] = []
-        units = found.setdefault(group.queue, [])
-        for pod in sorted(lost, key=lambda p: p.sort_key):
-            name = tree.leaf_name(pod)
-            if minimum.get(name, 0) > 0:
-                minimum[name] -= 1
-                core.append(pod)
-            else:
-                units.append([pod])
-        if core:
-            units.append(core)
+def _costs(world: PlannedCluster, claim: Trigger) -> _Costs:
+    found: _Costs = {}
+    for key, pods in claim.takes.items():
+        victim = world.snapshot.group_by_key[key]
+        side = victim.queue, victim.preemptible
+        found[side] = amounts.plus(found.get(side, (0, 0, 0)), _cost(world, pods))
     return found
 
 
-def _held(world: PlannedCluster, pod: Pod) -> CheckedAmounts:
-    assert pod.node is not None
-    return world.start.charge(pod, pod.node)
+def _units(group: PodGroup, lost: list[Pod]) -> list[list[Pod]]:
+    """The units of a group: the first ``minimum`` lost pods of a pod set together, others alone."""
+    minimum = {leaf.name: leaf.minimum for leaf in group.root.leaves()}
+    core: list[Pod] = []
+    units: list[list[Pod]] = []
+    for pod in sorted(lost, key=lambda p: p.sort_key):
+        name = tree.leaf_name(pod)
+        if minimum.get(name, 0) > 0:
+            minimum[name] -= 1
+            core.append(pod)
+        else:
+            units.append([pod])
+    return [*units, core] if core else units
 
 
 def _cost(world: PlannedCluster, pods: list[Pod]) -> CheckedAmounts:
-    return _sum(_held(world, pod) for pod in pods)
+    return _sum(world.start.charge(pod, pod.node) for pod in pods if pod.node is not None)
 
 
-def _judge(world: PlannedCluster, levels: Levels, claim: Trigger) -> Iterator[str]:
-    what = f"reclaim: pod group {claim.group.key} of queue {claim.group.queue}"
-    request = amounts.demand(world.snapshot, claim.gets)
-    path = world.snapshot.queue_path[claim.group.queue]
-    yield from _may_reclaim(levels, claim, request, path, what)
-    for queue in sorted(claim.moves | claim.takes.keys()):
-        mine, theirs = levelled(world.snapshot, claim.group.queue, queue)
-        if not _candidate(levels[mine], levels[theirs], request):
-            yield f"{what} may not disturb queue {theirs}: {levels[theirs].described()}"
-    costs = {queue: [_cost(world, unit) for unit in units] for queue, units in claim.takes.items()}
-    pooled: dict[tuple[str, str], list[CheckedAmounts]] = {}
-    for queue, units in costs.items():
-        pooled.setdefault(levelled(world.snapshot, claim.group.queue, queue), []).extend(units)
-    below = {  # losses on the trigger's own path
-        name: _sum(
-            c for queue, units in costs.items() if name in world.snapshot.queue_path[queue] for c in units
-        )
-        for name in path
-    }
-    for (mine, theirs), units in pooled.items():
-        quota = levels[mine].within(
-            amounts.plus(amounts.minus(levels[mine].held, below[mine]), request), "quota"
-        )
-        if not any(_last(levels[theirs], units, unit, quota) for unit in units):
-            lost = _sum(units)
-            yield (
-                f"{what} takes too much from queue {theirs}: {levels[theirs].described()},"
-                f" loses {', '.join(amounts.in_words(i, x) for i, x in enumerate(lost) if x)}"
-            )
-    yield from _saturation(world, levels, claim, request, pooled, below=below, what=what)
+def _judge(
+    world: PlannedCluster, levels: Levels, claim: Trigger, got: CheckedAmounts, costs: _Costs
+) -> Iterator[str]:
+    """``got``, ``costs``: what the pods that the trigger gets cost, and those that it takes."""
+    # Only a share by memory asks for something else than what it is charged for.
+    by_memory = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in claim.gets)
+    request = amounts.demand(world.snapshot, claim.gets) if by_memory else got
+    yield from _may_reclaim(world, levels, claim, request)
+    for queue in sorted(claim.moves | {queue for queue, _ in costs}):
+        mine, theirs = levels.levelled(claim.group.queue, queue)
+        if not _candidate(mine, theirs, request):
+            yield f"{claim} may not disturb queue {theirs.name}: {theirs.described()}"
+    losses = list(_losses(world, levels, claim, request, costs))
+    for loss in losses:
+        quota = loss.mine.within(loss.held, "quota")
+        # What is too much without all the units is so with each of them.
+        if not _may_lose(loss.theirs, loss.left, quota) and not any(
+            _may_lose(loss.theirs, amounts.plus(loss.left, _cost(world, unit)), quota)
+            for unit in _units_below(world, claim, loss.theirs.name)
+        ):
+            lost = ", ".join(amounts.in_words(i, x) for i, x in enumerate(loss.lost) if x)
+            held = loss.theirs.described()
+            yield f"{claim} takes too much from queue {loss.theirs.name}: {held}, loses {lost}"
+    yield from _saturation(world, claim, losses)
+
+
+def _losses(
+    world: PlannedCluster, levels: Levels, claim: Trigger, request: CheckedAmounts, costs: _Costs
+) -> Iterator[_Loss]:
+    """What the trigger takes, by levelled queue."""
+    pooled: dict[tuple[QueueLevel, QueueLevel], CheckedAmounts] = {}
+    for (queue, _), cost in costs.items():
+        pair = levels.levelled(claim.group.queue, queue)
+        pooled[pair] = amounts.plus(pooled.get(pair, (0, 0, 0)), cost)
+    for (mine, theirs), lost in pooled.items():
+        # Losses on the trigger's own path.
+        below = _sum(c for (queue, _), c in costs.items() if mine.name in world.snapshot.queue_path[queue])
+        held = amounts.plus(amounts.minus(mine.held, below), request)
+        yield _Loss(mine, theirs, lost, held, amounts.minus(theirs.held, lost))
 
 
 def _may_reclaim(
-    levels: Levels, claim: Trigger, request: CheckedAmounts, path: tuple[str, ...], what: str
+    world: PlannedCluster, levels: Levels, claim: Trigger, request: CheckedAmounts
 ) -> Iterator[str]:
-    leaf = levels[path[0]]
+    leaf = levels[claim.group.queue]
     if not leaf.within(amounts.plus(leaf.held, request), "fair_share"):
         asked = ", ".join(amounts.in_words(i, x) for i, x in enumerate(request) if x)
-        yield f"{what} may not reclaim: with {asked} its queue is over its fair share: {leaf.described()}"
-    if not claim.group.preemptible:
-        for name in path:
-            level = levels[name]
-            if not level.user and not level.within(amounts.plus(level.firm, request), "quota"):
-                yield f"{what} is non-preemptible and over the quota of queue {name}: {level.described()}"
+        yield f"{claim} may not reclaim: with {asked} its queue is over its fair share: {leaf.described()}"
+    for name in () if claim.group.preemptible else world.snapshot.queue_path[claim.group.queue]:
+        level = levels[name]
+        if not level.user and not level.within(amounts.plus(level.firm, request), "quota"):
+            yield f"{claim} is non-preemptible and over the quota of queue {name}: {level.described()}"
 
 
 def _candidate(mine: QueueLevel, theirs: QueueLevel, request: CheckedAmounts) -> bool:
     """The victim filter."""
     if not mine.within(amounts.plus(mine.held, request), "quota"):
         return theirs.exceeds(theirs.held, "allocatable")
-    asked = [i for i, x in enumerate(request) if x]
+    asked = [i for i in range(3) if request[i]]
     over = any(theirs.over(i, theirs.held[i], "quota") for i in asked)
     return over or not any(theirs.under(i, theirs.held[i], "quota") for i in asked)
 
 
-def _last(theirs: QueueLevel, units: list[CheckedAmounts], last: CheckedAmounts, entitled: bool) -> bool:
-    """Whether a unit may be taken after all the others."""
-    remaining = amounts.plus(amounts.minus(theirs.held, _sum(units)), last)
+def _may_lose(theirs: QueueLevel, remaining: CheckedAmounts, entitled: bool) -> bool:
+    """Whether a queue may still lose a unit when that and other things are all that remains."""
     return theirs.exceeds(remaining, "allocatable") or (entitled and theirs.exceeds(remaining, "quota"))
 
 
-def _saturation(
-    world: PlannedCluster,
-    levels: Levels,
-    claim: Trigger,
-    request: CheckedAmounts,
-    pooled: dict[tuple[str, str], list[CheckedAmounts]],
-    *,
-    below: dict[str, CheckedAmounts],
-    what: str,
-) -> Iterator[str]:
+def _saturation(world: PlannedCluster, claim: Trigger, losses: list[_Loss]) -> Iterator[str]:
     """A level over its fair share must end less saturated than each sibling that it takes from."""
     multiplier = max(world.snapshot.policy.saturation_multiplier, 1.0)
-    asks = amounts.involves(world.snapshot, claim.gets)
-    for (mine, theirs), units in pooled.items():
-        gives = amounts.involves(
-            world.snapshot,
-            [
-                pod
-                for queue, taken in claim.takes.items()
-                if theirs in world.snapshot.queue_path[queue]
-                for unit in taken
-                for pod in unit
-            ],
-        )
-        held = amounts.plus(amounts.minus(levels[mine].held, below[mine]), request)
-        left = amounts.minus(levels[theirs].held, _sum(units))
+    for loss in losses:
+        mine, theirs = loss.mine, loss.theirs
         for i in range(3):
-            if not (asks[i] or gives[i]) or not levels[theirs].shares(i):
+            ours = mine.ratio(i, loss.held[i])
+            if ours <= 1 + 1e-9 or not theirs.shares(i):
                 continue
-            ours, others = levels[mine].ratio(i, held[i]), levels[theirs].ratio(i, left[i])
-            if ours > 1 + 1e-9 and ours * multiplier >= others - 1e-9:
+            others = theirs.ratio(i, loss.left[i])
+            if ours * multiplier >= others - 1e-9 and _involved(world, claim, theirs.name)[i]:
                 yield (
-                    f"{what} leaves queue {mine} at {ours:.3g} of its fair share of {amounts.NAMES[i]},"
-                    f" queue {theirs} that it takes from at {others:.3g}"
+                    f"{claim} leaves queue {mine.name} at {ours:.3g} of its fair share of {amounts.NAMES[i]},"
+                    f" queue {theirs.name} that it takes from at {others:.3g}"
                 )
 
 
+def _involved(world: PlannedCluster, claim: Trigger, theirs: str) -> tuple[bool, bool, bool]:
+    """Resources that the trigger asks for, or that pods ask for which it takes from a queue."""
+    taken = (pod for unit in _units_below(world, claim, theirs) for pod in unit)
+    return amounts.involves(world.snapshot, [*claim.gets, *taken])
+
+
+def _units_below(world: PlannedCluster, claim: Trigger, theirs: str) -> Iterator[list[Pod]]:
+    """The units that the trigger takes from a queue and those below it."""
+    for key, lost in claim.takes.items():
+        victim = world.snapshot.group_by_key[key]
+        if theirs in world.snapshot.queue_path[victim.queue]:
+            yield from _units(victim, lost)
+
+
 def _sum(costs: Iterable[CheckedAmounts]) -> CheckedAmounts:
-    total = (0, 0, 0)
+    cpu = memory = gpu = 0
     for cost in costs:
-        total = amounts.plus(total, cost)
-    return total
+        cpu, memory, gpu = cpu + cost[0], memory + cost[1], gpu + cost[2]
+    return cpu, memory, gpu

@@ -19,10 +19,8 @@ from kai_cp_models.snapshot import Node
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """GPU groups that are overfull, or joined while they go away."""
-    for name in world.target_nodes:
+    for name in sorted({decision.node for decision in world.placed.values() if decision.gpu_groups}):
         arrivals = [r for r in world.arriving(name) if r.gpu_groups]
-        if not arrivals:
-            continue
         node = world.node(name)
         bound = [r for r in arrivals if r.pod.key in world.binds]
         yield from _overfull(node, world.now(name), bound, "now")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from kai_cp_models.arrays import Floats
 from kai_cp_models.check import amounts
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.share import fair_shares
-from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GpuKind, Pod, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GPU, GpuKind, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Node, PodGroup, Shares, Snapshot
 
 
@@ -49,6 +49,12 @@ class SnapshotFacts:
     fair_shares: Mapping[str, Shares]
     """The fair share of every queue; the only value here that comes from the engine."""
     _charges: dict[tuple[object, ...], amounts.CheckedAmounts] = field(default_factory=dict)
+    _by_spec: dict[int, amounts.CheckedAmounts] = field(default_factory=dict)
+    """What pods cost whose specs alone determine it, by ``id`` of the spec."""
+    refusals: dict[tuple[object, ...], Sequence[str]] = field(default_factory=dict)
+    """What ``nodes`` has found, by spec, node and claims of a pod."""
+    domains: dict[tuple[str, str], tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    """What ``topology`` has found, by Topology and node."""
 
     @staticmethod
     def of(snapshot: Snapshot) -> SnapshotFacts:
@@ -70,79 +76,93 @@ class SnapshotFacts:
 
     def charge(self, pod: Pod, node: str) -> amounts.CheckedAmounts:
         """What the pod counts in its queue on the node; computed once for pods that cost the same."""
-        claimed = self.snapshot.extras[CLAIM_MILLI_GPUS]
-        where = node if pod.spec.gpu.kind is GpuKind.MEMORY else None
-        kind = pod.spec, where, pod.key if claimed and pod.key in claimed else None
+        known = self._by_spec.get(id(pod.spec))
+        if known is not None:
+            return known
+        claimed, memory = self.snapshot.extras[CLAIM_MILLI_GPUS], pod.spec.gpu.kind is GpuKind.MEMORY
+        kind = id(pod.spec), node if memory else "", claimed.get(pod.key)
         known = self._charges.get(kind)
         if known is None:
             known = self._charges[kind] = amounts.charge(self.snapshot, pod, self.node(node))
+            if not claimed and not memory:
+                self._by_spec[id(pod.spec)] = known
         return known
 
     def add_up(self, sums: HeldByQueues, places: Iterable[tuple[Pod, str]], times: int = 1) -> None:
         """Charge the queues and all queues above them for pods on nodes, times a factor."""
-        claimed, groups = self.snapshot.extras[CLAIM_MILLI_GPUS], self.snapshot.group_by_key
-        alike: dict[tuple[str, bool, int, str, int], list[tuple[Pod, str]]] = {}
-        for place in places:
-            pod, node = place
+        groups, by_spec = self.snapshot.group_by_key, self._by_spec
+        counts: dict[tuple[str, bool, amounts.CheckedAmounts], int] = {}
+        for pod, node in places:
             group = groups.get(pod.group) if pod.group else None
             if group is not None:
-                where = node if pod.spec.gpu.kind is GpuKind.MEMORY else ""
-                gpus = claimed.get(pod.key, 0) if claimed else 0
-                kind = group.queue, group.preemptible, id(pod.spec), where, gpus
-                alike.setdefault(kind, []).append(place)
+                cost = by_spec.get(id(pod.spec)) or self.charge(pod, node)
+                alike = group.queue, group.preemptible, cost
+                counts[alike] = counts.get(alike, 0) + 1
         total, firm = sums
-        for (leaf, preemptible, *_), there in alike.items():
-            cost, count = self.charge(*there[0]), len(there)
+        for (leaf, preemptible, cost), count in counts.items():
             for queue in self.snapshot.queue_path.get(leaf, ()):
                 total.add(queue, cost, times * count)
                 if not preemptible:
                     firm.add(queue, cost, times * count)
 
     @cached_property
-    def residents(self) -> Mapping[str, tuple[Pod, ...]]:
+    def _holding(self) -> Sequence[tuple[Pod, str]]:
+        """Pods that hold a place, with their nodes."""
+        pods = self.snapshot.pods
+        return [(p, node) for p in pods if (node := p.node) is not None and p.status in ACTIVE_USED]
+
+    @cached_property
+    def residents(self) -> Mapping[str, Sequence[Pod]]:
         """Pods that hold a place, by node."""
         found: dict[str, list[Pod]] = {}
-        for pod in self.snapshot.pods:
-            if pod.node is not None and pod.status in ACTIVE_USED:
-                found.setdefault(pod.node, []).append(pod)
-        return {name: tuple(pods) for name, pods in found.items()}
+        for pod, node in self._holding:
+            found.setdefault(node, []).append(pod)
+        return found
 
-    def requests(self, places: Iterable[tuple[Pod, str]]) -> Floats:
+    @cached_property
+    def stand_ins(self) -> frozenset[PodKey]:
+        """Reservation pods of shared GPUs: they have the label, and are in the namespace of such pods."""
+        policy = self.snapshot.policy
+        there = (pod for pod in self.snapshot.pods if pod.key.namespace == policy.reservation_namespace)
+        return frozenset(pod.key for pod in there if pod.labels.get("app") == policy.reservation_app)
+
+    def requests(self, places: Iterable[tuple[Pod, str]], *, new: bool = False) -> Floats:
         """[N, D] what pods request on each node; pods on unknown nodes are left out.
 
+        GPUs that stand for shares count only where the pods are ``new``: their groups are charged for them.
         Floats: they are exact up to the largest amount that a node can have, and never wrap around.
         """
-        index, kinds = self.snapshot.node_index, dict[int, int]()
-        rows: list[tuple[int, ...]] = []
-        nodes: list[int] = []
-        held: list[int] = []
-        for pod, name in places:
-            if name in index:
-                kind = kinds.setdefault(id(pod.spec), len(rows))
-                if kind == len(rows):
-                    rows.append(pod.spec.requests)
-                nodes.append(index[name])
-                held.append(kind)
+        index, places = self.snapshot.node_index, list(places)
+        specs = {id(pod.spec): pod.spec for pod, _ in places}
+        rows = np.array([spec.requests for spec in specs.values()], dtype=np.float64)
+        position = {spec: row for row, spec in enumerate(specs)}
+        held = np.array([position[id(pod.spec)] for pod, _ in places], dtype=np.int64)
+        nodes = np.array([index.get(name, -1) for _, name in places], dtype=np.int64) + 1
         found = np.zeros((len(index), len(self.snapshot.dimensions)))
-        if nodes:
-            np.add.at(found, nodes, np.array(rows, dtype=np.float64)[held])
+        for d in range(len(self.snapshot.dimensions) if places else 0):
+            taken = rows[held, d]
+            if d == GPU and not new:
+                whole = np.array([not spec.gpu.shares for spec in specs.values()])[held]
+                if self.stand_ins:
+                    whole &= [pod.key not in self.stand_ins for pod, _ in places]
+                taken = taken * whole
+            found[:, d] = np.bincount(nodes, taken, len(index) + 1)[1:]
         return found
 
     @cached_property
     def requested(self) -> Floats:
         """[N, D] what the pods that hold a place request; read-only."""
-        return self.requests((pod, name) for name, pods in self.residents.items() for pod in pods)
+        return self.requests(self._holding)
 
     @cached_property
     def releasing(self) -> Floats:
         """[N, D] the part of ``requested`` that is being released; read-only."""
-        pods = ((pod, pod.node) for pod in self.snapshot.pods if pod.status is PodStatus.RELEASING)
-        return self.requests((pod, node) for pod, node in pods if node is not None)
+        return self.requests(place for place in self._holding if place[0].status is PodStatus.RELEASING)
 
     @cached_property
-    def sharing(self) -> frozenset[str]:
-        """Nodes with shared devices."""
-        return frozenset(name for name, pods in self.residents.items() if any(p.gpu_groups for p in pods))
+    def sharing(self) -> Sequence[tuple[Pod, str]]:
+        """Pods that hold a place and use shared GPUs, with their nodes."""
+        return [place for place in self._holding if place[0].gpu_groups]
 
     @cached_property
     def homes(self) -> Mapping[str, str]:
@@ -151,16 +171,14 @@ class SnapshotFacts:
         Ids of running pods may be small numbers that repeat per node; only uuids are unique.
         """
         found: dict[str, str] = {}
-        for name, pods in self.residents.items():
-            if name in self.snapshot.node_index:
-                for group in {group for pod in pods for group in pod.gpu_groups}:
-                    found[group] = name if found.get(group, name) == name else ""
+        for pod, name in self.sharing:
+            for group in pod.gpu_groups if name in self.snapshot.node_index else ():
+                found[group] = name if found.get(group, name) == name else ""
         return found
 
     @cached_property
     def held(self) -> HeldByQueues:
         """What queues and their ancestors hold: in all, and by non-preemptible pod groups."""
         found = HeldByQueue(), HeldByQueue()
-        pods = self.snapshot.pods
-        self.add_up(found, ((p, p.node) for p in pods if p.status in ACTIVE_ALLOCATED and p.node is not None))
+        self.add_up(found, (place for place in self._holding if place[0].status in ACTIVE_ALLOCATED))
         return found

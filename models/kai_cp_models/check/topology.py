@@ -32,7 +32,7 @@ def _constrained(
 ) -> Iterator[str]:
     leaves = {leaf.name for leaf in subgroup.leaves()}
     members = [p for p in world.active_after(group.key) if tree.leaf_name(p) in leaves]
-    placed = [p for p in members if p.key in world.placed]
+    placed = [(p, world.placed[p.key].node) for p in members if p.key in world.placed]
     if not placed:
         return
     what = f"topology: {tree.label(group, subgroup)}"
@@ -40,15 +40,16 @@ def _constrained(
     if constraint.error or topology is None:
         yield f"{what}: placed although {constraint.error or f'topology {constraint.topology} is unknown'}"
         return
-    for pod in placed:
-        missing = [x for x in topology.levels if x not in world.node(world.placed[pod.key].node).labels]
+    for pod, node in placed:
+        missing = _place(world, topology, node)[1]
         if missing:
-            yield f"{what}: pod {pod.key} is on node {world.placed[pod.key].node}, which has no {missing[0]}"
+            yield f"{what}: pod {pod.key} is on node {node}, which has no {missing}"
     if not constraint.required:
         return
-    used = {_domain(world, topology, constraint.required, world.placed[p.key].node) for p in placed}
+    depth = topology.levels.index(constraint.required) + 1
+    used = {_place(world, topology, node)[0][:depth] for _, node in placed}
     held = {
-        _domain(world, topology, constraint.required, p.node)
+        _place(world, topology, p.node)[0][:depth]
         for p in members
         if p.key not in world.placed and p.node is not None
     }
@@ -57,7 +58,13 @@ def _constrained(
         yield f"{what}: spans several domains of {constraint.required}: {domains}"
 
 
-def _domain(world: PlannedCluster, topology: Topology, level: str, node: str) -> DomainPath:
-    levels = topology.levels[: topology.levels.index(level) + 1]
-    labels = world.node(node).labels
-    return tuple(labels.get(name, "") for name in levels)
+def _place(world: PlannedCluster, topology: Topology, node: str) -> tuple[DomainPath, str]:
+    """The labels of a node at all levels, and the first that it lacks."""
+    known = world.start.domains
+    found = known.get((topology.name, node))
+    if found is None:
+        labels = world.node(node).labels
+        path = tuple(labels.get(name, "") for name in topology.levels)
+        missing = next((name for name in topology.levels if name not in labels), "")
+        found = known[topology.name, node] = path, missing
+    return found

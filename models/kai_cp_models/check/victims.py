@@ -10,50 +10,69 @@ modules of their own, such as ``stale``.)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import UNLIMITED, GroupKey, Pod
+from kai_cp_models.pods import UNLIMITED, GroupKey
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 from kai_cp_models.snapshot import PodGroup
 
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Evictions without a right to them."""
+    known: dict[tuple[object, ...], list[str]] = {}
     for key, decision in world.evictions.items():
         victim = world.group_of(world.pod(key))
-        if victim is not None and decision.action not in STATE_ACTIONS | TIME_ACTIONS:
-            yield from _victim(world, world.pod(key), victim, decision)
+        if (
+            victim is not None
+            and decision.action not in STATE_ACTIONS
+            and decision.action not in TIME_ACTIONS
+        ):
+            lost = decision.action == "consolidation" and key in world.lost
+            alike = victim.key, decision.action, decision.triggers, lost
+            if alike not in known:
+                known[alike] = list(_faults(world, victim, decision, lost))
+            for fault in known[alike]:
+                what = f"victims: pod {key} of pod group {victim.key} is evicted by {decision.action}"
+                yield f"{what}{fault}"
     yield from _triggers(world)
     yield from _consolidated(world)
 
 
-def takers(world: PlannedCluster, victim: PodGroup, decision: Decision) -> list[PodGroup]:
-    """The triggers of an eviction that may take the victim."""
+def takers(world: PlannedCluster, victim: PodGroup, decision: Decision) -> Sequence[PodGroup]:
+    """The triggers of an eviction that may take the victim; computed once for equal evictions."""
+    alike = victim.key, decision.action, decision.triggers
+    found = world.takers.get(alike)
+    if found is None:
+        named = _named(world, decision)
+        found = world.takers[alike] = [t for t in named if not _refusal(t, victim, decision.action)]
+    return found
+
+
+def _named(world: PlannedCluster, decision: Decision) -> list[PodGroup]:
     groups = world.snapshot.group_by_key
-    named = [groups[key] for key in decision.triggers if key in groups]
-    return [trigger for trigger in named if not _refusal(trigger, victim, decision.action)]
+    return [groups[key] for key in decision.triggers if key in groups]
 
 
-def _victim(world: PlannedCluster, pod: Pod, victim: PodGroup, decision: Decision) -> Iterator[str]:
-    what = f"victims: pod {pod.key} of pod group {victim.key} is evicted by {decision.action}"
+def _faults(world: PlannedCluster, victim: PodGroup, decision: Decision, lost: bool) -> Iterator[str]:
+    """What is wrong with an eviction of one of the victim's pods. ``lost``: consolidation gives it no new
+    place.
+    """
     if decision.action == "allocate":
-        yield f"{what}, which evicts nothing"
+        yield ", which evicts nothing"
         return
     if not victim.preemptible:
-        yield f"{what}, but is not preemptible"
+        yield ", but is not preemptible"
     if victim.queue not in world.snapshot.leaf_queues:
-        yield f"{what}, but its queue {victim.queue!r} is no leaf queue"
-    if decision.action == "consolidation" and pod.key in world.lost:
-        yield f"{what} without a new place"
+        yield f", but its queue {victim.queue!r} is no leaf queue"
+    if lost:
+        yield " without a new place"
     if not decision.triggers:
-        yield f"{what} for no pod group"
+        yield " for no pod group"
     elif not takers(world, victim, decision):
-        groups = world.snapshot.group_by_key
-        named = [groups[key] for key in decision.triggers if key in groups]
-        reasons = [_refusal(trigger, victim, decision.action) for trigger in named] or ["unknown pod groups"]
-        yield f"{what}, but no trigger may take it: {'; '.join(reasons)}"
+        refused = [_refusal(trigger, victim, decision.action) for trigger in _named(world, decision)]
+        yield f", but no trigger may take it: {'; '.join(refused or ['unknown pod groups'])}"
 
 
 def _refusal(trigger: PodGroup, victim: PodGroup, action: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from kai_cp_models.blame import named_in
-from kai_cp_models.check import SnapshotFacts, violations
+from kai_cp_models.check import SnapshotFacts, capacity, gangs, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import Decision, Plan, Reservation
 from kai_cp_models.pods import GroupKey, PodKey
@@ -137,6 +137,20 @@ def test_every_plan_gets_an_answer(seed: int) -> None:
         faults = violations(snapshot, wrong, rules, start=start)
         assert all(isinstance(fault, str) for fault in faults)
         named_in(faults, snapshot, wrong.decisions, plan.decisions)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shared_facts_and_sums_hide_no_fault(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Node by node and gang by gang, without what other audits have found, the same is wrong."""
+    snapshot, plan, rules, start = _decided(seed)
+    rng = Random(seed + 1)
+    wrong = [_changed(rng, snapshot, _changed(rng, snapshot, plan)) for _ in range(CHANGES // 4)]
+    found = [violations(snapshot, one, rules, start=start) for one in wrong]
+    assert any("capacity" in fault for faults in found for fault in faults)
+    monkeypatch.setattr(capacity, "_suspects", lambda _: snapshot.node_index.keys())
+    monkeypatch.setattr(gangs, "_plainly_whole", lambda *_: False)
+    for one, faults in zip(wrong, found, strict=True):
+        assert violations(snapshot, one, rules, start=SnapshotFacts(snapshot, start.fair_shares)) == faults
 
 
 @pytest.mark.parametrize(

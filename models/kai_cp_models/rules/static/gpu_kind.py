@@ -81,6 +81,6 @@ def broken(snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
 
 
 def _holds_legacy_mig(snapshot: Snapshot, node: Node) -> bool:
-    return any(
+    return any(spec.legacy_mig for spec in snapshot.specs) and any(
         pod.spec.legacy_mig and pod.node == node.name and pod.status in ACTIVE_USED for pod in snapshot.pods
     )
