@@ -118,9 +118,8 @@ class Refuter:
 
     def _known(self) -> Known:
         """What the certificates of all rounds share."""
-        waiting = (pod for ask in self._first_asks.values() for pod in ask.kind.shape.examples)
-        served = (pod for ask in self._served.asks for pod in ask.kind.shape.examples)
-        specs = {pod.spec: pod for asking in (waiting, served) for pod in asking}
+        shapes = dict.fromkeys(ask.kind.shape for ask in (*self._first_asks.values(), *self._served.asks))
+        specs = {pod.spec: pod for shape in shapes for pod in shape.examples}
         departures = Departures(self._base, _ended(self._cycle, self._base))
         return Known(self._cycle, self._base, departures, self._served, list(specs.values()))
 

@@ -92,7 +92,6 @@ class Emptied:
         self.open: dict[tuple[object, ...], int] = {}
         """The number of served batches beside which a model showed nothing; beside fewer there is more free
         capacity."""
-        self._demands = [self.counting.demand(())]
         self._concerned: dict[RuleState, bool] = {}
 
     @cached_property
@@ -131,12 +130,12 @@ class Emptied:
         pinned = departures.moving(self.sources, pinned=True) if self.moves else ()
         return without(self.known.base, chain(departures.gone(self.sources, moves=False), pinned))
 
-    def demand(self, before: int) -> Ints:
-        """What the first of the served ask for in all: pieces [size], then amounts [D]."""
-        known = self._demands
-        for ask in self.known.served.asks[len(known) - 1 : before]:
-            known.append(known[-1] + self.counting.demand(ask.pods))
-        return known[before]
+    @cached_property
+    def demands(self) -> Ints:
+        """[B, D] what the first of the served ask for in all, by their number: pieces, then amounts."""
+        rows = [self.counting.demand(()), *map(self.counting.asked, self.known.served.asks)]
+        found: Ints = np.cumsum(rows, axis=0)
+        return found
 
     def matters(self, rule: RuleState) -> bool:
         """Whether one of those that leave matters to the rule."""
@@ -198,7 +197,7 @@ class AnyPlan:
     def short(self, ask: Ask) -> Refusal | None:
         """Sums over the cluster: with moves, of whole resources only."""
         emptied, own = self.emptied, self.emptied.counting.asked(ask)
-        wanted = emptied.demand(self.before) + own
+        wanted = emptied.demands[self.before] + own
         short = emptied.counting.exceeded(own, wanted, emptied.room, moved=emptied.moves)
         return TOO_LITTLE if short else None
 

@@ -9,9 +9,11 @@ from functools import cached_property
 from itertools import accumulate
 from operator import attrgetter
 
+import numpy as np
+
 from kai_cp_models.actions.common import line_of
+from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
@@ -37,11 +39,6 @@ class Charged:
     total: Amounts = NOTHING
     firm: Amounts = NOTHING
 
-    def plus(self, one: _Batch) -> Charged:
-        """The sum with one more."""
-        firm = self.firm if one.ask.group.preemptible else amounts.add(self.firm, one.charged)
-        return Charged(amounts.add(self.total, one.charged), firm)
-
 
 class ServedBatches:
     """What got places in a cycle. ``asks``: what every waiting group asks for first, where it may come.
@@ -53,6 +50,8 @@ class ServedBatches:
         self._cycle = cycle
         self._base = base
         self._asks = asks
+        self._sums: dict[int, tuple[Ints, Ints]] = {}
+        """By queue, which batches are charged to it, and the sums of the first ones of them."""
 
     @cached_property
     def groups(self) -> frozenset[GroupKey]:
@@ -83,19 +82,25 @@ class ServedBatches:
 
     def charged(self, queue: int, before: int) -> Charged:
         """The sum of those among the first ``before`` that are in the queue or below it."""
-        places, totals = self._sums.get(queue, ([], [Charged()]))
-        return totals[bisect_left(places, before)]
+        if queue not in self._sums:
+            below = np.array([queue in line for line in self._base.book.tree.lines])
+            places = np.flatnonzero(below[self._queues])
+            self._sums[queue] = places, np.insert(self._charges[places], 0, 0, axis=0).cumsum(axis=0)
+        places, sums = self._sums[queue]
+        total, firm = sums[np.searchsorted(places, before)].tolist()
+        return Charged(tuple(total), tuple(firm))
 
     @cached_property
-    def _sums(self) -> Mapping[int, tuple[list[int], list[Charged]]]:
-        """By queue, which batches are charged to it, and the sums of the first ones of them."""
-        found: dict[int, tuple[list[int], list[Charged]]] = {}
-        for place, one in enumerate(self._batches):
-            for i in self._base.book.line(one.ask.group.queue):
-                places, totals = found.setdefault(i, ([], [Charged()]))
-                places.append(place)
-                totals.append(totals[-1].plus(one))
-        return found
+    def _queues(self) -> Ints:
+        """[B] where the queue of each batch is in the book."""
+        return np.array([self._base.book.index(one.ask.group.queue) for one in self._batches], dtype=np.int64)
+
+    @cached_property
+    def _charges(self) -> Ints:
+        """[B, 2, 3] what limits and quotas count of each batch: in all, and of what cannot be preempted."""
+        nothing = (0, 0, 0)
+        rows = [(x.charged, nothing if x.ask.group.preemptible else x.charged) for x in self._batches]
+        return np.array(rows, dtype=np.int64).reshape(-1, 2, 3)
 
     @cached_property
     def _turns(self) -> Mapping[GroupKey, int]:
