@@ -251,7 +251,8 @@ class Snapshot:
     @cached_property
     def specs(self) -> tuple[PodSpec, ...]:
         """Every spec that pods have, once: there are many pods and few specs."""
-        return tuple(dict.fromkeys(pod.spec for pod in self.pods))
+        # Equal specs are nearly always one object, and hashing an object's id takes no time.
+        return tuple(dict.fromkeys({id(pod.spec): pod.spec for pod in self.pods}.values()))
 
     @cached_property
     def members(self) -> dict[GroupKey, tuple[Pod, ...]]:

@@ -22,7 +22,7 @@ from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import refusals
 from kai_cp_models.shown import amount
-from kai_cp_models.units import Gang, as_read
+from kai_cp_models.units import Gang
 
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
 _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
@@ -47,8 +47,9 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tupl
             continue
         gang = ledger.fixed.gangs[group.key]
         unknown, touched = gang.unknown_subgroup_pods, group.key in ledger.touched
-        status = ledger.status if touched else as_read
-        pending = [pod for pod in (*gang.pods, *unknown) if status(pod) is PodStatus.PENDING]
+        pending = [pod for pod in (*gang.pods, *unknown) if pod.status is PodStatus.PENDING]
+        if touched:
+            pending = [pod for pod in (*gang.pods, *unknown) if ledger.status(pod) is PodStatus.PENDING]
         if not pending:
             continue
         why = cycle.waiting.get(group.key)
@@ -101,10 +102,11 @@ def _entry(
         single = len(pending) == 1
         by_queue = reason == "TopologyFragmented" or own.spec.gpu.kind is GpuKind.MEMORY
         rights = (group.queue, group.priority, group.preemptible) if by_queue else None
-        kind = (reason, why.pod.spec, own.spec, shape, single, rights)
-        if kind not in words:
-            words[kind] = _of_pod(cycle, gang, own, why, free, single=single)
-        reason, message = words[kind]
+        kind = (reason, id(why.pod.spec), id(own.spec), shape, single, rights)
+        known = words.get(kind)
+        if known is None:
+            known = words[kind] = _of_pod(cycle, gang, own, why, free, single=single)
+        reason, message = known
     key = gang.group.key
     # What the cycle has evicted is missing in this plan only.
     unconditional = reason in UNCONDITIONAL and key not in cycle.ledger.touched

@@ -18,7 +18,7 @@ from kai_cp_models.fairness.amounts import (
     smallest_gpu_mib,
     without_shared_memory,
 )
-from kai_cp_models.pods import ALLOCATED, MILLI, GpuKind, GroupKey, Pod, PodStatus
+from kai_cp_models.pods import ALLOCATED, MILLI, GpuKind, Pod, PodStatus
 from kai_cp_models.snapshot import PodGroup, Queue, Shares, Snapshot
 
 RESOURCES: Final = 3
@@ -106,10 +106,11 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
     """
     claims = snapshot.extras[CLAIM_MILLI_GPUS]
     groups = snapshot.group_by_key
-    by_memory = {spec for spec in snapshot.specs if spec.gpu.kind is GpuKind.MEMORY}
+    by_memory = {id(spec) for spec in snapshot.specs if spec.gpu.kind is GpuKind.MEMORY}
     counts: dict[tuple[object, ...], int] = {}
     firsts: list[tuple[Pod, PodGroup]] = []
-    pod_sets: dict[GroupKey, frozenset[str]] = {}
+    # Groups of one form share the record of it, and equal pods that of their spec.
+    pod_sets: dict[int, frozenset[str]] = {}
     for pod in snapshot.pods:
         group = None if pod.group is None else groups.get(pod.group)
         if group is None:
@@ -118,12 +119,13 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
         if not placed:
             if pod.status is not PodStatus.PENDING:
                 continue
-            if group.key not in pod_sets:
-                pod_sets[group.key] = frozenset(leaf.name for leaf in group.root.leaves())
+            names = pod_sets.get(id(group.root))
+            if names is None:
+                names = pod_sets[id(group.root)] = frozenset(leaf.name for leaf in group.root.leaves())
             # One of an unknown pod set is never placed, so it adds nothing to the demand (1.2).
-            if (pod.subgroup or "default") not in pod_sets[group.key]:
+            if (pod.subgroup or "default") not in names:
                 continue
-        spec = pod.spec
+        spec = id(pod.spec)
         where = pod.node if placed and spec in by_memory else None
         claim = pod.key if claims and pod.key in claims else None
         kind = (group.queue, group.preemptible, placed, spec, where, claim)
