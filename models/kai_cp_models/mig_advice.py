@@ -207,6 +207,17 @@ def _covers(larger: MigPattern, smaller: MigPattern) -> bool:
     return all(a >= b for a, b in zip(larger, smaller, strict=True))
 
 
+class _Partition(NamedTuple):
+    """A model. ``pods``: of each class on each node. ``instances``: of each node, by their dimension.
+    ``changes``: by how much they differ from those that are there.
+    """
+
+    model: cp_model.CpModel
+    pods: dict[tuple[int, int], cp_model.IntVar]
+    instances: dict[tuple[int, int], cp_model.IntVar]
+    changes: list[cp_model.IntVar]
+
+
 class _Solved(NamedTuple):
     """Admitted pods, counts by (class, node), instances by (node, dimension) of the nodes cut anew."""
 
@@ -261,6 +272,36 @@ class _Model:
         ``known``: places that are possible, from where the search starts. ``ends``: by ``time.monotonic()``;
         raises ``TimeoutError`` then.
         """
+        model, x, kept, changes = self._model(cut)
+        for key, var in x.items():
+            model.add_hint(var, known.places.get(key, 0) if known is not None else 0)
+        solver = cp_model.CpSolver()
+        # The limit is counted work, so that the advice does not depend on the load; useful advice needs far
+        # less.
+        solver.parameters.max_deterministic_time = _MOST_WORK
+        solver.parameters.num_workers = 1
+        admitted = cp_model.LinearExpr.sum(list(x.values()))
+        model.maximize(admitted)
+        found = _Solved(0, {}, {})
+        for _ in range(2 if cut else 1):
+            solver.parameters.max_time_in_seconds = max(0.0, ends - time.monotonic())
+            status = solver.solve(model)
+            if time.monotonic() > ends:
+                raise TimeoutError
+            if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+                break
+            places = {key: int(solver.value(var)) for key, var in x.items()}
+            instances = {key: int(solver.value(var)) for key, var in kept.items()}
+            found = _Solved(sum(places.values()), places, instances)
+            model.add(admitted >= found.pods)
+            model.clear_hints()  # type: ignore[no-untyped-call]
+            for var in (*x.values(), *kept.values()):
+                model.add_hint(var, int(solver.value(var)))
+            model.minimize(cp_model.LinearExpr.sum(changes))
+        return found
+
+    def _model(self, cut: frozenset[int]) -> _Partition:
+        """What nodes may take, where those to ``cut`` may have any instances that fit together."""
         model = cp_model.CpModel()
         x = {
             (c, i): model.new_int_var(0, most, f"x{c},{i}")
@@ -291,32 +332,7 @@ class _Model:
                 model.add(changed >= node.allocatable[d] - kept[i, d])
                 changes.append(changed)
                 self._row(model, x, i, d, kept[i, d] - int(self._used[i, d]))
-        for key, var in x.items():
-            model.add_hint(var, known.places.get(key, 0) if known is not None else 0)
-        solver = cp_model.CpSolver()
-        # The limit is counted work, so that the advice does not depend on the load; useful advice needs far
-        # less.
-        solver.parameters.max_deterministic_time = _MOST_WORK
-        solver.parameters.num_workers = 1
-        admitted = cp_model.LinearExpr.sum(list(x.values()))
-        model.maximize(admitted)
-        found = _Solved(0, {}, {})
-        for _ in range(2 if cut else 1):
-            solver.parameters.max_time_in_seconds = max(0.0, ends - time.monotonic())
-            status = solver.solve(model)
-            if time.monotonic() > ends:
-                raise TimeoutError
-            if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-                break
-            places = {key: int(solver.value(var)) for key, var in x.items()}
-            instances = {key: int(solver.value(var)) for key, var in kept.items()}
-            found = _Solved(sum(places.values()), places, instances)
-            model.add(admitted >= found.pods)
-            model.clear_hints()  # type: ignore[no-untyped-call]
-            for var in (*x.values(), *kept.values()):
-                model.add_hint(var, int(solver.value(var)))
-            model.minimize(cp_model.LinearExpr.sum(changes))
-        return found
+        return _Partition(model, x, kept, changes)
 
     def _room(self, spec: PodSpec, i: int, shapes: Mapping[int, Shape]) -> int:
         """Most pods of a class that a node takes if its instances of ``shapes`` did not matter."""

@@ -63,6 +63,40 @@ def priced(
     for group, pods in victims:
         for node, pod in pods:
             freed.setdefault(node, []).append((demand(pod), leaves[group.key]))
+    counts = _places(model, shape, room, freed)
+    if counts is None:
+        return None
+    when = start if paid_at is None else paid_at
+    cost = {group.key: _lost(scene, group, pods, when, cap) for group, pods in victims}
+    # Among choices of equal cost, the one with fewer groups is taken, then the first by name.
+    rank = {key: i for i, key in enumerate(sorted(leaves))}
+    scale = (len(leaves) + 1) ** 2
+    terms = [(cost[key] * scale + len(leaves) + rank[key]) * leaf for key, leaf in leaves.items()]
+    if terms:
+        model.minimize(sum(terms))
+    work = _SHARE * scene.budget.work_left()
+    outcome, solver = solve(model, scene.settings, work, seconds=scene.budget.seconds_left())
+    scene.budget.spend(outcome.work)
+    if outcome.status != "solved" or outcome.cut:
+        return None
+    gone = tuple(sorted(key for key, leaf in leaves.items() if solver.value(leaf)))
+    if _beyond(scene, ask, shape, start, end, others=others, gone=gone):
+        return None
+    nodes: dict[PodKey, int] = {}
+    for p, part in enumerate(shape.parts):
+        slots = [n for (q, n), x in sorted(counts.items()) if q == p for _ in range(solver.value(x))]
+        nodes.update({pod.key: node for pod, node in zip(part.pods, slots, strict=True)})
+    return PricedPlaces(nodes, gone, sum(cost[key] for key in gone) / _TICKS / _HOUR, outcome.proved)
+
+
+def _places(
+    model: cp_model.CpModel,
+    shape: GangNeeds,
+    room: Ints,
+    freed: Mapping[int, Sequence[tuple[Ints, cp_model.IntVar]]],
+) -> dict[tuple[int, int], cp_model.IntVar] | None:
+    """How many pods of each part come to each node, in ``room`` and in what is ``freed`` there; None where
+    even all of that is too little."""
     most = room.copy()
     for node, entries in freed.items():
         for need, _ in entries:
@@ -87,27 +121,7 @@ def priced(
             if terms:
                 gives = [int(need[d]) * leaf for need, leaf in freed.get(node, ()) if need[d]]
                 model.add(sum(terms) - sum(gives) <= int(room[node, d]))
-    when = start if paid_at is None else paid_at
-    cost = {group.key: _lost(scene, group, pods, when, cap) for group, pods in victims}
-    # Among choices of equal cost, the one with fewer groups is taken, then the first by name.
-    rank = {key: i for i, key in enumerate(sorted(leaves))}
-    scale = (len(leaves) + 1) ** 2
-    terms = [(cost[key] * scale + len(leaves) + rank[key]) * leaf for key, leaf in leaves.items()]
-    if terms:
-        model.minimize(sum(terms))
-    work = _SHARE * scene.budget.work_left()
-    outcome, solver = solve(model, scene.settings, work, seconds=scene.budget.seconds_left())
-    scene.budget.spend(outcome.work)
-    if outcome.status != "solved" or outcome.cut:
-        return None
-    gone = tuple(sorted(key for key, leaf in leaves.items() if solver.value(leaf)))
-    if _beyond(scene, ask, shape, start, end, others=others, gone=gone):
-        return None
-    nodes: dict[PodKey, int] = {}
-    for p, part in enumerate(shape.parts):
-        slots = [n for (q, n), x in sorted(counts.items()) if q == p for _ in range(solver.value(x))]
-        nodes.update({pod.key: node for pod, node in zip(part.pods, slots, strict=True)})
-    return PricedPlaces(nodes, gone, sum(cost[key] for key in gone) / _TICKS / _HOUR, outcome.proved)
+    return counts
 
 
 def _domains(
