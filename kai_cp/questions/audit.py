@@ -7,6 +7,7 @@ from typing import Any
 
 from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
+from kai_cp.questions.queues import path_of
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, plural
 from kai_cp_models.reasons import NOT_FOR_SHARES
@@ -56,9 +57,9 @@ def _pairs(
         ((_excess(after[name]), name) for name in leaves if _excess(after[name]) > 0), reverse=True
     )
     for name, entries in sorted(waiting.items()):
-        path = _path_of(queues, name)
+        path = path_of(queues, name)
         for excess, lender in lenders:
-            above = set(_path_of(queues, lender))
+            above = set(path_of(queues, lender))
             own = [at for at in path if at not in above]
             owed = [entry for entry in entries if own and _fits(after, own, entry)]
             if lender == name or not owed:
@@ -78,15 +79,6 @@ def _pairs(
 def _fits(after: Mapping[str, Document], path: Sequence[str], entry: Document) -> bool:
     """Whether what a pod group needs is within the fair share of all these queues."""
     return all(_within(after.get(name), entry.get("gpus") or 0) for name in path)
-
-
-def _path_of(queues: Mapping[str, Document], name: str | None) -> list[str]:
-    """A queue and its ancestors, the lowest first."""
-    path: list[str] = []
-    while name is not None and name in queues and name not in path:
-        path.append(name)
-        name = queues[name].get("parent")
-    return path
 
 
 def _within(queue: Document | None, gpus: float) -> bool:

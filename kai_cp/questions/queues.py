@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.text import Text
@@ -16,6 +17,15 @@ from kai_cp.report.terminal import amount, plural
 def borrowed(used: float, quota: float) -> float:
     """GPUs above the quota; 0 if the quota is unlimited."""
     return 0.0 if quota < 0 else max(0.0, used - quota)
+
+
+def path_of(queues: Mapping[str, Document], name: str | None) -> list[str]:
+    """A queue and its ancestors, the lowest first."""
+    path: list[str] = []
+    while name is not None and name in queues and name not in path:
+        path.append(name)
+        name = queues[name].get("parent")
+    return path
 
 
 def ask(facts: SnapshotDetails) -> dict[str, Any]:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from kai_cp.json_types import Document
+from kai_cp.questions import queues as listed
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
-from kai_cp.questions.queues import borrowed
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount
 
-_LEAST: float = 0.001
+_LEAST: Final = 0.001
 """Shares are told apart from a thousandth of a GPU on."""
+_KEYS: Final = (
+    *("queue", "parent", "quota", "limit", "priority"),
+    *("overQuotaWeight", "fairShare", "used", "asked", "borrowed"),
+)
+"""What is told of a queue, in this order."""
 
 
 def why(name: str) -> SnapshotQuestion:
@@ -25,13 +30,18 @@ def _ask(name: str, facts: SnapshotDetails) -> dict[str, Any]:
     """``queue-why/1``, in GPUs; -1 is unlimited. On each level the queue on the path stands first."""
     queues = {queue["name"]: queue for queue in facts.inspection["queues"]}
     asked = _asked(facts.inspection, queues)
+    lines = {}
+    for row in listed.ask(facts)["queues"]:
+        queue = queues[row["queue"]]
+        more = {"priority": queue["priority"], "overQuotaWeight": queue["gpu"]["overQuotaWeight"]}
+        whole = row | more | {"asked": asked[row["queue"]]}
+        lines[row["queue"]] = {key: whole[key] for key in _KEYS}
     found = []
-    for own in reversed(list(_path(queues, name))):
-        mine = _line(own, asked)
-        found.append(mine | {"because": "this queue" if own["name"] == name else "above this queue"})
-        others = [q for q in queues.values() if q.get("parent") == own.get("parent") and q is not own]
-        peers = sorted((_line(peer, asked) for peer in others), key=_largest_first)
-        found += [peer | {"because": because(mine, peer)} for peer in peers]
+    for own in reversed(listed.path_of(queues, name)):
+        mine = lines[own]
+        found.append(mine | {"because": "this queue" if own == name else "above this queue"})
+        others = (line for line in lines.values() if line["parent"] == mine["parent"] and line is not mine)
+        found += [peer | {"because": because(mine, peer)} for peer in sorted(others, key=_largest_first)]
     return {"schema": "queue-why/1", "now": facts.decisions["now"], "queue": name, "queues": found}
 
 
@@ -40,39 +50,13 @@ def _largest_first(line: Document) -> tuple[bool, float, str]:
     return line["fairShare"] >= 0, -line["fairShare"], line["queue"]
 
 
-def _path(queues: Mapping[str, Document], name: str) -> Iterator[Document]:
-    """A queue and the queues above it, the lowest first."""
-    seen: set[str] = set()
-    at: str | None = name
-    while at is not None and at in queues and at not in seen:
-        seen.add(at)
-        yield queues[at]
-        at = queues[at].get("parent")
-
-
 def _asked(inspection: Document, queues: Mapping[str, Document]) -> dict[str, float]:
     """What each queue holds and what waits below it asks for."""
     found = {name: queue["gpu"]["allocated"] for name, queue in queues.items()}
     for entry in inspection["waiting"]:
-        for queue in _path(queues, entry["queue"]):
-            found[queue["name"]] += entry["gpus"]
+        for name in listed.path_of(queues, entry["queue"]):
+            found[name] += entry["gpus"]
     return found
-
-
-def _line(queue: Document, asked: Mapping[str, float]) -> dict[str, Any]:
-    of = queue["gpu"]
-    return {
-        "queue": queue["name"],
-        "parent": queue.get("parent"),
-        "quota": of["quota"],
-        "limit": of["limit"],
-        "priority": queue["priority"],
-        "overQuotaWeight": of["overQuotaWeight"],
-        "fairShare": of["fairShare"],
-        "used": of["allocated"],
-        "asked": asked[queue["name"]],
-        "borrowed": borrowed(of["allocated"], of["quota"]),
-    }
 
 
 def _within_quota(line: Document) -> float:
