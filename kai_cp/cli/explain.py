@@ -151,7 +151,7 @@ def groups_or_exit(text: str, raw: Json, snapshot: Snapshot, option: str = "") -
     from kai_cp.explain.targets import SkippedTarget, asked_groups
 
     try:
-        return asked_groups(text, raw, snapshot)
+        return asked_groups([text], raw, snapshot)
     except BadOperation as problem:
         said = f"{option}: {problem}" if option else str(problem)
         fail(said, BAD_INPUT if isinstance(problem, SkippedTarget) else WRONG_USAGE)

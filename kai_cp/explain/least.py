@@ -252,10 +252,8 @@ def targets_of(text: str, decided: DecidedCycle) -> tuple[GroupKey, ...] | None:
     """The pod groups of ``--for``, names joined by commas; None: all. Raises ``BadOperation``."""
     if text == "all":
         return None
-    found: dict[GroupKey, None] = {}
-    for part in text.split(","):
-        try:
-            found |= dict.fromkeys(asked_groups(part.strip(), decided.draft.raw, decided.snapshot))
-        except BadOperation as problem:
-            raise BadOperation(f"--for: {problem}") from None
-    return tuple(found)
+    try:
+        found = asked_groups(map(str.strip, text.split(",")), decided.draft.raw, decided.snapshot)
+    except BadOperation as problem:
+        raise BadOperation(f"--for: {problem}") from None
+    return tuple(dict.fromkeys(found))

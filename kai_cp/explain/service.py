@@ -38,8 +38,7 @@ def answer(task: ExplainTask | WhatIfTask) -> bytes | RefusedQuestion:
 def _explained(task: ExplainTask) -> Object:
     draft = Draft(orjson.loads(task.raw), task.now)
     explainer = Explainer(draft, task.settings, task.usage, task.budget, task.kinds, task.cheapest)
-    snapshot = explainer.decided.snapshot
-    keys = [key for name in task.groups for key in asked_groups(name, explainer.draft.raw, snapshot)]
+    keys = asked_groups(task.groups, explainer.draft.raw, explainer.decided.snapshot)
     return document(explainer, explainer.explain_all(keys), "")
 
 

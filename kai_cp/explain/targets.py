@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kai_cp.explain.draft import BadOperation, nearest
@@ -87,12 +87,16 @@ def the_one(target: AskedName, keys: list[str]) -> str:
     raise BadOperation(f"there is no {target.kind} {asked}{nearest(asked, names)}")
 
 
-def asked_groups(text: str, raw: Json, snapshot: Snapshot) -> list[GroupKey]:
-    """The pod groups of ``[KIND/][NAMESPACE/]NAME``, which is looked for in all namespaces if it names none.
+def asked_groups(names: Iterable[str], raw: Json, snapshot: Snapshot) -> list[GroupKey]:
+    """The pod groups of names ``[KIND/][NAMESPACE/]NAME``; a name without namespace is looked for in all.
 
     Raises ``BadOperation`` for a name that means nothing or several things; ``SkippedTarget``.
     """
     owned = owned_groups(raw)
+    return [key for name in names for key in _named(name, owned, snapshot)]
+
+
+def _named(text: str, owned: Mapping[tuple[str, str], list[str]], snapshot: Snapshot) -> list[GroupKey]:
     target = target_of(text, owned)
     if target.kind not in OURS:
         owner = the_one(target, [key for kind, key in owned if kind == target.kind])
