@@ -97,7 +97,7 @@ class DemoView:
                 running[name] += 1
         for name, group in groups.items():
             reasons = (group.get("status") or {}).get("schedulingConditions") or []
-            # A pod group that runs in part has no condition ; its pods that wait have one (9.7).
+            # A pod group that runs in part has no condition; its pods that wait have one (9.7).
             why = reasons[-1]["reasons"][0]["reason"] if reasons else surplus.get(name, "")
             table.add_row(
                 name,

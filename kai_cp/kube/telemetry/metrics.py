@@ -125,7 +125,7 @@ class SchedulerMetrics:
         self.kai.observe(cycle)
 
     def _stages(self, cycle: CycleRecord) -> None:
-        solved = []
+        solved: dict[str, list[Stage]] = {}
         for stage in cycle.plan.stages:
             action, _, goal = stage.name.partition(": ")
             if goal == REJECTED:
@@ -134,16 +134,16 @@ class SchedulerMetrics:
             elif goal == FAILED:
                 self._fallback.labels("failure").inc()
             else:
-                solved.append(stage)
-                self._status.labels(_label(stage), stage.status).inc()
+                name = _label(stage)
+                solved.setdefault(name, []).append(stage)
+                self._status.labels(name, stage.status).inc()
                 if stage.status != "OPTIMAL":
                     self._fallback.labels("greedy" if stage.status == "GREEDY" else "time").inc()
-        labels = {_label(stage): [one for one in solved if _label(one) == _label(stage)] for stage in solved}
-        self._gap.show({(name,): max(one.gap for one in same) for name, same in labels.items()})
-        self._objective.show({(name,): sum(one.objective for one in same) for name, same in labels.items()})
-        self._bound.show({(name,): sum(one.bound for one in same) for name, same in labels.items()})
-        self._variables.set(sum(stage.variables for stage in solved))
-        self._constraints.set(sum(stage.constraints for stage in solved))
+        self._gap.show({(name,): max(one.gap for one in same) for name, same in solved.items()})
+        self._objective.show({(name,): sum(one.objective for one in same) for name, same in solved.items()})
+        self._bound.show({(name,): sum(one.bound for one in same) for name, same in solved.items()})
+        self._variables.set(sum(one.variables for same in solved.values() for one in same))
+        self._constraints.set(sum(one.constraints for same in solved.values() for one in same))
 
     def _waiting(self, cycle: CycleRecord) -> None:
         waiting: Count[tuple[str, ...]] = Count()

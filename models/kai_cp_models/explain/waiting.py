@@ -47,9 +47,11 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tupl
             continue
         gang = ledger.fixed.gangs[group.key]
         unknown, touched = gang.unknown_subgroup_pods, group.key in ledger.touched
-        pending = [pod for pod in (*gang.pods, *unknown) if pod.status is PodStatus.PENDING]
-        if touched:
-            pending = [pod for pod in (*gang.pods, *unknown) if ledger.status(pod) is PodStatus.PENDING]
+        pending = [
+            pod
+            for pod in (*gang.pods, *unknown)
+            if (ledger.status(pod) if touched else pod.status) is PodStatus.PENDING
+        ]
         if not pending:
             continue
         why = cycle.waiting.get(group.key)
