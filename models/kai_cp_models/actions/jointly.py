@@ -128,7 +128,7 @@ class _Search:
     ) -> None:
         self._victims, self._asks, self._required, self._known = victims, asks, required, known
         self._policy, self._base = victims.policy, victims.base
-        self._ranked = [item for item in victims.ranked if item.rank in useful]
+        self._ranked = [victims.ranked[rank] for rank in sorted(useful)]
         # Whether units whose moves might be better are left out.
         self._pruned = not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units
         if self._pruned:
