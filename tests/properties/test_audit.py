@@ -2,7 +2,8 @@
 
 ``KAI_CP_AUDIT_CLUSTERS`` sets how many clusters are tried, ``KAI_CP_AUDIT_FIRST`` the first seed. A failing
 seed is reproduced with ``DRAWINGS``: ``plain`` clusters; ``together`` with stateful rules, kinds of GPUs,
-rollouts and reservations; ``options`` with all of it, the policy and the settings, too.
+rollouts and reservations; ``options`` with all of it, the policy and the settings, too; ``generated`` ones of
+the suite scale, with 5 to 60 nodes and the default patience.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from random import Random
 
 import pytest
 
+from benchmarks.beside_kai import drawn
 from kai_cp_models.check import violations
 from kai_cp_models.engine import FAILED, REJECTED, decide
 from kai_cp_models.plan import Plan
@@ -30,15 +32,18 @@ COUNT = int(os.environ.get("KAI_CP_AUDIT_CLUSTERS", "20"))
 FIRST = int(os.environ.get("KAI_CP_AUDIT_FIRST", "0"))
 SEEDS = range(FIRST, FIRST + COUNT)
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 1000}})
+HURRIED = Settings.model_validate({"solver": {"budget_seconds": 20}})
 DRAWINGS: dict[str, Callable[[int], tuple[raw.Object, Settings]]] = {
     "plain": lambda seed: (random_cluster(seed), SETTINGS),
     "together": lambda seed: (everything(seed), TOGETHER),
     "options": with_options,
+    "generated": lambda seed: (drawn(2 * seed + 1, (), ())[1], HURRIED),
 }
 FOUND = {
     "plain": (91_015, 91_109, 94_067, 2_001_050, 7_100_082, 7_300_524, 7_300_727, 31_000_586),
     "together": (5_000_109, 5_100_113, 7_000_068, 7_000_193, 7_301_813, 32_000_116, 32_000_131),
     "options": (7_622_112, 7_622_152),
+    "generated": (1_108,),
 }
 """Clusters of earlier audits: consolidation moved too many pod groups for one ask; a moved pod went home
 although another had joined it where it moved; what left for a group without a place was given to another,
@@ -48,7 +53,8 @@ said that reclaim took more than surplus pods, because preempt took the others l
 a shared GPU were evicted for a later trigger of the action in which an earlier one had joined it (7,300,524);
 a surplus pod came home while a pod set of its group, which leaves later, stayed away (7,301,813); maximum run
 times ended groups beyond disruption budgets (7,622,112); a pod was bound in a queue that was at its limit
-until evicted pods had left (7,622,152).
+until evicted pods had left (7,622,152); a victim of reclaim came home beside places that reclaim had taken
+back and given again, so that its department had too much (1,108).
 """
 ROUNDS = 10
 """Rounds within which a cluster comes to rest; one reclaim may lead to another."""
@@ -76,7 +82,7 @@ def test_the_order_of_the_lists_does_not_matter(drawing: str, seed: int) -> None
     cluster, settings = DRAWINGS[drawing](seed)
     told = _told(cluster, settings)
     rng = Random(seed)
-    for objects in cluster["rawObjects"].values():
+    for objects in filter(None, cluster["rawObjects"].values()):
         rng.shuffle(objects)
     assert _told(cluster, settings) == told
 

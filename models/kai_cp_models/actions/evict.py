@@ -129,9 +129,10 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     if policy.by_share and found:
         admitted = [ask for one in found for ask in one.asks]
         owners = {item: takers for one in found for item, takers in one.owners.items()}
+        withdrawn = start.held.keys() - found[-1].ledger.held.keys()
 
         def beyond(ledger: Ledger) -> PodGroup | None:
-            ask = overreaching(start, admitted, ledger, owners)
+            ask = overreaching(start, admitted, ledger, owners, withdrawn)
             return None if ask is None else ask.group
 
         cycle.overreaching = beyond

@@ -178,11 +178,14 @@ def inherited(unit: EvictionUnit, base: Ledger, ledger: Ledger) -> Owed:
     return unit.owed if gone else ()
 
 
-def overreaching(base: Ledger, asks: Sequence[Ask], ledger: Ledger, owners: Owners) -> Ask | None:
+def overreaching(
+    base: Ledger, asks: Sequence[Ask], ledger: Ledger, owners: Owners, withdrawn: Set[PodKey] = frozenset()
+) -> Ask | None:
     """The first trigger that takes more than it may; a pod that was placed again is not lost (4.4).
 
     For each trigger: whether it may reclaim at all, whose pods it may disturb, and KAI's scenario validation
-    on the net losses.
+    on the net losses. ``withdrawn``: pods that lost the place which they have in ``base``; if they have one
+    again, they got it after the triggers.
     """
     snapshot = base.snapshot
     book = base.book.copy()
@@ -192,8 +195,8 @@ def overreaching(base: Ledger, asks: Sequence[Ask], ledger: Ledger, owners: Owne
         group, taker = item.unit.group, owners[item][0]
         # A place of this cycle that is withdrawn, or another now, was there at no time.
         if new := [pod for pod in item.unit.pods if pod.key in base.held]:
-            withdrawn = amounts.subtract(charged(base, new), charged(ledger, new))
-            book.charge(group.queue, withdrawn, group.preemptible, -1)
+            there = charged(ledger, [pod for pod in new if pod.key not in withdrawn])
+            book.charge(group.queue, amounts.subtract(charged(base, new), there), group.preemptible, -1)
         here = group, [pod for pod in item.unit.pods if pod not in new]
         owed = ((other, [pod]) for other, pod in inherited(item.unit, base, ledger))
         for group, pods in (here, *owed):

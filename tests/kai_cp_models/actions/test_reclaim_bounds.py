@@ -16,7 +16,7 @@ from kai_cp_models.pods import GroupKey
 from kai_cp_models.running import gpu_weight
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.joint.build import asks_of
-from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue
+from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
 
 
 def units(ledger: Ledger, *names: str) -> list[VictimCandidate]:
@@ -111,6 +111,30 @@ def test_a_victim_that_is_placed_again_is_no_loss() -> None:
     assert overreaching(base, [ask], ledger, owners) is ask
     ledger.place(ranked[4].unit.pods[0], 1, pipelined=True)
     assert overreaching(base, [ask], ledger, owners) is None
+
+
+def test_a_place_that_was_withdrawn_counts_only_before_it_was() -> None:
+    """v's pods hold the five GPUs that their queue is due, and w got two in this cycle. t takes these back
+    and one that runs, which is too much. So it is where w gets another place after that; only a place that
+    was never withdrawn would count for t.
+    """
+    snapshot = cluster(
+        [*pods("v", 5, "n1"), pod("w-0", spec=spec(2)), pod("t-0", spec=spec(2))],
+        [group("v", queue="v"), group("w", queue="v"), group("t", queue="q")],
+        queues=[queue("q", quota=gpu_bound(3)), queue("v", quota=gpu_bound(5))],
+    )
+    before = Ledger.of(snapshot)
+    given, (ask,) = before.fixed.gangs[GroupKey("ns", "w")].pods[0], asks_of(before, "t")
+    before.place(given, 0, pipelined=False)
+    taken, ran = units(before, "w", "v")[:2]
+    after, owners = before.copy(), {taken: (ask.group.key,), ran: (ask.group.key,)}
+    after.unplace(given)
+    after.evict(ran.unit.pods[0])
+    after.place(ask.pods[0], 0, pipelined=True)
+    assert overreaching(before, [ask], after, owners) is ask
+    after.place(given, 0, pipelined=True)
+    assert overreaching(before, [ask], after, owners) is None
+    assert overreaching(before, [ask], after, owners, {given.key}) is ask
 
 
 # --- which asks the losses are charged to ---------------------------------------------------------------
