@@ -15,6 +15,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod
 from kai_cp_models.scores import Ranking
+from kai_cp_models.sharing import share_mib
 
 if TYPE_CHECKING:
     from kai_cp_models.ledger import Ledger
@@ -63,8 +64,6 @@ class NodeView:
         self.seen = 0
         """How many changes of nodes it has followed, see ``Ledger.view``."""
         self._look_at(ledger, _ALL)
-        for node in ledger.groups_on if self._may_join else ():
-            self._look(ledger, node)
 
     def shared_copy(self) -> NodeView:
         """The same view for a copy of the ledger; whichever changes first takes arrays of its own."""
@@ -82,8 +81,7 @@ class NodeView:
             self._owned = True
         if len(nodes) >= _MANY:
             self._look_at(ledger, list(nodes))
-            # Nodes with shared devices are looked at one by one in any case.
-            nodes = nodes & ledger.groups_on.keys() if self._may_join else set()
+            return
         for node in nodes:
             self._look(ledger, node)
 
@@ -105,13 +103,35 @@ class NodeView:
     # --- many nodes at once ----------------------------------------------------------------------
 
     def _look_at(self, ledger: Ledger, nodes: slice | list[int]) -> None:
-        """Look at nodes as if none had shared devices."""
         idle, free = (column[nodes] for column in ledger.room.columns())
-        now, later = (self._accepted[nodes] & (room >= self._alone).all(axis=1) for room in (idle, free))
-        self.now[nodes], self.later[nodes], self.shared[nodes] = now, later, False
-        self.ranks[nodes] = np.where(later, self._ranking.column(nodes, now, free), NOWHERE)
+        accepted, alone = self._accepted[nodes], np.array(self._alone)
+        shared, wanted = np.zeros(len(idle), dtype=bool), (alone, alone)
+        if self._may_join and ledger.devices:
+            devices = ledger.shared(None if isinstance(nodes, slice) else nodes)
+            sizes, kinds = np.unique(devices.total, return_inverse=True)
+            need = np.array([self._need(size) for size in sizes.tolist()], dtype=np.int64)[kinds]
+            joined = [
+                np.bincount(devices.node[free_mib >= need], minlength=len(self.now))[nodes]
+                for free_mib in (devices.now, devices.later)
+            ]
+            shared, wanted = joined[1] > 0, (self._beside(joined[0]), self._beside(joined[1]))
+        now = accepted & (idle >= wanted[0]).all(axis=1)
+        later = accepted & (free >= wanted[1]).all(axis=1)
+        self.now[nodes], self.later[nodes], self.shared[nodes] = now, later, shared
+        self.ranks[nodes] = np.where(later, self._ranking.column(nodes, now, shared, free), NOWHERE)
         if self._slots is not None:
             self._slots[0][nodes], self._slots[1][nodes] = self._count(idle, now), self._count(free, later)
+
+    def _need(self, gpu_memory_mib: int) -> int:
+        """MiB that a pod takes of a device that it joins."""
+        return share_mib(self._pod, gpu_memory_mib) if self._shares else 0
+
+    def _beside(self, joined: Ints) -> Ints:
+        """[node, D] what the pods take of nodes where they can join so many devices."""
+        # Of a node beyond its capacity it is unknown which of the devices exist: it has too few GPUs for any.
+        new = np.maximum(self._shares - joined, 0)[:, None]
+        found: Ints = np.array(self._request) + new * np.array(_with_devices([0] * len(self._request), 1))
+        return found
 
     # --- one node --------------------------------------------------------------------------------
 
@@ -139,15 +159,14 @@ class NodeView:
         names = ledger.groups_on.get(node)
         if not names or not self._shares:
             return all(map(ge, free, self._alone))
-        need = ledger.share_mib_on(self._pod, node)
+        need = self._need(ledger.fixed.mib_on[node])
         joined = sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
-        # Of a node beyond its capacity it is unknown which of the devices exist: it has too few GPUs for any.
         return all(map(ge, free, _with_devices(self._request, max(self._shares - joined, 0))))
 
     def _joins(self, ledger: Ledger, node: int) -> bool:
         """Whether a shared device of the node fits the pod's GPU requirement (gpusharingorder, 6)."""
         names = ledger.groups_on.get(node, ())
-        need = ledger.share_mib_on(self._pod, node) if self._pod.spec.gpu.shares else 0
+        need = self._need(ledger.fixed.mib_on[node])
         return any(ledger.device_free_mib(node, name, now=False) >= need for name in names)
 
 

@@ -46,7 +46,7 @@ from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.running import Running
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shapes import Shapes
-from kai_cp_models.sharing import ACTIVE, PIPELINED, RELEASING, SharedDevice, share_mib
+from kai_cp_models.sharing import ACTIVE, PIPELINED, RELEASING, SharedDevice, SharedFree, share_mib
 from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Gang, Gangs, GangState, GangTally
 
@@ -148,6 +148,8 @@ class Ledger:
     """Every change of a node's room, devices or slots: the node."""
     _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
     """Of changed pod groups, from when they were first asked for."""
+    _shared: tuple[int, SharedFree] | None = None
+    """The shared devices as they were after so many changes."""
     _log: list[_Done] = field(default_factory=list, init=False)
     """Operations since the oldest mark."""
     _marks: list[tuple[int, tuple[RuleState, ...] | None]] = field(default_factory=list, init=False)
@@ -180,6 +182,7 @@ class Ledger:
             {spec: view.shared_copy() for spec, view in self._views.items()},
             self._changed.copy(),
             dict(self._tallies),
+            self._shared,
         )
 
     # --- taking back -----------------------------------------------------------------------------
@@ -367,13 +370,21 @@ class Ledger:
         fresh = len(names) - len(known)
         return fresh * MILLI <= max(idle[GPU], 0) and idle[PODS] >= 1 + fresh
 
+    def shared(self, nodes: Collection[int] | None = None) -> SharedFree:
+        """The shared devices of some nodes at this moment; None: all of them, looked at once while nothing
+        changes."""
+        if nodes is not None:
+            places = [(node, name) for node in nodes for name in self.groups_on.get(node, ())]
+            return SharedFree.of({place: self.devices[place] for place in places}, self.fixed.mib_on)
+        if self._shared is None or self._shared[0] != len(self._changed):
+            self._shared = len(self._changed), SharedFree.of(self.devices, self.fixed.mib_on)
+        return self._shared[1]
+
     def shared_free(self) -> NDArray[np.float64]:
         """[N] free portions of joinable shared devices, in devices (8.3 step 2)."""
-        free = np.zeros(len(self.fixed.mib_on))
-        for node, names in self.groups_on.items():
-            total = self.fixed.mib_on[node]
-            free[node] = sum(max(self.device_free_mib(node, name, now=False), 0) for name in names) / total
-        return free
+        found, count = self.shared(), len(self.fixed.mib_on)
+        mib = np.bincount(found.node, np.maximum(found.later, 0), count)
+        return mib / np.maximum(self.fixed.table.gpu_memory_mib, 1)
 
     def extra_score(self, pod: Pod) -> NDArray[np.float64] | None:
         """[N] sum of the scores of the stateful rules for the pod (6), or None."""

@@ -91,10 +91,12 @@ class Ranking:
         self._packed = (GPU if gpu else CPU) if packs else None
         self.exact = not packs or (strategy != "spread" and bool(offered[table.accepting(pod)].all()))
 
-    def column(self, nodes: slice | list[int], now: Mask, free: NDArray[np.int64]) -> NDArray[np.int64]:
-        """[node] ranks of some nodes without joinable GPUs; ``now``: those with idle room, ``free``: [node,
-        D]."""
-        total: NDArray[np.int64] = self._now * now.astype(np.int64)
+    def column(
+        self, nodes: slice | list[int], now: Mask, shared: Mask, free: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """[node] ranks of some nodes; ``now``: those with idle room, ``shared``: with a shared device for the
+        pod, ``free``: [node, D]."""
+        total: NDArray[np.int64] = self._shared * shared.astype(np.int64) + self._now * now
         if self._cpu_only is not None:
             total += self._cpu_only[nodes]
         if self._packed is not None:

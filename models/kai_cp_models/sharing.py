@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+import numpy as np
+
+from kai_cp_models.arrays import Ints
 from kai_cp_models.pods import MILLI, GpuKind, Pod
 
 ACTIVE: Final = 0
@@ -64,6 +68,27 @@ class SharedDevice(NamedTuple):
     def used_mib(self) -> int:
         """MiB that all members hold together."""
         return self.active_mib + self.releasing_mib + self.pipelined_mib
+
+
+class SharedFree(NamedTuple):
+    """Shared devices as columns, [device]: the ``node`` of each, its MiB in ``total``, and those free ``now``
+    and ``later``, once all releasing members have left; -1: no pod holds the device."""
+
+    node: Ints
+    total: Ints
+    now: Ints
+    later: Ints
+
+    @classmethod
+    def of(cls, devices: Mapping[tuple[int, str], SharedDevice], mib_on: Sequence[int]) -> SharedFree:
+        """The columns of devices by node and name. ``mib_on``: by node, memory of one GPU."""
+        nodes = [node for node, _ in devices]
+        total = np.array([mib_on[node] for node in nodes], dtype=np.int64)
+        rows = np.array(list(devices.values()), dtype=np.int64).reshape(-1, len(SharedDevice._fields))
+        active_mib, releasing_mib, pipelined_mib, active, releasing, pipelined, _ = rows.T
+        later = np.where(active + pipelined, total - active_mib - pipelined_mib, -1)
+        now = np.where(active + releasing, total - active_mib - releasing_mib, -1)
+        return cls(np.array(nodes, dtype=np.int64), total, np.minimum(now, later), later)
 
 
 def share_mib(pod: Pod, gpu_memory_mib: int) -> int:

@@ -44,7 +44,7 @@ def snapshot_of(seed: int) -> Snapshot:
 
 def forgetful(ledger: Ledger) -> Ledger:
     """The same state with nothing remembered."""
-    return replace(ledger, _views={}).copy()
+    return replace(ledger, _views={}, _shared=None).copy()
 
 
 def same(ledger: Ledger, pods: list[Pod]) -> None:
@@ -55,6 +55,9 @@ def same(ledger: Ledger, pods: list[Pod]) -> None:
             np.testing.assert_array_equal(ledger.fits(one, now=now), fresh.fits(one, now=now))
         np.testing.assert_array_equal(ledger.view(one).shared, fresh.view(one).shared)
         assert ledger.has_room(one) == fresh.has_room(one)
+    for at, free in enumerate(ledger.shared_free().tolist()):
+        mib = [ledger.device_free_mib(at, name, now=False) for name in ledger.groups_on.get(at, ())]
+        assert free == sum(max(one, 0) for one in mib) / ledger.fixed.mib_on[at]
 
 
 def step(rng: Random, ledger: Ledger, snapshot: Snapshot) -> str | None:
