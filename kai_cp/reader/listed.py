@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -15,6 +15,9 @@ from kai_cp.reader.fields import Malformed, shown
 from kai_cp.reader.memo import versioned
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.salvage import SET_ASIDE
+
+if TYPE_CHECKING:  # arrays are needed only for lists that are followed
+    from kai_cp_models.arrays import FollowedItems
 
 
 class ListedObjects(Mapping[Identity, Json]):
@@ -49,6 +52,9 @@ class ListedObjects(Mapping[Identity, Json]):
         return ListedObjects({key: item for key, item in self._items.items() if wanted(key, parsed(item))})
 
 
+NAMELESS: Final[Identity] = ("", "")
+"""The identity of no object."""
+
 NOTHING_LISTED: Final = ListedObjects({})
 """A list that a snapshot does not have."""
 
@@ -58,38 +64,34 @@ class ListMemo:
 
     def __init__(self) -> None:
         self.found: ListedObjects | None = None
-        self._known: dict[int, tuple[Any, Identity]] = {}
-        """Item and identity by ``id`` of the item, which is held."""
+        self._items: FollowedItems[Any, Identity] | None = None
 
-    def follow(self, items: Sequence[Any], name: Callable[[Any], Identity | None]) -> bool:
+    def follow(self, items: Sequence[Any], name: Callable[[Any], Identity]) -> bool:
         """Bring ``found`` up to date; False if it must be made anew.
 
-        ``name``: the identity of an item that has one, never changes in place and is not set aside.
+        ``name``: the identity of an item; ``NAMELESS`` if it has none, may change in place or is set aside.
         """
-        from kai_cp_models.arrays import came_and_went
-
-        if self.found is None:
+        if self.found is None or self._items is None:
             return False
-        came, went = came_and_went(self._known, items)
-        changed, objects = {identity: identity for _, identity in went}, self.found.unparsed
-        for gone in changed:
+        came, left = self._items.follow(items, name)
+        objects = self.found.unparsed
+        for gone in left:
             del objects[gone]
-        for item in came:
-            identity = name(item)
-            if identity is None or identity in objects:
+        for identity, item in came:
+            if identity == NAMELESS or identity in objects:
                 return False
-            # The same key as before: what looks it up compares no text.
-            identity = changed.setdefault(identity, identity)
             objects[identity] = item
-            self._known[id(item)] = item, identity
-        self.found.changed = set(changed)
+        self.found.changed = {*left, *(identity for identity, _ in came)}
         return True
 
     def keep(self, found: ListedObjects, *, final: bool) -> None:
         """Remember a list. ``final``: nothing in it is wrong, and no object changes in place."""
-        self.found = found if final else None
-        items = found.unparsed.items() if final else ()
-        self._known = {id(item): (item, identity) for identity, item in items}
+        from kai_cp_models.arrays import FollowedItems
+
+        self.found, self._items = (found, FollowedItems()) if final else (None, None)
+        if self._items is not None:
+            names = iter(found.unparsed)
+            self._items.follow(list(found.unparsed.values()), lambda _: next(names))
 
 
 def raw_list(raw_objects: Json, name: str, notes: Notes) -> Sequence[Any]:
@@ -134,13 +136,13 @@ def unique(
     """Objects by identity. Of several with one name, the first by ``prefer`` and then by text is kept."""
     items = objects.texts if isinstance(objects, Items) else objects
 
-    def name(item: Any) -> Identity | None:
+    def name(item: Any) -> Identity:
         obj = parsed(item)
         if not isinstance(obj, dict) or SET_ASIDE in obj or not versioned(obj):
-            return None
+            return NAMELESS
         with suppress(Malformed):
             return identify(obj, namespaced=namespaced)
-        return None
+        return NAMELESS
 
     if memo is not None and memo.follow(items, name) and memo.found is not None:
         return memo.found

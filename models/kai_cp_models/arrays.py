@@ -6,14 +6,15 @@ both; others by name, such as ``[device]`` and ``[domain]``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Item = TypeVar("Item")
-Known = TypeVar("Known")
+Name = TypeVar("Name")
 
 Mask = NDArray[np.bool_]
 """Yes or no for every element, mostly for every node."""
@@ -23,15 +24,49 @@ Floats = NDArray[np.float64]
 """Scores, ratios and costs; no model ever sees them."""
 
 
-def came_and_went(known: dict[int, Known], items: Sequence[Item]) -> tuple[list[Item], list[Known]]:
-    """The items that are new, and what is known of those that are gone, which is forgotten.
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept(Generic[Item]):
+    """A sequence of objects that never change, and so are known by identity from one sequence to the next."""
 
-    ``known``: by ``id`` of an item, which it must hold, so that no other item can have it; the caller adds
-    the new ones.
-    """
-    here = np.fromiter(map(id, items), np.int64, len(items))
-    there = np.fromiter(known, np.int64, len(known))
-    # Malformed items, such as two nulls, may be one object, so only what is known is unique.
-    came = [item for item in items if id(item) not in known]
-    went = np.setdiff1d(there, here, assume_unique=True).tolist()
-    return came, [known.pop(place) for place in went]
+    items: tuple[Item, ...] = ()
+    ids: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """[I] ``id`` of each; they are held, so that no other object can have it."""
+
+    def follow(self, items: Sequence[Item]) -> tuple[Kept[Item], Ints, Ints]:
+        """The sequence that comes after this one; [I] where each of its objects was in this one, or -1; and
+        positions in this one of those that it does not have."""
+        ids = np.fromiter(map(id, items), np.int64, len(items))
+        kept, last, left = Kept(tuple(items), ids), self.ids, np.ones(len(self.ids), dtype=bool)
+        if not len(last):
+            return kept, np.full(len(ids), -1), np.flatnonzero(left)
+        # Nearly all are as before, and were made in this order: sorting and searching have little to do.
+        order = np.argsort(last, kind="stable")
+        found = order[np.searchsorted(last, ids, sorter=order).clip(max=len(order) - 1)]
+        origin = np.where(last[found] == ids, found, -1)
+        left[origin[origin >= 0]] = False
+        gone = np.flatnonzero(left)
+        # Malformed objects, such as two nulls, may be one.
+        return kept, origin, gone[~np.isin(last[gone], ids, assume_unique=True, kind="sort")]
+
+
+class FollowedItems(Generic[Item, Name]):
+    """A sequence of objects that never change, and their names."""
+
+    def __init__(self) -> None:
+        self._kept: Kept[Item] = Kept()
+        self._names: list[Name] = []
+
+    def follow(
+        self, items: Sequence[Item], name: Callable[[Item], Name]
+    ) -> tuple[list[tuple[Name, Item]], list[Name]]:
+        """What came since the last sequence, with names, and the names of what left."""
+        last = self._names
+        self._kept, origin, gone = self._kept.follow(items)
+        left = [last[i] for i in gone.tolist()]
+        came = [(name(items[i]), items[i]) for i in np.flatnonzero(origin < 0).tolist()]
+        # The same name as before: what looks it up compares no text.
+        known = {one: one for one in left}
+        came = [(known.get(one, one), item) for one, item in came]
+        fresh = iter(came)
+        self._names = [last[i] if i >= 0 else next(fresh)[0] for i in origin.tolist()]
+        return came, left

@@ -118,21 +118,22 @@ class Cycle:
         return self._decided[1]
 
     def _decisions(self) -> Iterator[Decision]:
-        ledger, pods = self.ledger, self.snapshot.pod_by_key
+        ledger = self.ledger
         for key, pod in ledger.evicted.items():
             by = self.evicted_by[key]
             yield Decision(
                 "Evict", key, pod.group, pod.node or "", by.action, by.message, triggers=by.triggers
             )
         for key, held in ledger.held.items():
+            pod = self.snapshot.pod_by_key[key]
             bound = held.status is not PodStatus.PIPELINED
             yield Decision(
                 "Bind" if bound else "Nominate",
                 key,
-                pods[key].group,
+                pod.group,
                 self.snapshot.nodes[held.node].name,
                 self.placed_by.get(key, "allocate"),
                 "starts now, on free capacity" if bound else "starts when the capacity is free",
                 held.gpu_groups,
-                details=ledger.details_of(pods[key]),
+                details=ledger.details_of(pod),
             )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
+from operator import add
 
 import numpy as np
 
@@ -20,7 +21,6 @@ from kai_cp_models.pods import (
     GroupKey,
     Pod,
     PodKey,
-    PodSpec,
     PodStatus,
 )
 from kai_cp_models.sharing import ACTIVE, RELEASING, SharedDevice, share_mib
@@ -41,21 +41,20 @@ def taken(pod: Pod) -> NodeAmounts:
 class Homes:
     """The pods that have places in a snapshot.
 
-    ``nodes``: [P] where they are. ``requests``: [P, D] what they ask for.
+    ``rows``: [P] their positions in the snapshot. ``nodes``: [P] where they are. ``kinds``: [P] which of its
+    specs they have. ``requests``: [P, D] what they ask for. ``shares``: [P] whether they share devices.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        index = snapshot.node_index
-        self.pods = [pod for pod in snapshot.pods if pod.node in index and pod.status in ACTIVE_USED]
-        self.nodes: Ints = np.array([index[pod.node or ""] for pod in self.pods], dtype=np.int64)
+        columns = snapshot.columns
+        self.rows: Ints = np.flatnonzero((columns.node >= 0) & columns.having(ACTIVE_USED))
+        self.pods = [snapshot.pods[row] for row in self.rows.tolist()]
+        self.nodes: Ints = columns.node[self.rows]
         # There are many pods and few requests: pods share their specs.
-        specs = {id(pod.spec): pod.spec for pod in self.pods}
-        rows = {place: row for row, place in enumerate(specs)}
-        kinds = np.array([rows[id(pod.spec)] for pod in self.pods], dtype=np.int64)
-        table = np.array([spec.requests for spec in specs.values()], dtype=np.int64)
-        self.requests: Ints = table.reshape(-1, len(snapshot.dimensions))[kinds]
-        self.shares: Mask = np.array([spec.gpu.shares for spec in specs.values()], dtype=bool)[kinds]
-        self._snapshot, self._kinds = snapshot, kinds
+        table = np.array([spec.requests for spec in columns.specs], dtype=np.int64)
+        self._snapshot, self.kinds = snapshot, columns.spec[self.rows]
+        self.requests: Ints = table.reshape(-1, len(snapshot.dimensions))[self.kinds]
+        self.shares: Mask = columns.of_spec(lambda spec: spec.gpu.shares)[self.rows]
 
     @cached_property
     def position(self) -> Mapping[PodKey, int]:
@@ -66,9 +65,9 @@ class Homes:
     def charges(self) -> Ints:
         """[pod, 3] what queues are charged for each where it is (2.3); the last row stands for no place."""
         snapshot, nodes = self._snapshot, self._snapshot.nodes
-        by_memory = np.array([pod.spec.gpu.kind is GpuKind.MEMORY for pod in self.pods], dtype=bool)
+        by_memory = snapshot.columns.of_spec(lambda spec: spec.gpu.kind is GpuKind.MEMORY)[self.rows]
         memory = np.array([node.gpu_memory_mib for node in nodes], dtype=np.int64)
-        kinds = self._kinds + len(self.pods) * by_memory * memory[self.nodes]
+        kinds = self.kinds + len(self.pods) * by_memory * memory[self.nodes]
         # Only pods with claims of their own have no equals.
         own = [i for key in snapshot.extras[CLAIM_MILLI_GPUS] if (i := self.position.get(key)) is not None]
         kinds[own] = -1 - np.array(own, dtype=np.int64)
@@ -92,13 +91,13 @@ def loaded(snapshot: Snapshot, homes: Homes, allocatable: Ints) -> tuple[FreeCap
     """Room, shared devices by (node, name), and their names by node. ``allocatable``: [N, D]."""
     idle, releasing = allocatable.copy(), np.zeros_like(allocatable)
     nodes, held = homes.nodes, homes.requests * (allocatable > 0)[homes.nodes]
-    reserving = np.array([pod.reservation for pod in homes.pods], dtype=bool)
+    columns = snapshot.columns
+    reserving = columns.reservation[homes.rows]
     held[homes.shares | reserving, GPU] = 0
-    gone = np.array([pod.status is PodStatus.RELEASING for pod in homes.pods], dtype=bool)
+    gone = columns.having((PodStatus.RELEASING,))[homes.rows]
     np.subtract.at(idle, nodes, held)
     np.add.at(releasing, nodes[gone], held[gone])
-    sharing = [(homes.pods[i], int(nodes[i])) for i in np.flatnonzero(homes.shares & ~reserving).tolist()]
-    devices = _devices(snapshot, sharing)
+    devices = _devices(snapshot, homes, np.flatnonzero(homes.shares & ~reserving), gone)
     names: dict[int, list[str]] = defaultdict(list)
     for node, name in devices:
         names[node].append(name)
@@ -114,21 +113,31 @@ def loaded(snapshot: Snapshot, homes: Homes, allocatable: Ints) -> tuple[FreeCap
     )
 
 
-def _devices(snapshot: Snapshot, sharing: Sequence[tuple[Pod, int]]) -> Devices:
-    """The shared devices of pods and their nodes, summed up."""
-    sums: dict[tuple[int, str], list[int]] = {}
-    memory = [node.gpu_memory_mib for node in snapshot.nodes]
-    needs: dict[tuple[PodSpec, int], int] = {}
-    for pod, node in sharing:
-        kind = (pod.spec, memory[node])
-        need = needs.get(kind)
-        if need is None:
-            need = needs[kind] = share_mib(pod, memory[node])
-        role = RELEASING if pod.status is PodStatus.RELEASING else ACTIVE
+def _devices(snapshot: Snapshot, homes: Homes, sharing: Ints, gone: Mask) -> Devices:
+    """The shared devices of the ``sharing`` pods, summed up. ``gone``: [P] which pods are leaving."""
+    if not len(sharing):
+        return {}
+    memory = np.array([node.gpu_memory_mib for node in snapshot.nodes], dtype=np.int64)
+    nodes = homes.nodes[sharing]
+    # There are few specs, and few sizes of memory.
+    sizes = homes.kinds[sharing] * (memory.max() + 1) + memory[nodes]
+    _, one, alike = np.unique(sizes, return_index=True, return_inverse=True)
+    pods = ((homes.pods[i], int(memory[homes.nodes[i]])) for i in sharing[one].tolist())
+    needs = np.array([share_mib(pod, size) for pod, size in pods], dtype=np.int64)[alike]
+    # Pods of one node and the same GPU groups hold the same devices; in the order of the first pod of each.
+    groups = snapshot.columns.gpu_groups[homes.rows[sharing]].astype(np.int64)
+    places = groups * len(memory) + nodes
+    _, first, same = np.unique(places, return_index=True, return_inverse=True)
+    parts = np.zeros((len(first), len(SharedDevice._fields) - 1), dtype=np.int64)
+    roles = np.where(gone[sharing], RELEASING, ACTIVE)
+    np.add.at(parts, (same, roles), needs)
+    np.add.at(parts, (same, roles + 3), 1)
+    found: Devices = {}
+    order = np.argsort(first)
+    for at, part in zip(sharing[first[order]].tolist(), parts[order].tolist(), strict=True):
+        node, pod = int(homes.nodes[at]), homes.pods[at]
         for name in pod.gpu_groups:
-            members = sums.get((node, name))
-            if members is None:
-                members = sums[node, name] = [0, 0, 0, 0, 0, 0]
-            members[role] += need
-            members[role + 3] += 1
-    return {place: SharedDevice(*members) for place, members in sums.items()}
+            known = found.get((node, name))
+            sums = part if known is None else map(add, known, part)
+            found[node, name] = SharedDevice(*sums)
+    return found

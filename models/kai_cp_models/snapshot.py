@@ -17,7 +17,8 @@ from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodKey, PodSpec, PodSta
 from kai_cp_models.policy import Policy
 from kai_cp_models.records.notes import NO_GROUP_NOTES, NO_QUEUE_NOTES, GroupNotes, QueueNotes
 
-if TYPE_CHECKING:  # gangs are made of records
+if TYPE_CHECKING:  # these are made of records
+    from kai_cp_models.columns import Columns
     from kai_cp_models.units import Gang
 
 
@@ -196,7 +197,21 @@ class Derived:
     """
 
     gangs: dict[GroupKey, Gang] = field(default_factory=dict)
+    _columns: Columns | None = None
     _known: dict[str, tuple[object, object]] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[type[Derived], tuple[()]]:
+        # Another process knows nothing of the identities of these records.
+        return Derived, ()
+
+    def columns_of(self, snapshot: Snapshot) -> Columns:
+        """The columns of a snapshot: those of the last one, as far as both have the same records."""
+        from kai_cp_models.columns import Columns
+
+        last = self._columns
+        if last is None or not last.shows(snapshot):
+            last = self._columns = Columns(snapshot, last)
+        return last
 
     def of_records(self, name: str, records: object, make: Callable[[], Any]) -> Any:
         """What ``make`` says of ``records``; asked again only where they are others. ``name``: its own."""
@@ -239,32 +254,31 @@ class Snapshot:
         return {queue.name: queue for queue in self.queues}
 
     @cached_property
+    def columns(self) -> Columns:
+        """Pods and pod groups as columns."""
+        return self.derived.columns_of(self)
+
+    @cached_property
     def group_by_key(self) -> dict[GroupKey, PodGroup]:
         """Every pod group by key."""
-        return {group.key: group for group in self.groups}
+        return self.columns.of_groups.by_key
 
     @cached_property
     def pod_by_key(self) -> dict[PodKey, Pod]:
         """Every pod by key."""
-        return {pod.key: pod for pod in self.pods}
+        return self.columns.of_pods.by_key
 
     @cached_property
     def specs(self) -> tuple[PodSpec, ...]:
         """Every spec that pods have, once: there are many pods and few specs."""
-        # Equal specs are nearly always one object, and hashing an object's id takes no time.
-        return tuple(dict.fromkeys({id(pod.spec): pod.spec for pod in self.pods}.values()))
+        return self.columns.specs
 
     @cached_property
-    def members(self) -> dict[GroupKey, tuple[Pod, ...]]:
+    def members(self) -> Mapping[GroupKey, tuple[Pod, ...]]:
         """Pods of every group in task order (3.6)."""
-        found: dict[GroupKey, list[Pod]] = {group.key: [] for group in self.groups}
-        for pod in self.pods:
-            if pod.group is not None and pod.group in found:
-                found[pod.group].append(pod)
-        for pods in found.values():
-            if len(pods) > 1:
-                pods.sort(key=lambda pod: pod.sort_key)
-        return {key: tuple(pods) for key, pods in found.items()}
+        from kai_cp_models.columns import PodsByGroup
+
+        return PodsByGroup(self)
 
     @cached_property
     def preemptible_groups(self) -> Mapping[str, tuple[PodGroup, ...]]:
@@ -278,8 +292,9 @@ class Snapshot:
     @cached_property
     def waiting_groups(self) -> tuple[PodGroup, ...]:
         """Pod groups with a Pending pod, in the order of ``groups``: the only ones that can ask for room."""
-        waiting = {pod.group for pod in self.pods if pod.status is PodStatus.PENDING}
-        return tuple(group for group in self.groups if group.key in waiting) if waiting else ()
+        columns = self.columns
+        waiting = columns.group[columns.having((PodStatus.PENDING,))]
+        return tuple(self.groups[at] for at in sorted({*waiting.tolist()}) if at >= 0)
 
     @cached_property
     def queue_path(self) -> dict[str, tuple[str, ...]]:

@@ -20,7 +20,7 @@ from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.scheduler.decider import Decided
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.worker import Channel, Reply, Worker
-from kai_cp_models.arrays import came_and_went
+from kai_cp_models.arrays import FollowedItems
 from kai_cp_models.collection import following
 from kai_cp_models.plan import Plan, Unscheduled
 from kai_cp_models.queries.reading import claims_wait
@@ -128,8 +128,8 @@ class Differ:
 
     def __init__(self) -> None:
         self._lists: dict[str, Any] = {}
-        self._sent: dict[str, dict[int, tuple[Object, ObjectKey]]] = {}
-        """By list and ``id`` of the object."""
+        self._sent: dict[str, FollowedItems[Object, ObjectKey]] = {}
+        """By list."""
         self._fresh = True
 
     def forget(self) -> None:
@@ -161,11 +161,9 @@ class Differ:
         return CycleTask(fresh, rest, lists, now, usage, settings, budget)
 
     def _changes(self, name: str, items: list[Object]) -> Changes:
-        known = self._sent.setdefault(name, {})
-        came, went = came_and_went(known, items)
-        new = {key_of(item): item for item in came}
-        known.update((id(item), (item, key)) for key, item in new.items())
-        return Changes(orjson.dumps(came), sorted(key for _, key in went if key not in new))
+        came, left = self._sent.setdefault(name, FollowedItems()).follow(items, key_of)
+        removed = set(left).difference(key for key, _ in came)
+        return Changes(orjson.dumps([item for _, item in came]), sorted(removed))
 
 
 def stretched(stretch: float, plan: Plan, problem: str) -> float:

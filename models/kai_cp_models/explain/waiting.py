@@ -231,11 +231,12 @@ def _over_where_it_fits(ledger: Ledger, pod: Pod) -> tuple[str, str] | None:
 
 def _gated(cycle: Cycle) -> dict[GroupKey, int]:
     """Pod groups all of whose waiting pods have a scheduling gate, and how many those are."""
-    pods = [pod for pod in cycle.snapshot.pods if pod.status is PodStatus.GATED and pod.group is not None]
-    if not pods:
+    gated = np.flatnonzero(cycle.snapshot.columns.having((PodStatus.GATED,))).tolist()
+    if not gated:
         return {}
     waiting = {group.key for group in cycle.snapshot.waiting_groups}
-    return Counter(pod.group for pod in pods if pod.group is not None and pod.group not in waiting)
+    groups = (cycle.snapshot.pods[row].group for row in gated)
+    return Counter(group for group in groups if group is not None and group not in waiting)
 
 
 def explain_pod(ledger: Ledger, pod: Pod) -> str:

@@ -30,9 +30,9 @@ def cluster_total(snapshot: Snapshot) -> Shares:
         cpu += nodes * vector[CPU]
         memory += nodes * vector[MEMORY]
         gpu += nodes * _gpus(snapshot, vector) if offers_gpus else 0
-    for pod in snapshot.pods:
-        if pod.ours or pod.reservation or pod.scaling or pod.status not in ACTIVE_USED:
-            continue
+    columns = snapshot.columns
+    for row in np.flatnonzero(columns.foreign & columns.having(ACTIVE_USED)).tolist():
+        pod = snapshot.pods[row]
         if pod.node in counted:
             cpu -= pod.spec.requests[CPU]
             memory -= pod.spec.requests[MEMORY]

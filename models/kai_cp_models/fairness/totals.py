@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from kai_cp_models.arrays import Ints
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.amounts import (
     Amounts,
@@ -19,7 +19,7 @@ from kai_cp_models.fairness.amounts import (
     without_shared_memory,
 )
 from kai_cp_models.pods import ALLOCATED, MILLI, GpuKind, Pod, PodStatus
-from kai_cp_models.snapshot import PodGroup, Queue, Shares, Snapshot
+from kai_cp_models.snapshot import Queue, Shares, Snapshot
 
 RESOURCES: Final = 3
 SCALE: Final[Amounts] = (1, 1, MILLI)
@@ -104,39 +104,40 @@ def _kinds(snapshot: Snapshot, tree: QueueTree) -> Iterator[tuple[_Kind, int]]:
 
     There are few kinds: pods share their specs, and only GPU memory depends on the node.
     """
-    claims = snapshot.extras[CLAIM_MILLI_GPUS]
-    groups = snapshot.group_by_key
-    by_memory = {id(spec) for spec in snapshot.specs if spec.gpu.kind is GpuKind.MEMORY}
-    counts: dict[tuple[object, ...], int] = {}
-    firsts: list[tuple[Pod, PodGroup]] = []
-    # Groups of one form share the record of it, and equal pods that of their spec.
+    columns, claims = snapshot.columns, snapshot.extras[CLAIM_MILLI_GPUS]
+    placed = columns.having(ALLOCATED)
+    rows = np.flatnonzero((columns.group >= 0) & (placed | _asks(snapshot)))
+    groups, placed = columns.group[rows], placed[rows]
+    queues, firm = columns.queue[groups], ~columns.preemptible[groups]
+    by_memory = placed & columns.of_spec(lambda spec: spec.gpu.kind is GpuKind.MEMORY)[rows]
+    where = np.where(by_memory, columns.node[rows] + 1, 0)
+    kinds = (queues * 2 + firm) * 2 + placed
+    kinds = (kinds * len(columns.specs) + columns.spec[rows]) * (len(snapshot.nodes) + 1) + where
+    if claims:
+        # Pods with claims of their own have no equals.
+        own = [i for i, row in enumerate(rows.tolist()) if snapshot.pods[row].key in claims]
+        kinds[own] = -1 - np.array(own, dtype=np.int64)
+    _, first, counts = np.unique(kinds, return_index=True, return_counts=True)
+    for at, count in zip(first.tolist(), counts.tolist(), strict=True):
+        if queues[at] >= 0:
+            pod = snapshot.pods[rows[at]]
+            yield _Kind(int(queues[at]), bool(placed[at]), bool(firm[at]), pod), count
+
+
+def _asks(snapshot: Snapshot) -> Mask:
+    """[P] Pending pods of pod groups; one of an unknown pod set is never placed, so it adds nothing (1.2)."""
+    columns = snapshot.columns
+    found = (columns.group >= 0) & columns.having((PodStatus.PENDING,))
+    # Groups of one form share the record of it.
     pod_sets: dict[int, frozenset[str]] = {}
-    for pod in snapshot.pods:
-        group = None if pod.group is None else groups.get(pod.group)
-        if group is None:
-            continue
-        placed = pod.status in ALLOCATED
-        if not placed:
-            if pod.status is not PodStatus.PENDING:
-                continue
-            names = pod_sets.get(id(group.root))
-            if names is None:
-                names = pod_sets[id(group.root)] = frozenset(leaf.name for leaf in group.root.leaves())
-            # One of an unknown pod set is never placed, so it adds nothing to the demand (1.2).
-            if (pod.subgroup or "default") not in names:
-                continue
-        spec = id(pod.spec)
-        where = pod.node if placed and spec in by_memory else None
-        claim = pod.key if claims and pod.key in claims else None
-        kind = (group.queue, group.preemptible, placed, spec, where, claim)
-        known = counts.get(kind)
-        if known is None:
-            known = 0
-            firsts.append((pod, group))
-        counts[kind] = known + 1
-    for (pod, group), count in zip(firsts, counts.values(), strict=True):
-        if group.queue in tree.index:
-            yield _Kind(tree.index[group.queue], pod.status in ALLOCATED, not group.preemptible, pod), count
+    for row, at in zip(np.flatnonzero(found).tolist(), columns.group[found].tolist(), strict=True):
+        root = snapshot.groups[at].root
+        names = pod_sets.get(id(root))
+        if names is None:
+            names = pod_sets[id(root)] = frozenset(leaf.name for leaf in root.leaves())
+        if (snapshot.pods[row].subgroup or "default") not in names:
+            found[row] = False
+    return found
 
 
 def held(snapshot: Snapshot, pod: Pod) -> Amounts:

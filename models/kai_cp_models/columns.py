@@ -1,0 +1,259 @@
+"""Pods and pod groups as columns: there are many of them, and most questions are sums over some.
+
+Records never change, so one that was in the snapshot before has the row that it had there, and only new ones
+are looked at. Rows hold codes, which last from snapshot to snapshot; positions are made of them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import compress, count, repeat
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kai_cp_models.arrays import Ints, Kept, Mask
+from kai_cp_models.pods import GroupKey, Pod, PodSpec, PodStatus
+from kai_cp_models.snapshot import PodGroup, Snapshot
+
+Item = TypeVar("Item", Pod, PodGroup)
+Codes: TypeAlias = dict[Any, int]
+"""A number for each of some values, from 0 on."""
+Rows: TypeAlias = NDArray[Any]
+Listed: TypeAlias = Iterator[tuple[str, Sequence[Any] | Ints]]
+"""Fields of rows, and what they are in each row."""
+
+_CODED: Final = ("specs", "nodes", "groups", "gpu_groups", "queues")
+_STATUS: Final[Codes] = {status: code for code, status in enumerate(PodStatus)}
+_POD: Final = np.dtype(
+    [(name, np.int32) for name in ("specs", "nodes", "groups", "gpu_groups")]
+    + [("statuses", np.int8)]
+    + [(name, np.bool_) for name in ("ours", "reservation", "scaling")]
+)
+_GROUP: Final = np.dtype([("groups", np.int32), ("queues", np.int32), ("preemptible", np.bool_)])
+_SPARE: Final = 10_000
+"""So many codes may stand for nothing any more before all are made anew."""
+
+
+class Records(Generic[Item]):
+    """The records of a snapshot with a row for each."""
+
+    def __init__(self, kept: Kept[Item], rows: Rows) -> None:
+        self._kept: Kept[Item] = kept
+        self.rows = rows
+
+    @cached_property
+    def by_key(self) -> dict[Any, Item]:
+        """Every record by its key."""
+        return {item.key: item for item in self._kept.items}
+
+    def follow(self, items: Sequence[Item], listed: Callable[[Sequence[Item]], Listed]) -> Records[Item]:
+        """The records that come after these. ``listed``: what is in the rows of new ones."""
+        kept, origin, left = self._kept.follow(items)
+        new = origin < 0
+        came = list(compress(items, new.tolist()))
+        rows = self.rows[origin] if len(self.rows) else np.zeros(len(origin), self.rows.dtype)
+        for name, values in listed(came):
+            rows[name][new] = values
+        rows.flags.writeable = False
+        found = Records(kept, rows)
+        # What nothing has asked for yet is made when something does.
+        if "by_key" in vars(self):
+            found.by_key = self.by_key.copy() if came or len(left) else self.by_key
+            for i in left.tolist():
+                found.by_key.pop(self._kept.items[i].key, None)
+            found.by_key.update((item.key, item) for item in came)
+        return found
+
+
+class Columns:
+    """The pods and pod groups of a snapshot as columns, in their order; all are read-only.
+
+    ``before``: those of another snapshot; the more records both have, the less is to do. It stays as it is.
+    ``codes``: by what they stand for.
+    """
+
+    of_pods: Records[Pod]
+    of_groups: Records[PodGroup]
+
+    def __init__(self, snapshot: Snapshot, before: Columns | None = None) -> None:
+        # Not the snapshot, which has these columns: nothing is to wait for the garbage collector.
+        self.pods, self.groups = snapshot.pods, snapshot.groups
+        self.nodes, self.queues = snapshot.nodes, snapshot.queues
+        if before is None or before.wasteful:
+            self.codes: dict[str, Codes] = {name: {None: 0} for name in _CODED}
+            pods: Records[Pod] = Records(Kept(), np.zeros(0, _POD))
+            groups: Records[PodGroup] = Records(Kept(), np.zeros(0, _GROUP))
+        else:
+            self.codes, pods, groups = before.codes.copy(), before.of_pods, before.of_groups
+        self.of_groups = groups.follow(self.groups, self._of_groups)
+        self.of_pods = pods.follow(self.pods, self._of_pods)
+
+    def shows(self, snapshot: Snapshot) -> bool:
+        """Whether these are the columns of the snapshot's records."""
+        same = self.pods is snapshot.pods and self.groups is snapshot.groups
+        return same and self.nodes is snapshot.nodes and self.queues is snapshot.queues
+
+    # --- pods ------------------------------------------------------------------------------------
+
+    @cached_property
+    def node(self) -> Ints:
+        """[P] position of the node where the pod is, -1 where it is on none of the snapshot."""
+        found: Ints = self._position_of("nodes", [node.name for node in self.nodes])[
+            self.of_pods.rows["nodes"]
+        ]
+        return found
+
+    @cached_property
+    def group(self) -> Ints:
+        """[P] position of the pod group, -1 where the pod is in none of the snapshot."""
+        found: Ints = self._group_position[self.of_pods.rows["groups"]]
+        return found
+
+    @cached_property
+    def specs(self) -> tuple[PodSpec, ...]:
+        """Every spec that pods have, once, in the order of the pods."""
+        return tuple(self.pods[first].spec for first in self._first_by_spec[0].tolist())
+
+    @cached_property
+    def spec(self) -> Ints:
+        """[P] position of the spec in ``specs``."""
+        return self._first_by_spec[1]
+
+    def of_spec(self, holds: Callable[[PodSpec], bool]) -> Mask:
+        """[P] whether the spec of the pod ``holds``; it is called once for each spec."""
+        found: Mask = np.fromiter(map(holds, self.specs), bool, len(self.specs))[self.spec]
+        return found
+
+    @property
+    def gpu_groups(self) -> Ints:
+        """[P] a number that pods with equal ``gpu_groups`` share."""
+        return self.of_pods.rows["gpu_groups"]
+
+    def having(self, statuses: Collection[PodStatus]) -> Mask:
+        """[P] whether the pod has one of the statuses."""
+        wanted = np.fromiter((status in statuses for status in PodStatus), bool, len(_STATUS))
+        found: Mask = wanted[self.of_pods.rows["statuses"]]
+        return found
+
+    @property
+    def reservation(self) -> Mask:
+        """[P] as ``Pod.reservation``."""
+        return self.of_pods.rows["reservation"]
+
+    @property
+    def foreign(self) -> Mask:
+        """[P] pods of other schedulers that are neither reservations nor scaling pods of KAI."""
+        found: Mask = ~(
+            self.of_pods.rows["ours"] | self.of_pods.rows["reservation"] | self.of_pods.rows["scaling"]
+        )
+        return found
+
+    # --- pod groups ------------------------------------------------------------------------------
+
+    @cached_property
+    def queue(self) -> Ints:
+        """[G] position of the queue of the pod group, -1 where it does not exist."""
+        queues = [queue.name for queue in self.queues]
+        found: Ints = self._position_of("queues", queues)[self.of_groups.rows["queues"]]
+        return found
+
+    @property
+    def preemptible(self) -> Mask:
+        """[G] as ``PodGroup.preemptible``."""
+        return self.of_groups.rows["preemptible"]
+
+    def position(self, key: GroupKey) -> int:
+        """Position of a pod group; raises ``KeyError``."""
+        found = int(self._group_position[self.codes["groups"].get(key, 0)])
+        if found < 0:
+            raise KeyError(key)
+        return found
+
+    # --- making ----------------------------------------------------------------------------------
+
+    @property
+    def wasteful(self) -> bool:
+        """Whether most codes stand for nothing any more."""
+        most = 2 * (len(self.of_pods.rows) + len(self.of_groups.rows) + len(self.nodes)) + _SPARE
+        return any(len(codes) > most for codes in self.codes.values())
+
+    @cached_property
+    def _group_position(self) -> Ints:
+        """By code."""
+        return self._positions("groups", self.of_groups.rows["groups"])
+
+    @cached_property
+    def _first_by_spec(self) -> tuple[Ints, Ints]:
+        """The first pod of each spec, in the order of the pods, and [P] which of these specs a pod has."""
+        codes, pods = self.of_pods.rows["specs"], len(self.of_pods.rows)
+        first = np.full(len(self.codes["specs"]), pods)
+        # Of several values for one entry, the last one stays.
+        first[codes[::-1]] = np.arange(pods)[::-1]
+        used = np.flatnonzero(first < pods)
+        used = used[np.argsort(first[used])]
+        return first[used], self._positions("specs", used)[codes]
+
+    def _position_of(self, name: str, values: Sequence[Hashable]) -> Ints:
+        """By code, the position of each value."""
+        return self._positions(name, self._code(name, values))
+
+    def _positions(self, name: str, codes: Ints) -> Ints:
+        found = np.full(len(self.codes[name]), -1)
+        found[codes] = np.arange(len(codes))
+        return found
+
+    def _code(self, name: str, values: Sequence[Hashable]) -> Ints:
+        """[V] the codes of values; new ones get the next numbers."""
+        codes = self.codes[name]
+        found = np.fromiter(map(codes.get, values, repeat(-1)), np.int64, len(values))
+        new = dict.fromkeys(compress(values, (found < 0).tolist()))
+        if new:
+            codes = self.codes[name] = {**codes, **dict(zip(new, count(len(codes)), strict=False))}
+            found = np.fromiter(map(codes.__getitem__, values), np.int64, len(values))
+        return found
+
+    def _of_pods(self, pods: Sequence[Pod]) -> Listed:
+        for name in ("spec", "node", "group"):
+            yield f"{name}s", self._code(f"{name}s", list(map(attrgetter(name), pods)))
+        yield "gpu_groups", self._code("gpu_groups", [pod.gpu_groups for pod in pods])
+        yield "statuses", [_STATUS[pod.status] for pod in pods]
+        for name in ("ours", "reservation", "scaling"):
+            yield name, list(map(attrgetter(name), pods))
+
+    def _of_groups(self, groups: Sequence[PodGroup]) -> Listed:
+        yield "groups", self._code("groups", [group.key for group in groups])
+        yield "queues", self._code("queues", [group.queue for group in groups])
+        yield "preemptible", [group.preemptible for group in groups]
+
+
+class PodsByGroup(Mapping[GroupKey, tuple[Pod, ...]]):
+    """Pods of every group in task order (3.6), put together when a group is first asked for."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._columns = snapshot.columns
+        self._found: dict[GroupKey, tuple[Pod, ...]] = {}
+        groups = self._columns.group
+        self._order: Ints = np.argsort(groups, kind="stable")
+        bounds = np.arange(len(snapshot.groups) + 1)
+        self._first: Ints = np.searchsorted(groups, bounds, sorter=self._order)
+
+    def __len__(self) -> int:
+        return len(self._columns.groups)
+
+    def __iter__(self) -> Iterator[GroupKey]:
+        return (group.key for group in self._columns.groups)
+
+    def __getitem__(self, key: GroupKey) -> tuple[Pod, ...]:
+        found = self._found.get(key)
+        if found is None:
+            at = self._columns.position(key)
+            rows = self._order[self._first[at] : self._first[at + 1]].tolist()
+            pods = [self._columns.pods[row] for row in rows]
+            if len(pods) > 1:
+                pods.sort(key=lambda pod: pod.sort_key)
+            found = self._found[key] = tuple(pods)
+        return found
