@@ -15,6 +15,7 @@ from tests.support.worlds import (
     cluster,
     evict,
     gpu_bound,
+    gpu_memory,
     group,
     judged,
     named,
@@ -252,6 +253,32 @@ def test_a_trigger_that_takes_nothing_counts_from_when_it_gets_its_place(first: 
     placed = [nominate(f"{name}-0", action="reclaim") for name in sorted("st", reverse=first == "t")]
     faults = judged(snapshot, evict("v0-0", "reclaim", "t"), *placed)
     assert faults == [] if first == "s" else named(faults, "ns/t", "takes too much from queue d")
+
+
+@pytest.mark.parametrize(("small", "held"), [("n1", []), ("n2", ["ns/t", "over its fair share: ", "GPU 1 "])])
+def test_a_share_by_memory_counts_as_where_an_earlier_action_moved_it(small: str, held: list[str]) -> None:
+    """40,000 MiB are a GPU of the small node and half of one of the other. Consolidation moves the share from
+    n1 to n2, and then its queue asks for three GPUs more; its fair share is 3.5.
+    """
+    queues = [
+        queue(n, quota=gpu_bound(q), weight=Shares(0, 0, 0)) for n, q in zip("abc", (3.5, 5, 1), strict=True)
+    ]
+    nodes = [node(n, 1, gpu_memory_mib=40_000 if n == small else 80_000) for n in ("n1", "n2")]
+    running = [pod("m-0", "n1", spec=gpu_memory(40_000), gpu_groups=("g",))]
+    running += [pod(f"v{i}-0", "n3") for i in range(8)]
+    groups = [group("m", queue="a"), group("t", queue="a"), group("s", queue="c")]
+    groups += [group(f"v{i}", queue="b") for i in range(8)]
+    waiting = [pod("s-0"), pod("t-0", spec=spec(3))]
+    snapshot = cluster([*running, *waiting], groups, [*nodes, node("n3")], queues)
+    faults = judged(
+        snapshot,
+        evict("m-0", "consolidation", "s"),
+        nominate("m-0", "n2", "consolidation", gpu_groups=("h",)),
+        nominate("s-0", "n1", "consolidation"),
+        *(evict(f"v{i}-0", "reclaim", "t", node="n3") for i in range(3)),
+        nominate("t-0", "n3", "reclaim"),
+    )
+    assert named(faults, *held) if held else faults == []
 
 
 def test_a_moved_victim_is_no_loss() -> None:

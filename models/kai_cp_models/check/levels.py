@@ -100,7 +100,9 @@ class Levels:
         before = {action for action in world.turns if world.earlier(action, "reclaim")}
         placed = [world.pod(key) for key in world.added if world.placed[key].action in before]
         gone = [world.pod(key) for key in world.lost if world.evictions[key].action in before]
-        return Levels(world.start, *sums(world, placed, gone))
+        # A share by memory counts for more or less where it moves to.
+        moved = [world.pod(key) for key in world.moved if world.evictions[key].action in before]
+        return Levels(world.start, *sums(world, [*placed, *moved], [*gone, *moved]))
 
     def __getitem__(self, queue: str) -> QueueLevel:
         return self._levels[queue]
