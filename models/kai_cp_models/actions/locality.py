@@ -15,7 +15,7 @@ from kai_cp_models.domains.locality import Fabric
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer
+from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GroupKey, PodStatus
 from kai_cp_models.units import Gang
 
@@ -44,7 +44,9 @@ def draw_together(asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = Fa
     for pod in pods:
         drawn.unplace(pod)
     for ask in sorted(asks, key=lambda ask: -size[ask.group.key]):
-        if Placer(ask.gang, pipeline_only=pipeline_only).place(drawn, ask.batch) is not None:
+        # A share by memory may count for more in its new place, which leaves less to others.
+        over = quota_check(drawn, ask, lending=not pipeline_only)
+        if over or Placer(ask.gang, pipeline_only=pipeline_only).place(drawn, ask.batch) is not None:
             return made
     bound = (pod for pod in pods if made.status(pod) is PodStatus.ALLOCATED)
     stays = all(drawn.status(pod) is PodStatus.ALLOCATED for pod in bound)

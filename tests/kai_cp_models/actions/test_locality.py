@@ -16,7 +16,18 @@ from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Node, Snapshot, Topology
 from tests.kai_cp_models.joint.build import asks_of
 from tests.kai_cp_models.rules.stateful.build import term
-from tests.support.worlds import cluster, group, node, pod, pods, spec
+from tests.support.worlds import (
+    cluster,
+    fraction,
+    gpu_bound,
+    gpu_memory,
+    group,
+    node,
+    pod,
+    pods,
+    queue,
+    spec,
+)
 
 DC = (Topology("dc", ("rack",)),)
 
@@ -78,6 +89,31 @@ def test_all_stay_where_placing_anew_leaves_a_group_out() -> None:
     made = placed(base, {**FAR, **where})
     found = draw_together(asks_of(base, "g", *(f"h{i}" for i in range(6))), made)
     assert found is made
+
+
+@pytest.mark.parametrize(("limit", "anew"), [(17.0, False), (17.5, True)])
+def test_all_stay_where_a_queue_would_exceed_its_limit(limit: float, anew: bool) -> None:
+    """A share of 40,000 MiB is half of a GPU of n1 and all of one of n2 or n3, where it goes when the gang
+    takes n0 and n1.
+    """
+    nodes = [
+        racked("n0", "p"),
+        racked("n1", "p", gpu_memory_mib=80_000),
+        racked("n2", "q"),
+        racked("n3", "q"),
+    ]
+    members = [
+        *pods("g", 2, spec=spec(8)),
+        pod("m-0", spec=gpu_memory(40_000)),
+        pod("o-0", spec=fraction(500)),
+    ]
+    bounded = queue("q", limit=gpu_bound(limit))
+    base = Ledger.of(cluster(members, [group("g", 2)], nodes, [bounded], topologies=DC))
+    made = placed(base, {"g-0": "n0", "g-1": "n2", "m-0": "n1", "o-0": "n3"})
+    found = draw_together(asks_of(base, "g", "m", "o"), made)
+    assert (found is not made) == anew
+    if anew:
+        assert {node_of(found, name) for name in ("g-0", "g-1")} == {"n0", "n1"}
 
 
 def test_no_bound_pod_is_nominated_for_it() -> None:
