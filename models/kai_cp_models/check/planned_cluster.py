@@ -148,7 +148,9 @@ class PlannedCluster:
     def touched_groups(self) -> tuple[PodGroup, ...]:
         """Pod groups that the plan changes."""
         keys = self._placed_by_group.keys() | self._evicted_by_group.keys()
-        return tuple(group for group in self.snapshot.groups if group.key in keys)
+        known = self.snapshot.group_by_key
+        places = sorted(self.snapshot.columns.position(key) for key in keys if key in known)
+        return tuple(self.snapshot.groups[at] for at in places)
 
     @cached_property
     def disturbed_groups(self) -> tuple[PodGroup, ...]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from kai_cp_models.arrays import Floats
+from kai_cp_models.arrays import Floats, Ints
 from kai_cp_models.check import amounts
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.share import fair_shares
-from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GPU, GpuKind, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GPU, GpuKind, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.snapshot import Node, PodGroup, Shares, Snapshot
 
 
@@ -134,30 +134,45 @@ class SnapshotFacts:
         """
         index, places = self.snapshot.node_index, list(places)
         specs = {id(pod.spec): pod.spec for pod, _ in places}
-        rows = np.array([spec.requests for spec in specs.values()], dtype=np.float64)
         position = {spec: row for row, spec in enumerate(specs)}
         held = np.array([position[id(pod.spec)] for pod, _ in places], dtype=np.int64)
-        nodes = np.array([index.get(name, -1) for _, name in places], dtype=np.int64) + 1
-        found = np.zeros((len(index), len(self.snapshot.dimensions)))
-        for d in range(len(self.snapshot.dimensions) if places else 0):
+        nodes = np.array([index.get(name, -1) for _, name in places], dtype=np.int64)
+        stand_in = [pod.key in self.stand_ins for pod, _ in places] if self.stand_ins else []
+        return self._summed(tuple(specs.values()), held, nodes, stand_in, new=new)
+
+    def _summed(
+        self, specs: Sequence[PodSpec], held: Ints, nodes: Ints, stand_in: Sequence[bool], *, new: bool
+    ) -> Floats:
+        """[N, D] what pods with these ``specs`` request on each node; -1 is no node."""
+        count, width = len(self.snapshot.nodes), len(self.snapshot.dimensions)
+        rows = np.array([spec.requests for spec in specs], dtype=np.float64).reshape(-1, width)
+        found = np.zeros((count, width))
+        for d in range(width):
             taken = rows[held, d]
             if d == GPU and not new:
-                whole = np.array([not spec.gpu.shares for spec in specs.values()])[held]
-                if self.stand_ins:
-                    whole &= [pod.key not in self.stand_ins for pod, _ in places]
-                taken = taken * whole
-            found[:, d] = np.bincount(nodes, taken, len(index) + 1)[1:]
+                taken = taken * np.array([not spec.gpu.shares for spec in specs], dtype=bool)[held]
+                if stand_in:
+                    taken[np.array(stand_in, dtype=bool)] = 0
+            found[:, d] = np.bincount(nodes + 1, taken, count + 1)[1:]
         return found
+
+    def _requested(self, statuses: Collection[PodStatus]) -> Floats:
+        """[N, D] what the pods with these statuses request on their nodes; all pods are summed up at once."""
+        columns = self.snapshot.columns
+        rows = np.flatnonzero(columns.having(statuses))
+        pods = self.snapshot.pods
+        stand_in = [pods[row].key in self.stand_ins for row in rows.tolist()] if self.stand_ins else []
+        return self._summed(columns.specs, columns.spec[rows], columns.node[rows], stand_in, new=False)
 
     @cached_property
     def requested(self) -> Floats:
         """[N, D] what the pods that hold a place request; read-only."""
-        return self.requests(self._holding)
+        return self._requested(ACTIVE_USED)
 
     @cached_property
     def releasing(self) -> Floats:
         """[N, D] the part of ``requested`` that is being released; read-only."""
-        return self.requests(place for place in self._holding if place[0].status is PodStatus.RELEASING)
+        return self._requested((PodStatus.RELEASING,))
 
     @cached_property
     def sharing(self) -> Sequence[tuple[Pod, str]]:
@@ -180,5 +195,16 @@ class SnapshotFacts:
     def held(self) -> HeldByQueues:
         """What queues and their ancestors hold: in all, and by non-preemptible pod groups."""
         found = HeldByQueue(), HeldByQueue()
-        self.add_up(found, (place for place in self._holding if place[0].status in ACTIVE_ALLOCATED))
+        columns, pods = self.snapshot.columns, self.snapshot.pods
+        rows = np.flatnonzero((columns.node >= 0) & (columns.group >= 0) & columns.having(ACTIVE_ALLOCATED))
+        # Pods of one kind of group with one spec cost the same, but for those whose node or claims decide.
+        single = columns.of_spec(lambda spec: spec.gpu.kind is GpuKind.MEMORY)[rows]
+        if claimed := self.snapshot.extras[CLAIM_MILLI_GPUS]:
+            single |= np.array([pods[row].key in claimed for row in rows.tolist()], dtype=bool)
+        kinds = (columns.queue + 1) * 2 + columns.preemptible
+        kinds = kinds[columns.group[rows]] * len(columns.specs) + columns.spec[rows]
+        kinds[single] = -1 - rows[single]
+        _, first, counts = np.unique(kinds, return_index=True, return_counts=True)
+        for row, count in zip(rows[first].tolist(), counts.tolist(), strict=True):
+            self.add_up(found, [(pods[row], pods[row].node or "")], count)
         return found
