@@ -14,7 +14,7 @@ from kai_cp.reader.fields import Malformed, list_at, object_at, strings_at, text
 from kai_cp.reader.limits import refuse_costly
 from kai_cp.reader.numa import ZoneRows, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec
-from kai_cp.reader.revisions import revision_of
+from kai_cp.reader.revisions import REVISION_LABELS, revision_of
 from kai_cp.reader.shares import group_labels
 from kai_cp.reader.spec_source import spec_key, spec_source
 from kai_cp.reader.times import instant_at
@@ -72,6 +72,8 @@ class LabelFacts:
     subgroup: str
     order: tuple[int, int, int, int]
     gpu_groups: tuple[str, ...]
+    revised: bool
+    """Whether they may name a revision; of most pods they do not."""
 
 
 class FactReader:
@@ -118,14 +120,20 @@ class FactReader:
             warnings=warnings,
             started=_started(status),
             deadline=_deadline(spec),
-            revision=revision_of(metadata, told.labels),
+            revision=revision_of(metadata, told.labels) if told.revised else None,
         )
 
     def _told(self, labels: Mapping[str, str]) -> LabelFacts:
         key = tuple(labels.items())
         found = self._labels.get(key)
         if found is None:
-            found = LabelFacts(labels, labels.get(SUBGROUP_LABEL, ""), _order(labels), group_labels(labels))
+            found = LabelFacts(
+                labels,
+                labels.get(SUBGROUP_LABEL, ""),
+                _order(labels),
+                group_labels(labels),
+                not REVISION_LABELS.isdisjoint(labels),
+            )
             if len(self._labels) < _MOST_LABELS:
                 self._labels[key] = found
         return found

@@ -44,11 +44,14 @@ _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
 
 
 class PlacedFacts(NamedTuple):
-    """A pod that stays in the snapshot: its facts, and what the rest of the snapshot adds to them."""
+    """A pod that stays in the snapshot: its facts, and what the rest of the snapshot adds to them.
 
+    The status is first, since most that change differ in it: comparing two ends there.
+    """
+
+    status: PodStatus
     facts: PodFacts
     draft: SpecDraft
-    status: PodStatus
     group: GroupKey | None
     node: str | None
     promise: Promise | None = None
@@ -186,18 +189,18 @@ class PodResolver:
                     else "no pod group is named"
                 )
                 self.notes.aside(title("Pod", facts.key), f"{named}, so nothing decides about the pod")
-            return None if group is None else PlacedFacts(facts, facts.draft, status, group, None)
+            return None if group is None else PlacedFacts(status, facts, facts.draft, group, None)
         node = facts.node or (promise.node if promise is not None else "")
         if node not in self.nodes and (node or status is not PodStatus.RELEASING):
             self._away(facts, node, status, group)
             return None
         if not node:
-            return None if group is None else PlacedFacts(facts, facts.draft, status, group, None)
+            return None if group is None else PlacedFacts(status, facts, facts.draft, group, None)
         gpu_groups: tuple[str, ...] = ()
         if facts.draft.spec.gpu.shares:
             gpu_groups = (promise.gpu_groups if promise is not None else ()) or facts.gpu_groups
         zones = facts.numa_zones or (promise.numa_zones if promise is not None else ())
-        return PlacedFacts(facts, facts.draft, status, group, node, promise, gpu_groups, zones)
+        return PlacedFacts(status, facts, facts.draft, group, node, promise, gpu_groups, zones)
 
     def _away(self, facts: PodFacts, node: str, status: PodStatus, group: GroupKey | None) -> None:
         """A pod on a node outside the snapshot, which is normal for pods of other node pools."""
@@ -251,7 +254,7 @@ class PodResolver:
             gpu_groups=shared,
             numa_zones=(),
         )
-        return PlacedFacts(facts, draft, PodStatus.RUNNING, None, node, gpu_groups=shared)
+        return PlacedFacts(PodStatus.RUNNING, facts, draft, None, node, gpu_groups=shared)
 
 
 def few_names(pods: PlacedPods, nodes: Mapping[str, NodeDraft], limits: Limits, notes: Notes) -> PlacedPods:

@@ -24,7 +24,6 @@ HASHED: Final = (("Rollout", "rollouts-pod-template-hash"), ("Deployment", "pod-
 _OWNED: Final = "controller-revision-hash"
 """Label of the revision where the owner is the workload."""
 
-
 _RAY_CLUSTER: Final = "ray.io/cluster"
 _RAY_SERVES: Final = "ray.io/serve"
 """Label that KubeRay puts on the pods of clusters that it makes for a RayService, and on no others."""
@@ -32,6 +31,11 @@ _RAY_MADE: Final = re.compile(r"(.+?)(?:-raycluster)?-[a-z0-9]{5}")
 """Name of such a cluster: the service, in older versions ``-raycluster``, five random characters."""
 _RAY_ORIGIN: Final = ("ray.io/originated-from-crd", "ray.io/originated-from-cr-name")
 """Labels with kind and name of what a cluster was made for, where pods carry them."""
+
+REVISION_LABELS: Final = frozenset(
+    (_OWNED, _RAY_CLUSTER, *(label for _, _, label in _NAMED), *(label for _, label in HASHED))
+)
+"""Without any of these labels a pod has no revision."""
 
 
 def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:

@@ -63,7 +63,13 @@ def spec_key(source: Object) -> bytes:
 
 
 def _picked(holder: Mapping[str, Any], names: tuple[str, ...]) -> Object:
-    return {key: holder[key] for key in names if holder.get(key) is not None}
+    found = {}
+    # Not a comprehension, whose call takes longer than the loop: of most names there is none.
+    for key in names:
+        value = holder.get(key)
+        if value is not None:
+            found[key] = value
+    return found
 
 
 def _containers(containers: Any) -> Any:

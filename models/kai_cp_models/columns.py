@@ -168,7 +168,7 @@ class Columns:
 
     def position(self, key: GroupKey) -> int:
         """Position of a pod group; raises ``KeyError``."""
-        found = int(self._group_position[self.codes["groups"].get(key, 0)])
+        found = self._group_positions[self.codes["groups"].get(key, 0)]
         if found < 0:
             raise KeyError(key)
         return found
@@ -185,6 +185,11 @@ class Columns:
     def _group_position(self) -> Ints:
         """By code."""
         return self._positions("groups", self.of_groups.rows["groups"])
+
+    @cached_property
+    def _group_positions(self) -> list[int]:
+        found: list[int] = self._group_position.tolist()
+        return found
 
     @cached_property
     def _first_by_spec(self) -> tuple[Ints, Ints]:
@@ -234,12 +239,13 @@ class PodsByGroup(Mapping[GroupKey, tuple[Pod, ...]]):
     """Pods of every group in task order (3.6), put together when a group is first asked for."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._columns = snapshot.columns
+        columns = self._columns = snapshot.columns
         self._found: dict[GroupKey, tuple[Pod, ...]] = {}
-        groups = self._columns.group
-        self._order: Ints = np.argsort(groups, kind="stable")
+        # Lists: a few numbers at a time are taken out of them.
+        order = np.argsort(columns.group, kind="stable")
         bounds = np.arange(len(snapshot.groups) + 1)
-        self._first: Ints = np.searchsorted(groups, bounds, sorter=self._order)
+        self._rows: list[int] = order.tolist()
+        self._first: list[int] = np.searchsorted(columns.group, bounds, sorter=order).tolist()
 
     def __len__(self) -> int:
         return len(self._columns.groups)
@@ -250,9 +256,8 @@ class PodsByGroup(Mapping[GroupKey, tuple[Pod, ...]]):
     def __getitem__(self, key: GroupKey) -> tuple[Pod, ...]:
         found = self._found.get(key)
         if found is None:
-            at = self._columns.position(key)
-            rows = self._order[self._first[at] : self._first[at + 1]].tolist()
-            pods = [self._columns.pods[row] for row in rows]
+            at, listed = self._columns.position(key), self._columns.pods
+            pods = [listed[row] for row in self._rows[self._first[at] : self._first[at + 1]]]
             if len(pods) > 1:
                 pods.sort(key=lambda pod: pod.sort_key)
             found = self._found[key] = tuple(pods)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.reader.revisions import revision_of
+from kai_cp.reader.revisions import REVISION_LABELS, revision_of
 from kai_cp_models.pods import Revision
 from tests.support.tiny import node, pod, world
 
@@ -65,6 +65,8 @@ def test_labels_and_owners(
     labels: dict[str, str], owners: list[dict[str, Any]], expected: Revision | None
 ) -> None:
     assert revision_of({"ownerReferences": owners}, labels) == expected
+    others = {label: value for label, value in labels.items() if label not in REVISION_LABELS}
+    assert revision_of({"ownerReferences": owners}, others) is None
 
 
 def test_a_bad_owner_gives_no_revision_and_no_error() -> None:
