@@ -172,9 +172,12 @@ class _Search:
         pursued = listed.objectives(model, there) if self.complete and there else listed.rough(model)
         goals = [*model.admission_goals(), *pursued]
         allowance, started = self._allowance(), False
+        small = self.complete or len(model.cp.proto.variables) <= LIMITS.small_variables
+        # Of several triggers, fewer are tried next.
+        patient = self.complete or (small and len(self._asks) == 1)
         if known and there and not known.variables:
             started = start_from(model.cp, _choices(model, there, known.ledger), settings, allowance)
-        for _ in range(LIMITS.cuts if self.complete else LIMITS.rough_cuts):
+        for _ in range(LIMITS.cuts if patient else LIMITS.rough_cuts):
             solver, stages, first = lexicographic(
                 model.cp.clone(),
                 goals,
@@ -192,7 +195,7 @@ class _Search:
             found = self._held(answer, stages, solver)
             if found is not None:
                 return found
-            if self._served == frozenset() and self._early and not self.complete:
+            if self._served == frozenset() and self._early and not small:
                 # The fair order puts what is lost before every trigger; other answers are long solves.
                 break
         return NoPlan(

@@ -242,6 +242,39 @@ def test_a_plan_holds_where_each_takes_what_it_needs_in_turn(monkeypatch: pytest
     assert placed(plan) == {"t0-0", "t1-0"}
 
 
+def test_another_victim_is_sought_where_the_first_would_come_back() -> None:
+    """Both departments deserve four GPUs; d1 holds seven and d0 five. Without the group of four or of three,
+    d1 holds less than d0, comes first and takes its place back. Without three of d0's five GPUs, d0 comes
+    first, and there the queue that holds nothing.
+    """
+    snapshot = cluster(
+        [
+            *(pod(f"{name}-0", "n1", spec=spec(k)) for name, k in (("a", 3), ("b", 2), ("c", 4), ("d", 3))),
+            pod("t-0", spec=spec(3)),
+        ],
+        [
+            *(group(name, queue="held", created=float(at)) for at, name in ((1, "b"), (2, "a"))),
+            *(group(name, queue="other", created=float(at)) for at, name in ((1, "c"), (2, "d"))),
+            group("t", queue="empty"),
+        ],
+        [node("n1", gpus=12)],
+        [
+            queue(name, parent, quota=gpu_bound(quota))
+            for name, parent, quota in (
+                ("d0", None, 4),
+                ("d1", None, 4),
+                ("held", "d0", 1),
+                ("empty", "d0", 3),
+                ("other", "d1", 4),
+            )
+        ],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert evicted(plan) == {"a-0"}
+    assert placed(plan) == {"t-0"}
+
+
 # --- the last goals -------------------------------------------------------------------------------
 
 
