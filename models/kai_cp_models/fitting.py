@@ -137,10 +137,10 @@ class NodeView:
 
     def _look(self, ledger: Ledger, node: int) -> None:
         idle, free = ledger.room.idle_on[node], ledger.room.free_on[node]
-        later = self._takes(ledger, node, now=False)
+        later = self.takes(ledger, node, now=False)
         # Mostly nothing releases, and without shared devices the rows say all.
         alike = idle == free and not (self._shares and node in ledger.groups_on)
-        now = later if alike else self._takes(ledger, node, now=True)
+        now = later if alike else self.takes(ledger, node, now=True)
         shared = self._may_join and self._joins(ledger, node)
         self.now[node], self.later[node], self.shared[node] = now, later, shared
         self.ranks[node] = self._ranking.one(node, now, shared, free) if later else NOWHERE
@@ -152,7 +152,8 @@ class NodeView:
         asked = zip(free, self._request, strict=True)
         return max(min((have // amount for have, amount in asked if amount), default=NOWHERE), 1)
 
-    def _takes(self, ledger: Ledger, node: int, *, now: bool) -> bool:
+    def takes(self, ledger: Ledger, node: int, *, now: bool) -> bool:
+        """Whether the node has room for a pod at this moment, however far the view has followed."""
         if not self._accepted[node]:
             return False
         free = (ledger.room.idle_on if now else ledger.room.free_on)[node]

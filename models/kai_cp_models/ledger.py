@@ -300,6 +300,12 @@ class Ledger:
                     mask &= allowed
         return mask
 
+    def fits_on(self, pod: Pod, node: int, *, now: bool) -> bool:
+        """The same for one node; no other is looked at."""
+        view = self._views.get(pod.spec) or self.view(pod)
+        masks = (rule.mask(pod, now=now) for rule in self.rules if rule.concerns(pod))
+        return view.takes(self, node, now=now) and all(mask is None or mask[node] for mask in masks)
+
     def stays(self, pod: Pod) -> bool:
         """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
         return pod.key in self.held or pod.key not in self.evicted

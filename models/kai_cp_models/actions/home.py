@@ -47,7 +47,7 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
         return False
     if group is not None and _apart(ledger, group, pod, node):
         return False
-    return not any(rule.concerns(pod) for rule in ledger.rules) or bool(ledger.fits(pod, now=False)[node])
+    return not any(rule.concerns(pod) for rule in ledger.rules) or ledger.fits_on(pod, node, now=False)
 
 
 def _apart(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:

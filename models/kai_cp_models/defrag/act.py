@@ -114,7 +114,7 @@ def _carry_out(cycle: Cycle, step: Sequence[Move], text: str) -> bool:
         node = snapshot.node_index[move.target]
         group = snapshot.group_by_key[move.group]
         # The replacement of a pod that cannot be preempted starts while the old pod still serves.
-        if not ledger.fits(pod, now=not group.preemptible)[node]:
+        if not ledger.fits_on(pod, node, now=not group.preemptible):
             return False
         ledger.place(pod, node, pipelined=True)
     cycle.ledger = ledger

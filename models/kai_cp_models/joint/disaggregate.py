@@ -91,19 +91,18 @@ def _put(
     by_node: bool,
 ) -> bool:
     node, names = answer.nodes_of[pod.key]
-    if not ledger.fits(pod, now=False)[node]:
+    if not ledger.fits_on(pod, node, now=False):
         return False
     group = ledger.snapshot.group_by_key[pod.group] if by_node and pod.group else None
     charge = ledger.fixed.charge(pod, node)
     if group is not None and over_quota(ledger, group, (pod,), charge, lending=not pipeline_only):
         return False
     groups: list[str] = []
-    now = ledger.fits(pod, now=True)[node]
     for name in names:
         if name.startswith("new-"):
             if (node, name) not in fresh:
                 fresh[node, name] = ledger.fresh_group(pod, node, taken=groups)
             name = fresh[node, name]
         groups.append(name)
-    ledger.place(pod, node, tuple(groups), pipelined=pipeline_only or not now)
+    ledger.place(pod, node, tuple(groups), pipelined=pipeline_only or not ledger.fits_on(pod, node, now=True))
     return True

@@ -279,7 +279,7 @@ def moves_fit(situation: Situation, pods: Sequence[Pod], nodes: Sequence[int]) -
     """Whether every pod has room on its new node once all of them have left the old one."""
     ledger = _once_left(situation, pods)
     for pod, node in zip(pods, nodes, strict=True):
-        if not bool(ledger.fits(pod, now=False)[node]):
+        if not ledger.fits_on(pod, node, now=False):
             return False
         ledger.place(pod, node, pipelined=True)
     return True

@@ -125,9 +125,9 @@ class Walk:
         """
         for pod in ask.pods:
             node = nodes[pod.key]
-            if checked and not ledger.fits(pod, now=False)[node]:
+            if checked and not ledger.fits_on(pod, node, now=False):
                 return False
-            ledger.place(pod, node, pipelined=not ledger.fits(pod, now=True)[node])
+            ledger.place(pod, node, pipelined=not ledger.fits_on(pod, node, now=True))
         Placer(ask.gang).start_together(ledger, ask.pods)
         return True
 
