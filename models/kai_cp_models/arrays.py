@@ -33,12 +33,16 @@ class Kept(Generic[Item]):
     """[I] ``id`` of each; they are held, so that no other object can have it."""
 
     def follow(self, items: Sequence[Item]) -> tuple[Kept[Item], Ints, Ints]:
-        """The sequence that comes after this one; [I] where each of its objects was in this one, or -1; and
-        positions in this one of those that it does not have."""
-        ids = np.fromiter(map(id, items), np.int64, len(items))
-        kept, last, left = Kept(tuple(items), ids), self.ids, np.ones(len(self.ids), dtype=bool)
+        """The sequence that comes after this one, and its ``origin``: [I] and positions."""
+        after = Kept(tuple(items), np.fromiter(map(id, items), np.int64, len(items)))
+        return after, *self.origin(after)
+
+    def origin(self, after: Kept[Item]) -> tuple[Ints, Ints]:
+        """[I] where each object of another sequence was in this one, or -1; and positions in this one of what
+        the other does not have."""
+        ids, last, left = after.ids, self.ids, np.ones(len(self.ids), dtype=bool)
         if not len(last):
-            return kept, np.full(len(ids), -1), np.flatnonzero(left)
+            return np.full(len(ids), -1), np.flatnonzero(left)
         # Nearly all are as before, and were made in this order: sorting and searching have little to do.
         order = np.argsort(last, kind="stable")
         found = order[np.searchsorted(last, ids, sorter=order).clip(max=len(order) - 1)]
@@ -46,7 +50,7 @@ class Kept(Generic[Item]):
         left[origin[origin >= 0]] = False
         gone = np.flatnonzero(left)
         # Malformed objects, such as two nulls, may be one.
-        return kept, origin, gone[~np.isin(last[gone], ids, assume_unique=True, kind="sort")]
+        return origin, gone[~np.isin(last[gone], ids, assume_unique=True, kind="sort")]
 
 
 class FollowedItems(Generic[Item, Name]):

@@ -42,17 +42,17 @@ class Records(Generic[Item]):
     """The records of a snapshot with a row for each."""
 
     def __init__(self, kept: Kept[Item], rows: Rows) -> None:
-        self._kept: Kept[Item] = kept
+        self.kept: Kept[Item] = kept
         self.rows = rows
 
     @cached_property
     def by_key(self) -> dict[Any, Item]:
         """Every record by its key."""
-        return {item.key: item for item in self._kept.items}
+        return {item.key: item for item in self.kept.items}
 
     def follow(self, items: Sequence[Item], listed: Callable[[Sequence[Item]], Listed]) -> Records[Item]:
         """The records that come after these. ``listed``: what is in the rows of new ones."""
-        kept, origin, left = self._kept.follow(items)
+        kept, origin, left = self.kept.follow(items)
         new = origin < 0
         came = list(compress(items, new.tolist()))
         rows = self.rows[origin] if len(self.rows) else np.zeros(len(origin), self.rows.dtype)
@@ -64,7 +64,7 @@ class Records(Generic[Item]):
         if "by_key" in vars(self):
             found.by_key = self.by_key.copy() if came or len(left) else self.by_key
             for i in left.tolist():
-                found.by_key.pop(self._kept.items[i].key, None)
+                found.by_key.pop(self.kept.items[i].key, None)
             found.by_key.update((item.key, item) for item in came)
         return found
 
@@ -171,6 +171,17 @@ class Columns:
         found = self._group_positions[self.codes["groups"].get(key, 0)]
         if found < 0:
             raise KeyError(key)
+        return found
+
+    def unchanged(self, before: Columns) -> Ints:
+        """[G] where the pod group was in other columns, if its record and those of all its pods are the same;
+        else -1."""
+        pods, gone = before.of_pods.kept.origin(self.of_pods.kept)
+        groups, _ = before.of_groups.kept.origin(self.of_groups.kept)
+        # The last entries stand for pods of no group.
+        came, left = (np.zeros(len(one.groups) + 1, dtype=bool) for one in (self, before))
+        came[self.group[pods < 0]], left[before.group[gone]] = True, True
+        found: Ints = np.where(came[:-1] | left[groups], -1, groups)
         return found
 
     # --- making ----------------------------------------------------------------------------------

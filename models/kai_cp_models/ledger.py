@@ -104,7 +104,9 @@ class Fixed:
     @cached_property
     def running(self) -> Running:
         """What runs in the snapshot, and what it could give up."""
-        return Running(self.snapshot, self.gangs, self.homes)
+        derived = self.snapshot.derived
+        derived.running = Running(self.snapshot, self.gangs, self.homes, derived.running)
+        return derived.running
 
     def charge(self, pod: Pod, node: int) -> Amounts:
         """What the pod is charged in its queue when it is on ``node`` (2.3); computed once for equal pods."""

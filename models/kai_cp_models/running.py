@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -80,17 +81,47 @@ class Running:
     """The preemptible pod groups that run in a snapshot.
 
     ``units``: [U] what they could give up, group by group. ``pods``: those of all units, unit by unit.
-    ``homes``: [P] their rows in ``Homes``; -1 is the row of those without a place.
+    ``homes``: [P] their rows in ``Homes``; -1 is the row of those without a place. ``before``: the same of
+    another snapshot; groups that are as they were there have the same units.
     """
 
-    def __init__(self, snapshot: Snapshot, gangs: Gangs, homes: Homes) -> None:
-        there = (one for one in snapshot.groups if one.preemptible and one.key in homes.groups)
-        found = [_at_first(group, snapshot.members[group.key], gangs) for group in there]
-        self.groups = [group for group, _, _ in found]
-        self.pods = [pod for _, units, _ in found for unit in units for pod in unit.pods]
-        position = homes.position
-        self.homes: Ints = np.array([position.get(pod.key, -1) for pod in self.pods], dtype=np.int64)
-        self.units = unit_rows(snapshot, found, homes.charges[self.homes])
+    def __init__(self, snapshot: Snapshot, gangs: Gangs, homes: Homes, before: Running | None) -> None:
+        self.columns = columns = snapshot.columns
+        here = np.unique(columns.group[homes.rows])
+        here = here[here >= 0]
+        here = here[columns.preemptible[here]]
+        self.groups = [snapshot.groups[i] for i in here.tolist()]
+        self.index: Ints = np.full(len(snapshot.groups), -1)
+        """Where each group of the snapshot is in ``groups``, or -1."""
+        self.index[here] = np.arange(len(here))
+        source, last = np.full(len(here), -1), np.zeros(0, UNIT)
+        pods: Sequence[Pod] = ()
+        if before is not None:
+            origin = columns.unchanged(before.columns)[here]
+            source = np.where(origin < 0, -1, before.index[origin])
+            last, pods = before.units, before.pods
+        new, known = source < 0, 0 if before is None else len(before.groups)
+        of_group = [_at_first(one, snapshot.members[one.key], gangs) for one in compress(self.groups, new)]
+        made = [pod for _, units, _ in of_group for unit in units for pod in unit.pods]
+        rows = unit_rows(snapshot, of_group, np.zeros((len(made), 3), np.int64))
+        rows["group"] += known
+        rows["first"] += len(pods)
+        rows, pods = np.concatenate((last, rows)), [*pods, *made]
+        source[new] = known + np.arange(len(of_group))
+        begins, ends = (np.searchsorted(rows["group"], source, side=side) for side in ("left", "right"))
+        self.units: UnitRows = rows[_joined(begins, ends - begins)]
+        self.pods: Sequence[Pod] = [
+            pods[i] for i in _joined(self.units["first"], self.units["pods"]).tolist()
+        ]
+        # What may differ although the records are the same: positions, and what a node or a claim says.
+        self.units["group"] = np.repeat(np.arange(len(here)), ends - begins)
+        self.units["queue"] = columns.queue[here][self.units["group"]]
+        self.units["first"] = np.cumsum(self.units["pods"]) - self.units["pods"]
+        home = np.full(len(snapshot.pods) + 1, -1)
+        home[homes.rows] = np.arange(len(homes.rows))
+        self.homes: Ints = home[columns.of_pods.kept.follow(self.pods)[1]]
+        if self.pods:
+            self.units["gives"] = np.add.reduceat(homes.charges[self.homes], self.units["first"])
 
     @cached_property
     def position(self) -> Mapping[GroupKey | None, int]:
@@ -100,6 +131,13 @@ class Running:
     def positions(self, keys: Iterable[GroupKey | None]) -> list[int]:
         """Where those of the groups are that run."""
         return [g for key in keys if (g := self.position.get(key)) is not None]
+
+
+def _joined(begins: Ints, counts: Ints) -> Ints:
+    """Positions of rows, so many from each beginning on, one range after the other."""
+    ends = np.cumsum(counts)
+    found: Ints = np.repeat(begins - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
+    return found
 
 
 def _at_first(group: PodGroup, members: Sequence[Pod], gangs: Gangs) -> GroupUnits:

@@ -19,6 +19,7 @@ from kai_cp_models.records.notes import NO_GROUP_NOTES, NO_QUEUE_NOTES, GroupNot
 
 if TYPE_CHECKING:  # these are made of records
     from kai_cp_models.columns import Columns
+    from kai_cp_models.running import Running
     from kai_cp_models.units import Gang
 
 
@@ -196,7 +197,9 @@ class Derived:
     Who takes it compares the records with those at hand, so that snapshots with other records may share it.
     """
 
-    gangs: dict[GroupKey, Gang] = field(default_factory=dict)
+    gangs: tuple[Columns | None, dict[GroupKey, Gang]] = None, {}
+    """The gangs of the pod groups of these columns, as far as they were asked for."""
+    running: Running | None = None
     _columns: Columns | None = None
     _known: dict[str, tuple[object, object]] = field(default_factory=dict)
 

@@ -11,9 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice
-from operator import attrgetter, is_
+from itertools import compress, islice
+from operator import attrgetter
 from typing import NamedTuple
+
+import numpy as np
 
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
@@ -132,7 +134,6 @@ class Gang:
 
     def __init__(self, group: PodGroup, members: tuple[Pod, ...]) -> None:
         self.group = group
-        self._members = members
         self.top = only_pod_set(group.root) or group.root
         """What stands for all of the group."""
         self._leaves = self.top.leaves()
@@ -147,11 +148,6 @@ class Gang:
         known = (pod for pod in members if (pod.subgroup or "default") in by_leaf)
         self.pods = tuple(known) if unknown else members
         """Pods of known subgroups."""
-
-    def made_of(self, group: PodGroup | None, members: Sequence[Pod]) -> bool:
-        """Whether these very records are its own."""
-        same = self.group is group and len(members) == len(self._members)
-        return same and all(map(is_, members, self._members))
 
     @cached_property
     def at_first(self) -> GangState:
@@ -352,11 +348,15 @@ class Gangs(dict[GroupKey, Gang]):
     run. One whose records are those of the cycle before is the same, with all that is known of it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot, groups, members = snapshot, snapshot.group_by_key, snapshot.members
-        last = snapshot.derived.gangs.items()
-        self._known = snapshot.derived.gangs = {
-            key: gang for key, gang in last if gang.made_of(groups.get(key), members.get(key, ()))
-        }
+        columns, (before, last) = snapshot.columns, snapshot.derived.gangs
+        self._snapshot, self._known = snapshot, last.copy()
+        if before is not None and before is not columns:
+            origin = columns.unchanged(before)
+            changed = np.ones(len(before.groups), dtype=bool)
+            changed[origin[origin >= 0]] = False
+            for group in compress(before.groups, changed.tolist()):
+                self._known.pop(group.key, None)
+        snapshot.derived.gangs = columns, self._known
         super().__init__(self._known)
 
     def __missing__(self, key: GroupKey) -> Gang:

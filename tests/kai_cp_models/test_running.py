@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from kai_cp.reader import ParseMemo, parse
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.running import UNIT, Running
 from kai_cp_models.units import Gang
+from tests.kai_cp.reader.raw import NOW
 from tests.properties.reasking import read
+from tests.support.changing import Changing
 from tests.support.clusters import random_cluster
 
 
@@ -37,3 +44,20 @@ def test_rows_are_the_units_of_the_gangs(seed: int) -> None:
             assert tuple(found["gives"]) == amounts.total(map(ledger.charge_of, unit.pods))
             row += 1
     assert row == len(running.units)
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32), st.lists(st.integers(0, 6), min_size=1, max_size=8))
+def test_rows_of_a_cycle_before_are_those_of_a_first_look(seed: int, changes: list[int]) -> None:
+    """Rows that are taken from the cycle before are those that a first look finds; ``changes``: how many
+    objects change before each cycle."""
+    cluster, memo = Changing(seed), ParseMemo()
+    for turn, count in enumerate((0, *changes)):
+        for _ in range(count):
+            cluster.step()
+        fixed = Ledger.of(parse(cluster.raw, now=NOW + turn, memo=memo)).fixed
+        found, fresh = fixed.running, Running(fixed.snapshot, fixed.gangs, fixed.homes, None)
+        assert (found.groups, found.pods) == (fresh.groups, fresh.pods)
+        assert found.homes.tolist() == fresh.homes.tolist()
+        for name in UNIT.names or ():
+            np.testing.assert_array_equal(found.units[name], fresh.units[name])
