@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -93,6 +94,8 @@ def explain(
 
     if (target is None) == (not everything):
         fail("name one pod group, pod or workload, such as job/team-a/train, or give --all", WRONG_USAGE)
+    if target is not None and Path(target).exists() and not Path(snapshot).exists():
+        fail(f"the snapshot comes first: kai-cp explain {target} {snapshot}", WRONG_USAGE)
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
     wanted = _kinds(kinds, settings.explain.fix_order) if not no_fixes else ()
     began = time.monotonic()

@@ -46,6 +46,13 @@ def test_a_malformed_object_is_set_aside_and_its_explanation_says_what_is_wrong(
     assert done.stderr.count("\n") == 1
 
 
+def test_a_name_before_the_snapshot_is_told_the_order(snapshot: Path) -> None:
+    done = run("explain", "podgroup/default/x", snapshot)
+    assert (done.returncode, done.stdout) == (WRONG_USAGE, "")
+    said = f"kai-cp: the snapshot comes first: kai-cp explain {snapshot} podgroup/default/x\n"
+    assert done.stderr == said
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
