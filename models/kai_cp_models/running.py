@@ -91,14 +91,13 @@ class Running:
         here = here[here >= 0]
         here = here[columns.preemptible[here]]
         self.groups = [snapshot.groups[i] for i in here.tolist()]
-        self.index: Ints = np.full(len(snapshot.groups), -1)
-        """Where each group of the snapshot is in ``groups``, or -1."""
+        self.index: Ints = np.full(len(snapshot.groups) + 1, -1)
+        """Where each group of the snapshot is in ``groups``, or -1; the last entry stands for no group."""
         self.index[here] = np.arange(len(here))
         source, last = np.full(len(here), -1), np.zeros(0, UNIT)
         pods: Sequence[Pod] = ()
         if before is not None:
-            origin = columns.unchanged(before.columns)[here]
-            source = np.where(origin < 0, -1, before.index[origin])
+            source = before.index[columns.unchanged(before.columns)[here]]
             last, pods = before.units, before.pods
         new, known = source < 0, 0 if before is None else len(before.groups)
         of_group = [_at_first(one, snapshot.members[one.key], gangs) for one in compress(self.groups, new)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kai_cp.reader import ParseMemo, parse
@@ -48,6 +48,7 @@ def test_rows_are_the_units_of_the_gangs(seed: int) -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.lists(st.integers(0, 6), min_size=1, max_size=8))
+@example(395, [4, 3])
 def test_rows_of_a_cycle_before_are_those_of_a_first_look(seed: int, changes: list[int]) -> None:
     """Rows that are taken from the cycle before are those that a first look finds; ``changes``: how many
     objects change before each cycle."""
