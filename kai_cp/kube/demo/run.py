@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -94,6 +95,8 @@ def run(nodes: int, *, stay: bool, yes: bool = False, console: Console | None = 
     binary = control_plane_binary(console, yes=yes)
     console.print("[2/3] starting it on loopback …")
     processes: list[subprocess.Popen[bytes]] = []
+    # As Ctrl-C does, SIGTERM ends all processes of the demonstration.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with ControlPlane(binary) as plane:
         settings = configuration(str(plane.kubeconfig()))
         api = Transport(settings, "admin", access=lambda *_: True)
