@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
+from kai_cp_models.fairness.order import FairOrder, group_sort_key
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import Ask, ask_of
@@ -38,37 +38,50 @@ class WaitingGroup(NamedTuple):
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     """What every pod group asks for that ``action`` may serve (4.1); refusals are recorded."""
-    ledger, left_out, evicting = cycle.ledger, cycle.left_out, POLICIES.get(action)
-    found: dict[GroupKey, Ask] = {}
-    for key, known in waiting_lines(ledger).items():
-        one: WaitingGroup | None = known
+    ledger, known, evicting = cycle.ledger, _at_first(cycle.ledger), POLICIES.get(action)
+    found = dict(known.asks)
+    # Most groups are as in the snapshot, and nothing keeps them from asking in any action but consolidation.
+    changed = (key for key in (*ledger.touched, *cycle.left_out) if key in known.groups)
+    some = evicting is None or evicting.may_lose
+    for key in dict.fromkeys((*known.kept, *changed)) if some else known.groups:
+        one: WaitingGroup | None = known.groups[key]
         if key in ledger.touched:
-            one = _waiting(ledger, known.gang, ledger.state(known.gang), ledger.status)
-        if one is None:
-            continue
-        gang, refusal, delay, ask = one
-        if left_out and key in left_out:
-            cycle.waiting[key] = Refusal("InternalError", f"left out of {action}: {left_out[key]}")
-            continue
-        if evicting is not None and refusal is None:
-            refusal = delay if evicting.may_lose or gang.group.preemptible else _FIXED
-        if refusal is not None:
-            before = cycle.waiting.get(key)
-            # No action may evict for it until the delay is over, so the delay is the reason and not the
-            # missing capacity.
-            if before is None or (refusal.reason == DELAYED and before.reason == "NodeFragmented"):
-                cycle.waiting[key] = refusal
-            continue
-        if ask is not None:
+            one = _waiting(ledger, known.groups[key].gang, ledger.state(known.groups[key].gang), ledger.status)
+        ask = None if one is None else _asking(cycle, action, one)
+        if ask is None:
+            found.pop(key, None)
+        else:
             found[key] = ask
     return _within_depth(cycle, action, found)
 
 
+def _asking(cycle: Cycle, action: ActionName, one: WaitingGroup) -> Ask | None:
+    """What the group asks the action for; None where it is refused, or asks for nothing."""
+    key, evicting, refusal = one.gang.group.key, POLICIES.get(action), one.refusal
+    if key in cycle.left_out:
+        cycle.waiting[key] = Refusal("InternalError", f"left out of {action}: {cycle.left_out[key]}")
+        return None
+    if evicting is not None and refusal is None:
+        refusal = one.delay if evicting.may_lose or one.gang.group.preemptible else _FIXED
+    if refusal is None:
+        return one.ask
+    before = cycle.waiting.get(key)
+    # No action may evict for it until the delay is over, so the delay is the reason and not the missing
+    # capacity.
+    if before is None or (refusal.reason == DELAYED and before.reason == "NodeFragmented"):
+        cycle.waiting[key] = refusal
+    return None
+
+
 class _AtFirst(NamedTuple):
-    """All pod groups that wait in the snapshot, and the line of those that ask for something."""
+    """All pod groups that wait in the snapshot, and the line of those that ask for something (``asks``).
+
+    ``kept``: those that ask for nothing, or that something keeps from it in some action.
+    """
 
     groups: Mapping[GroupKey, WaitingGroup]
-    entries: Mapping[GroupKey, Entry]
+    asks: Mapping[GroupKey, Ask]
+    kept: Sequence[GroupKey]
     line: FairOrder
 
 
@@ -80,8 +93,10 @@ def _at_first(ledger: Ledger) -> _AtFirst:
         gangs = (ledger.fixed.gangs[group.key] for group in groups)
         waiting = (_waiting(ledger, gang, gang.at_first, as_read) for gang in gangs)
         found = {one.gang.group.key: one for one in waiting if one is not None}
-        entries = {key: one.ask.entry for key, one in found.items() if one.ask is not None}
-        known.append(_AtFirst(found, entries, FairOrder(ledger.snapshot, ledger.book, entries)))
+        asks = {key: one.ask for key, one in found.items() if one.ask is not None}
+        kept = [key for key, one in found.items() if one.ask is None or one.refusal or one.delay]
+        line = FairOrder(ledger.snapshot, ledger.book, {key: ask.entry for key, ask in asks.items()})
+        known.append(_AtFirst(found, asks, kept, line))
     return known[0]
 
 
@@ -139,11 +154,12 @@ def _delay(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
 
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:
     """The asks in the fair order, as the book gives it. None: that of the ledger."""
-    book, (_, entries, line) = book or ledger.book, _at_first(ledger)
-    if 2 * len(asks) < len(entries):
+    book, (_, first, _, line) = book or ledger.book, _at_first(ledger)
+    if 2 * len(asks) < len(first):
         return FairOrder(ledger.snapshot, book, {key: ask.entry for key, ask in asks.items()})
-    others = {key: ask.entry for key, ask in asks.items() if entries.get(key) is not ask.entry}
-    return line.fork(book, asks if others or len(asks) < len(entries) else None, others)
+    changed = (asks[key] for key in ledger.touched if key in asks)
+    others = {ask.group.key: ask.entry for ask in changed if first.get(ask.group.key) is not ask}
+    return line.fork(book, asks if others or len(asks) < len(first) else None, others)
 
 
 def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Ask]) -> dict[GroupKey, Ask]:

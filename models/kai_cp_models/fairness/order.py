@@ -11,7 +11,6 @@ from bisect import bisect_left, insort
 from collections.abc import Container, Mapping, Sequence
 from copy import copy
 from itertools import islice, repeat
-from operator import itemgetter
 from types import MappingProxyType
 from typing import Self
 
@@ -58,6 +57,9 @@ class FairOrder:
         """The groups of each leaf in order; a fork shares them."""
         self._passed = [0 for _ in tree.queues]
         """How many of them do not wait any more."""
+        self._entries: tuple[dict[GroupKey, Entry], ...] = ()
+        """The entries of all groups that were added, the last ones here and those before in what this is a
+        fork of."""
         self._forget()
         self._add(entries)
 
@@ -99,21 +101,22 @@ class FairOrder:
 
     def _add(self, entries: Mapping[GroupKey, Entry]) -> None:
         """Add groups, or replace their entries."""
+        before, self._entries = self._entries, (*self._entries, dict(entries))
         grown: dict[int, list[_Waiting]] = {}
         for group, (key, amounts) in entries.items():
             leaf = self._leaf_of.get(self._groups[group].queue)
             if leaf is not None:
                 grown.setdefault(leaf, []).append((key, group, amounts))
         for leaf, found in grown.items():
-            waiting = self._waiting[leaf][self._passed[leaf] :]
-            new = [one for one in found if not _among(waiting, one)] if waiting else found
-            if new:
-                replaced = {group for _, group, _ in new}
-                if not replaced.isdisjoint(map(itemgetter(1), waiting)):
-                    waiting = [one for one in waiting if one[1] not in replaced]
-                # Waiting groups come nearly in order, so that this takes hardly any time.
-                self._waiting[leaf] = sorted([*waiting, *new])
-                self._passed[leaf] = 0
+            waiting = list(islice(self._waiting[leaf], self._passed[leaf], None))
+            for one in found if waiting else ():
+                group = one[1]
+                old = next((some[group] for some in reversed(before) if group in some), None)
+                if old is not None and (at := _place(waiting, (old[0], group, old[1]))) is not None:
+                    del waiting[at]
+                insort(waiting, one)
+            # Waiting groups come nearly in order, so that this takes hardly any time.
+            self._waiting[leaf], self._passed[leaf] = waiting or sorted(found), 0
 
     def push(self, group: GroupKey, entry: Entry) -> None:
         """Add a group that does not wait here."""
@@ -122,6 +125,7 @@ class FairOrder:
             return
         waiting = list(self._waiting[leaf][self._passed[leaf] :])
         insort(waiting, (entry[0], group, entry[1]))
+        self._entries[-1][group] = entry
         self._waiting[leaf], self._passed[leaf] = waiting, 0
         self._changed(self._paths[leaf])
 
@@ -231,6 +235,7 @@ class FairOrder:
         return self._steps.first(ties) if ties else None
 
 
-def _among(waiting: Sequence[_Waiting], one: _Waiting) -> bool:
+def _place(waiting: Sequence[_Waiting], one: _Waiting) -> int | None:
+    """Where it is among those that wait, in order; None: it does not wait."""
     at = bisect_left(waiting, one)
-    return at < len(waiting) and waiting[at] == one
+    return at if at < len(waiting) and waiting[at] == one else None
