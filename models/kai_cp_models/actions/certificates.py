@@ -87,15 +87,15 @@ class Beside:
     @cached_property
     def counted(self) -> CumulativeDemand:
         """The demand of everything admitted and of the chunk, to be compared with all that may go."""
-        counted = self.victims.cumulative
+        counted = self.victims.cumulative.copy()
         for ask in self.admitted:
-            counted = counted.holding(ask, self.victims.takes_of(ask), self.victims.beside(ask))
+            counted.hold(ask, self.victims.takes_of(ask), self.victims.beside(ask))
         return counted
 
     def hold(self, ask: Ask) -> None:
         """Add the ask to the chunk. It counts as served for what comes after it, as in KAI."""
         self.chunk.append(ask)
-        self.counted = self.counted.holding(ask, self.victims.takes_of(ask), self.victims.beside(ask))
+        self.counted.hold(ask, self.victims.takes_of(ask), self.victims.beside(ask))
         self.book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
         _charge(self._least, ask)
 

@@ -46,7 +46,9 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     for key in dict.fromkeys((*known.kept, *changed)) if some else known.groups:
         one: WaitingGroup | None = known.groups[key]
         if key in ledger.touched:
-            one = _waiting(ledger, known.groups[key].gang, ledger.state(known.groups[key].gang), ledger.status)
+            one = _waiting(
+                ledger, known.groups[key].gang, ledger.state(known.groups[key].gang), ledger.status
+            )
         ask = None if one is None else _asking(cycle, action, one)
         if ask is None:
             found.pop(key, None)

@@ -8,10 +8,11 @@ then that which is worth more by the goals. One proof of refusal serves a whole 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, unique
 from functools import cached_property, partial
+from itertools import chain
 from typing import TypeGuard
 
 from kai_cp_models.actions.backfill import backfill
@@ -66,11 +67,11 @@ class _Run:
     refused: set[GroupKey] = field(default_factory=set)
 
     @cached_property
-    def kinds(self) -> Mapping[AskKind, Sequence[Ask]]:
+    def kinds(self) -> Mapping[AskKind, Mapping[GroupKey, Ask]]:
         """All triggers of the run by kind."""
-        found: dict[AskKind, list[Ask]] = {}
-        for ask in self.victims.asks.values():
-            found.setdefault(ask.kind, []).append(ask)
+        found: dict[AskKind, dict[GroupKey, Ask]] = {}
+        for key, ask in self.victims.asks.items():
+            found.setdefault(ask.kind, {})[key] = ask
         return found
 
     @property
@@ -191,8 +192,10 @@ def _decide(run: _Run) -> None:
 
 def _over_share(run: _Run, book: QueueBook) -> set[GroupKey]:
     """The refused triggers that are over their share where queues hold what ``book`` says."""
-    kinds = [alike for alike in run.kinds.values() if over_share(book, alike[0]) is not None]
-    return {ask.group.key for alike in kinds for ask in alike} & run.refused
+    kinds = (
+        alike for alike in run.kinds.values() if over_share(book, next(iter(alike.values()))) is not None
+    )
+    return run.refused.intersection(chain.from_iterable(kinds))
 
 
 def _entitled(run: _Run) -> dict[GroupKey, Ask]:
@@ -222,7 +225,7 @@ def _admit_all(run: _Run) -> None:
         if run.many and _undecided(best[1]) and best[1].why is not OUT_OF_TIME:
             # Beside so many not even the first alone gets a place.
             break
-    _refuse(run, list(run.open.values()), OUT_OF_TIME)
+    _refuse(run, list(run.open), OUT_OF_TIME)
     if run.found is not None and run.found is not before:
         run.found = finish(run.victims, run.found)
 
@@ -235,8 +238,10 @@ def _next(run: _Run) -> list[Ask]:
     """
     # What a queue loses to others here entitles it only afterwards (``_decide``).
     book = run.book
-    order = run.victims.line.fork(book, run.open if len(run.open) < len(run.victims.asks) else None)
     here = Beside(run.victims, run.refusals, run.ledger, book, run.admitted, anew=run.way is _Way.ANEW)
+    if _all_refused(run, here):
+        return []
+    order = run.victims.line.fork(book, run.open if len(run.open) < len(run.victims.asks) else None)
     left = set(run.open)
     while len(here.chunk) < run.way and not run.cycle.out_of_time():
         if not left or (key := order.pop(left)) is None:
@@ -249,11 +254,23 @@ def _next(run: _Run) -> list[Ask]:
             continue
         why, lasting = refused
         # Free capacity only shrinks, so all triggers of a kind are refused alike.
-        alike = [other for other in run.kinds[ask.kind] if other.group.key in left]
-        left.difference_update(other.group.key for other in alike)
         if lasting:
-            _refuse(run, alike, why)
+            _refuse(run, [other for other in run.kinds[ask.kind] if other in left], why)
+        left.difference_update(run.kinds[ask.kind])
     return here.chunk
+
+
+def _all_refused(run: _Run, here: Beside) -> bool:
+    """Whether certificates refuse every trigger, whatever their order; these are refused then."""
+    whys: dict[AskKind, Refusal] = {}
+    for ask in run.open.values():
+        if ask.kind not in whys:
+            if (refused := refusal(here, ask)) is None:
+                return False
+            whys[ask.kind], _ = refused
+    for kind, why in whys.items():
+        _refuse(run, [key for key in run.kinds[kind] if key in run.open], why)
+    return True
 
 
 def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
@@ -323,16 +340,16 @@ def _settle(run: _Run, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> No
         left = [ask for ask in asks if ask.group.key not in served] if result.variables else []
     else:
         left, why = list(asks), result.why
-    _refuse(run, left, why)
+    _refuse(run, [ask.group.key for ask in left], why)
     for ask in left:
         run.refusals.add(ask, why)
 
 
-def _refuse(run: _Run, asks: Iterable[Ask], why: Refusal) -> None:
-    open_, refused, waiting = run.open, run.refused, run.cycle.waiting
-    for key in [ask.group.key for ask in asks]:
+def _refuse(run: _Run, keys: Sequence[GroupKey], why: Refusal) -> None:
+    open_, waiting = run.open, run.cycle.waiting
+    run.refused.update(keys)
+    for key in keys:
         open_.pop(key, None)
-        refused.add(key)
         # Another action may take what this one may not, so the missing capacity stays the reason.
         waiting.setdefault(key, why)
 

@@ -192,44 +192,49 @@ class CumulativeDemand:
         self._open: frozenset[int] = frozenset()
         self._beside: frozenset[frozenset[int]] = frozenset()
 
-    def holding(
-        self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None
-    ) -> CumulativeDemand:
-        """The same with one more ask.
+    def copy(self) -> CumulativeDemand:
+        """The same, to be added to; what is known of free capacity is shared."""
+        return copy(self)
+
+    def hold(self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None) -> None:
+        """Add one more ask.
 
         ``takes``: ranks of the units that it may take. ``beside``: of those that may be lost while it has its
         place; None: all.
         """
-        result: CumulativeDemand = copy(self)
-        result._demand = self._demand + self._counting.asked(ask)
+        self._demand = self._demand + self._counting.asked(ask)
+        self._open = self._opened(takes)
+        if beside is not None:
+            self._beside |= {beside}
+
+    def exceeded(self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None) -> bool:
+        """Whether there is too little for the ask beside everything held so far; see ``hold``."""
+        own, open_ = self._counting.asked(ask), self._opened(takes)
+        besides = self._beside if beside is None else self._beside | {beside}
+        rooms = (self._room(open_, lost) for lost in (None, *sorted(besides, key=len)))
+        wanted = self._demand + own
+        return any(self._counting.exceeded(own, wanted, room) for room in rooms)
+
+    def _opened(self, takes: frozenset[int]) -> frozenset[int]:
+        """What may be taken with one more ask."""
         key = self._open, takes
         if key not in self._unions:
             # A set with nothing new is the old one, as comparing large ones takes long.
             self._unions[key] = self._open if takes <= self._open else takes | self._open
-        result._open = self._unions[key]
-        if beside is not None:
-            result._beside |= {beside}
-        return result
+        return self._unions[key]
 
-    def exceeded(self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None) -> bool:
-        """Whether there is too little for the ask beside everything held so far; see ``holding``."""
-        after: CumulativeDemand = self.holding(ask, takes, beside)
-        own = self._counting.asked(ask)
-        rooms = (after._room(lost) for lost in (None, *sorted(after._beside, key=len)))
-        return any(self._counting.exceeded(own, after._demand, room) for room in rooms)
-
-    def _room(self, lost: frozenset[int] | None) -> Ints:
-        """Free capacity when all units that may be taken leave; those not in ``lost`` (None: all are in it)
+    def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
+        """Free capacity when all units leave that are ``open_``; those not in ``lost`` (None: all are in it)
         need a place again.
         """
-        room = self._rooms.get((self._open, lost))
+        room = self._rooms.get((open_, lost))
         if room is None:
-            counting, open_ = self._counting, self._units(self._open)
-            gone = open_ & (not self._moved if lost is None else self._units(lost) & (not self._moved))
-            again = (open_ & ~gone & self._movable)[self._unit_of] & ~counting.overfull[self.leaving.nodes]
+            counting, units = self._counting, self._units(open_)
+            gone = units & (not self._moved if lost is None else self._units(lost) & (not self._moved))
+            again = (units & ~gone & self._movable)[self._unit_of] & ~counting.overfull[self.leaving.nodes]
             room = counting.room(self.leaving.part(gone[self._unit_of] | again))
             room = room - counting.demand(self._pods[i] for i in np.flatnonzero(again).tolist())
-            self._rooms[self._open, lost] = room
+            self._rooms[open_, lost] = room
         return room
 
     def _units(self, ranks: frozenset[int]) -> Mask:
