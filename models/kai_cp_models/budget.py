@@ -38,6 +38,28 @@ MOST_PATIENT_WORK: Final = 4.0
 10,000 nodes and a budget of 20 s took 22 s instead of 6.
 """
 
+FIRST_RESERVE: Final = 0.15
+"""Share of the time kept for checking and writing plans, as long as it is not known how long that takes."""
+
+LEAST_RESERVE: Final = 0.02
+"""The least share of it that is kept once that is known."""
+
+MOST_RESERVE: Final = 0.3
+"""The most of it."""
+
+NEXT_PLAN: Final = 4.0
+"""Seconds kept per second that checking took the last time: the next plan may be larger, and the machine
+busier.
+"""
+
+LARGER_PLAN: Final = 1.25
+"""The same in proportion to how much larger the next plan is already."""
+
+WRITTEN: Final = 2.0
+"""Seconds kept per second that writing took the last time: the last plan is written twice, without and with
+its proofs.
+"""
+
 
 @dataclass
 class Budget:
@@ -60,12 +82,42 @@ class Budget:
     """Upper limits of ``_spent`` and ``_vain`` in the present part of the action."""
     _before: float = 0.0
     """``_vain`` when the present part began."""
+    _span: tuple[float, float] = (0.0, inf)
+    """When the cycle began, and by when its last plan is needed."""
+    _took: tuple[float, float, int] | None = None
+    """Seconds that checking and writing the last plan took, and how many decisions it has; None: unknown."""
 
     @staticmethod
     def of(settings: SolverSettings, snapshot: Snapshot, deadline: float) -> Budget:
         """The budget of one cycle over the snapshot."""
         plain = POD_WORK * len(snapshot.pods) + NODE_WORK * len(snapshot.nodes)
         return Budget(deadline, settings.patience, SEARCH_SHARE * settings.budget_seconds, plain)
+
+    def end_within(self, start: float, end: float) -> None:
+        """Keep time at the end of the cycle to check and write its plans."""
+        self._span = start, end
+        self.deadline = end - FIRST_RESERVE * max(0.0, end - start)
+
+    def plan_took(self, checking: float, writing: float, decisions: int) -> None:
+        """Note the seconds that the last plan took, of so many decisions."""
+        self._took = checking, writing, max(1, decisions)
+        self.plan_has(decisions)
+
+    def plan_has(self, decisions: int) -> None:
+        """Keep time for a next plan that has so many decisions so far."""
+        if self._took is not None:
+            checking, writing, before = self._took
+            self._keep(checking * max(NEXT_PLAN, LARGER_PLAN * decisions / before) + WRITTEN * writing)
+
+    def plan_is_made(self) -> None:
+        """Keep time for nothing but writing the plan again, with its proofs."""
+        if self._took is not None and self._took[1]:
+            self._keep(WRITTEN * self._took[1])
+
+    def _keep(self, seconds: float) -> None:
+        start, end = self._span
+        time_in_all = max(0.0, end - start)
+        self.deadline = end - min(MOST_RESERVE * time_in_all, max(LEAST_RESERVE * time_in_all, seconds))
 
     def begin(self, share: float) -> None:
         """Give the action that starts now ``share`` of the work that is left; what it does not use is left

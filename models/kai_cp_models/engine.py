@@ -64,17 +64,6 @@ logger = logging.getLogger(__name__)
 _LEAST_DEFRAG_WORK: Final = 1.0
 """Work for a plan of defragmentation, however much the actions have done."""
 
-_MOST_RESERVE: Final = 0.15
-"""Share of the budget kept for checking and writing, as long as it is not known how long that takes."""
-
-_LEAST_RESERVE: Final = 0.02
-"""The same when it is known to take less."""
-
-_NEXT_PLAN: Final = 4.0
-"""Seconds kept per second that checking and writing took the last time: the next plan may be larger, and the
-machine busier.
-"""
-
 
 def decide(
     snapshot: Snapshot,
@@ -138,8 +127,9 @@ class _Engine:
             snapshot,
             settings,
             Ledger.of(snapshot, settings.rules, close_gangs=settings.objective.close_gangs),
-            deadline - _MOST_RESERVE * max(0.0, deadline - started),
+            deadline,
         )
+        self._cycle.budget.end_within(started, deadline)
         if times is not None and settings.reservations.enabled:
             self._cycle.time = TimeState(times)
         self._first = self._cycle.ledger
@@ -197,6 +187,7 @@ class _Engine:
     def _prove(self) -> None:
         """The proofs of the refusals, and what they say about the admission of every action."""
         self._cycle.budget.begin(1.0)
+        self._cycle.budget.plan_is_made()
         stages = self._cycle.stages
         try:
             self._proofs = Refuter(self._cycle, self._base).proofs()
@@ -315,14 +306,8 @@ class _Engine:
         self._decisions = decisions
         if self._emit is not None and action != "allocate":
             self._send()
-        self._keep(checking + self._sending)
+        self._cycle.budget.plan_took(checking, self._sending, len(decisions))
         return "", frozenset()
-
-    def _keep(self, seconds: float) -> None:
-        """Keep time for the next plan, where the last one took ``seconds`` to be checked and written."""
-        budget = max(0.0, self._deadline - self._started)
-        kept = max(_LEAST_RESERVE * budget, _NEXT_PLAN * seconds)
-        self._cycle.budget.deadline = self._deadline - min(_MOST_RESERVE * budget, kept)
 
     def _send(self) -> Plan:
         """The plan so far, complete in itself; the process outside gets it."""

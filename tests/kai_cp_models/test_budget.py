@@ -100,3 +100,31 @@ def test_no_search_begins_without_work_for_it() -> None:
     spending.spend(0.7)
     assert not spending.ended(0.2)
     assert spending.ended(0.4)
+
+
+def test_time_is_kept_for_the_plan_that_follows() -> None:
+    """Of 10 s, 15 % before a plan was checked; then four times 0.2 s and twice 0.1 s. A plan with eight times
+    as many decisions takes 1.25 x 8 x 0.2 s to be checked; with 40 times as many, more than may be kept. The
+    proofs leave time to write."""
+    spending = budget()
+    spending.end_within(100.0, 110.0)
+    assert spending.deadline == pytest.approx(108.5)
+    spending.plan_took(0.2, 0.1, 50)
+    assert spending.deadline == pytest.approx(109.0)
+    spending.plan_has(60)
+    assert spending.deadline == pytest.approx(109.0)
+    spending.plan_has(400)
+    assert spending.deadline == pytest.approx(107.8)
+    spending.plan_has(2000)
+    assert spending.deadline == pytest.approx(107.0)
+    spending.plan_is_made()
+    assert spending.deadline == pytest.approx(109.8)
+
+
+def test_as_long_as_no_plan_was_checked_it_is_not_known_what_the_next_takes() -> None:
+    """Decisions that come do not change what is kept, nor does their end."""
+    spending = budget()
+    spending.end_within(100.0, 110.0)
+    spending.plan_has(2000)
+    spending.plan_is_made()
+    assert spending.deadline == pytest.approx(108.5)

@@ -367,11 +367,11 @@ def test_the_budget_of_the_settings_is_the_default_deadline() -> None:
     assert complete(snapshot, plan)
 
 
-@pytest.mark.parametrize(("checking", "ends"), [(0, 98), (1, 96), (3, 88), (10, 85)])
+@pytest.mark.parametrize(("checking", "ends"), [(0, 98), (1, 96), (3, 88), (10, 70)])
 def test_time_is_kept_as_the_last_check_took(
     monkeypatch: pytest.MonkeyPatch, checking: float, ends: float
 ) -> None:
-    """Of 100 s, 15 are kept before a plan was checked; after it four times what that took, 2 to 15."""
+    """Of 100 s, 15 are kept before a plan was checked; after it four times what that took, 2 to 30."""
     now = 0.0
     seen: list[float] = []
 

@@ -124,6 +124,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         _decide(run)
         if run.found is not None:
             _commit(run, run.found)
+            cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
             if policy.by_share and (further := _entitled(run)):
                 parts.append(further)
     found = [run.found for run in runs if run.found is not None]
