@@ -107,15 +107,18 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.
         refused = {key for key in refused if cycle.waiting[key].reason == OUT_OF_TIME.reason}
+    waiting = waiting_groups(cycle, "allocate")
+    served = {key for key in ledger.touched if key in waiting and _served(ledger, waiting[key])}
     asks = {
-        key: ask
-        for key, ask in waiting_groups(cycle, "allocate").items()
-        if key in refused and key not in victims and not _served(ledger, ask)
+        key: waiting[key] for key in waiting if key in refused and key not in victims and key not in served
     }
-    asks |= _asks_again(ledger, victims)
     # Free capacity only shrinks here, as in allocate: what has no room never has.
-    specs = {pod.spec: pod for ask in asks.values() for pod in ask.kind.shape.examples}
-    roomy, changed = list(filter(ledger.has_room, specs.values())), False
+    shapes, lost_pods = {ask.kind.shape for ask in asks.values()}, chain.from_iterable(victims.values())
+    asking = chain(chain.from_iterable(shape.examples for shape in shapes), lost_pods)
+    roomy, changed = list(filter(ledger.has_room, {pod.spec: pod for pod in asking}.values())), False
+    if not roomy:
+        return False
+    asks |= _asks_again(ledger, victims)
     # Where one ask finds no place, asks for as much or more find none.
     order, refusals = line_of(ledger, asks), RefusalCache(ledger, None)
     while roomy and not cycle.out_of_time() and (key := order.pop()) is not None:
@@ -141,5 +144,4 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
 
 def _served(ledger: Ledger, ask: Ask) -> bool:
     """Whether the group got a place in this cycle: its next batch follows in a later one."""
-    pods = ask.gang.pods if ask.group.key in ledger.touched else ()
-    return any(pod.key in ledger.held and pod.status is PodStatus.PENDING for pod in pods)
+    return any(pod.key in ledger.held and pod.status is PodStatus.PENDING for pod in ask.gang.pods)

@@ -150,10 +150,13 @@ class FairOrder:
         """Steps 1 to 6 of a queue at the last search for a group; None when no group waits below it."""
         return self._ranks[queue]
 
-    def pop(self, among: Container[GroupKey] | None = None) -> GroupKey | None:
+    def pop(
+        self, among: Container[GroupKey] | None = None, before: list[GroupKey] | None = None
+    ) -> GroupKey | None:
         """Remove the next group and return it; None when no group waits.
 
-        ``among``: groups before the next one of these are removed as well; None: all are looked for.
+        ``among``: groups before the next one of these are removed as well, and added to ``before``; None: all
+        are looked for.
         """
         while (head := self._head()) is not None:
             leaf, (_, group, amounts) = head
@@ -170,6 +173,8 @@ class FairOrder:
                     passed += 1
                     if found := group in among:
                         break
+            if before is not None:
+                before += (one[1] for one in islice(waiting, self._passed[leaf], passed - found))
             self._passed[leaf] = passed
             if passed < len(waiting) and waiting[passed][2] == amounts:
                 after = leaf, waiting[passed]

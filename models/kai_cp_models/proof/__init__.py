@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from kai_cp_models.actions.common import waiting_lines
 from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod
@@ -41,12 +40,13 @@ class Refuter:
     def __init__(self, cycle: Cycle, base: Ledger) -> None:
         self._cycle = cycle
         self._base = base
-        self._first_asks = {
-            key: one.ask
+        self._coming = {
+            key: one
             for key, one in waiting_lines(base).items()
             if one.ask is not None and (one.refusal is None or one.refusal.reason not in UNCONDITIONAL)
         }
-        """What every pod group asks for first that waits in the snapshot and may come in some plan."""
+        """Every pod group that waits in the snapshot and may come in some plan."""
+        self._first_asks = {key: one.ask for key, one in self._coming.items() if one.ask is not None}
         self._served = ServedBatches(cycle, base, self._first_asks)
 
     def proofs(self) -> dict[GroupKey, Proof]:
@@ -58,21 +58,14 @@ class Refuter:
         found: dict[GroupKey, Proof] = {}
         if self._cycle.out_of_time() or self._cycle.dropped:
             return found
-        waiting = {key: self._asked(key) for key in sorted(self._cycle.waiting)}
-        found |= {key: one for key, one in waiting.items() if isinstance(one, Proof)}
-        asks = {key: one for key, one in waiting.items() if isinstance(one, Ask)}
+        lines, served = waiting_lines(self._base), self._served.groups
+        waiting = {key: lines[key] for key in sorted(self._cycle.waiting.keys() & lines.keys() - served)}
+        # One that is ready in no plan needs no certificate.
+        found |= {key: Proof(one.refusal.reason) for key, one in waiting.items() if one.refusal is not None}
+        asks = {key: one.ask for key, one in waiting.items() if one.ask is not None and key not in found}
         if asks:
             self._compose(asks, found)
         return found
-
-    def _asked(self, key: GroupKey) -> Ask | Proof | None:
-        """What the group asks for; the proof that it is ready in no plan; None where it got a place or asks
-        for nothing.
-        """
-        one = waiting_lines(self._base).get(key)
-        if one is None or key in self._served.groups:
-            return None
-        return one.ask if one.refusal is None else Proof(one.refusal.reason)
 
     def _compose(self, asks: dict[GroupKey, Ask], found: dict[GroupKey, Proof]) -> None:
         """Add to ``found`` the proofs for those of ``asks`` that certificates refuse in every plan."""
@@ -108,7 +101,7 @@ class Refuter:
         made: dict[Hashable, Coming] = {}
         found: dict[GroupKey, Coming] = {}
         for key, ask in self._first_asks.items():
-            acts = delayed(self._base.snapshot, ask.group) is None
+            acts = self._coming[key].delay is None
             # Groups that have more pods than they ask for first may differ in these.
             kind = ask.kind, acts, key if len(ask.gang.pods) > ask.kind.shape.count else None
             if kind not in made:

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, count
 from operator import attrgetter
 
 import numpy as np
@@ -67,7 +67,11 @@ class ServedBatches:
 
     def before(self, key: GroupKey) -> int:
         """How many of the batches come before a refused group in the fair order."""
-        return bisect_left(self._batches, self._turns.get(key, self._later), key=attrgetter("turn"))
+        return bisect_left(self._batch_turns, self._turns.get(key, self._later))
+
+    @cached_property
+    def _batch_turns(self) -> Sequence[int]:
+        return [one.turn for one in self._batches]
 
     @cached_property
     def asks(self) -> Sequence[Ask]:
@@ -107,15 +111,19 @@ class ServedBatches:
         """The fair order of all waiting groups, or where that suffices up to the last of ``groups``; what the
         cycle gave to one at first is charged at its position."""
         book = self._base.book.copy()
-        order, left = line_of(self._base, self._asks, book), set(self.groups if self._first else self._asks)
+        order, left = line_of(self._base, self._asks, book), set(self.groups)
         found: dict[GroupKey, int] = {}
-        while left and not self._cycle.out_of_time() and (popped := order.pop()) is not None:
+        while not self._cycle.out_of_time() and (left or not self._first):
+            passed: list[GroupKey] = []
+            popped = order.pop(left, passed)
+            found |= zip(passed, count(len(found)))
+            if popped is None:
+                break
             found[popped] = len(found)
             left.discard(popped)
-            if popped in self.groups:
-                ask = self._asks[popped]
-                book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
-                order.charged(ask.group.queue)
+            ask = self._asks[popped]
+            book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+            order.charged(ask.group.queue)
         return found
 
     @cached_property

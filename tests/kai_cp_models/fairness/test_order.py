@@ -392,16 +392,21 @@ def test_pop_among_some_groups_gives_the_order_of_single_pops(
     snapshot, book, waiting = drawn
     among = {key for key in sorted(waiting) if data.draw(st.booleans())}
     order, one_by_one = FairOrder(snapshot, book, waiting), FairOrder(snapshot, book, waiting)
-    while (key := order.pop(among)) is not None:
+    before: list[GroupKey] = []
+    while (key := order.pop(among, before)) is not None:
+        passed = []
         while (other := one_by_one.pop()) not in among:
             assert other is not None
-        assert key == other
+            passed.append(other)
+        assert (key, before) == (other, passed)
+        before.clear()
         queue, asked = snapshot.group_by_key[key].queue, waiting[key][1]
         book.charge(queue, asked, preemptible=True)
         for line in (order, one_by_one):
             line.charged(queue)
         assert len(order) == len(one_by_one)
-    assert among.isdisjoint(iter(one_by_one.pop, None))
+    assert before == list(iter(one_by_one.pop, None))
+    assert among.isdisjoint(before)
 
 
 @given(drawn=clusters(), data=st.data())
