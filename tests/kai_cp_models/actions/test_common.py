@@ -1,0 +1,95 @@
+"""What waiting groups ask an action for, in the middle of a cycle, told from each group alone."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kai_cp_models.actions.common import line_of, waiting_groups
+from kai_cp_models.actions.simulation import started
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.joint.problem import Ask, ask_of
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import Snapshot
+from tests.support.plans import SETTINGS
+from tests.support.worlds import NOW, cluster, group, node, pods, queue
+
+SEEDS = range(30)
+
+
+def drawn(rng: Random) -> Snapshot:
+    """Groups that wait, run, or both; some lack pods, some may not evict yet, some are in backoff, some in no
+    queue."""
+    members, groups = [], []
+    for i in range(10):
+        name, running = f"g{i}", rng.choice((0, 0, 1, 2))
+        members += pods(name, running, "n1")
+        members += [*pods(f"{name}-w", rng.choice((0, 1, 1, 3)), group=name)]
+        groups.append(
+            group(
+                name,
+                rng.choice((1, 1, 2)),
+                rng.choice(("q", "q", "r", "none")),
+                priority=rng.choice((50, 100)),
+                preemptible=rng.random() < 0.7,
+                created=NOW - rng.randint(1, 5),
+                preemption_delay_seconds=rng.choice((0, 0, 3)),
+                backed_off=rng.random() < 0.2,
+            )
+        )
+    return cluster(members, groups, [node("n1", gpus=30), node("n2", gpus=3)], [queue("q"), queue("r")])
+
+
+def changed(snapshot: Snapshot, rng: Random) -> Cycle:
+    """A cycle in which some groups got places and some pods were evicted."""
+    cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), float("inf"))
+    for ask in waiting_groups(cycle, "allocate").values():
+        if rng.random() < 0.4:
+            started(cycle.ledger, ask)
+    for pod in snapshot.pods:
+        if pod.node is not None and rng.random() < 0.3:
+            cycle.ledger.evict(pod)
+    if rng.random() < 0.5:
+        cycle.left_out = {GroupKey("ns", "g3"): "it was faulty"}
+    return cycle
+
+
+def asked_alone(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
+    """What each group asks for, looked at by itself."""
+    found: dict[GroupKey, Ask] = {}
+    for one in cycle.snapshot.groups:
+        gang = cycle.ledger.fixed.gangs[one.key]
+        state = gang.state(cycle.ledger.status)
+        fixed = action == "consolidation" and not one.preemptible
+        waits = action != "allocate" and one.created + one.preemption_delay_seconds > NOW
+        if state.batch is not None and not (one.backed_off or one.queue == "none" or fixed or waits):
+            found[one.key] = ask_of(cycle.ledger, gang, state.batch, state)
+    return {key: ask for key, ask in found.items() if key not in cycle.left_out}
+
+
+@pytest.mark.parametrize("action", ["allocate", "consolidation", "reclaim", "preempt"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_action_is_asked_for_what_each_group_asks_for_alone(seed: int, action: ActionName) -> None:
+    rng = Random(seed)
+    cycle = changed(drawn(rng), rng)
+    asks, alone = waiting_groups(cycle, action), asked_alone(cycle, action)
+    found, expected = (
+        {key: (ask.pods, ask.entry, ask.kind) for key, ask in some.items()} for some in (asks, alone)
+    )
+    assert found == expected
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_line_of_some_asks_is_that_of_their_entries(seed: int) -> None:
+    rng = Random(seed)
+    cycle = changed(drawn(rng), rng)
+    every = waiting_groups(cycle, "allocate")
+    some = {key: ask for key, ask in every.items() if rng.random() < 0.8}
+    line = line_of(cycle.ledger, some)
+    entries = {key: ask.entry for key, ask in some.items()}
+    anew = FairOrder(cycle.snapshot, cycle.ledger.book, entries)
+    assert list(iter(line.pop, None)) == list(iter(anew.pop, None))
