@@ -33,6 +33,7 @@ from kai_cp_models.joint.counting import CumulativeDemand
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.shapes import BatchShape
 
 
 @dataclass
@@ -51,6 +52,8 @@ class Beside:
     anew: bool = False
     """Whether what the admitted triggers take may be chosen anew."""
     chunk: list[Ask] = field(default_factory=list)
+    _alone: dict[BatchShape, bool] = field(default_factory=dict)
+    """Whether there is too little for the asks of each shape alone."""
 
     @cached_property
     def lost(self) -> Sequence[Amounts]:
@@ -78,8 +81,11 @@ class Beside:
         Anew, it may be served from what they take.
         """
         victims, counting = self.victims, self.victims.counting
-        own, moved = counting.asked(ask), not victims.policy.may_lose
-        if counting.exceeded(own, own, victims.emptied, moved=moved):
+        shape, moved = ask.kind.shape, not victims.policy.may_lose
+        if shape not in self._alone:
+            own = counting.asked(ask)
+            self._alone[shape] = counting.exceeded(own, own, victims.emptied, moved=moved)
+        if self._alone[shape]:
             return NOTHING_TO_MOVE_INTO if moved else TOO_LITTLE
         takes = frozenset[int]() if self.anew else victims.takes_of(ask)
         return TOO_LITTLE if takes and self.counted.exceeded(ask, takes, victims.beside(ask)) else None

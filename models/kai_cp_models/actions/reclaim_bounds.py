@@ -59,9 +59,10 @@ def reclaim_bounds(
 
     classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
     terms_of: dict[tuple[object, ...], tuple[frozenset[int], _Terms]] = {}
+    rights = {kind: Entitlement.of(ask, policy) for kind, ask in {ask.kind: ask for ask in asks}.items()}
     for a, ask in enumerate(asks):
         group, asked = ask.group, ask.asked
-        key = Entitlement.of(ask, policy), policy.by_share and _within_quota(book, group.queue, asked)
+        key = rights[ask.kind], policy.by_share and _within_quota(book, group.queue, asked)
         if key not in terms_of:
             takes, terms = takes_of(ask), dict[str, tuple[str, ResourceBounds]]()
             open_: Iterable[str] = queues(takes)

@@ -19,7 +19,7 @@ from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.counting import Counting, CumulativeDemand, Leaving
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, AskKind
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.victim_candidates import Entitlement, VictimCandidate, VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
@@ -36,8 +36,8 @@ class Victims:
     base: Ledger
     asks: Mapping[GroupKey, Ask]
     """All waiting groups of the run."""
-    _takes: dict[Entitlement, frozenset[int]] = field(default_factory=dict)
-    """Sets of units that some ask may take."""
+    _takes: dict[AskKind, frozenset[int]] = field(default_factory=dict)
+    """Sets of units that asks of each kind may take."""
     _known: dict[object, frozenset[int]] = field(default_factory=dict)
     """The same as ``Entitlement.takes`` keeps them."""
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
@@ -86,10 +86,11 @@ class Victims:
 
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
-        entitled = Entitlement.of(ask, self.policy)
-        if entitled not in self._takes:
-            self._takes[entitled] = entitled.takes(self.base, self.ranked, self._known)
-        return self._takes[entitled]
+        found = self._takes.get(ask.kind)
+        if found is None:
+            entitled = Entitlement.of(ask, self.policy)
+            found = self._takes[ask.kind] = entitled.takes(self.base, self.ranked, self._known)
+        return found
 
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:
         """Ranks of the units that any of the asks may take; there are many asks and few different sets."""

@@ -188,7 +188,7 @@ def _disturbed(ledger: Ledger, asks: Sequence[Ask], policy: EvictionPolicy) -> F
     queues = ledger.snapshot.queues
     below = np.full(len(queues) + 1, -np.inf if policy.may_lose else np.inf)
     below[-1] = -np.inf
-    for one in {Entitlement.of(ask, policy) for ask in asks}:
+    for one in {Entitlement.of(ask, policy) for ask in {ask.kind: ask for ask in asks}.values()}:
         for i, queue in enumerate(queues):
             if below[i] < one.below and one.reaches(ledger, queue.name):
                 below[i] = one.below
