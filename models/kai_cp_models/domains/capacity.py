@@ -249,7 +249,8 @@ def _quotient(free: Ints, request: Ints) -> Ints:
     for have, asked in zip(free.T, request.tolist(), strict=True):
         if asked:
             np.minimum(room, have // asked, out=room)
-        room[have < 0] = 0
+        if (overdrawn := have < 0).any():
+            room[overdrawn] = 0
     return room
 
 

@@ -198,7 +198,7 @@ def _short_in_sum(cycle: Cycle, gang: Gang, free: Sequence[int]) -> str:
 def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
     """Whether running work of its own queue, or of another, might leave for these pods (4.1, 4.4)."""
     snapshot, group, book = cycle.snapshot, gang.group, cycle.ledger.book
-    if any(other.priority < group.priority for other in snapshot.preemptible_groups.get(group.queue, ())):
+    if snapshot.least_priority.get(group.queue, group.priority) < group.priority:
         return True
     asked = pessimistic_batch(snapshot, pods)
     return any(
