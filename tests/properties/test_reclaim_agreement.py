@@ -176,7 +176,8 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     order = tuple(name for item in ranked if (name := item.unit.group.key.name) in reclaim.taken_by)
     if len(order) == len(reclaim.taken_by) and Engine(reclaim).overreaching(order) is not None:
         return None
-    bounds = reclaim_bounds(cycle.ledger, RECLAIM, asks, ranked, victims.takes_of)
+    units = list(enumerate(ranked.queues))
+    bounds = reclaim_bounds(cycle.ledger, RECLAIM, asks, units, victims.takes_of)
     model = EvictingModel(
         cycle.ledger, RECLAIM, asks, ranked, bounds, required=len(asks), objective=ObjectiveSettings()
     )

@@ -144,13 +144,14 @@ class _Search:
         victims = self._victims
         if not self._ranked:
             return NoPlan(NO_VICTIMS)
+        units = [(item.rank, item.unit.group.queue) for item in self._ranked]
         try:
             self._model = EvictingModel(
                 self._base,
                 self._policy,
                 self._asks,
                 self._ranked,
-                reclaim_bounds(self._base, self._policy, self._asks, self._ranked, victims.takes_of),
+                reclaim_bounds(self._base, self._policy, self._asks, units, victims.takes_of),
                 required=self._required,
                 objective=victims.cycle.settings.objective,
             )

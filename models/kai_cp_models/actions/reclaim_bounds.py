@@ -36,26 +36,23 @@ def reclaim_bounds(
     base: Ledger,
     policy: EvictionPolicy,
     asks: Sequence[Ask],
-    ranked: Sequence[VictimCandidate],
+    units: Sequence[tuple[int, str]],
     takes_of: Callable[[Ask], frozenset[int]],
 ) -> list[ReclaimBound]:
     """Classes of triggers that may take the same units on the same terms.
 
-    ``takes_of``: ranks of the units that each ask may take. Totals are tested in the order of the
-    asks, with all earlier asks charged.
+    ``units``: rank and queue of each. ``takes_of``: ranks of the units that each ask may take. Totals are
+    tested in the order of the asks, with all earlier asks charged.
     """
     book = base.book.copy()
-    queue_of = [item.unit.group.queue for item in ranked]
 
     @cache
     def queues(takes: frozenset[int]) -> Sequence[str]:
-        here = (queue for item, queue in zip(ranked, queue_of, strict=True) if item.rank in takes)
-        return sorted(set(here))
+        return sorted({queue for rank, queue in units if rank in takes})
 
     @cache
     def within_queues(takes: frozenset[int], open_: frozenset[str]) -> frozenset[int]:
-        here = enumerate(zip(ranked, queue_of, strict=True))
-        return frozenset(o for o, (item, queue) in here if queue in open_ and item.rank in takes)
+        return frozenset(o for o, (rank, queue) in enumerate(units) if queue in open_ and rank in takes)
 
     classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
     terms_of: dict[tuple[object, ...], tuple[frozenset[int], _Terms]] = {}
@@ -74,11 +71,11 @@ def reclaim_bounds(
             book.charge(group.queue, asked, group.preemptible)
         # Triggers of different queues that may take the same units on the same terms are one class.
         classes.setdefault(terms_of[key], []).append(a)
-    return [ReclaimBound(tuple(members), units, dict(terms)) for (units, terms), members in classes.items()]
+    return [ReclaimBound(tuple(members), taken, dict(terms)) for (taken, terms), members in classes.items()]
 
 
 def units_in_turn(
-    asks: Sequence[Ask], ranked: Sequence[VictimCandidate], bounds: Sequence[ReclaimBound], book: QueueBook
+    asks: Sequence[Ask], ranked: Iterable[VictimCandidate], bounds: Sequence[ReclaimBound], book: QueueBook
 ) -> Iterator[VictimCandidate]:
     """Units that may go one after the other, in reverse fair order.
 
@@ -105,6 +102,8 @@ def units_in_turn(
         if here and not may_go:
             # What a queue loses brings it no further above its due.
             terms[group.queue] = [one for one in here if _over_bound(left, *one[1:])]
+            if not any(terms.values()):
+                return
 
 
 def shared_out(

@@ -106,8 +106,10 @@ class Victims:
         """
         key = useful, tuple(ask.group.key for ask in asks)
         if self._in_turn is None or self._in_turn[0] != key:
-            ranked = [self.ranked[rank] for rank in sorted(useful)]
-            bounds = reclaim_bounds(self.base, self.policy, asks, ranked, self.takes_of)
+            ranks, queues = sorted(useful), self.ranked.queues
+            units = [(rank, queues[rank]) for rank in ranks]
+            bounds = reclaim_bounds(self.base, self.policy, asks, units, self.takes_of)
+            ranked = map(self.ranked.__getitem__, ranks)
             opened = list(units_in_turn(asks, ranked, bounds, self.base.book))
             pods = (pod for one in opened for pod in one.unit.pods)
             ends = accumulate((len(one.unit.pods) for one in opened), initial=0)

@@ -259,28 +259,36 @@ class JointModel:
         for item in self._classes.values():
             for cell, var in item.x.items():
                 entering.setdefault(cell, []).append((item, var))
-        self._sizes = sorted({item.size or 1 for item in self._classes.values()}, reverse=True)
+        gaining = np.zeros(len(self._free), dtype=bool)
+        gaining[list(self._leaving)] = True
+        gaining_cells, whole = self.cells.most(gaining), np.where(gaining, 0, self._free[:, GPU] // MILLI)
+        sizes = sorted({item.size or 1 for item in self._classes.values()}, reverse=True)
+        self._stay = {size: self.cells.most(whole // size) for size in sizes}
+        """By size and cell, pieces on the nodes that no pod leaves."""
+        taking = entering.keys() | self._shares.new.keys()
         for cell, nodes in self.cells.nodes.items():
-            if self.cells.alike[cell]:
-                self._piece_rows(cell, nodes, entering.get(cell, ()))
-            elif cell in entering:
+            if cell in taking and self.cells.alike[cell]:
+                gives = nodes[gaining[nodes]].tolist() if cell in gaining_cells else ()
+                self._piece_rows(cell, gives, entering.get(cell, ()))
+            elif cell in taking:
                 self._node_rows(cell, entering[cell])
         if self._may_lose:
             self._moves_into_idle_room()
         self._rule_rows(sorted(entering))
 
     def _piece_rows(
-        self, cell: int, nodes: Ints, entering: Sequence[tuple[PodClass, cp_model.IntVar]]
+        self, cell: int, gaining: Sequence[int], entering: Sequence[tuple[PodClass, cp_model.IntVar]]
     ) -> None:
-        """For every size, pods of this size and larger are no more than the pieces of it on the nodes."""
-        gaining = [node for node in nodes.tolist() if node in self._leaving]
-        free = self._free[np.setdiff1d(nodes, gaining) if gaining else nodes, GPU] // MILLI
-        for size in self._sizes:
+        """For every size, pods of this size and larger are no more than the pieces of it on the nodes.
+
+        ``gaining``: those of the cell's nodes that pods may leave.
+        """
+        for size, stay in self._stay.items():
             load: list[Linear] = [(item.size // size) * var for item, var in entering if item.size >= size]
             load += self._shares.new.get(cell, ()) if size == 1 else ()
             if load:
                 pieces = [self._pieces(size, node) for node in gaining]
-                self.cp.add(sum(load) <= int((free // size).sum()) + sum(pieces))
+                self.cp.add(sum(load) <= stay.get(cell, 0) + sum(pieces))
 
     def _pieces(self, size: int, node: int) -> Linear:
         """How many pieces of ``size`` the node offers when some of its pods are gone."""

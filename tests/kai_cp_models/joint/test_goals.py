@@ -52,7 +52,8 @@ def drawn(seed: int) -> Snapshot:
 def model_of(victims: Victims) -> EvictingModel:
     asks = list(victims.asks.values())
     base = victims.base
-    bounds = reclaim_bounds(base, victims.policy, asks, victims.ranked, victims.takes_of)
+    units = list(enumerate(victims.ranked.queues))
+    bounds = reclaim_bounds(base, victims.policy, asks, units, victims.takes_of)
     return EvictingModel(
         base,
         victims.policy,
