@@ -13,12 +13,13 @@ from functools import cached_property
 from typing import Any
 
 from kai_cp_models.budget import Budget
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Stage
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import PodGroup, Snapshot
+from kai_cp_models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Cycle:
     """The pod groups that every eviction action refused."""
     dropped: set[ActionName] = field(default_factory=set)
     """Actions that were dropped, so that it is not known what they refuse."""
-    overreaching: Callable[[Ledger], PodGroup | None] = lambda _: None
+    overreaching: Callable[[Ledger], Ask | None] = lambda _: None
     """The trigger of reclaim that takes more than it may if the cycle ends with this ledger; None: there is
     none."""
     at_rest: bool = False

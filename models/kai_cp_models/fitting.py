@@ -37,12 +37,6 @@ class NodeView:
     room. ``exact``: False where more than ranks decides: the policy's scores, GPU memory, claims.
     """
 
-    now: Mask
-    later: Mask
-    shared: Mask
-    ranks: Ints
-    _slots: tuple[Ints, Ints] | None
-
     def __init__(self, ledger: Ledger, pod: Pod) -> None:
         self._pod = pod
         """An example of the pods of the spec."""
@@ -59,7 +53,8 @@ class NodeView:
         self._owned = True
         count = len(self._accepted)
         self.now, self.later, self.shared = (np.zeros(count, dtype=bool) for _ in range(3))
-        self.ranks, self._slots = np.zeros(count, dtype=np.int64), None
+        self.ranks: Ints = np.zeros(count, dtype=np.int64)
+        self._slots: tuple[Ints, Ints] | None = None
         self.exact = self._ranking.exact and gpu.kind is not GpuKind.MEMORY and not pod.spec.claims
         self.seen = 0
         """How many changes of nodes it has followed, see ``Ledger.view``."""
@@ -141,7 +136,7 @@ class NodeView:
         # Mostly nothing releases, and without shared devices the rows say all.
         alike = idle == free and not (self._shares and node in ledger.groups_on)
         now = later if alike else self.takes(ledger, node, now=True)
-        shared = self._may_join and self._joins(ledger, node)
+        shared = self._may_join and self._joinable(ledger, node, now=False) > 0
         self.now[node], self.later[node], self.shared[node] = now, later, shared
         self.ranks[node] = self._ranking.one(node, now, shared, free) if later else NOWHERE
         if self._slots is not None:
@@ -157,18 +152,15 @@ class NodeView:
         if not self._accepted[node]:
             return False
         free = (ledger.room.idle_on if now else ledger.room.free_on)[node]
-        names = ledger.groups_on.get(node)
-        if not names or not self._shares:
+        if not self._shares or node not in ledger.groups_on:
             return all(map(ge, free, self._alone))
-        need = self._need(ledger.fixed.mib_on[node])
-        joined = sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
-        return all(map(ge, free, _with_devices(self._request, max(self._shares - joined, 0))))
+        new = max(self._shares - self._joinable(ledger, node, now=now), 0)
+        return all(map(ge, free, _with_devices(self._request, new)))
 
-    def _joins(self, ledger: Ledger, node: int) -> bool:
-        """Whether a shared device of the node fits the pod's GPU requirement (gpusharingorder, 6)."""
-        names = ledger.groups_on.get(node, ())
-        need = self._need(ledger.fixed.mib_on[node])
-        return any(ledger.device_free_mib(node, name, now=False) >= need for name in names)
+    def _joinable(self, ledger: Ledger, node: int, *, now: bool) -> int:
+        """How many shared devices of the node fit the pod's GPU requirement (gpusharingorder, 6)."""
+        names, need = ledger.groups_on.get(node, ()), self._need(ledger.fixed.mib_on[node])
+        return sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
 
 
 def _with_devices(request: Sequence[int], new: int) -> list[int]:

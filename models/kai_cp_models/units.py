@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import compress, islice
+from itertools import chain, compress, islice
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -184,10 +184,9 @@ class Gang:
                     batch = Batch(self.group.root, parts=(batch,))
         return GangState(pending, ready, satisfied(top, met), self._elastic(met), batch, tally)
 
-    def pods_below(self, subgroup: Subgroup) -> Iterator[Pod]:
+    def pods_below(self, subgroup: Subgroup) -> tuple[Pod, ...]:
         """Pods of the leaves below ``subgroup``."""
-        for leaf in subgroup.leaves():
-            yield from self.by_leaf[leaf.name]
+        return _all_of(subgroup, self.by_leaf)
 
     @cached_property
     def _sets(self) -> tuple[Subgroup, ...]:
@@ -208,7 +207,9 @@ class Gang:
         return counts
 
     def _elastic(self, met: Met) -> int:
-        return _elastic_state([met[leaf.name] - leaf.minimum for leaf in self._leaves])
+        """See ``GangState``."""
+        surplus = [met[leaf.name] - leaf.minimum for leaf in self._leaves]
+        return 0 if min(surplus) < 0 else 2 if max(surplus) > 0 else 1
 
     # --- what comes next -------------------------------------------------------------------------
 
@@ -274,7 +275,7 @@ class Gang:
         met = self._met({name: len(pods) for name, pods in active.items()})
         stood = satisfied(top, met)
         while any(active.values()):
-            pods, state = self._shrink(top, met, active) or self._all_of(top, active), self._elastic(met)
+            pods, state = _shrink(top, met, active) or _all_of(top, active), self._elastic(met)
             # The last pod of each pod set, or all of them.
             for pod in pods:
                 active[pod.subgroup or "default"].pop()
@@ -282,28 +283,6 @@ class Gang:
             whole, stood = not stood, satisfied(top, met)
             found.append(Unit(pods, state, whole or not stood))
         return tuple(found)
-
-    def _all_of(self, subgroup: Subgroup, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
-        return tuple(pod for leaf in subgroup.leaves() for pod in active[leaf.name])
-
-    def _shrink(self, subgroup: Subgroup, met: Met, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
-        if subgroup.leaf:
-            pods = active[subgroup.name]
-            return (pods[-1],) if len(pods) > subgroup.minimum else ()
-        members = sorted(subgroup.children, key=lambda child: _turn(child, met), reverse=True)
-        whole = [child for child in members if satisfied(child, met)]
-        if not whole:
-            return ()
-        for child in members:
-            found = self._shrink(child, met, active)
-            if found:
-                return found
-        if len(whole) > subgroup.minimum:
-            for child in whole:
-                found = self._all_of(child, active)
-                if found:
-                    return found
-        return ()
 
 
 def only_pod_set(root: Subgroup) -> Subgroup | None:
@@ -318,6 +297,24 @@ def units_of_pod_set(active: Sequence[Pod], minimum: int) -> Iterator[Unit]:
         yield Unit(rest, 1 if len(rest) == minimum else 0, True)
 
 
+def _all_of(subgroup: Subgroup, by_leaf: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
+    return tuple(pod for leaf in subgroup.leaves() for pod in by_leaf[leaf.name])
+
+
+def _shrink(subgroup: Subgroup, met: Met, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
+    """The surplus pod or subgroup that goes next; nothing where there is none."""
+    if subgroup.leaf:
+        pods = active[subgroup.name]
+        return (pods[-1],) if len(pods) > subgroup.minimum else ()
+    members = sorted(subgroup.children, key=lambda child: _turn(child, met), reverse=True)
+    whole = [child for child in members if satisfied(child, met)]
+    if not whole:
+        return ()
+    surplus = whole if len(whole) > subgroup.minimum else ()
+    found = chain((_shrink(one, met, active) for one in members), (_all_of(one, active) for one in surplus))
+    return next(filter(None, found), ())
+
+
 def _numbers(specs: Sequence[PodSpec]) -> Mapping[PodSpec, int]:
     """How many there are of each."""
     return {specs[0]: len(specs)} if specs.count(specs[0]) == len(specs) else Counter(specs)
@@ -326,11 +323,6 @@ def _numbers(specs: Sequence[PodSpec]) -> Mapping[PodSpec, int]:
 def satisfied(subgroup: Subgroup, met: Met) -> bool:
     """Whether a subgroup is counted to meet its minimum (5.1)."""
     return met[subgroup.name] >= subgroup.minimum
-
-
-def _elastic_state(surplus: Sequence[int]) -> int:
-    """See ``GangState``; ``surplus``: by pod set, active pods above its minimum."""
-    return 0 if min(surplus) < 0 else 2 if max(surplus) > 0 else 1
 
 
 def _turn(subgroup: Subgroup, met: Met) -> tuple[object, ...]:

@@ -39,7 +39,7 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
         home = _come_home(cycle, evicted)
         changed = _offer(cycle, action, evicted) or home
         beyond = cycle.overreaching(cycle.ledger) if changed else None
-        more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.queue])
+        more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.group.queue])
         if more <= gone:
             cycle.at_rest = not changed
             return
@@ -102,16 +102,15 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     limited = cycle.settings.objective.max_moved_gpus_per_admitted_gpu != UNLIMITED
     lost = {key: [pod for pod in pods if not ledger.stays(pod)] for key, pods in evicted.items()}
     victims = {key: pods for key, pods in lost.items() if pods and not limited}
+    # What got a place in this cycle gets its next batch in a later one.
+    given = (cycle.snapshot.pod_by_key[key] for key in held)
+    served = {pod.group for pod in given if pod.status is PodStatus.PENDING}
     # A group beyond the depth limit of its queue is not looked at here either.
-    refused = cycle.waiting.keys() - _ended(cycle)
+    refused = cycle.waiting.keys() - _ended(cycle) - victims.keys() - served
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.
         refused = {key for key in refused if cycle.waiting[key].reason == OUT_OF_TIME.reason}
-    waiting = waiting_groups(cycle, "allocate")
-    served = {key for key in ledger.touched if key in waiting and _served(ledger, waiting[key])}
-    asks = {
-        key: waiting[key] for key in waiting if key in refused and key not in victims and key not in served
-    }
+    asks = {key: ask for key, ask in waiting_groups(cycle, "allocate").items() if key in refused}
     # Free capacity only shrinks here, as in allocate: what has no room never has.
     shapes, lost_pods = {ask.kind.shape for ask in asks.values()}, chain.from_iterable(victims.values())
     asking = chain(chain.from_iterable(shape.examples for shape in shapes), lost_pods)
@@ -140,8 +139,3 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
         key: by[key].action if key in by else action for key in ledger.held if key not in held
     }
     return changed
-
-
-def _served(ledger: Ledger, ask: Ask) -> bool:
-    """Whether the group got a place in this cycle: its next batch follows in a later one."""
-    return any(pod.key in ledger.held and pod.status is PodStatus.PENDING for pod in ask.gang.pods)

@@ -57,10 +57,9 @@ class Beside:
 
     @cached_property
     def lost(self) -> Sequence[Amounts]:
-        """The most that each queue may lose to the admitted triggers; nothing where their plan stays."""
-        able = self.victims.taken_by(self.admitted) if self.anew else ()
-        ranked = self.victims.ranked if able else ()
-        return self.book.summed((item.unit.group.queue, item.holds) for item in ranked if item.rank in able)
+        """The most that each queue may lose to the admitted triggers, if their plan does not stay."""
+        taken = (self.victims.ranked[rank] for rank in self.victims.taken_by(self.admitted))
+        return self.book.summed((item.unit.group.queue, item.holds) for item in taken)
 
     @cached_property
     def _least(self) -> QueueBook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -16,7 +17,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.times import TIMES
-from kai_cp_models.snapshot import PodGroup, Snapshot
+from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.units import Gang, GangState, StatusOf, as_read
 
 DELAYED: Final = "PreemptionDelayNotElapsed"
@@ -46,9 +47,8 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     for key in dict.fromkeys((*known.kept, *changed)) if some else known.groups:
         one: WaitingGroup | None = known.groups[key]
         if key in ledger.touched:
-            one = _waiting(
-                ledger, known.groups[key].gang, ledger.state(known.groups[key].gang), ledger.status
-            )
+            gang = known.groups[key].gang
+            one = _waiting(ledger, gang, ledger.state(gang), ledger.status)
         ask = None if one is None else _asking(cycle, action, one)
         if ask is None:
             found.pop(key, None)
@@ -112,8 +112,10 @@ def _waiting(ledger: Ledger, gang: Gang, state: GangState, status_of: StatusOf) 
     if not state.pending:
         return None
     ask = None if state.batch is None else ask_of(ledger, gang, state.batch, state)
-    refusal = _refusal(ledger.snapshot, gang, state, ask, status_of)
-    return WaitingGroup(gang, refusal, _delay(ledger.snapshot, gang.group), ask)
+    refusal, delay = _refusal(ledger.snapshot, gang, state, ask, status_of), None
+    if (left := delayed(ledger.snapshot, gang.group)) is not None:
+        delay = Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
+    return WaitingGroup(gang, refusal, delay, ask)
 
 
 def _refusal(
@@ -147,13 +149,6 @@ def _refusal(
     return None
 
 
-def _delay(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
-    """Why the group may not disturb others yet."""
-    if (left := delayed(snapshot, group)) is None:
-        return None
-    return Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
-
-
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:
     """The asks in the fair order, as the book gives it. None: that of the ledger."""
     book, (_, first, _, line) = book or ledger.book, _at_first(ledger)
@@ -169,11 +164,9 @@ def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Ask]) 
     depth = cycle.snapshot.policy.queue_depth.get(action)
     if not depth:
         return found
-    by_queue: dict[str, list[Ask]] = {}
-    for ask in found.values():
-        by_queue.setdefault(ask.group.queue, []).append(ask)
-    kept: set[GroupKey] = set()
-    for asks in by_queue.values():
-        asks.sort(key=attrgetter("entry"))
-        kept |= {ask.group.key for ask in asks[:depth]}
-    return {key: ask for key, ask in found.items() if key in kept}
+    seen, beyond = Counter[str](), set[GroupKey]()
+    for ask in sorted(found.values(), key=attrgetter("entry")):
+        seen[ask.group.queue] += 1
+        if seen[ask.group.queue] > depth:
+            beyond.add(ask.group.key)
+    return {key: ask for key, ask in found.items() if key not in beyond}

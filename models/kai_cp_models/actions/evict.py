@@ -40,7 +40,6 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.policy import ActionName
-from kai_cp_models.snapshot import PodGroup
 
 
 @unique
@@ -132,12 +131,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         admitted = [ask for one in found for ask in one.asks]
         owners = {item: takers for one in found for item, takers in one.owners.items()}
         withdrawn = start.held.keys() - found[-1].ledger.held.keys()
-
-        def beyond(ledger: Ledger) -> PodGroup | None:
-            ask = overreaching(start, admitted, ledger, owners, withdrawn)
-            return None if ask is None else ask.group
-
-        cycle.overreaching = beyond
+        cycle.overreaching = partial(overreaching, start, admitted, owners=owners, withdrawn=withdrawn)
     if cycle.evicted_by or "allocate" not in cycle.snapshot.policy.actions:
         backfill(cycle, policy.name)
     refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
@@ -320,10 +314,7 @@ def _better(
     """
     if isinstance(result, NoPlan) or isinstance(than, NoPlan):
         return isinstance(than, NoPlan)
-    here, there = (
-        [ask.group.key in served for ask in asks]
-        for served in ({ask.group.key for ask in one.asks} for one in (result, than))
-    )
+    here, there = result.serves(asks), than.serves(asks)
     return here > there or (here == there and run.victims.better(result, than))
 
 
@@ -398,13 +389,14 @@ def _record(
         # A plan made for some of the goals has no value for the others.
         rows["further goals"] = (1.0, 0.0, False)
     for position, (name, (objective, bound, proved)) in enumerate(rows.items()):
+        bound = objective if proved else bound
         cycle.stages.append(
             Stage(
                 f"{action}: {name}",
                 "OPTIMAL" if proved else "FEASIBLE",
                 objective,
-                objective if proved else bound,
-                0.0 if proved else abs(objective - bound) / max(1.0, abs(objective)),
+                bound,
+                abs(objective - bound) / max(1.0, abs(objective)),
                 max((one.variables for one in found), default=0),
                 max((one.constraints for one in found), default=0),
                 seconds if position == 0 else 0.0,

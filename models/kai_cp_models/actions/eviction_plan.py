@@ -44,6 +44,11 @@ class EvictionPlan:
         """Ranks of the units that are lost or moved, in whole or in part."""
         return {item.rank for item in self.owners}
 
+    def serves(self, asks: Sequence[Ask]) -> list[bool]:
+        """Whether each of the asks gets its place."""
+        served = {ask.group.key for ask in self.asks}
+        return [ask.group.key in served for ask in asks]
+
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:

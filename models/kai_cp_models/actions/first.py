@@ -45,13 +45,7 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     if len(asks) < len(chunk) and len(taken) <= LIMITS.open_units:
         found.append(_opened(victims, chunk, (), [victims.ranked[rank] for rank in sorted(taken)]))
     plans = [plan for plan in found if plan is not None]
-    return max(plans, key=lambda plan: _served(plan, chunk), default=None)
-
-
-def _served(plan: EvictionPlan, chunk: Sequence[Ask]) -> list[bool]:
-    """Whether the plan serves each ask of the chunk."""
-    now = {ask.group.key for ask in plan.asks}
-    return [ask.group.key in now for ask in chunk]
+    return max(plans, key=lambda plan: plan.serves(chunk), default=None)
 
 
 def _widened(
@@ -65,7 +59,7 @@ def _widened(
     again: list[Ask] = []
     for _ in range(LIMITS.opening_tries):
         found = _opened(victims, chunk, again, units)
-        if found is None or (here := _served(found, chunk)) <= served:
+        if found is None or (here := found.serves(chunk)) <= served:
             break
         best, served = found, here
         missed = [ask for ask, yes in zip(chunk, here, strict=True) if not yes]

@@ -96,9 +96,7 @@ class NodeDrain:
         For a pod group that finds no other place other nodes are cleared, of pods that are smaller.
         """
         ledger, moved = self.ledger.copy(), list(leaving)
-        if not (left := _left(ledger, leaving)):
-            return None
-        if not nominated(ledger, ask):
+        if not (left := _left(ledger, leaving)) or not nominated(ledger, ask):
             return None
         touched = _nodes_of(self.ledger, leaving) | _nodes_of(ledger, ask.pods)
         while left:

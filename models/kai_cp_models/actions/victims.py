@@ -133,10 +133,9 @@ class Victims:
     @cached_property
     def counting(self) -> Counting:
         """Free capacity and demand at the action's start."""
-        everywhere = not self.policy.may_lose
         shapes = {ask.kind.shape for ask in self.asks.values()}
         asking = (pod for shape in shapes for pod in shape.examples)
-        return Counting(self.base, asking, everywhere=everywhere)
+        return Counting(self.base, asking, everywhere=not self.policy.may_lose)
 
     @cached_property
     def cumulative(self) -> CumulativeDemand:

@@ -14,10 +14,12 @@ from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.eviction_plan import NO_VICTIMS, OUT_OF_TIME
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.engine import decide
+from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.settings import Settings
-from kai_cp_models.snapshot import PodGroup, Snapshot
+from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.units import Batch
 from tests.support.plans import evicted, lost, nominated, reasons, solved
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue, spec
 
@@ -151,12 +153,14 @@ def test_a_victim_whose_return_breaks_the_reclaim_stays_away(department: str | N
         actions=("reclaim",),
     )
     cycle = Cycle(snapshot, Settings(), Ledger.of(snapshot), time.monotonic() + 600)
+    gang = cycle.ledger.fixed.gangs[trigger.key]
+    ask = ask_of(cycle.ledger, gang, Batch(gang.top, (pod("t-0"),)))
     for one in snapshot.pods:
         cycle.ledger.evict(one)
         cycle.evicted_by[one.key] = Eviction("reclaim", (trigger.key,), "")
 
-    def overreaching(ledger: Ledger) -> PodGroup | None:
-        return trigger if any(key.name in stays and key not in ledger.evicted for key in keys) else None
+    def overreaching(ledger: Ledger) -> Ask | None:
+        return ask if any(key.name in stays and key not in ledger.evicted for key in keys) else None
 
     keys = [one.key for one in snapshot.pods]
     cycle.overreaching = overreaching
