@@ -107,14 +107,13 @@ class Cycle:
         if self._decided[0] == causes:
             return self._decided[1]
         place = {name: i for i, name in enumerate(self.snapshot.policy.decision_order)}
-        rank = {"Evict": 0, "Nominate": 1, "Bind": 1}
         last = len(self.sequence)
 
         def turn(decision: Decision) -> int:
             group = decision.triggers[0] if decision.triggers else decision.group
             return last if group is None else self.sequence.get((decision.action, group), last)
 
-        found = sorted(self._decisions(), key=lambda d: (place[d.action], rank[d.kind], turn(d), d.pod))
+        found = sorted(self._decisions(), key=lambda d: (place[d.action], d.kind != "Evict", turn(d), d.pod))
         self._decided = tuple(one.copy() for one in causes), tuple(found)
         return self._decided[1]
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
 StatusOf = Callable[[Pod], PodStatus]
@@ -54,10 +54,8 @@ class Batch:
     @cached_property
     def kinds(self) -> tuple[object, ...]:
         """What each leaf batch asks for: the constraints above it, and how many pods have which spec."""
-        if len(self.parts) == 1 and self.subgroup.constraint is None:
-            return self.parts[0].kinds
         return tuple(
-            (tuple([one.constraint for one in above]), *_numbers([pod.spec for pod in leaf.pods]).items())
+            (tuple([one.constraint for one in above]), *Counter([pod.spec for pod in leaf.pods]).items())
             for above, leaf in self.leaves
         )
 
@@ -313,11 +311,6 @@ def _shrink(subgroup: Subgroup, met: Met, active: Mapping[str, Sequence[Pod]]) -
     surplus = whole if len(whole) > subgroup.minimum else ()
     found = chain((_shrink(one, met, active) for one in members), (_all_of(one, active) for one in surplus))
     return next(filter(None, found), ())
-
-
-def _numbers(specs: Sequence[PodSpec]) -> Mapping[PodSpec, int]:
-    """How many there are of each."""
-    return {specs[0]: len(specs)} if specs.count(specs[0]) == len(specs) else Counter(specs)
 
 
 def satisfied(subgroup: Subgroup, met: Met) -> bool:

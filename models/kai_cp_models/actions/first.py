@@ -41,7 +41,7 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     units = victims.first_of(taken, chunk)
     while units is None and (asks := asks[: len(asks) // 2]):
         units = victims.first_of(victims.taken_by(asks), asks)
-    found = [_widened(victims, asks, units)] if units is not None else []
+    found = [_widened(victims, asks, units)]
     if len(asks) < len(chunk) and len(taken) <= LIMITS.open_units:
         found.append(_opened(victims, chunk, (), [victims.ranked[rank] for rank in sorted(taken)]))
     plans = [plan for plan in found if plan is not None]

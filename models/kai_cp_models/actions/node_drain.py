@@ -154,10 +154,9 @@ class NodeDrain:
         """[N] masks: one for each domain of the widest required level that all pods of the ask share, or one
         of all nodes.
         """
-        scopes = [scopes for scopes, _ in ask.batch.leaves]
-        first = scopes[0][0].constraint if scopes and scopes[0] else None
-        shared = first is not None and all(one and one[0].constraint == first for one in scopes)
-        if first is None or not shared or not first.required:
+        widest = {scopes[0].constraint if scopes else None for scopes, _ in ask.batch.leaves}
+        first = widest.pop() if len(widest) == 1 else None
+        if first is None or not first.required:
             yield np.ones(len(self.ledger.idle), dtype=bool)
             return
         domain = self.ledger.fixed.table.trees[first.topology].domain_at(first.required)
