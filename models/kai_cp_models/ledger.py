@@ -150,6 +150,8 @@ class Ledger:
     """Every change of a node's room, devices or slots: the node."""
     _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
     """Of changed pod groups, from when they were first asked for."""
+    _states: dict[GroupKey, GangState] = field(default_factory=dict)
+    """Of changed pod groups, from when they were last asked for; one holds while its tally is that of the group."""
     _shared: tuple[int, SharedFree] | None = None
     """The shared devices as they were after so many changes."""
     _log: list[_Done] = field(default_factory=list, init=False)
@@ -184,6 +186,7 @@ class Ledger:
             {spec: view.shared_copy() for spec, view in self._views.items()},
             self._changed.copy(),
             dict(self._tallies),
+            dict(self._states),
             self._shared,
         )
 
@@ -242,12 +245,14 @@ class Ledger:
         return PodStatus.RELEASING if pod.key in self.evicted else pod.status
 
     def state(self, gang: Gang) -> GangState:
-        """The state of the gang at this moment; if its pods are as in the snapshot, it is computed once a
-        cycle."""
-        if gang.group.key not in self.touched:
+        """The state of the gang at this moment; computed anew only once its pods have changed."""
+        key = gang.group.key
+        if key not in self.touched:
             return gang.at_first
-        state = gang.state(self.status, self.tally(gang))
-        self._tallies[gang.group.key] = state.tally
+        state, tally = self._states.get(key), self.tally(gang)
+        if state is None or state.tally is not tally:
+            state = self._states[key] = gang.state(self.status, tally)
+            self._tallies[key] = state.tally
         return state
 
     def tally(self, gang: Gang) -> GangTally:

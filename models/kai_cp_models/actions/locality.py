@@ -20,8 +20,10 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GroupKey, PodStatus
 from kai_cp_models.units import Gang
 
 
-def draw_together(asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = False) -> Ledger:
-    """``made``, in which ``asks`` have got places, with gangs closer together.
+def draw_together(
+    asks: Sequence[Ask], made: Ledger, bare: Ledger, *, pipeline_only: bool = False
+) -> Ledger:
+    """``made``, in which ``asks`` have got places, with gangs closer together; ``bare``: the same without them.
 
     All are placed again, the largest first. Where that leaves some out, binds fewer pods or is no closer, or
     where others rely on a place, all stay where they are.
@@ -38,11 +40,9 @@ def draw_together(asks: Sequence[Ask], made: Ledger, *, pipeline_only: bool = Fa
     before = distance(made)
     if max(before) < 2 or made.relied_on([pod for ask in asks for pod in ask.gang.pods]):
         return made
-    drawn, size = made.copy(), Counter[GroupKey]()
+    drawn, size = bare.copy(), Counter[GroupKey]()
     for ask in asks:
         size[ask.group.key] += sum(map(milli_gpus, ask.pods))
-    for pod in pods:
-        drawn.unplace(pod)
     for ask in sorted(asks, key=lambda ask: -size[ask.group.key]):
         # A share by memory may count for more in its new place, which leaves less to others.
         over = quota_check(drawn, ask, lending=not pipeline_only)

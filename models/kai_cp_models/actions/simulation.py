@@ -78,7 +78,8 @@ def simulate(
         return _replay(without(base, gone), placed, gone, line, lost_to or {})
     made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
-        drawn = draw_together(placed, made, pipeline_only=True)
+        bare = without(made, (pod for ask in placed for pod in ask.pods))
+        drawn = draw_together(placed, made, bare, pipeline_only=True)
         made = drawn if allowed(drawn) else made
         settle_moves(made, gone)
     return Simulated(made)

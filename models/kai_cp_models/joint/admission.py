@@ -37,7 +37,8 @@ class Admission:
         budget: Budget,
     ) -> None:
         """``waiting``: all groups that may ask."""
-        self._base = base
+        self.base = base
+        """The ledger without the batches."""
         self._settings = settings
         self._budget = budget
         self.enabled = True
@@ -105,7 +106,7 @@ class Admission:
             return None, False
         asks = [*self.asks, ask]
         try:
-            model = JointModel(self._base, asks, all_admitted=True)
+            model = JointModel(self.base, asks, all_admitted=True)
         except ModelTooLarge:
             # The admitted batches only grow, and to find that out takes seconds in a large cluster.
             self.enabled = False
@@ -122,4 +123,4 @@ class Admission:
         if outcome.status != "solved" or outcome.cut:
             return None, outcome.status == "infeasible"
         answer: Answer = model.answer(solver)
-        return disaggregate(self._base, asks, (), answer, pipeline_only=False), False
+        return disaggregate(self.base, asks, (), answer, pipeline_only=False), False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -79,10 +79,12 @@ class Rights:
         # What a group may preempt, those above it in its queue may preempt, too.
         for queue, priority in dict(sorted((one.queue, one.priority) for one in evicting)).items():
             found |= self._preempted(queue, priority)
-        asking = {(one.queue, asked) for one in evicting for asked in one.asked}
+        asking: dict[str, set[Amounts]] = {}
+        for one in evicting:
+            asking.setdefault(one.queue, set()).update(one.asked)
         while "reclaim" in self._actions:
             lost = self._departures.given(found)
-            more = found.union(*(self._reclaimed(queue, asked, lost) for queue, asked in asking))
+            more = found.union(*(self._reclaimed(queue, asks, lost) for queue, asks in asking.items()))
             if more == found:
                 break
             found = more
@@ -93,16 +95,17 @@ class Rights:
             return frozenset()
         return frozenset({("preempt", queue, granted(self._snapshot, queue, "preempt", queue), priority)})
 
-    def _reclaimed(self, queue: str, asked: Amounts, lost: Sequence[Amounts]) -> frozenset[VictimSource]:
-        """The victims that the filter might permit for a batch of this size, whatever was given, and with
-        ``lost`` taken before."""
+    def _reclaimed(
+        self, queue: str, asks: Iterable[Amounts], lost: Sequence[Amounts]
+    ) -> frozenset[VictimSource]:
+        """The victims that the filter might permit for one of the batches of these sizes, whatever was given,
+        and with ``lost`` taken before."""
         fair = self._snapshot.policy.plugin("proportion")
-        if fair and not reclaim_conceivable(self._book, queue, asked, lost=lost):
-            return frozenset()
+        able = [x for x in asks if not fair or reclaim_conceivable(self._book, queue, x, lost=lost)]
         return frozenset(
             ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
             for victim in self._victim_queues
-            if victim != queue and (not fair or self._may_lose(queue, asked, victim, lost))
+            if victim != queue and any(not fair or self._may_lose(queue, x, victim, lost) for x in able)
         )
 
     def _may_lose(self, queue: str, asked: Amounts, victim: str, lost: Sequence[Amounts]) -> bool:
