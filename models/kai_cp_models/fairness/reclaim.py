@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from kai_cp_models.arrays import Floats
@@ -66,13 +66,14 @@ def may_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool
 def victim_conceivable(
     book: QueueBook,
     trigger_queue: str,
-    amounts: Amounts,
+    asks: Iterable[Amounts],
     victim_queue: str,
     *,
     lost: Sequence[Amounts],
     gained: Sequence[Amounts],
 ) -> bool:
-    """Whether ``victim_allowed`` may hold in some state of the action; False is a proof that it never does.
+    """Whether ``victim_allowed`` may hold in some state of the action for a batch of one of these sizes; False
+    is a proof that it never does.
 
     ``lost`` and ``gained``: the most by which each queue may fall below ``book`` and rise above it.
     """
@@ -80,8 +81,9 @@ def victim_conceivable(
     most = add(book.held[victim], gained[victim])
     if not within(most, book.allocatable_share_floor[victim]):
         return True
-    least = add(subtract(book.held[trigger], lost[trigger]), amounts)
-    return within(least, book.quota[trigger]) and _above_quota(most, book.quota[victim], amounts)
+    least, quota = subtract(book.held[trigger], lost[trigger]), book.quota[trigger]
+    able = (asked for asked in asks if _above_quota(most, book.quota[victim], asked))
+    return any(within(add(least, asked), quota) for asked in able)
 
 
 def due_bounds(

@@ -105,11 +105,11 @@ class Rights:
         return frozenset(
             ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
             for victim in self._victim_queues
-            if victim != queue and any(not fair or self._may_lose(queue, x, victim, lost) for x in able)
+            if able and victim != queue and (not fair or self._may_lose(queue, able, victim, lost))
         )
 
-    def _may_lose(self, queue: str, asked: Amounts, victim: str, lost: Sequence[Amounts]) -> bool:
-        return victim_conceivable(self._book, queue, asked, victim, lost=lost, gained=self._gained)
+    def _may_lose(self, queue: str, asks: Iterable[Amounts], victim: str, lost: Sequence[Amounts]) -> bool:
+        return victim_conceivable(self._book, queue, asks, victim, lost=lost, gained=self._gained)
 
     @cached_property
     def _victim_queues(self) -> tuple[str, ...]:

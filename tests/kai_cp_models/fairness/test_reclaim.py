@@ -154,7 +154,7 @@ def test_no_proof_excludes_a_reclaim_that_an_explanation_allows(
     for i in before.line("a"):
         taken_from[i] = gpus(min(a, lost_by_a))
     if may_reclaim(after, "a", gpus(needs), True, "b"):
-        assert victim_conceivable(before, "a", gpus(needs), "b", lost=taken_from, gained=given_to)
+        assert victim_conceivable(before, "a", [gpus(99), gpus(needs)], "b", lost=taken_from, gained=given_to)
     if can_reclaim(after, "a", gpus(needs), True) is None:
         assert reclaim_conceivable(before, "a", gpus(needs), lost=taken_from)
 
