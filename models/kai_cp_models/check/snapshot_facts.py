@@ -107,9 +107,10 @@ class SnapshotFacts:
 
     @cached_property
     def _holding(self) -> Sequence[tuple[Pod, str]]:
-        """Pods that hold a place, with their nodes."""
-        pods = self.snapshot.pods
-        return [(p, node) for p in pods if (node := p.node) is not None and p.status in ACTIVE_USED]
+        """Pods that hold a place on a known node, with the node."""
+        columns, pods = self.snapshot.columns, self.snapshot.pods
+        rows = np.flatnonzero((columns.node >= 0) & columns.having(ACTIVE_USED)).tolist()
+        return [(pod, pod.node or "") for pod in map(pods.__getitem__, rows)]
 
     @cached_property
     def residents(self) -> Mapping[str, Sequence[Pod]]:
@@ -187,7 +188,7 @@ class SnapshotFacts:
         """
         found: dict[str, str] = {}
         for pod, name in self.sharing:
-            for group in pod.gpu_groups if name in self.snapshot.node_index else ():
+            for group in pod.gpu_groups:
                 found[group] = name if found.get(group, name) == name else ""
         return found
 

@@ -93,10 +93,10 @@ def _put(
     node, names = answer.nodes_of[pod.key]
     if not ledger.fits_on(pod, node, now=False):
         return False
-    group = ledger.snapshot.group_by_key[pod.group] if by_node and pod.group else None
-    charge = ledger.fixed.charge(pod, node)
-    if group is not None and over_quota(ledger, group, (pod,), charge, lending=not pipeline_only):
-        return False
+    if by_node and pod.group:
+        group, charge = ledger.snapshot.group_by_key[pod.group], ledger.fixed.charge(pod, node)
+        if over_quota(ledger, group, (pod,), charge, lending=not pipeline_only):
+            return False
     groups: list[str] = []
     for name in names:
         if name.startswith("new-"):
