@@ -43,9 +43,11 @@ class FreeCapacity:
 
     def give(self, node: int, amounts: Sequence[int], *, later: bool) -> None:
         """Add amounts, negative ones too, to what is free; ``later``: not to what is idle now."""
-        self.free_on[node] = tuple(map(add, self.free_on[node], amounts))
+        idle, free = self.idle_on[node], self.free_on[node]
+        found = self.free_on[node] = tuple(map(add, free, amounts))
         if not later:
-            self.idle_on[node] = tuple(map(add, self.idle_on[node], amounts))
+            # Mostly nothing releases.
+            self.idle_on[node] = found if idle == free else tuple(map(add, idle, amounts))
         self._behind.add(node)
 
     def columns(self) -> tuple[Ints, Ints]:

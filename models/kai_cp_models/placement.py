@@ -102,8 +102,8 @@ class Placer:
 
     def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> bool:
         """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
-        self._filled, fabric = None, ledger.fixed.close_fabric
-        if fabric is None or len(self.gang.pods) < 2:
+        self._filled = None
+        if len(self.gang.pods) < 2 or (fabric := ledger.fixed.close_fabric) is None:
             return False
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
         part = batch.subgroup is not self._whole
