@@ -151,7 +151,7 @@ class Ledger:
     _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
     """Of changed pod groups, from when they were first asked for."""
     _states: dict[GroupKey, GangState] = field(default_factory=dict)
-    """Of changed pod groups, from when they were last asked for; one holds while its tally is that of the group."""
+    """Of changed pod groups; one holds as long as its tally is that of the group."""
     _shared: tuple[int, SharedFree] | None = None
     """The shared devices as they were after so many changes."""
     _log: list[_Done] = field(default_factory=list, init=False)

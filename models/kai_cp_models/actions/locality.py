@@ -20,10 +20,10 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GroupKey, PodStatus
 from kai_cp_models.units import Gang
 
 
-def draw_together(
-    asks: Sequence[Ask], made: Ledger, bare: Ledger, *, pipeline_only: bool = False
-) -> Ledger:
-    """``made``, in which ``asks`` have got places, with gangs closer together; ``bare``: the same without them.
+def draw_together(asks: Sequence[Ask], made: Ledger, bare: Ledger, *, pipeline_only: bool = False) -> Ledger:
+    """``made``, in which ``asks`` have got places, with gangs closer together.
+
+    ``bare``: the same ledger without these places.
 
     All are placed again, the largest first. Where that leaves some out, binds fewer pods or is no closer, or
     where others rely on a place, all stay where they are.

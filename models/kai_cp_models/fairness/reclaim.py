@@ -72,8 +72,9 @@ def victim_conceivable(
     lost: Sequence[Amounts],
     gained: Sequence[Amounts],
 ) -> bool:
-    """Whether ``victim_allowed`` may hold in some state of the action for a batch of one of these sizes; False
-    is a proof that it never does.
+    """Whether ``victim_allowed`` may hold in some state of the action for a batch of one of these sizes.
+
+    False is a proof that it never does.
 
     ``lost`` and ``gained``: the most by which each queue may fall below ``book`` and rise above it.
     """
