@@ -23,6 +23,7 @@ from kai_cp.cli.common import (
     usage_or_exit,
 )
 from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
+from kai_cp.files import STDIN
 
 if TYPE_CHECKING:
     from kai_cp.json_types import Json
@@ -94,7 +95,8 @@ def explain(
 
     if (target is None) == (not everything):
         fail("name one pod group, pod or workload, such as job/team-a/train, or give --all", WRONG_USAGE)
-    if target is not None and Path(target).exists() and not Path(snapshot).exists():
+    missing = snapshot != STDIN and not Path(snapshot).exists()
+    if missing and target is not None and Path(target).exists():
         fail(f"the snapshot comes first: kai-cp explain {target} {snapshot}", WRONG_USAGE)
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
     wanted = _kinds(kinds, settings.explain.fix_order) if not no_fixes else ()

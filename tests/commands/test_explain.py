@@ -53,6 +53,15 @@ def test_a_name_before_the_snapshot_is_told_the_order(snapshot: Path) -> None:
     assert done.stderr == said
 
 
+def test_standard_input_comes_first_where_a_file_has_the_name_of_the_pod_group(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x").touch()
+    done = run("explain", "-", "x", "--no-fixes", "--now", NOW, data=snapshot.read_bytes())
+    assert done.stdout.startswith("PENDING  podgroup default/x")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
