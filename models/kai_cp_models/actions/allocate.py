@@ -74,7 +74,7 @@ def allocate(
     run.refused += len(order)
     admission.unproved += len(order)
     if admission.placed_jointly:
-        cycle.ledger = draw_together(admission.asks, cycle.ledger, admission.base)
+        cycle.ledger = draw_together(admission.asks, cycle.ledger, admission.base.copy)
     cycle.turns = tuple(run.turns)
     _record(cycle, admission, run.refused, joint, time.monotonic() - started)
     return first

@@ -7,7 +7,7 @@ afterwards, and bound pods stay bound.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,13 +20,14 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GroupKey, PodStatus
 from kai_cp_models.units import Gang
 
 
-def draw_together(asks: Sequence[Ask], made: Ledger, bare: Ledger, *, pipeline_only: bool = False) -> Ledger:
+def draw_together(
+    asks: Sequence[Ask], made: Ledger, bare: Callable[[], Ledger], *, pipeline_only: bool = False
+) -> Ledger:
     """``made``, in which ``asks`` have got places, with gangs closer together.
 
-    ``bare``: the same ledger without these places.
-
     All are placed again, the largest first. Where that leaves some out, binds fewer pods or is no closer, or
-    where others rely on a place, all stay where they are.
+    where others rely on a place, all stay where they are. ``bare``: makes the same ledger without these
+    places, which takes long where there are many.
     """
     fabric = made.fixed.close_fabric
     pods = [pod for ask in asks for pod in ask.pods]
@@ -40,7 +41,7 @@ def draw_together(asks: Sequence[Ask], made: Ledger, bare: Ledger, *, pipeline_o
     before = distance(made)
     if max(before) < 2 or made.relied_on([pod for ask in asks for pod in ask.gang.pods]):
         return made
-    drawn, size = bare.copy(), Counter[GroupKey]()
+    drawn, size = bare(), Counter[GroupKey]()
     for ask in asks:
         size[ask.group.key] += sum(map(milli_gpus, ask.pods))
     for ask in sorted(asks, key=lambda ask: -size[ask.group.key]):

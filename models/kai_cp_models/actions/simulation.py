@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 
 from kai_cp_models.actions.home import come_home, has_room_at_home
@@ -78,7 +79,7 @@ def simulate(
         return _replay(without(base, gone), placed, gone, line, lost_to or {})
     made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
-        bare = without(made, (pod for ask in placed for pod in ask.pods))
+        bare = partial(without, made, [pod for ask in placed for pod in ask.pods])
         drawn = draw_together(placed, made, bare, pipeline_only=True)
         made = drawn if allowed(drawn) else made
         settle_moves(made, gone)

@@ -96,10 +96,12 @@ class VictimOrder(Sequence[VictimCandidate]):
         self.owing = unit_rows(ledger.snapshot, stopped, np.zeros((len(along), 3), np.int64))
         """What was evicted for units, the last of ``pods``, as units that stop their groups."""
         self.owing["queue"][[not group.preemptible for _, group, _ in along]] = -1
-        names = [queue.name for queue in ledger.snapshot.queues]
-        self.queues = [names[i] for i in self.units["queue"].tolist()]
-        """[U] the leaf queue of each."""
         self._made: list[VictimCandidate | None] = [None] * len(order)
+
+    @cached_property
+    def queues(self) -> Sequence[str]:
+        """[U] the leaf queue of each."""
+        return [self._groups[g].queue for g in self.units["group"].tolist()]
 
     @cached_property
     def _rows(self) -> Sequence[tuple[Any, ...]]:

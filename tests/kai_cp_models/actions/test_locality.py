@@ -69,7 +69,7 @@ def test_all_are_placed_anew_where_no_group_is_left_out() -> None:
     """h-0 occupies a node that the gang needs, n1, and is as well off on n3."""
     base = Ledger.of(two_racks(waiting=pods("h", 1, spec=spec(8))))
     made = placed(base, {**FAR, "h-0": "n1"})
-    found = draw_together(asks_of(base, "g", "h"), made, base)
+    found = draw_together(asks_of(base, "g", "h"), made, base.copy)
     assert {node_of(found, name) for name in ("g-0", "g-1")} == {"n0", "n1"}
     assert node_of(found, "h-0") in ("n2", "n3")
     assert found.held.keys() == made.held.keys()
@@ -87,7 +87,7 @@ def test_all_stay_where_placing_anew_leaves_a_group_out() -> None:
     )
     where = {f"h{i}-0": "b1" if size == 4 else "b0" for i, size in enumerate(sizes)}
     made = placed(base, {**FAR, **where})
-    found = draw_together(asks_of(base, "g", *(f"h{i}" for i in range(6))), made, base)
+    found = draw_together(asks_of(base, "g", *(f"h{i}" for i in range(6))), made, base.copy)
     assert found is made
 
 
@@ -110,7 +110,7 @@ def test_all_stay_where_a_queue_would_exceed_its_limit(limit: float, anew: bool)
     bounded = queue("q", limit=gpu_bound(limit))
     base = Ledger.of(cluster(members, [group("g", 2)], nodes, [bounded], topologies=DC))
     made = placed(base, {"g-0": "n0", "g-1": "n2", "m-0": "n1", "o-0": "n3"})
-    found = draw_together(asks_of(base, "g", "m", "o"), made, base)
+    found = draw_together(asks_of(base, "g", "m", "o"), made, base.copy)
     assert (found is not made) == anew
     if anew:
         assert {node_of(found, name) for name in ("g-0", "g-1")} == {"n0", "n1"}
@@ -124,7 +124,7 @@ def test_no_bound_pod_is_nominated_for_it() -> None:
     members = [leaving, pod("h-0", spec=wants), *pods("g", 2, spec=spec(8))]
     base = Ledger.of(cluster(members, [group("g", 2)], nodes, topologies=DC))
     made = placed(base, {**FAR, "h-0": "n1"})
-    found = draw_together(asks_of(base, "g", "h"), made, base)
+    found = draw_together(asks_of(base, "g", "h"), made, base.copy)
     assert found.status(pod_of(base, "h-0")) is PodStatus.ALLOCATED
     assert {name: node_of(found, name) for name in FAR} == FAR
 
@@ -145,7 +145,7 @@ def test_groups_placed_by_an_eviction_model_are_drawn_together(
 def test_gangs_that_need_not_be_close_stay() -> None:
     base = Ledger.of(two_racks(), close_gangs=False)
     made = placed(base, FAR)
-    assert draw_together(asks_of(base, "g"), made, base) is made
+    assert draw_together(asks_of(base, "g"), made, base.copy) is made
 
 
 def test_a_gang_stays_where_others_rely_on_its_place() -> None:
@@ -158,5 +158,5 @@ def test_a_gang_stays_where_others_rely_on_its_place() -> None:
         made = base.copy()
         for name, target in {**FAR, **others}.items():
             made.place(pod_of(base, name), base.snapshot.node_index[target], pipelined=True)
-        found = draw_together(asks_of(base, "g"), made, base, pipeline_only=True)
+        found = draw_together(asks_of(base, "g"), made, base.copy, pipeline_only=True)
         assert (found is made) == stays
