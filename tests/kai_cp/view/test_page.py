@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver import Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
@@ -32,6 +33,8 @@ pytestmark = [
 NOW = 1_800_000_000.0
 EVIL = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 VIEWS = ("queues", "pending", "cluster", "time", "cycles", "evictions")
+CURRENT = (By.CSS_SELECTOR, "nav [aria-current=page]")
+"""The view that is shown."""
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +233,10 @@ def test_the_keyboard_is_enough(browser: Chrome, tmp_path: Path) -> None:
     for number, at in enumerate(VIEWS, 1):
         body.send_keys(str(number))
         WebDriverWait(browser, PATIENCE_SECONDS).until(lambda b, at=at: b.current_url.endswith(f"#{at}"))
-        assert browser.find_element(By.CSS_SELECTOR, "nav [aria-current=page]").text.lower().startswith(at)
+        # The address changes before the page is drawn anew.
+        WebDriverWait(browser, PATIENCE_SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(
+            lambda b, at=at: b.find_element(*CURRENT).text.lower().startswith(at)
+        )
     body.send_keys("2")
     body.send_keys("/")
     search = browser.switch_to.active_element
