@@ -21,6 +21,7 @@ from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions
 from kai_cp.kube.scheduler.staleness import stale_groups
+from kai_cp.reader.times import seconds_of
 from kai_cp_models.plan import Plan, Unscheduled
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.snapshot import Snapshot
@@ -33,6 +34,8 @@ NO_ROOM_SOUGHT: Final = frozenset({"NotReady", "WaitsForItsTurn"})
 """Reasons that say nothing about room: an event on the pod group tells them, no condition does."""
 REWRITE_SECONDS: Final = 30.0
 """A condition or event whose message alone changed is not written again sooner."""
+GROUPING_SECONDS: Final = 10.0
+"""A new pod gets its pod group from the pod grouper; that it has none is told when it is this old."""
 REMEMBERED: Final = 50_000
 _TOLD: Final[dict[str, str]] = {
     "made": "StartReserved",
@@ -278,12 +281,21 @@ class Reporter:
             found = self._find(item)
             if found is None or self._recorder.has_said(found[0], "SetAside") == ("SetAside", reason):
                 continue
-            later = self._quota.admit(*found)
+            later = self._grouped_until(*found) or self._quota.admit(*found)
             if later is None:
                 self._recorder.say(*found, "Warning", "SetAside", reason)
             else:
                 again.append(later)
         return again
+
+    def _grouped_until(self, about: Mapping[str, Any], resource: resources.Resource) -> float | None:
+        """When a new pod without a pod group should have got one, or None for everything else."""
+        meta = about["metadata"]
+        group = (meta.get("annotations") or {}).get(names.GROUP, "")
+        if resource is not resources.PODS or self._groups.get((meta.get("namespace", ""), group)) is not None:
+            return None
+        due = seconds_of(meta["creationTimestamp"]) + GROUPING_SECONDS
+        return due if due > self._clock() else None
 
     def _find(self, item: str) -> tuple[Mapping[str, Any], resources.Resource] | None:
         kind, _, key = item.partition(" ")

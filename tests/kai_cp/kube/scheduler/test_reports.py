@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.scheduler.options import Mode
-from kai_cp.kube.scheduler.reports import Reporter
+from kai_cp.kube.scheduler.reports import GROUPING_SECONDS, Reporter
 from kai_cp.reader import parse
 from kai_cp_models.plan import Plan, Reservation, Unscheduled
 from kai_cp_models.pods import GroupKey
@@ -175,6 +176,24 @@ def test_bad_objects_have_an_event(reporting: Reporting) -> None:
         reporting.report(Plan())
     events = [b for b in reporting.server.requests("POST", "events") if b["reason"] == "SetAside"]
     assert [event["involvedObject"]["name"] for event in events] == ["bad"]
+
+
+def test_a_new_pod_may_wait_for_its_pod_group_in_silence(reporting: Reporting) -> None:
+    late = pod("late", group="")
+    late["metadata"]["creationTimestamp"] = rfc3339(reporting.now)
+    reporting.server.put(r.PODS, late)
+    until(lambda: len(reporting.cache.stores[r.PODS]) == 3)
+
+    def told() -> list[str]:
+        events = [b for b in reporting.server.requests("POST", "events") if b["reason"] == "SetAside"]
+        return [event["involvedObject"]["name"] for event in events]
+
+    due = reporting.report(Plan())
+    assert due == reporting.now + GROUPING_SECONDS
+    assert told() == []
+    reporting.now = due
+    reporting.report(Plan())
+    assert told() == ["late"]
 
 
 def test_observing_writes_nothing(server: StubServer) -> None:
