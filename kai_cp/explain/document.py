@@ -17,17 +17,19 @@ from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
 from kai_cp.json_types import Object
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import CPU, MEMORY, GroupKey, PodStatus
-from kai_cp_models.queries.shares import whole_gpus
+from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, UNLIMITED, GroupKey, PodStatus
+from kai_cp_models.queries.shares import gpus_asked
 from kai_cp_models.queries.why import (
     Blocking,
     FairLine,
+    LevelledQueue,
     Position,
     blocking_of_all,
     levelled_queues,
     question_of,
 )
 from kai_cp_models.settings import Settings
+from kai_cp_models.shown import amount, quantity
 from kai_cp_models.snapshot import PodGroup
 
 SCHEMA: Final = "explanation/1"
@@ -148,7 +150,7 @@ class Explainer:
             "waitingSeconds": max(0, int(situation.snapshot.now - since)) if waits else 0,
             "needs": {
                 "pods": len(pods),
-                "gpu": _number(whole_gpus(pods)),
+                "gpu": _number(gpus_asked(situation.snapshot, pods)),
                 "cpu": sum(pod.spec.requests[CPU] for pod in pods),
                 "memory": sum(pod.spec.requests[MEMORY] for pod in pods),
             },
@@ -216,11 +218,8 @@ class Explainer:
             )
         if decision.action == "reclaim" and asker is not None:
             mine, theirs = levelled_queues(situation, asker.queue, group.queue)
-            shares = [
-                f"queue {one.name} holds {one.allocated.gpu:g} GPUs, its fair share is {one.fair.gpu:g}"
-                for one in (theirs, mine)
-            ]
-            return "; ".join(shares)
+            over = next((d for d in (GPU, CPU, MEMORY) if theirs.allocated[d] > theirs.fair[d] >= 0), GPU)
+            return f"{_share(theirs, over)}; {_share(mine, over)}"
         return decision.message
 
 
@@ -264,6 +263,14 @@ def _state_words(state: str) -> str:
     return {
         "running": "all its pods run, and this cycle takes nothing away",
         "admitted": "its next batch gets its places in this cycle",
-        "moved": "this cycle moves some of its pods to other nodes",
-        "evicted": "this cycle evicts some of its pods",
+        "moved": "this cycle moves pods of it to other nodes",
+        "evicted": "this cycle evicts pods of it",
     }.get(state, "")
+
+
+def _share(queue: LevelledQueue, d: int) -> str:
+    """What a queue holds of a resource, and its fair share of it."""
+    scale = MILLI if d == GPU else 1
+    holds = quantity(d, round(queue.allocated[d] * scale), "memory")
+    share = "unlimited" if queue.fair[d] == UNLIMITED else amount(d, round(queue.fair[d] * scale))
+    return f"queue {queue.name} holds {holds}, its fair share is {share}"

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.plan import Unscheduled
-from kai_cp_models.pods import GPU, MILLI
 from kai_cp_models.queries.why import (
     VICTIM_RULES,
     Blocking,
@@ -21,7 +20,7 @@ from kai_cp_models.queries.why import (
     ordered,
     subject_of,
 )
-from kai_cp_models.shown import amount
+from kai_cp_models.shown import amount, quantity
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
 _KEPT: Final = {
@@ -83,13 +82,7 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
         each = max((item.example.spec.requests[d] for item in classes), default=0)
         asked = sum(item.example.spec.requests[d] * item.count for item in classes)
         pods = sum(item.count for item in classes)
-        unit = (
-            ("GPU" if asked == MILLI else "GPUs")
-            if d == GPU
-            else "CPUs"
-            if d == 0
-            else snapshot.dimensions[d]
-        )
+        name = snapshot.dimensions[d]
         if not each:
             parts.append("no GPU has enough free for its share")
             continue
@@ -99,7 +92,7 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
                 if rule in families:
                     usable &= ~refused
         total, most = int(free[usable, d].sum()), int(free[usable, d].max(initial=0))
-        wants = f"{amount(d, asked)} {unit}" if pods == 1 else f"{pods} x {amount(d, each)} {unit}"
+        wants = quantity(d, each, name) + (f" for each of {pods} pods" if pods > 1 else "")
         where = "" if usable.all() else " on nodes that accept it"
         if total >= asked:
             parts.append(

@@ -19,7 +19,7 @@ def lines(entry: Json) -> list[str]:
     found = list(_head(entry))
     if entry["reason"] and entry["state"] == "pending":
         found += _part("Reason", f"{entry['reason']}: {entry['message']}")
-    elif entry["message"]:
+    elif entry["message"] and not entry["evictedBy"]:
         found += _part("State", entry["message"])
     if entry["state"] == "pending":
         found += _part("Proof", _proof(entry))
@@ -40,8 +40,7 @@ def _head(entry: Json) -> Iterator[str]:
     needs = entry["needs"]
     words = [f"{entry['state'].upper()}  podgroup {entry['podGroup']}", f"queue {entry['queue'] or '(none)'}"]
     if needs["pods"]:
-        gpus = f"{_amount(needs['gpu'])} GPU{'s' * (needs['gpu'] != 1)}"
-        words.append(f"needs {needs['pods']} pod{'s' * (needs['pods'] > 1)} with {gpus}")
+        words.append(f"needs {needs['pods']} pod{'s' * (needs['pods'] > 1)} with {_gpus(needs['gpu'])}")
     if entry["waitingSeconds"]:
         words.append(f"waiting {age(entry['waitingSeconds'])}")
     place = entry["position"]
@@ -92,7 +91,7 @@ def _ahead(entry: Json) -> list[str]:
     first = ahead[-1]
     count = entry["position"]["at"] - 1
     groups = f"{count} pod group{'s' * (count > 1)}"
-    words = f"{_amount(entry['position']['aheadGpus'])} GPUs of {groups}; next before it "
+    words = f"{_gpus(entry['position']['aheadGpus'])} of {groups}; next before it "
     return _part("Ahead", f"{words}{first['podGroup']} ({first['because']})")
 
 
@@ -191,7 +190,8 @@ def _of_queue(op: Json) -> str:
     unit = _UNITS.get(op.get("resource", ""), "") if op["field"] in ("limit", "quota") else ""
     if unit and value == UNLIMITED:
         return f"set no {what} for queue {op['queue']}"
-    said = f"{_amount(value)}{unit}" if isinstance(value, int | float) else value
+    number = isinstance(value, int | float)
+    said = _gpus(value) if number and unit == " GPUs" else f"{_amount(value)}{unit}" if number else value
     return f"set the {what} of queue {op['queue']} to {said}"
 
 
@@ -243,22 +243,24 @@ def _evicted(state: str, by: Json) -> list[str]:
     found += _part("", by["because"])
     stages = (one for one in by["alternatives"] if one["value"])
     bounds = [one for one in stages if "lost" in one["name"] or "stopped" in one["name"]]
-    for one in bounds[:2]:
-        found += _part("", _least(one))
+    for one in [one for one in bounds if "[steps]" not in one["name"]][:2]:
+        found += _part("", _least(one, by["action"]))
     return found
 
 
-def _least(stage: Json) -> str:
-    """What the plan costs, and that no other costs less. Sums by rank mean nothing to a reader."""
+def _least(stage: Json, action: str) -> str:
+    """What an action of the plan costs in all, and that no other plan costs less. Sums by rank mean nothing
+    to a reader.
+    """
     name, _, unit = stage["name"].partition(":")[2].strip().partition(" [")
     scale, unit = _SCALES.get(unit, (1, ""))
     if "by rank" in name:
         sure = "no permitted plan costs" if stage["proved"] else "no plan was found that costs"
         return f"{sure} those with the greater right less"
+    cost = f"{name} by {action} in all: {_amount(round(stage['value'] / scale, 3))}{unit}"
     if stage["proved"]:
-        return f"{name}: {_amount(round(stage['value'] / scale, 3))}{unit}; no permitted plan has less"
-    bound = f"{_amount(round(stage['bound'] / scale, 3))}{unit}"
-    return f"{name}: {_amount(round(stage['value'] / scale, 3))}{unit}; at least {bound} in any plan"
+        return f"{cost}; no permitted plan has less"
+    return f"{cost}; at least {_amount(round(stage['bound'] / scale, 3))}{unit} in any plan"
 
 
 _SCALES: Final = {"GPU-milliseconds]": (3_600_000, " GPU-hours"), "milli-GPUs]": (1_000, "")}
@@ -277,3 +279,7 @@ def age(seconds: float) -> str:
 
 def _amount(value: float) -> str:
     return f"{value:,.10g}"
+
+
+def _gpus(value: float) -> str:
+    return f"{_amount(value)} GPU{'s' * (value != 1)}"

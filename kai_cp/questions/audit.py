@@ -9,7 +9,7 @@ from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.questions.queues import path_of
 from kai_cp.report.section import Section
-from kai_cp.report.terminal import amount, plural
+from kai_cp.report.terminal import amount, gpus, plural
 from kai_cp_models.reasons import NOT_FOR_SHARES
 
 
@@ -104,7 +104,7 @@ def headline(document: Document) -> str:
         if owed
         else "no queue is owed while others borrow"
     )
-    return f"{said}; {amount(idle)} GPUs of quota idle."
+    return f"{said}; {gpus(idle)} of quota idle."
 
 
 def sections(document: Document) -> list[Section]:

@@ -7,7 +7,7 @@ from typing import Any
 from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.report.section import IN_PLACE, Names, Section
-from kai_cp.report.terminal import amount, plural
+from kai_cp.report.terminal import amount, gpus, plural
 
 
 def ask(facts: SnapshotDetails) -> dict[str, Any]:
@@ -41,9 +41,9 @@ def headline(document: Document) -> str:
     if not found:
         return "No pod is evicted."
     lost = [entry for entry in found if entry["movesTo"] is None]
-    gpus = amount(sum(entry["gpus"] for entry in lost))
+    held = gpus(sum(entry["gpus"] for entry in lost))
     moved = len(found) - len(lost)
-    return f"{plural(len(found), 'pod')} evicted: {moved} moved, {len(lost)} back to pending ({gpus} GPUs)."
+    return f"{plural(len(found), 'pod')} evicted: {moved} moved, {len(lost)} back to pending ({held})."
 
 
 def sections(document: Document) -> list[Section]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.report.section import Section
-from kai_cp.report.terminal import age, amount, plural
+from kai_cp.report.terminal import age, amount, gpus, plural
 
 
 def ask(facts: SnapshotDetails) -> dict[str, Any]:
@@ -45,8 +45,8 @@ def headline(document: Document) -> str:
     waiting = document["pending"]
     if not waiting:
         return "No pod group waits."
-    gpus = sum(entry["gpus"] for entry in waiting)
-    return f"{plural(len(waiting), 'pod group')} waiting, for {amount(gpus)} GPUs."
+    asked = sum(entry["gpus"] for entry in waiting)
+    return f"{plural(len(waiting), 'pod group')} waiting, for {gpus(asked)}."
 
 
 def sections(document: Document) -> list[Section]:

@@ -11,7 +11,7 @@ from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.report.kinds import by_kind
 from kai_cp.report.section import Section
-from kai_cp.report.terminal import amount, plural
+from kai_cp.report.terminal import amount, gpus, plural
 
 
 def borrowed(used: float, quota: float) -> float:
@@ -56,7 +56,7 @@ def headline(document: Document) -> str:
     queues = document["queues"]
     owed = sum(queue["owedPodGroups"] for queue in queues)
     lent = sum(queue["borrowed"] for queue in queues if queue["depth"] == 0)
-    said = f"{plural(len(queues), 'queue')}; {amount(lent)} GPUs borrowed between top-level queues"
+    said = f"{plural(len(queues), 'queue')}; {gpus(lent)} borrowed between top-level queues"
     return f"{said}; {plural(owed, 'pod group')} owed and not served." if owed else f"{said}."
 
 

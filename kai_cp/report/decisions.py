@@ -18,8 +18,9 @@ from kai_cp.report.partition import partition
 from kai_cp.report.reserved import estimated, over_time, reserved
 from kai_cp.report.rolled_out import rolled_out
 from kai_cp.report.section import IN_PLACE, Cell, Names, Section, Shortening, ignored, skipped
-from kai_cp.report.terminal import age, amount
+from kai_cp.report.terminal import age, amount, gpus
 from kai_cp.worker import End
+from kai_cp_models.pods import UNLIMITED
 from kai_cp_topology.records import Level
 
 
@@ -110,9 +111,9 @@ def _waiting(entries: Sequence[Document], now: str) -> Section:
     if any("estimate" in entry for entry in ordered):
         columns.insert(6, "Start")
         rows = [(*row[:6], estimated(entry, now), *row[6:]) for row, entry in zip(rows, ordered, strict=True)]
-    gpus = sum(entry.get("gpus") or 0 for entry in entries)
+    asked = sum(entry.get("gpus") or 0 for entry in entries)
     return Section(
-        f"Stay pending, with {amount(gpus)} GPUs" if gpus else "Stay pending",
+        f"Stay pending, with {gpus(asked)}" if asked else "Stay pending",
         tuple(columns),
         rows,
         right=("Position", "GPUs", "Age", "Start"),
@@ -132,7 +133,7 @@ def _evicted(decisions: Sequence[Document], new_place: Mapping[tuple[str, str], 
         rows.append((group, _queue(pods[0]), str(len(pods)), _gpus(pods), trigger, goes, old, action))
     lost = sum(d.get("gpus") or 0 for d in decisions if _pod(d) not in new_place)
     return Section(
-        f"Evicted; {amount(lost)} GPUs of running work are lost" if lost else "Evicted",
+        f"Evicted; {gpus(lost)} of running work {'is' if lost == 1 else 'are'} lost" if lost else "Evicted",
         ("Pod group", "Queue", "Pods", "GPUs", "For", "And then", "From", "By"),
         rows,
         right=("Pods", "GPUs"),
@@ -160,9 +161,9 @@ def _starting(bound: Sequence[Document], nominated: Sequence[Document]) -> Secti
         for when, decisions in (("now", bound), ("when free", nominated))
         for (group, action, _), pods in _by_group(decisions).items()
     ]
-    gpus = sum(d.get("gpus") or 0 for d in (*bound, *nominated))
+    asked = sum(d.get("gpus") or 0 for d in (*bound, *nominated))
     return Section(
-        f"Start, with {amount(gpus)} GPUs" if gpus else "Start",
+        f"Start, with {gpus(asked)}" if asked else "Start",
         ("Pod group", "Queue", "Pods", "GPUs", "When", "Nodes", "By"),
         rows,
         right=("Pods", "GPUs"),
@@ -205,14 +206,23 @@ def _partition(entries: Sequence[Document]) -> Section:
 
 
 def _queues(queues: Mapping[str, Document]) -> Section:
-    rows = [
-        (name, *(amount(report[key]["gpu"]) for key in ("fairShare", "allocatedBefore", "allocatedAfter")))
-        for name, report in queues.items()
-        if report["allocatedBefore"] != report["allocatedAfter"]
-    ]
+    """In GPUs; in CPUs where no queue holds more or fewer GPUs than before."""
+    keys = ("fairShare", "allocatedBefore", "allocatedAfter")
     numbers = ("Fair share", "Before", "After")
-    title = "Queues that change, in GPUs"
+    for resource, unit, scale in (("gpu", "GPUs", 1), ("cpu", "CPUs", 1000)):
+        rows = [
+            (name, *(_scaled(report[key][resource], scale) for key in keys))
+            for name, report in queues.items()
+            if report["allocatedBefore"][resource] != report["allocatedAfter"][resource]
+        ]
+        title = f"Queues that change, in {unit}"
+        if rows:
+            break
     return Section(title, ("Queue", *numbers), rows, right=numbers, fixed=("Queue",))
+
+
+def _scaled(value: float | None, scale: int) -> str:
+    return amount(value if value in (None, UNLIMITED) else value / scale)
 
 
 def _stages(stages: Sequence[Document]) -> Section:

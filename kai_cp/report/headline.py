@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kai_cp.decisions import cut_during
 from kai_cp.report.section import Section
-from kai_cp.report.terminal import age, amount, plural
+from kai_cp.report.terminal import age, amount, gpus, plural
 from kai_cp.worker import End
 
 _STOPPED: Final = ("late", "interrupted")
@@ -113,7 +113,7 @@ def _size(document: Mapping[str, Any]) -> str:
     cluster = document.get("cluster")
     if cluster is None:
         return ""
-    return f" ({plural(cluster['nodes'], 'node')}, {amount(cluster['gpus'])} GPUs)"
+    return f" ({plural(cluster['nodes'], 'node')}, {gpus(cluster['gpus'])})"
 
 
 def as_of(document: Mapping[str, Any]) -> str:

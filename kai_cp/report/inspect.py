@@ -16,7 +16,7 @@ from kai_cp.report.reserved import longest_wait, over_time, reserved
 from kai_cp.report.rolled_out import rolled_out
 from kai_cp.report.section import Section, Shortening, ignored, skipped
 from kai_cp.report.select import Selection
-from kai_cp.report.terminal import age, amount, plural
+from kai_cp.report.terminal import age, amount, gpus, plural
 
 _SCALE = {"cpu": (1000, "cores"), "memory": (2**30, "GiB"), "gpu": (1, "GPUs")}
 
@@ -63,9 +63,9 @@ def _sections(document: Document, resource: str) -> Iterator[Section]:
 def _headline(name: str, document: Document) -> Text:
     cluster = document["cluster"]
     text = Text.assemble((name, "bold"), ": ")
-    gpus = f"{amount(cluster['gpusUsed'])} of {amount(cluster['gpus'])} GPUs in use"
+    used = f"{amount(cluster['gpusUsed'])} of {gpus(cluster['gpus'])} in use"
     text.append(
-        f"{plural(cluster['nodes'], 'node')}, {gpus}; "
+        f"{plural(cluster['nodes'], 'node')}, {used}; "
         f"{plural(cluster['queues'], 'queue')}; {plural(cluster['podGroups'], 'pod group')}, "
         f"{cluster['waitingPodGroups']:,} waiting; {plural(cluster['pods'], 'pod')}, "
         f"{cluster['runningPods']:,} running"

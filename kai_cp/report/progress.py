@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kai_cp.report.terminal import amount
+from kai_cp.report.terminal import amount, gpus
 from kai_cp.solving import Progress
 
 
@@ -10,7 +10,7 @@ def line(name: str, now: Progress) -> str:
     """For example ``demo: reclaim: 12 GPUs admitted, 4 lost; gap 17 % (admission: 12, bound 14)``."""
     if not now.action:
         return f"{name}: deciding"
-    done = f"{amount(now.gpus_admitted)} GPUs admitted, {amount(now.gpus_lost)} lost"
+    done = f"{gpus(now.gpus_admitted)} admitted, {amount(now.gpus_lost)} lost"
     return f"{name}: {now.action}: {done}; {_proof(now)}"
 
 

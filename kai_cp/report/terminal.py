@@ -49,6 +49,11 @@ def age(seconds: float | None) -> str:
     return f"{max(0.0, seconds):.0f}s"
 
 
+def gpus(value: float) -> str:
+    """``1 GPU``, ``0.5 GPUs``."""
+    return f"{amount(value)} GPU" if value == 1 else f"{amount(value)} GPUs"
+
+
 def plural(count: int, noun: str) -> str:
     """``1 pod``, ``3 pods``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -49,3 +49,15 @@ def amount(dimension: int, value: int) -> str:
     if dimension in (CPU, GPU):
         return f"{value / MILLI:g}"
     return f"{value / _GIB:.4g} GiB" if dimension == MEMORY else str(value)
+
+
+def quantity(dimension: int, value: int, name: str) -> str:
+    """An amount with its unit: ``8 GPUs``, ``1 CPU``, ``2 GiB memory``, ``1 pod``, ``2 example.com/nic``.
+
+    ``name``: of the resource, which only other resources than these are called by.
+    """
+    if dimension in (CPU, GPU):
+        name = ("GPU" if dimension == GPU else "CPU") + "s" * (value != MILLI)
+    elif name == "pods" and value == 1:
+        name = "pod"
+    return f"{amount(dimension, value)} {name}"

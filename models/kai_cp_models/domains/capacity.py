@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.domains.tree import TopologyTree
 from kai_cp_models.pods import BASE_DIMENSIONS, GPU, MILLI, PODS, GpuKind, Pod, PodSpec
-from kai_cp_models.shown import amount
+from kai_cp_models.shown import amount, quantity
 
 _MAGNITUDE: Final = 100_000
 _STEPS: Final = 10
@@ -204,7 +204,7 @@ class DomainCapacity:
             return f"{name}: {count} pods in {where}: each has too little of something free"
         what = BASE_DIMENSIONS[short] if short < len(BASE_DIMENSIONS) else "of an extended resource"
         return (
-            f"{name}: needs {amount(short, int(total[short]))} {what} for {count} pods in {where}, "
+            f"{name}: needs {quantity(short, int(total[short]), what)} for {count} pods in {where}, "
             f"largest free has {amount(short, int(free[short]))}"
         )
 
@@ -257,5 +257,5 @@ def _quotient(free: Ints, request: Ints) -> Ints:
 def _gpus(spec: PodSpec) -> str:
     """The size of a spec in a message."""
     if spec.gpu.shares:
-        return f"a share of {spec.gpu.devices} gpu"
-    return f"{amount(GPU, spec.requests[GPU])} gpu"
+        return f"a share of {spec.gpu.devices} GPU{'s' * (spec.gpu.devices != 1)}"
+    return quantity(GPU, spec.requests[GPU], "gpu")

@@ -21,7 +21,7 @@ from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import refusals
-from kai_cp_models.shown import amount
+from kai_cp_models.shown import amount, quantity
 from kai_cp_models.units import Gang
 
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
@@ -42,7 +42,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tupl
         if proofs is not None and group.key not in proofs:
             continue
         if group.key in gated:
-            why_gated = f"{gated[group.key]} pods wait for their scheduling gates to be removed"
+            why_gated = _gates(gated[group.key])
             found.append(Unscheduled(group.key, "SchedulingGated", why_gated, True))
             continue
         gang = ledger.fixed.gangs[group.key]
@@ -188,8 +188,9 @@ def _short_in_sum(cycle: Cycle, gang: Gang, free: Sequence[int]) -> str:
     batch = cycle.ledger.state(gang).batch
     pods = batch.all_pods if batch is not None else ()
     wanted = map(sum, zip(*(pod.spec.requests for pod in pods), strict=True))
+    several = f" for {len(pods)} pods" if len(pods) > 1 else ""
     return "; ".join(
-        f"needs {amount(d, asked)} {name} for {len(pods)} pods; {amount(d, have)} free in all"
+        f"needs {quantity(d, asked, name)}{several}; {amount(d, have)} free in all"
         for d, (asked, have, name) in enumerate(zip(wanted, free, cycle.snapshot.dimensions, strict=True))
         if asked > have
     )
@@ -227,6 +228,14 @@ def _over_where_it_fits(ledger: Ledger, pod: Pod) -> tuple[str, str] | None:
     node = min(nodes, key=lambda node: ledger.fixed.charge(pod, node))
     over = over_quota(ledger, group, (pod,), ledger.fixed.charge(pod, node), lending=True)
     return None if over is None else (over[0], f"{over[1]} on node {ledger.snapshot.nodes[node].name}")
+
+
+def _gates(pods: int) -> str:
+    return (
+        f"{pods} pods wait until their scheduling gates are removed"
+        if pods > 1
+        else ("its pod waits until its scheduling gates are removed")
+    )
 
 
 def _gated(cycle: Cycle) -> dict[GroupKey, int]:
@@ -273,7 +282,7 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
         if whole < gpu.devices:
             return [f"needs {need} on {gpu.devices} device(s); at most {whole} whole GPUs free on one node"]
     short = [
-        f"needs {amount(d, asked)} {name}; {amount(d, int(free[:, d].sum()))} free in all, "
+        f"needs {quantity(d, asked, name)}; {amount(d, int(free[:, d].sum()))} free in all, "
         f"at most {amount(d, int(free[:, d].max()))} on one node"
         for d, (asked, name) in enumerate(zip(wanted, ledger.snapshot.dimensions, strict=True))
         if asked > int(free[:, d].max())
@@ -283,6 +292,6 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     whole_gpus = [MILLI * gpu.devices if d == GPU and gpu.shares else n for d, n in enumerate(wanted)]
     if (free >= whole_gpus).all(axis=1).any():
         return []  # The rule that refuses such a node has said so.
-    parts = [f"{amount(d, value)} {ledger.snapshot.dimensions[d]}" for d, value in enumerate(wanted) if value]
+    parts = [quantity(d, value, ledger.snapshot.dimensions[d]) for d, value in enumerate(wanted) if value]
     asked = ", ".join([*parts, *([f"{need} on {gpu.devices} device(s)"] if gpu.shares else [])])
     return [f"no node has {asked} free at once"]

@@ -46,8 +46,14 @@ def test_a_moved_pod_is_not_called_evicted() -> None:
     ("stage", "words"),
     [
         (("reclaim: lost GPUs by rank", 2_472_309, True), "no permitted plan costs those with the greater"),
-        (("preempt: lost work [GPU-milliseconds]", 7_200_000, True), "lost work: 2 GPU-hours; no permitted"),
-        (("preempt: lost GPUs [milli-GPUs]", 8_000, False), "lost GPUs: 8; at least 4 in any plan"),
+        (
+            ("preempt: lost work [GPU-milliseconds]", 7_200_000, True),
+            "lost work by preempt in all: 2 GPU-hours",
+        ),
+        (
+            ("preempt: lost GPUs [milli-GPUs]", 8_000, False),
+            "by preempt in all: 8; at least 4 in any",
+        ),
     ],
 )
 def test_costs_of_a_plan_have_the_units_of_the_reader(stage: tuple[str, int, bool], words: str) -> None:
@@ -127,6 +133,37 @@ def test_all_ahead_are_counted_and_the_next_before_it_is_named(monkeypatch: pyte
     assert "Ahead    10 GPUs of 5 pod groups; next before it default/e (older)" in lines(entry)
 
 
+def test_shares_are_told_of_what_the_victims_queue_holds_too_much_of() -> None:
+    """Two jobs of one CPU of q, whose fair share is one of two CPUs; x of the other queue takes one."""
+    world = cluster(
+        [node("n0", {"cpu": "2"})],
+        [pod("r0", "n0"), pod("r1", "n0"), pod("x", queue="o")],
+        queues=[queue(name, quota={"cpu": 1000}) for name in ("q", "o")],
+    )
+    explainer = Explainer(Draft(world, NOW), Settings(), kinds=())
+    entries = explainer.explain_all(explainer.waiting())
+    (gone,) = [entry["evictedBy"] for entry in entries if entry["state"] == "evicted"]
+    shares = "queue q holds 2 CPUs, its fair share is 1; queue o holds 0 CPUs, its fair share is 1"
+    assert gone["because"] == shares
+
+
+def test_a_share_of_memory_needs_a_part_of_a_gpu() -> None:
+    """x asks for 4,000 of 40,000 MiB."""
+    world = cluster([node("n0", gpus=1)], [pod("r", "n0", gpus=1), pod("x", notes={"gpu-memory": "4000"})])
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    assert "needs 1 pod with 0.1 GPUs" in "\n".join(lines(entry))
+
+
+def test_steps_of_a_goal_are_not_told() -> None:
+    name = "reclaim: lost beyond what is admitted [steps]"
+    cost = {"name": name, "value": 1, "bound": 1, "proved": True}
+    world = cluster([node("n0", gpus=1)], [pod("x", gpus=2)])
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    by = {"pods": ["default/r"], "for": [], "action": "reclaim", "rule": "fair-share", "because": "so"}
+    text = lines({**entry, "state": "evicted", "evictedBy": {**by, "alternatives": [cost]}})
+    assert "beyond" not in "\n".join(text)
+
+
 def test_costs_of_zero_are_left_out() -> None:
     values = {"reclaim: lost work at priority 75 [GPU-milliseconds]": 0, "reclaim: pod groups stopped": 1}
     costs = [{"name": name, "value": value, "bound": 0, "proved": False} for name, value in values.items()]
@@ -135,7 +172,7 @@ def test_costs_of_zero_are_left_out() -> None:
     by = {"pods": ["default/r"], "for": [], "action": "reclaim", "rule": "fair-share", "because": "so"}
     text = lines({**entry, "state": "evicted", "evictedBy": {**by, "alternatives": costs}})
     assert [line for line in text if "priority 75" in line] == []
-    assert any("pod groups stopped: 1" in line for line in text)
+    assert any("pod groups stopped by reclaim in all: 1" in line for line in text)
 
 
 def test_a_group_that_no_rule_blocks_needs_no_proof() -> None:

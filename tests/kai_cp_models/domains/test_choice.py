@@ -181,12 +181,12 @@ def test_shares_by_memory_ask_for_their_part_of_each_nodes_gpu() -> None:
     [
         (gang(4), "rack", "rack: needs 4 pods in one domain, largest free has 3"),
         (gang(6), "zone", "zone: needs 6 pods in one domain, largest free has 5"),
-        ([*gang(4), pod("c")], "rack", "rack: needs 4 pods with 8 gpu in one domain, largest free has 3"),
+        ([*gang(4), pod("c")], "rack", "rack: needs 4 pods with 8 GPUs in one domain, largest free has 3"),
         # Each size fits alone: three pods with 8 GPUs, six with 4. Together they need 48 GPUs.
         (
             [*gang(3), *gang(6, gpus=4)],
             "rack",
-            "rack: needs 48 gpu for 9 pods in one domain, largest free has 24",
+            "rack: needs 48 GPUs for 9 pods in one domain, largest free has 24",
         ),
         (gang(9), "", "topology tree: needs 9 pods in it, largest free has 8"),
     ],

@@ -37,7 +37,7 @@ def test_a_rack_is_not_to_blame_where_the_cluster_is_full(
     snapshot = cluster(members, [gang, running], NODES, topologies=DC, actions=("allocate", "preempt"))
     plan = solved(snapshot)
     assert reasons(plan) == {"g": token}
-    words = "needs 32 gpu for 4 pods; 24 free in all, and nothing may be evicted for it"
+    words = "needs 32 GPUs for 4 pods; 24 free in all, and nothing may be evicted for it"
     assert [row.message == words for row in plan.unscheduled] == [token == "NoRoomInSum"]
 
 
@@ -65,7 +65,7 @@ def test_a_group_that_needs_no_eviction_is_served_before_one_that_does(wanted: i
     [
         ((), "FitsAsItIs", "it fits in what this cycle leaves free, but got no place there"),
         # One node has 7 free GPUs, so x still does not fit.
-        (("r-0",), "NoRoomInSum", "needs 8 gpu; 7 free in all"),
+        (("r-0",), "NoRoomInSum", "needs 8 GPUs; 7 free in all"),
     ],
 )
 def test_capacity_freed_after_the_refusal_changes_the_reason(
@@ -137,7 +137,7 @@ def test_a_place_that_went_to_a_higher_priority() -> None:
     ("first", "on_n1", "words"),
     [
         ("t", "t-0", "queue q: limit 1 GPU, used 0.5, needs 1 on node n2"),
-        ("m", "m-0", "no node has 2 cpu, 1 GiB memory, 1 gpu, 1 pods free at once"),
+        ("m", "m-0", "no node has 2 CPUs, 1 GiB memory, 1 GPU, 1 pod free at once"),
     ],
 )
 def test_memory_that_a_small_gpu_would_charge_as_a_whole_one(
@@ -176,8 +176,8 @@ def test_memory_that_a_small_gpu_would_charge_as_a_whole_one(
         (
             2,
             [
-                "needs 1 gpu; 0 free in all, at most 0 on one node",
-                "needs 2 gpu; 0 free in all, at most 0 on one node",
+                "needs 1 GPU; 0 free in all, at most 0 on one node",
+                "needs 2 GPUs; 0 free in all, at most 0 on one node",
             ],
         ),
     ],
@@ -206,7 +206,7 @@ def test_share_that_a_free_gpu_would_take_lacks_something_else() -> None:
     pods_ = [pod("a-0", "n1", spec=spec(0, cpus=7)), pod("b-0", spec=fraction(500, cpus=4))]
     nodes = [node("n1", 1, cpus=8), node("n2", 0, cpus=8)]
     plan = solved(cluster(pods_, nodes=nodes, actions=("allocate",)))
-    words = "no node has 4 cpu, 1 GiB memory, 1 pods, 0.5 GPU on 1 device(s) free at once"
+    words = "no node has 4 CPUs, 1 GiB memory, 1 pod, 0.5 GPU on 1 device(s) free at once"
     assert [row.message for row in plan.unscheduled] == [words]
 
 

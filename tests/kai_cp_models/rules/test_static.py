@@ -202,8 +202,8 @@ CASES: list[tuple[str, ModuleType, Node, dict[str, Any], str | None]] = [
         "asks for 79600 MiB of one GPU, which has 40000 MiB",
     ),
     ("eight GPUs", size, node(gpus=8), {"gpus": 8}, None),
-    ("nine GPUs", size, node(gpus=8), {"gpus": 9}, "asks for 9 gpu, the largest node has 8"),
-    ("65 CPUs", size, node(), {"cpus": 65}, "asks for 65 cpu, the largest node has 64"),
+    ("nine GPUs", size, node(gpus=8), {"gpus": 9}, "asks for 9 GPUs, the largest node has 8"),
+    ("65 CPUs", size, node(), {"cpus": 65}, "asks for 65 CPUs, the largest node has 64"),
 ]
 
 
@@ -315,7 +315,7 @@ def test_refusals_count_each_node_once_by_its_first_reason() -> None:
         "node not ready: cordoned": 1,
         "taint gpu=yes:NoSchedule not tolerated": 2,
     }
-    assert refusals(NodeTable(world), pod(gpus=9)) == {"asks for 9 gpu, the largest node has 8": 4}
+    assert refusals(NodeTable(world), pod(gpus=9)) == {"asks for 9 GPUs, the largest node has 8": 4}
 
 
 def test_no_nodes() -> None:

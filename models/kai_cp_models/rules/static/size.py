@@ -11,7 +11,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Mask
 from kai_cp_models.pods import Pod
-from kai_cp_models.shown import amount
+from kai_cp_models.shown import amount, quantity
 from kai_cp_models.snapshot import Node, Snapshot
 
 if TYPE_CHECKING:
@@ -42,6 +42,6 @@ def too_large(snapshot: Snapshot, pod: Pod) -> str | None:
     for i, asked in enumerate(pod.spec.requests):
         largest = max((node.allocatable[i] for node in snapshot.nodes), default=0)
         if asked > largest:
-            name = snapshot.dimensions[i]
-            return f"asks for {amount(i, asked)} {name}, the largest node has {amount(i, largest)}"
+            asks = quantity(i, asked, snapshot.dimensions[i])
+            return f"asks for {asks}, the largest node has {amount(i, largest)}"
     return None
