@@ -353,3 +353,28 @@ def test_a_pod_that_runs_in_a_queue_that_does_not_exist_costs_no_proof() -> None
     settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}})
     plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
     assert {one.group.name: one.proved for one in plan.unscheduled} == {"huge": True, "waits": True}
+
+
+def test_a_queue_does_not_rise_where_nothing_is_idle() -> None:
+    """All GPUs run: two of queue fixed, which has no quota, but cannot be preempted, and one each of a and b,
+    whose quotas are two. What waits for one of these might take from the other only once that holds its
+    quota, for which there is no room.
+    """
+    running = [("fixed", "build", 2), ("a", "train", 1), ("b", "train", 1)]
+    snapshot = world(
+        [node("n0", gpus=4)],
+        [
+            *(
+                pod(f"{name}-{i}", "n0", gpus=1, queue=name, priority=priority)
+                for name, priority, count in running
+                for i in range(count)
+            ),
+            *(pod(f"{name}-late", gpus=1, queue=name) for name in "ab"),
+        ],
+        queues=[queue("top", "")]
+        + [queue(name, quota={"gpu": most}) for name, most in (("fixed", 0), ("a", 2), ("b", 2))],
+        actions="allocate, reclaim",
+    )
+    settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}})
+    plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
+    assert {one.group.name: one.proved for one in plan.unscheduled} == {"a-late": True, "b-late": True}

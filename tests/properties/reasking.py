@@ -16,6 +16,8 @@ what it finds as it goes; exit status 1 when a proof is refuted or a plan was re
 reproduced with ``random_cluster(seed)``. ``--together`` asks again in clusters in which the stateful rules,
 kinds of GPUs, rollouts and reservations are drawn as well (``everything(seed)``), ``--policies`` under other
 policies (``other_policy(cluster, seed)``): plugins and actions left out, limits of depth, other orders.
+``--rest`` asks in clusters whose plans were carried out until there was nothing left to do: they are full,
+and what is refused there is refused beside nothing that got a place.
 ``--options`` draws all of that, GPUs by claim, closed places, heroes, maximum run times, users and
 defragmentation, and the settings, too (``with_options(seed)``).
 """
@@ -31,6 +33,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations, islice, product
 
+from kai_cp.bench.follow import following
 from kai_cp.reader import parse
 from kai_cp_models.actions.common import line_of
 from kai_cp_models.check import SnapshotFacts, violations
@@ -54,6 +57,8 @@ MOST_ASKED_AGAIN = 6
 """The most refusals of one cluster that are asked again."""
 PLAIN = FEATURES - {"fractions", "memory", "actions", "stale", "stuck", "orphans", "partial"}
 """Features of clusters that are tried out: places are nodes, and no other mechanism acts."""
+MOST_CYCLES = 8
+"""The most cycles after which a cluster is taken for one at rest."""
 MOST_NODES = 4
 """The most nodes of a cluster that is tried out."""
 MOST_PLANS = 4_000
@@ -89,6 +94,16 @@ def without(cluster: raw.Object, pods: set[PodKey]) -> raw.Object:
         if PodKey(pod["metadata"].get("namespace", "default"), pod["metadata"]["name"]) in pods:
             pod["spec"]["nodeSelector"] = {**(pod["spec"].get("nodeSelector") or {}), **NOWHERE}
     return changed
+
+
+def rested(cluster: raw.Object, settings: Settings = SETTINGS) -> raw.Object:
+    """The cluster once the plans of its cycles have been carried out."""
+    for _ in range(MOST_CYCLES):
+        plan = decided(read(cluster, settings), settings)
+        if not plan.decisions:
+            break
+        cluster = following(cluster, plan, ())
+    return cluster
 
 
 @contextmanager
@@ -289,7 +304,8 @@ def _cluster(seed: int, options: argparse.Namespace) -> tuple[raw.Object, Settin
     cluster = everything(seed) if options.together else random_cluster(seed)
     if options.policies:
         cluster = other_policy(cluster, seed)
-    return cluster, TOGETHER if options.together else SETTINGS
+    settings = TOGETHER if options.together else SETTINGS
+    return (rested(cluster, settings) if options.rest else cluster), settings
 
 
 def main() -> int:
@@ -299,6 +315,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=500, help="clusters of each kind")
     parser.add_argument("--together", action="store_true", help="draw every feature together")
     parser.add_argument("--policies", action="store_true", help="draw the policy, too")
+    parser.add_argument("--rest", action="store_true", help="ask once there is nothing to do any more")
     parser.add_argument("--options", action="store_true", help="draw every feature, the policy and settings")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)

@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from tests.properties.reasking import Audit, tiny_cluster, tried_out
+from tests.properties.reasking import Audit, rested, tiny_cluster, tried_out
 from tests.support.clusters import random_cluster
 from tests.support.extras import TOGETHER, everything, other_policy
 from tests.support.options import with_options
@@ -23,6 +23,11 @@ FIRST = int(os.environ.get("KAI_CP_PROOF_FIRST", "0"))
 def test_a_proved_refusal_holds_when_it_is_asked_again(seed: int) -> None:
     """What a refused group could take may entitle another (7,001,211), or free its limit (7,001,571)."""
     assert list(Audit(random_cluster(seed)).refuted()) == []
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT))
+def test_a_proved_refusal_holds_in_a_cluster_at_rest(seed: int) -> None:
+    assert list(Audit(rested(random_cluster(seed))).refuted()) == []
 
 
 @pytest.mark.parametrize("seed", [*range(FIRST, FIRST + COUNT), 32_000_116])

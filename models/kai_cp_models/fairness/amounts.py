@@ -121,6 +121,11 @@ def subtract(left: Amounts, right: Amounts) -> Amounts:
     return left[0] - right[0], left[1] - right[1], left[2] - right[2]
 
 
+def least(left: Amounts, right: Amounts) -> Amounts:
+    """The smaller of both, resource by resource."""
+    return min(left[0], right[0]), min(left[1], right[1]), min(left[2], right[2])
+
+
 def involved(snapshot: Snapshot, pods: Iterable[Pod]) -> Involved:
     """Resources that the pods ask for, as reclaim's saturation test sees them (4.4).
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from kai_cp_models.actions.common import waiting_lines
 from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod
@@ -48,6 +49,7 @@ class Refuter:
         """Every pod group that waits in the snapshot and may come in some plan."""
         self._first_asks = {key: one.ask for key, one in self._coming.items() if one.ask is not None}
         self._served = ServedBatches(cycle, base, self._first_asks)
+        self._all_nodes = Counting(base, (), everywhere=True)
 
     def proofs(self) -> dict[GroupKey, Proof]:
         """The refused groups for which there is a proof.
@@ -80,7 +82,7 @@ class Refuter:
             alike.setdefault((known.kind(ask), before[key]), []).append(key)
         while alike:
             coming = every - Counter(kinds[key] for key in never if key in kinds)
-            wider, rights = rights, Rights(self._base, known.departures, coming)
+            wider, rights = rights, Rights(self._all_nodes, known.departures, coming)
             if wider is not None and (wider.taken, wider.moves) == (rights.taken, rights.moves):
                 return
             emptied, left = Emptied(known, rights), dict(alike)
@@ -105,7 +107,7 @@ class Refuter:
             # Groups that have more pods than they ask for first may differ in these.
             kind = ask.kind, acts, key if len(ask.gang.pods) > ask.kind.shape.count else None
             if kind not in made:
-                made[kind] = Coming.of(self._base.snapshot, ask, acts)
+                made[kind] = Coming.of(self._all_nodes, ask, acts)
             found[key] = made[kind]
         return found
 

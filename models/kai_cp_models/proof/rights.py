@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 
+from kai_cp_models.arrays import Ints
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
 from kai_cp_models.fairness.runtime import granted
+from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.problem import Ask
-from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import PodStatus
+from kai_cp_models.pods import CPU, GPU, MEMORY, PodStatus
 from kai_cp_models.proof.departures import Departures, VictimSource
-from kai_cp_models.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,42 +23,56 @@ class Coming:
     """A kind of group that waits and that another plan may serve; equal groups share one.
 
     ``asked``: the least that its first batch asks for, and any further one, in reclaim. ``gains``: the most
-    that its queue is charged for it. ``evicts``, ``moves``: whether it may trigger evictions, and moves.
+    that its queue is charged for it. ``loose``: the part of that which may take no room on any node:
+    instances, claims, and what shares are rounded to. ``evicts``, ``moves``: whether it may trigger
+    evictions, and moves.
     """
 
     queue: str
     priority: int
     asked: frozenset[Amounts]
     gains: Amounts
+    loose: Amounts
     evicts: bool
     moves: bool
 
     @staticmethod
-    def of(snapshot: Snapshot, ask: Ask, acts: bool) -> Coming:
+    def of(base: Counting, ask: Ask, acts: bool) -> Coming:
         """What the group with this first batch could be. ``acts``: it may disturb others."""
-        group = ask.group
+        group, snapshot = ask.group, base.ledger.snapshot
         pods = [pod for pod in ask.gang.pods if pod.status is PodStatus.PENDING]
         later = {pod.spec: pod for pod in pods} if len(pods) > len(ask.pods) else {}
         asked = [ask.asked, *(amounts.pessimistic(snapshot, pod) for pod in later.values())]
+        gains = amounts.total(amounts.most(snapshot, pod) for pod in pods)
         return Coming(
             group.queue,
             group.priority,
             frozenset(asked),
-            amounts.total(amounts.most(snapshot, pod) for pod in pods),
+            gains,
+            amounts.subtract(gains, _fair(base, base.demand(pods))),
             acts,
             acts and group.preemptible,
         )
 
 
-class Rights:
-    """What groups of some kinds may take and move in any plan; ``coming``: how many of each kind."""
+def _fair(counting: Counting, row: Ints) -> Amounts:
+    """The fair resources of a row of sums."""
+    sums = row[counting.totals].tolist()
+    return sums[CPU], sums[MEMORY], sums[GPU]
 
-    def __init__(self, base: Ledger, departures: Departures, coming: Mapping[Coming, int]) -> None:
-        self._book = base.book
-        self._snapshot = base.snapshot
+
+class Rights:
+    """What groups of some kinds may take and move in any plan; ``coming``: how many of each kind.
+
+    ``base``: the ledger with which the cycle began, all nodes of it.
+    """
+
+    def __init__(self, base: Counting, departures: Departures, coming: Mapping[Coming, int]) -> None:
+        self._base, self._book = base, base.ledger.book
+        self._snapshot = base.ledger.snapshot
         self._departures = departures
         self._coming = coming
-        self._actions = base.snapshot.policy.actions
+        self._actions = self._snapshot.policy.actions
 
     @cached_property
     def moves(self) -> bool:
@@ -83,8 +97,10 @@ class Rights:
         for one in evicting:
             asking.setdefault(one.queue, set()).update(one.asked)
         while "reclaim" in self._actions:
-            lost = self._departures.given(found)
-            more = found.union(*(self._reclaimed(queue, asks, lost) for queue, asks in asking.items()))
+            lost, gained = self._departures.given(found), self._gained(found)
+            more = found.union(
+                *(self._reclaimed(queue, asks, lost, gained) for queue, asks in asking.items())
+            )
             if more == found:
                 break
             found = more
@@ -96,30 +112,41 @@ class Rights:
         return frozenset({("preempt", queue, granted(self._snapshot, queue, "preempt", queue), priority)})
 
     def _reclaimed(
-        self, queue: str, asks: Iterable[Amounts], lost: Sequence[Amounts]
+        self, queue: str, asks: Iterable[Amounts], lost: Sequence[Amounts], gained: Sequence[Amounts]
     ) -> frozenset[VictimSource]:
-        """The victims that the filter might permit for one of the batches of these sizes, whatever was given,
-        and with ``lost`` taken before."""
+        """The victims that the filter might permit for one of the batches of these sizes, with ``lost`` taken
+        and ``gained`` given before."""
         fair = self._snapshot.policy.plugin("proportion")
         able = [x for x in asks if not fair or reclaim_conceivable(self._book, queue, x, lost=lost)]
         return frozenset(
             ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
             for victim in self._victim_queues
-            if able and victim != queue and (not fair or self._may_lose(queue, able, victim, lost))
+            if able
+            and victim != queue
+            and (not fair or victim_conceivable(self._book, queue, able, victim, lost=lost, gained=gained))
         )
-
-    def _may_lose(self, queue: str, asks: Iterable[Amounts], victim: str, lost: Sequence[Amounts]) -> bool:
-        return victim_conceivable(self._book, queue, asks, victim, lost=lost, gained=self._gained)
 
     @cached_property
     def _victim_queues(self) -> tuple[str, ...]:
         leaves = self._snapshot.leaf_queues
         return tuple(queue for queue in self._snapshot.preemptible_groups if queue in leaves)
 
+    def _gained(self, found: frozenset[VictimSource]) -> Sequence[Amounts]:
+        """Per queue of the book, by how much it might rise: by all that waits for it, as far as there is room
+        when ``found`` have left."""
+        room = _fair(self._base, self._base.room(self._departures.columns(found)))
+        fits = (amounts.least(most, amounts.add(room, loose)) for most, loose in self._waiting)
+        return list(map(amounts.add, fits, self._grown))
+
     @cached_property
-    def _gained(self) -> Sequence[Amounts]:
-        """Per queue of the book, by how much it might rise."""
-        given = [(one.queue, amounts.total(repeat(one.gains, n))) for one, n in self._coming.items()]
-        if self._consolidates:
-            given += self._departures.grown
-        return self._book.summed(given)
+    def _waiting(self) -> Sequence[tuple[Amounts, Amounts]]:
+        """Per queue of the book, the most that what waits for it is charged, and what of that is loose."""
+        book, coming = self._book, self._coming.items()
+        most = book.summed((one.queue, amounts.total(repeat(one.gains, n))) for one, n in coming)
+        loose = book.summed((one.queue, amounts.total(repeat(one.loose, n))) for one, n in coming)
+        return list(zip(most, loose, strict=True))
+
+    @cached_property
+    def _grown(self) -> Sequence[Amounts]:
+        """Per queue of the book, by how much it might rise by moves, which every action may make."""
+        return self._book.summed(self._departures.grown)
