@@ -18,7 +18,7 @@ from kai_cp_models.pods import GroupKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.snapshot import Snapshot
-from kai_cp_models.units import Gang, GangState, StatusOf, as_read
+from kai_cp_models.units import Gang, GangState
 
 DELAYED: Final = "PreemptionDelayNotElapsed"
 _FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod groups only", True)
@@ -48,7 +48,7 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
         one: WaitingGroup | None = known.groups[key]
         if key in ledger.touched:
             gang = known.groups[key].gang
-            one = _waiting(ledger, gang, ledger.state(gang), ledger.status)
+            one = _waiting(ledger, gang, ledger.state(gang))
         ask = None if one is None else _asking(cycle, action, one)
         if ask is None:
             found.pop(key, None)
@@ -93,7 +93,7 @@ def _at_first(ledger: Ledger) -> _AtFirst:
     if not known:
         groups = sorted(ledger.snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0))
         gangs = (ledger.fixed.gangs[group.key] for group in groups)
-        waiting = (_waiting(ledger, gang, gang.at_first, as_read) for gang in gangs)
+        waiting = (_waiting(ledger, gang, gang.at_first) for gang in gangs)
         found = {one.gang.group.key: one for one in waiting if one is not None}
         asks = {key: one.ask for key, one in found.items() if one.ask is not None}
         kept = [key for key, one in found.items() if one.ask is None or one.refusal or one.delay]
@@ -107,20 +107,18 @@ def waiting_lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
     return _at_first(ledger).groups
 
 
-def _waiting(ledger: Ledger, gang: Gang, state: GangState, status_of: StatusOf) -> WaitingGroup | None:
-    """How the group waits in this state, when its pods have these statuses; None when no pod does."""
+def _waiting(ledger: Ledger, gang: Gang, state: GangState) -> WaitingGroup | None:
+    """How the group waits in this state; None when no pod does."""
     if not state.pending:
         return None
     ask = None if state.batch is None else ask_of(ledger, gang, state.batch, state)
-    refusal, delay = _refusal(ledger.snapshot, gang, state, ask, status_of), None
+    refusal, delay = _refusal(ledger.snapshot, gang, state, ask), None
     if (left := delayed(ledger.snapshot, gang.group)) is not None:
         delay = Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
     return WaitingGroup(gang, refusal, delay, ask)
 
 
-def _refusal(
-    snapshot: Snapshot, gang: Gang, state: GangState, ask: Ask | None, status_of: StatusOf
-) -> Refusal | None:
+def _refusal(snapshot: Snapshot, gang: Gang, state: GangState, ask: Ask | None) -> Refusal | None:
     """The refusal of the group that holds in every action."""
     group = gang.group
     if group.queue not in snapshot.queue_by_name:
@@ -129,14 +127,8 @@ def _refusal(
         return Refusal("QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True)
     if group.backed_off:
         return Refusal("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
-    if not state.ready:
-        alive = sum(status_of(pod) is PodStatus.PENDING for pod in gang.pods)
-        needed = sum(leaf.minimum for leaf in group.root.leaves())
-        return Refusal(
-            "NotReady",
-            f"the gang is not complete: {alive} pending pods, the subgroups ask for {needed} in all",
-            True,
-        )
+    if state.batch is None:
+        return Refusal("NotReady", f"the gang is not complete: {_incomplete(gang, state)}", True)
     times = snapshot.extras[TIMES]
     if times is not None and (delay := times.requeue_delay_left(group)) > 0:
         return Refusal(
@@ -147,6 +139,18 @@ def _refusal(
         if problem := next((one.error for one in constraints if one is not None and one.error), ""):
             return Refusal("TopologyFragmented", problem, True)
     return None
+
+
+def _incomplete(gang: Gang, state: GangState) -> str:
+    """What the gang lacks to start, or to start one of its further subgroups, in words."""
+    alive = {name: counts.active + counts.pending for name, counts in state.tally.items()}
+    lacking = [leaf for leaf in gang.top.leaves() if alive[leaf.name] < leaf.minimum]
+    words = [
+        f"{'it' if gang.top.leaf else leaf.name} has {alive[leaf.name]} of {leaf.minimum} pods"
+        for leaf in lacking
+    ]
+    gated = sum(pod.status is PodStatus.GATED for leaf in lacking for pod in gang.by_leaf[leaf.name])
+    return ", ".join(words) + (f"; pods with scheduling gates, {gated} here, do not count" if gated else "")
 
 
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:

@@ -61,12 +61,22 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tupl
         if nominated or (why is None and given and not unknown):
             why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
         if why is None and not unknown:
-            why = Refusal("NotDecidedInTime", "the cycle ended before this pod group was considered")
+            why = _not_looked_at(cycle)
         if why is None:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
         found.append(_entry(cycle, gang, pending, why, free, words=words, proved=proofs is not None))
     return tuple(found)
+
+
+def _not_looked_at(cycle: Cycle) -> Refusal:
+    """Why no action has looked at a pod group."""
+    depth = cycle.snapshot.policy.queue_depth
+    if depth and not cycle.budget.cut:
+        limits = ", ".join(f"{action} {most}" for action, most in depth.items())
+        words = f"too many come before it in its queue (queueDepthPerAction: {limits})"
+        return Refusal("BeyondQueueDepth", words)
+    return Refusal("NotDecidedInTime", "the cycle ended before this pod group was considered")
 
 
 def _entry(

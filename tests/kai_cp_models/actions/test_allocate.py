@@ -67,7 +67,12 @@ def test_queue_depth_caps_each_leaf_queue() -> None:
         queues=[queue("q"), queue("r")],
         queue_depth={"allocate": 1},
     )
-    assert placed(solved(snapshot)) == {"b-0", "r-0"}
+    plan = solved(snapshot)
+    assert placed(plan) == {"b-0", "r-0"}
+    words = "too many come before it in its queue (queueDepthPerAction: allocate 1)"
+    assert {(row.group.name, row.reason, row.message) for row in plan.unscheduled} == {
+        (name, "BeyondQueueDepth", words) for name in "ac"
+    }
 
 
 def test_queue_depth_is_per_action() -> None:

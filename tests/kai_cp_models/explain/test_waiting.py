@@ -10,10 +10,23 @@ from kai_cp_models.actions.eviction_plan import OUT_OF_TIME
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.explain.waiting import unscheduled
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.snapshot import Topology, TopologyConstraint
 from tests.support.plans import SETTINGS, bound, evicted, placed, reasons, solved
-from tests.support.worlds import cluster, fraction, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
+from tests.support.worlds import (
+    cluster,
+    fraction,
+    gpu_bound,
+    gpu_memory,
+    group,
+    leaf,
+    node,
+    pod,
+    pods,
+    queue,
+    spec,
+    tree,
+)
 
 DC = (Topology("dc", ("rack",)),)
 IN_ONE_RACK = TopologyConstraint("dc", required="rack")
@@ -58,6 +71,29 @@ def test_a_group_that_needs_no_eviction_is_served_before_one_that_does(wanted: i
     (refused,) = result.unscheduled
     assert (refused.group.name, refused.reason, refused.proved) == ("h", "NotPossible", True)
     assert refused.message == "all permitted victims together do not free enough capacity"
+
+
+@pytest.mark.parametrize(
+    ("gated", "runs", "words"),
+    [
+        (0, False, "the gang is not complete: b has 1 of 2 pods"),
+        (
+            1,
+            True,
+            "the gang is not complete: b has 1 of 2 pods; pods with scheduling gates, 1 here, do not count",
+        ),
+    ],
+)
+def test_pods_that_wait_for_others_of_their_subgroup_are_not_ready(
+    gated: int, runs: bool, words: str
+) -> None:
+    """Subgroup a runs, and is enough for the gang, or waits like b, and both are needed; b lacks a pod."""
+    root = tree(1 if runs else 2, leaf("a", 1), leaf("b", 2))
+    members = [pod("g-a", "n1" if runs else None, subgroup="a"), pod("g-b", subgroup="b")]
+    members += [pod("g-c", subgroup="b", status=PodStatus.GATED) for _ in range(gated)]
+    plan = solved(cluster(members, [group("g", root=root)], [node("n1", 8)]))
+    (row,) = plan.unscheduled
+    assert (row.reason, row.message, row.proved) == ("NotReady", words, True)
 
 
 @pytest.mark.parametrize(
