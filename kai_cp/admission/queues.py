@@ -19,14 +19,14 @@ _TOLERANCE: Final = 1e-6
 def review(request: AdmissionRequest) -> Verdict:
     """Raise ``Refused`` for a queue without resources and for deleting a parent.
 
-    Quotas give warnings only.
+    Quotas give warnings only, and so does deleting a queue that pod groups use.
     """
     queue = request.object
     if request.operation == "DELETE":
         _refuse_parents_end(request)
-        return Verdict(allowed=True)
+        return Verdict(allowed=True, warnings=tuple(_used(queue)))
     if object_at(queue, "spec").get("resources") is None:
-        text = "resources must be specified"
+        text = "spec.resources must be specified: quota, limit and overQuotaWeight of cpu, memory and gpu"
         raise Refused(text, (text,))
     if not request.settings.quota_validation or request.queues is None:
         return Verdict(allowed=True)
@@ -57,12 +57,24 @@ def _refuse_parents_end(request: AdmissionRequest) -> None:
         )
 
 
+def _used(queue: Json) -> Iterable[str]:
+    """A warning if pod groups of the queue run or wait, by the status that the queue controller keeps."""
+    asked = object_at(object_at(queue, "status"), "requested", "status")
+    amounts = ", ".join(f"{name} {amount}" for name, amount in sorted(asked.items()))
+    if amounts:
+        yield (
+            f"pod groups of queue {_name(queue)} ask for {amounts} (status.requested): what runs goes on, "
+            "and what waits stays pending until spec.queue of its PodGroup names another queue"
+        )
+
+
 def _below(queues: Mapping[str, Json], queue: Json, parent_name: str) -> Iterable[str]:
     parent = queues.get(parent_name)
     if parent is None:
-        raise Refused(
-            f"failed to get parent queue {parent_name}: there is no such queue: create it before its children"
-        )
+        what = "there is no such queue; create it before its children"
+        if parent_name == _name(queue):
+            what = "a queue is not its own parent"
+        raise Refused(f"failed to get parent queue: spec.parentQueue is {parent_name}: {what}")
     if object_at(parent, "spec").get("resources") is None:
         raise Refused(f"parent queue {parent_name} has no resources defined: write its spec.resources first")
     listed = texts_at(object_at(parent, "status"), "childQueues", "status.childQueues")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kai_cp.json_types import Json
+from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys, stored
 from kai_cp.workloads.chain import Chain, walk
 from kai_cp.workloads.groups import Group, Grouped
-from kai_cp.workloads.items import GroupingError, Item
+from kai_cp.workloads.items import GroupingError, Item, annotation, label
 from kai_cp.workloads.karta import by_karta
 from kai_cp.workloads.kinds import DEFAULT, Kind
 from kai_cp.workloads.reads import Forbidden, Reads
 from kai_cp.workloads.settings import GroupingSettings
 from kai_cp.workloads.shapes import SHAPES
 from kai_cp.workloads.validity import refuse_invalid
-from kai_cp.workloads.workload import Workload
+from kai_cp.workloads.workload import Workload, nanoseconds_of
 
 POD: Final = ("", "v1", "Pod")
 
@@ -71,6 +72,8 @@ def reconcile(pod: Item, reads: Reads, settings: GroupingSettings) -> Writes:
         group = replace(group, labels={**group.labels, pool: pod.labels[pool]})
     before = reads.pod_group(group.namespace, group.name)
     notes = _notes(pod, group, found.chain, before, settings)
+    if ignored := "; ".join(_ignored(group, (*found.chain.owners[-1:], pod), reads)):
+        notes += (Note("ValueIgnored", ignored, about_group=True),)
     if before is None:
         body: dict[str, Any] = {"metadata": stored.metadata(group), "spec": group.spec()}
         refuse_invalid(body, group)
@@ -173,6 +176,23 @@ def pod_patch(pod: Item, group: str, subgroup: str) -> Json | None:
     if (pod.labels.get(keys.SUBGROUP) or "") != subgroup or (keys.SUBGROUP in pod.labels and not subgroup):
         meta["labels"] = {keys.SUBGROUP: subgroup or None}
     return {"metadata": meta} if meta else None
+
+
+def _ignored(group: Group, items: Iterable[Item], reads: Reads) -> Iterator[str]:
+    """Values of the workload and of its pod that a pod group cannot have, and therefore does without."""
+    for item in items:
+        name, said = item.labels.get(keys.PRIORITY_CLASS, ""), item.labels.get(keys.PREEMPTIBILITY, "")
+        if name and name != group.priority_class and not reads.has_priority_class(name):
+            where = f"{item.what}: {label(keys.PRIORITY_CLASS)}"
+            yield f"{where}: there is no PriorityClass {shown(name)}; {group.priority_class} counts"
+        if said not in keys.PREEMPTIBILITIES:
+            where = f"{item.what}: {label(keys.PREEMPTIBILITY)}"
+            yield f"{where}: {shown(said)} is neither preemptible nor non-preemptible and does not count"
+        for key, negative in ((keys.PREEMPTION_DELAY, False), (keys.STALENESS_GRACE, True)):
+            text = item.annotations.get(key)
+            if text is not None and nanoseconds_of(text, negative=negative) is None:
+                where = f"{item.what}: {annotation(key)}"
+                yield f"{where}: {shown(text)} is not a duration such as 1m30s and does not count"
 
 
 def _notes(

@@ -170,16 +170,19 @@ def _preemptibility(pod: Item, counted: Sequence[Item], defaults: KindDefaults) 
 def _duration(key: str, items: Sequence[Item], *, negative: bool) -> str:
     """The first readable annotation, in Go's canonical form."""
     for item in items:
-        text = item.annotations.get(key)
-        if text is None:
-            continue
-        try:
-            nanoseconds = round(go_duration(text) * _SECOND)
-        except ValueError:
-            continue
-        if negative or nanoseconds >= 0:
-            return canonical_duration(nanoseconds)
+        found = nanoseconds_of(item.annotations.get(key, ""), negative=negative)
+        if found is not None:
+            return canonical_duration(found)
     return ""
+
+
+def nanoseconds_of(text: str, *, negative: bool) -> int | None:
+    """A duration as Go reads it; None for another text, and for one below 0 unless it may be ``negative``."""
+    try:
+        found = round(go_duration(text) * _SECOND)
+    except ValueError:
+        return None
+    return found if negative or found >= 0 else None
 
 
 def canonical_duration(nanoseconds: int) -> str:

@@ -66,7 +66,8 @@ def test_siblings_add_up_on_both_sides() -> None:
 def test_a_parent_must_be_there_when_quotas_are_checked() -> None:
     verdict = created(queue("c", "p"), QUOTAS)
     assert not verdict.allowed
-    assert "create it before its children" in verdict.message
+    assert "spec.parentQueue is p: there is no such queue; create it before its children" in verdict.message
+    assert "spec.parentQueue is c: a queue is not its own parent" in created(queue("c", "c"), QUOTAS).message
     assert created(queue("c", "p"), AdmissionSettings()).allowed
 
 
@@ -77,6 +78,15 @@ def test_a_parent_is_not_deleted_whichever_side_knows_its_children() -> None:
     assert deleted(queue("p")).allowed
     assert deleted(queue("p"), queue("x", "other")).allowed
     assert "[c1 c2]" in deleted(queue("p", children=("c1",)), queue("c2", "p")).message
+
+
+def test_who_deletes_a_queue_is_told_what_uses_it() -> None:
+    thing = queue("q")
+    thing["status"] = {"requested": {"nvidia.com/gpu": "3", "cpu": "2"}}
+    verdict = review(AdmissionRequest(AdmissionSettings(), "DELETE", thing))
+    assert verdict.allowed
+    (warning,) = verdict.warnings
+    assert warning.startswith("pod groups of queue q ask for cpu 2, nvidia.com/gpu 3")
 
 
 def leaf(name: str, parent: str | None = None, minimum: int | None = 1) -> dict[str, Any]:

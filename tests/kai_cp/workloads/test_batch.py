@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from kai_cp.workloads.batch import group_documents
+from kai_cp.workloads.batch import BatchObjects, group_documents
+from kai_cp.workloads.grouper import reconcile
 from kai_cp.workloads.settings import GroupingSettings
-from tests.support.workloads import samples
+from tests.support.workloads import NAMESPACE, made, pod, samples
 
 
 def notes(deadline: Any, **own: str) -> dict[str, str]:
@@ -40,3 +41,33 @@ def test_words_of_the_scheduler_are_not_taken_over() -> None:
     own = {"kai-cp/reservation": "{}", "kai-cp/ended": "now", "kai-cp/reserve": "true"}
     found = notes(None, **own)
     assert found.keys() & own.keys() == {"kai-cp/reserve"}
+
+
+def told(labels: dict[str, str], annotations: dict[str, str]) -> list[tuple[str, str]]:
+    """Events of the grouper about a Job with these labels and annotations."""
+    objects, job = BatchObjects(), made("batch/v1", "Job", "j", labels=labels, annotations=annotations)
+    objects.apply(job)
+    objects.apply(pod("j-0", job))
+    (item,) = objects.pods(NAMESPACE, {})
+    return [(note.reason, note.text) for note in reconcile(item, objects, GroupingSettings()).notes]
+
+
+def test_values_that_a_pod_group_cannot_have_are_named_once() -> None:
+    wrong = {"priorityClassName": "highest", "kai.scheduler/preemptibility": "Preemptible"}
+    ((reason, text),) = told(wrong, {"kai.scheduler/preemption-delay": "soon"})
+    assert reason == "ValueIgnored"
+    assert text == (
+        'Job team-a/j: metadata.labels[priorityClassName]: there is no PriorityClass "highest"; '
+        'train counts; Job team-a/j: metadata.labels[kai.scheduler/preemptibility]: "Preemptible" is neither '
+        "preemptible nor non-preemptible and does not count; "
+        'Job team-a/j: metadata.annotations[kai.scheduler/preemption-delay]: "soon" is not a duration such '
+        "as 1m30s and does not count"
+    )
+
+
+def test_values_that_count_are_not_named() -> None:
+    right = {"priorityClassName": "inference", "kai.scheduler/preemptibility": "preemptible"}
+    delays = {"kai.scheduler/preemption-delay": "90s", "kai.scheduler/staleness-grace-period": "-1s"}
+    assert told(right, delays) == []
+    ((reason, text),) = told({}, {"kai.scheduler/preemption-delay": "-1s"})
+    assert (reason, '"-1s"' in text) == ("ValueIgnored", True)
