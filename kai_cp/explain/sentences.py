@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.plan import Unscheduled
+from kai_cp_models.pods import MILLI, GpuRequest
 from kai_cp_models.queries.why import (
     VICTIM_RULES,
     Blocking,
@@ -84,7 +85,7 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
         pods = sum(item.count for item in classes)
         name = snapshot.dimensions[d]
         if not each:
-            parts.append("no GPU has enough free for its share")
+            parts += [_share(item.example.spec.gpu) for item in classes if item.example.spec.gpu.shares][:1]
             continue
         usable = np.ones(len(free), dtype=bool)
         for item in classes:
@@ -92,19 +93,27 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
                 if rule in families:
                     usable &= ~refused
         total, most = int(free[usable, d].sum()), int(free[usable, d].max(initial=0))
-        wants = quantity(d, each, name) + (f" for each of {pods} pods" if pods > 1 else "")
+        alike = each * pods == asked
+        wants = quantity(d, each if alike else asked, name)
+        wants += f" for {'each of ' if alike else ''}{pods} pods" if pods > 1 else ""
         where = "" if usable.all() else " on nodes that accept it"
+        has = amount(d, total)
+        parts.append(f"needs {wants}; {has} {'is' if has == '1' else 'are'} free{where}")
         if total >= asked:
-            parts.append(
-                f"needs {wants}; {amount(d, total)} are free{where}, at most {amount(d, most)} on one node"
-            )
-        else:
-            parts.append(f"needs {wants}; {amount(d, total)} are free{where}")
+            parts[-1] += f", at most {amount(d, most)} on one node"
         if not _disturbs(families):
             parts.append(_at_most(snapshot, d, usable, families, level))
     if level:
         parts.append(f"all of it in one {level}")
     return "; ".join(parts)
+
+
+def _share(gpu: GpuRequest) -> str:
+    """A request for parts of GPUs that no node has."""
+    need = f"{gpu.memory_mib} MiB" if gpu.memory_mib else f"{gpu.milli_portion / MILLI:g}"
+    if gpu.devices > 1:
+        return f"needs {need} of each of {gpu.devices} GPUs on one node, and no node has that free"
+    return f"needs {need} of a GPU, and no GPU has that much free"
 
 
 def _at_most(snapshot: Snapshot, d: int, usable: NDArray[np.bool_], families: Families, level: str) -> str:
