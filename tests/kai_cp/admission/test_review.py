@@ -80,7 +80,7 @@ def test_a_parent_is_not_deleted_whichever_side_knows_its_children() -> None:
     assert "[c1 c2]" in deleted(queue("p", children=("c1",)), queue("c2", "p")).message
 
 
-def test_who_deletes_a_queue_is_told_what_uses_it() -> None:
+def test_the_deletion_of_a_queue_that_is_used_is_warned_of() -> None:
     thing = queue("q")
     thing["status"] = {"requested": {"nvidia.com/gpu": "3", "cpu": "2"}}
     verdict = review(AdmissionRequest(AdmissionSettings(), "DELETE", thing))
