@@ -378,3 +378,27 @@ def test_a_queue_does_not_rise_where_nothing_is_idle() -> None:
     settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}})
     plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
     assert {one.group.name: one.proved for one in plan.unscheduled} == {"a-late": True, "b-late": True}
+
+
+@pytest.mark.parametrize(("size", "waits"), [(2, {}), (3, {"gang": True})])
+def test_a_queue_loses_no_more_to_reclaim_than_it_holds_above_its_due(
+    size: int, waits: Mapping[str, bool]
+) -> None:
+    """Of 8 GPUs two run what cannot be preempted, and a holds 6 of a quota of 4. So two may be reclaimed for
+    b, whose quota is 4, one by one.
+    """
+    snapshot = world(
+        [node("n0", {"cpu": "20"}, gpus=8)],
+        [
+            *(pod(f"fixed-{i}", "n0", gpus=1, queue="fixed", priority="build") for i in range(2)),
+            *(pod(f"a-{i}", "n0", gpus=1, queue="a") for i in range(6)),
+            *gang("gang", size, queue="b"),
+        ],
+        groups={"gang": {"minMember": size}},
+        queues=[queue("top", "")]
+        + [queue(name, quota={"gpu": most}) for name, most in (("fixed", 0), ("a", 4), ("b", 4))],
+        actions="reclaim",
+    )
+    settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}})
+    plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
+    assert {one.group.name: one.proved for one in plan.unscheduled if one.group.name == "gang"} == waits

@@ -96,6 +96,15 @@ def due_bounds(
     return book.name(victim), _bounds(book, victim, entitled=entitled)
 
 
+def above_due(book: QueueBook, queue: int, held: Amounts) -> float:
+    """By how many milli-GPUs a queue that holds so much is above what it keeps from every trigger; infinite
+    where it may lose units for its CPUs or memory.
+    """
+    bounds = zip(held, _bounds(book, queue, entitled=True), strict=True)
+    cpu, memory, gpu = (0 if bound is None else max(0, have - bound) for have, bound in bounds)
+    return inf if cpu or memory else gpu
+
+
 def over(held: Sequence[int], bounds: ResourceBounds) -> bool:
     """Whether a queue holds more than its bound in some resource; else it may lose nothing."""
     return any(bound is not None and have > bound for have, bound in zip(held, bounds, strict=True))

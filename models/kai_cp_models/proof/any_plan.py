@@ -81,6 +81,7 @@ class Emptied:
 
     def __init__(self, known: Known, rights: Rights) -> None:
         self.known, self.sources, self.moves = known, rights.taken, rights.moves
+        self.rights = rights
         self.looked = known.departures.count(self.sources, self.moves) <= LIMITS.proof_leaving
         self.counting = Counting(known.base, known.asking, everywhere=self.moves)
         self.refusals: dict[Hashable, str] = {}
@@ -199,7 +200,8 @@ class AnyPlan:
         emptied, own = self.emptied, self.emptied.counting.asked(ask)
         wanted = emptied.demands[self.before] + own
         short = emptied.counting.exceeded(own, wanted, emptied.room, moved=emptied.moves)
-        return TOO_LITTLE if short else None
+        asked, needed = (row[emptied.counting.totals][GPU] for row in (own, wanted))
+        return TOO_LITTLE if short or (asked and needed > emptied.rights.most_gpus) else None
 
 
 _NO_PLACES: Final = Refusal("NotPossible", proved=True)

@@ -170,6 +170,17 @@ class Departures:
             self._given[sources] = self._summed(self._leave(sources))
         return self._given[sources]
 
+    @cached_property
+    def largest(self) -> Sequence[int]:
+        """For each queue of the book, the milli-GPUs of the largest unit of what runs in it or below it."""
+        tree = self.base.book.tree
+        own, found = np.zeros(len(tree.queues) + 1, dtype=np.int64), [0] * len(tree.queues)
+        np.maximum.at(own, self._units["queue"], self._units["gives"][:, 2])
+        for line, most in zip(tree.lines, own.tolist(), strict=False):
+            for i in line:
+                found[i] = max(found[i], most)
+        return found
+
     def _summed(self, some: Mask) -> Sequence[Amounts]:
         queues, book = self._units["queue"][some], self.base.book
         found = np.zeros((len(book.held) + 1, 3), dtype=np.int64)

@@ -10,7 +10,7 @@ from itertools import repeat
 from kai_cp_models.arrays import Ints
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.reclaim import reclaim_conceivable, victim_conceivable
+from kai_cp_models.fairness.reclaim import above_due, reclaim_conceivable, victim_conceivable
 from kai_cp_models.fairness.runtime import granted
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.problem import Ask
@@ -105,6 +105,25 @@ class Rights:
                 break
             found = more
         return found
+
+    @cached_property
+    def most_gpus(self) -> int:
+        """The most milli-GPUs that all nodes offer to batches: a queue loses to reclaim only while it holds
+        more than its due."""
+        freely = frozenset(source for source in self.taken if source[0] != "reclaim")
+        bounded = self._snapshot.policy.plugin("proportion")
+        room = self._base.room(self._departures.columns(freely if bounded else self.taken))
+        book, given = self._book, self._departures.given(self.taken - freely)
+        gained, largest = self._gained(self.taken), self._departures.largest
+
+        def lost(i: int) -> float:
+            """The most that a queue loses, and those below it."""
+            above = above_due(book, i, amounts.add(book.held[i], gained[i]))
+            # The last unit goes while the queue is still above.
+            own = above + largest[i] - 1 if above else 0
+            return min(given[i][2], own + sum(map(lost, book.tree.children[i])))
+
+        return _fair(self._base, room)[2] + (int(sum(map(lost, book.tree.roots))) if bounded else 0)
 
     def _preempted(self, queue: str, priority: int) -> frozenset[VictimSource]:
         if "preempt" not in self._actions or queue not in self._snapshot.preemptible_groups:
