@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.plan import Unscheduled
-from kai_cp_models.pods import MILLI, GpuRequest
+from kai_cp_models.pods import GpuRequest
 from kai_cp_models.queries.why import (
     VICTIM_RULES,
     Blocking,
@@ -21,7 +21,7 @@ from kai_cp_models.queries.why import (
     ordered,
     subject_of,
 )
-from kai_cp_models.shown import amount, quantity
+from kai_cp_models.shown import amount, quantity, share
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
 _KEPT: Final = {
@@ -110,10 +110,8 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
 
 def _share(gpu: GpuRequest) -> str:
     """A request for parts of GPUs that no node has."""
-    need = f"{gpu.memory_mib} MiB" if gpu.memory_mib else f"{gpu.milli_portion / MILLI:g}"
-    if gpu.devices > 1:
-        return f"needs {need} of each of {gpu.devices} GPUs on one node, and no node has that free"
-    return f"needs {need} of a GPU, and no GPU has that much free"
+    has = "no node has that free" if gpu.devices > 1 else "no GPU has that much free"
+    return f"needs {share(gpu)}; {has}"
 
 
 def _at_most(snapshot: Snapshot, d: int, usable: NDArray[np.bool_], families: Families, level: str) -> str:

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Final
 
-from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI
+from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, GpuRequest
 
 _LONGEST: Final = 80
 _GIB: Final = 2**30
@@ -61,3 +61,9 @@ def quantity(dimension: int, value: int, name: str) -> str:
     elif name == "pods" and value == 1:
         name = "pod"
     return f"{amount(dimension, value)} {name}"
+
+
+def share(gpu: GpuRequest) -> str:
+    """What a pod asks of GPUs that it shares: ``0.5 of a GPU``, ``2000 MiB of each of 2 GPUs``."""
+    need = f"{gpu.memory_mib} MiB" if gpu.memory_mib else f"{gpu.milli_portion / MILLI:g}"
+    return f"{need} of a GPU" if gpu.devices == 1 else f"{need} of each of {gpu.devices} GPUs"

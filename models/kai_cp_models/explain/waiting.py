@@ -21,7 +21,7 @@ from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import refusals
-from kai_cp_models.shown import amount, quantity
+from kai_cp_models.shown import amount, quantity, share
 from kai_cp_models.units import Gang
 
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
@@ -288,9 +288,8 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     if gpu.shares:
         wanted[GPU] = 0
         whole = int(free[:, GPU].max()) // MILLI
-        need = f"{gpu.memory_mib} MiB" if gpu.memory_mib else f"{gpu.milli_portion / MILLI:g} GPU"
         if whole < gpu.devices:
-            return [f"needs {need} on {gpu.devices} device(s); at most {whole} whole GPUs free on one node"]
+            return [f"needs {share(gpu)}; shared ones have less free, at most {whole} are idle on one node"]
     short = [
         f"needs {quantity(d, asked, name)}; {amount(d, int(free[:, d].sum()))} free in all, "
         f"at most {amount(d, int(free[:, d].max()))} on one node"
@@ -303,5 +302,5 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     if (free >= whole_gpus).all(axis=1).any():
         return []  # The rule that refuses such a node has said so.
     parts = [quantity(d, value, ledger.snapshot.dimensions[d]) for d, value in enumerate(wanted) if value]
-    asked = ", ".join([*parts, *([f"{need} on {gpu.devices} device(s)"] if gpu.shares else [])])
+    asked = ", ".join([*parts, *([share(gpu)] if gpu.shares else [])])
     return [f"no node has {asked} free at once"]

@@ -152,7 +152,7 @@ def test_a_share_of_memory_needs_a_part_of_a_gpu() -> None:
     world = cluster([node("n0", gpus=1)], [pod("r", "n0", gpus=1), pod("x", notes={"gpu-memory": "4000"})])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
     assert "needs 1 pod with 0.1 GPUs" in "\n".join(lines(entry))
-    assert entry["message"].startswith("needs 4000 MiB of a GPU, and no GPU has that much free")
+    assert entry["message"].startswith("needs 4000 MiB of a GPU; no GPU has that much free")
 
 
 def test_shares_of_more_gpus_than_a_node_has_are_told() -> None:
@@ -160,7 +160,7 @@ def test_shares_of_more_gpus_than_a_node_has_are_told() -> None:
     entry = Explainer(Draft(cluster([node("n0", gpus=1)], [many]), NOW), Settings(), kinds=()).explain(
         GroupKey("default", "x")
     )
-    assert entry["message"].startswith("needs 0.5 of each of 2 GPUs on one node, and no node has that free")
+    assert entry["message"].startswith("needs 0.5 of each of 2 GPUs; no node has that free")
 
 
 def test_the_pods_of_a_gang_are_counted_with_what_they_ask_for() -> None:

@@ -242,7 +242,7 @@ def test_share_that_a_free_gpu_would_take_lacks_something_else() -> None:
     pods_ = [pod("a-0", "n1", spec=spec(0, cpus=7)), pod("b-0", spec=fraction(500, cpus=4))]
     nodes = [node("n1", 1, cpus=8), node("n2", 0, cpus=8)]
     plan = solved(cluster(pods_, nodes=nodes, actions=("allocate",)))
-    words = "no node has 4 CPUs, 1 GiB memory, 1 pod, 0.5 GPU on 1 device(s) free at once"
+    words = "no node has 4 CPUs, 1 GiB memory, 1 pod, 0.5 of a GPU free at once"
     assert [row.message for row in plan.unscheduled] == [words]
 
 
