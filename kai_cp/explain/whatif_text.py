@@ -8,7 +8,7 @@ from typing import Final
 from kai_cp.decisions import cut_during
 from kai_cp.explain.text import WIDTH, as_of, describe
 from kai_cp.json_types import Json
-from kai_cp.report.terminal import plural
+from kai_cp.report.terminal import gpus, plural
 
 _LABEL: Final = 9
 
@@ -25,21 +25,25 @@ def lines(document: Json, name: str) -> list[str]:
             found += _part(label, _listed(diff[key]))
     found += _part(
         "Stopped",
-        f"{diff['lostBefore']} pods before, {diff['lostAfter']} after; "
+        f"{plural(diff['lostBefore'], 'pod')} before, {diff['lostAfter']} after; "
         f"moved {diff['movedBefore']} before, {diff['movedAfter']} after",
     )
     refused = len(before["pending"])
     groups = f"pod group{'s' * (refused != 1)}"
     found += _part("Refused", f"{refused} {groups} before, {len(after['pending'])} after")
     if "cycles" in diff:
-        end = f"settled after {diff['cycles']} cycles" if diff["settled"] else "not settled within --most"
+        end = (
+            f"settled after {plural(diff['cycles'], 'cycle')}"
+            if diff["settled"]
+            else "not settled within --most"
+        )
         found += _part("Cycles", end)
     if least := document.get("least"):
         found += _part("Least", _least(least))
     if bound := document.get("bound"):
         found += _part(
             "Bound",
-            f"no scheduler has more than {_number(bound['gpus'])} GPUs in use without stopping anything; "
+            f"no scheduler has more than {gpus(bound['gpus'])} in use without stopping anything; "
             f"this cycle has {_number(bound['inUse'])}",
         )
     during = cut_during(stage["name"] for cycle in (before, after) for stage in cycle["stages"])
@@ -67,7 +71,9 @@ def _least(least: Json) -> str:
     if not least["amount"]:
         return "nothing is needed"
     proved = "" if least["proof"] == "proved" else " (perhaps fewer would do)"
-    text = f"{least['kind']} {_number(least['amount'])}{proved}: {describe(least)}"
+    text = describe(least) + proved
+    if least["kind"] in ("stop", "move") and least["amount"] > 1:
+        text += f", {plural(least['amount'], 'pod')} in all"
     below = least.get("below")
     if below:
         text += f"; with {_number(below['amount'])}, {_listed(below['waiting'])} would still wait"

@@ -35,7 +35,7 @@ NO_ROOM_SOUGHT: Final = frozenset({"NotReady", "WaitsForItsTurn"})
 REWRITE_SECONDS: Final = 30.0
 """A condition or event whose message alone changed is not written again sooner."""
 GROUPING_SECONDS: Final = 10.0
-"""A new pod gets its pod group from the pod grouper; that it has none is told when it is this old."""
+"""A new pod gets its pod group from the pod grouper; that it is set aside is told when it is this old."""
 REMEMBERED: Final = 50_000
 _TOLD: Final[dict[str, str]] = {
     "made": "StartReserved",
@@ -281,20 +281,21 @@ class Reporter:
             found = self._find(item)
             if found is None or self._recorder.has_said(found[0], "SetAside") == ("SetAside", reason):
                 continue
-            later = self._grouped_until(*found) or self._quota.admit(*found)
+            later = self._settled_at(*found) or self._quota.admit(*found)
             if later is None:
                 self._recorder.say(*found, "Warning", "SetAside", reason)
             else:
                 again.append(later)
         return again
 
-    def _grouped_until(self, about: Mapping[str, Any], resource: resources.Resource) -> float | None:
-        """When a new pod without a pod group should have got one, or None for everything else."""
-        meta = about["metadata"]
-        group = (meta.get("annotations") or {}).get(names.GROUP, "")
-        if resource is not resources.PODS or self._groups.get((meta.get("namespace", ""), group)) is not None:
+    def _settled_at(self, about: Mapping[str, Any], resource: resources.Resource) -> float | None:
+        """When a pod that is new should have its pod group, or None for everything else.
+
+        The cycle may have seen the pod before the pod grouper came to it, and the cache after.
+        """
+        if resource is not resources.PODS:
             return None
-        due = seconds_of(meta["creationTimestamp"]) + GROUPING_SECONDS
+        due = seconds_of(about["metadata"]["creationTimestamp"]) + GROUPING_SECONDS
         return due if due > self._clock() else None
 
     def _find(self, item: str) -> tuple[Mapping[str, Any], resources.Resource] | None:

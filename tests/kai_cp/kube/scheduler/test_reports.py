@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kai_cp.json_types import Object
+from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.scheduler.options import Mode
@@ -179,21 +181,34 @@ def test_bad_objects_have_an_event(reporting: Reporting) -> None:
 
 
 def test_a_new_pod_may_wait_for_its_pod_group_in_silence(reporting: Reporting) -> None:
-    late = pod("late", group="")
-    late["metadata"]["creationTimestamp"] = rfc3339(reporting.now)
-    reporting.server.put(r.PODS, late)
-    until(lambda: len(reporting.cache.stores[r.PODS]) == 3)
+    """One of two gets its pod group, of which the cache knows before the next cycle; the other gets none."""
+
+    def new(name: str, group: str) -> Object:
+        made = pod(name, group)
+        made["metadata"]["creationTimestamp"] = rfc3339(reporting.now)
+        reporting.server.put(r.PODS, made)
+        until(lambda: reporting.cache.stores[r.PODS].get(("ns", name)) is not None)
+        return made
 
     def told() -> list[str]:
         events = [b for b in reporting.server.requests("POST", "events") if b["reason"] == "SetAside"]
         return [event["involvedObject"]["name"] for event in events]
 
-    due = reporting.report(Plan())
+    def group_of(name: str) -> str:
+        found = reporting.cache.stores[r.PODS].get(("ns", name))
+        return "" if found is None else found["metadata"]["annotations"][names.GROUP]
+
+    new("late", "")
+    new("lost", "")
+    before = parse(reporting.live.snapshot(), now=reporting.now)
+    new("late", "g")
+    until(lambda: group_of("late") == "g")
+    due = reporting.reporter.report(before, Plan())
     assert due == reporting.now + GROUPING_SECONDS
     assert told() == []
     reporting.now = due
     reporting.report(Plan())
-    assert told() == ["late"]
+    assert told() == ["lost"]
 
 
 def test_observing_writes_nothing(server: StubServer) -> None:
