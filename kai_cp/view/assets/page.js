@@ -31,6 +31,7 @@ function svg(tag, attributes, ...children) {
 
 const amount = (value) => value < 0 ? "∞" : (Math.round(value * 100) / 100).toLocaleString("en");
 const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+const verb = (count, word) => `${word}${count === 1 ? "s" : ""}`;
 function age(seconds) {
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "m"]]) if (seconds >= size) return `${Math.floor(seconds / size)}${unit}`;
   return `${Math.floor(seconds)}s`;
@@ -111,7 +112,7 @@ function queues() {
   const roots = world.queues.filter((queue) => queue.depth === 0);
   const sum = (key) => roots.reduce((total, queue) => total + Math.max(0, value(queue[key])), 0);
   const starved = world.queues.reduce((total, queue) => total + queue.starved, 0);
-  const columns = ["Queue", "Used", "", "Quota", "Fair share", "Limit", "Borrowed", "After", "Waiting", "Starved"].map((title, i) => ({
+  const columns = ["Queue", "Used", "", "Quota", "Fair share", "Limit", "Borrowed", "After", "Waiting", "Owed"].map((title, i) => ({
     title, class: i === 0 ? "name" : i === 2 ? "wide" : [3, 5, 6].includes(i) ? "number wide" : "number" }));
   const rows = world.queues.map((queue) => {
     const [used, quota, fair, limit] = ["used", "quota", "fair", "limit"].map((key) => value(queue[key]));
@@ -175,7 +176,7 @@ function pending() {
   for (const entry of world.pending) reasons.set(entry.reason || "not decided", (reasons.get(entry.reason || "not decided") || 0) + 1);
   const top = [...reasons].sort((a, b) => b[1] - a[1]).slice(0, 5);
   return [
-    h("div", { class: "tiles" }, tile(String(world.pending.length), world.decided ? "stay pending" : "wait"), top.map(([reason, count]) => tile(String(count), reason))),
+    h("div", { class: "tiles" }, tile(String(world.pending.length), world.decided ? `${verb(world.pending.length, "stay")} pending` : verb(world.pending.length, "wait")), top.map(([reason, count]) => tile(String(count), reason))),
     table(columns, rows, { empty: "Nobody waits.", label: "Pending pod groups in fair order" }),
   ];
 }
@@ -527,7 +528,9 @@ function render() {
 function frame() {
   $("title").textContent = world.name;
   const waits = world.pending.length, gone = world.evictions.length;
-  const said = world.decided ? `${plural(world.starts.reduce((sum, entry) => sum + entry.pods, 0), "pod")} start, ${plural(gone, "pod")} evicted, ${plural(waits, "pod group")} stay pending` : `${plural(waits, "pod group")} wait; nothing was decided`;
+  const starts = world.starts.reduce((sum, entry) => sum + entry.pods, 0);
+  const waiting = `${plural(waits, "pod group")} ${verb(waits, world.decided ? "stay" : "wait")}`;
+  const said = world.decided ? `${plural(starts, "pod")} ${verb(starts, "start")}, ${plural(gone, "pod")} evicted, ${waiting} pending` : `${waiting}; nothing was decided`;
   $("subtitle").textContent = `${said}. As of ${world.now}${world.mode ? `, mode ${world.mode}` : ""}.`;
   $("footer").replaceChildren(`${world.engine}. `, h("kbd", {}, "1"), "–", h("kbd", {}, "6"), " views, ", h("kbd", {}, "/"), " search, ", h("kbd", {}, "Esc"), " clear, ", h("kbd", {}, "d"), " dark or light.");
 }

@@ -138,6 +138,11 @@ def test_each_view_answers_its_question(browser: Chrome, tmp_path: Path, at: str
     assert complaints(browser) == []
 
 
+def test_one_pod_starts_and_one_pod_group_stays_pending(browser: Chrome, tmp_path: Path) -> None:
+    said = opened(browser, tmp_path, document())
+    assert "1 pod starts, 1 pod evicted, 1 pod group stays pending" in said
+
+
 def test_nodes_over_time_are_numbers_and_places() -> None:
     made = ahead()
     assert problems("view/1", json.loads(json.dumps(made))) == []
