@@ -7,6 +7,7 @@ itself. A batch is placed whole or not at all: with a reason for failure, the le
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,11 +20,11 @@ from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.domains.choice import candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodSpec, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, GroupKey, Pod, PodSpec, PodStatus
 from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import PodGroup, Subgroup
 from kai_cp_models.units import Batch, Gang
@@ -51,6 +52,24 @@ def over_quota(
     if lent is not None:
         over, words = non_preemptible_over_quota(book, queue, asked, lent.by_queue), lent.words
     return None if over is None else ("NonPreemptibleOverQuota", over.message + words)
+
+
+def largest_first(asks: Iterable[Ask]) -> list[Ask]:
+    """The asks, those of the groups that ask for most first."""
+    size, found = Counter[GroupKey](), list(asks)
+    for ask in found:
+        size[ask.group.key] += sum(map(milli_gpus, ask.pods))
+    return sorted(found, key=lambda ask: -size[ask.group.key])
+
+
+def place_all(ledger: Ledger, asks: Iterable[Ask], *, pipeline_only: bool = False) -> bool:
+    """Place one after the other, until one has no place within what its queue may hold: False."""
+    # A share by memory may count for more in its new place, which leaves less to others.
+    return not any(
+        quota_check(ledger, ask, lending=not pipeline_only)
+        or Placer(ask.gang, pipeline_only=pipeline_only).place(ledger, ask.batch)
+        for ask in asks
+    )
 
 
 class _Area(NamedTuple):

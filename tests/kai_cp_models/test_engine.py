@@ -163,8 +163,8 @@ def admissions(
                 events.append((tuple(p.key for p in ask.pods), False))
             return found
 
-        def decide(self, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
-            outcome = super().decide(ask, refusal)
+        def decide(self, ledger: Ledger, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
+            outcome = super().decide(ledger, ask, refusal)
             events.append((tuple(p.key for p in ask.pods), isinstance(outcome, Ledger)))
             return outcome
 

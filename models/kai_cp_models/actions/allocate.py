@@ -100,7 +100,7 @@ def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
     if refusal is None:
         run.admission.admitted(ask)
         return None
-    outcome = run.admission.decide(ask, refusal)
+    outcome = run.admission.decide(run.cycle.ledger, ask, refusal)
     if isinstance(outcome, Refusal):
         return outcome
     run.cycle.ledger = outcome

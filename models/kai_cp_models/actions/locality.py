@@ -6,17 +6,15 @@ afterwards, and bound pods stay bound.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from kai_cp_models.domains.locality import Fabric
-from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, quota_check
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GroupKey, PodStatus
+from kai_cp_models.placement import largest_first, place_all
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, PodStatus
 from kai_cp_models.units import Gang
 
 
@@ -41,17 +39,15 @@ def draw_together(
     before = distance(made)
     if max(before) < 2 or made.relied_on([pod for ask in asks for pod in ask.gang.pods]):
         return made
-    drawn, size = bare(), Counter[GroupKey]()
-    for ask in asks:
-        size[ask.group.key] += sum(map(milli_gpus, ask.pods))
-    for ask in sorted(asks, key=lambda ask: -size[ask.group.key]):
-        # A share by memory may count for more in its new place, which leaves less to others.
-        over = quota_check(drawn, ask, lending=not pipeline_only)
-        if over or Placer(ask.gang, pipeline_only=pipeline_only).place(drawn, ask.batch) is not None:
-            return made
+    drawn, turns = bare(), largest_first(asks)
+    last = 1 + max(i for i, ask in enumerate(turns) if ask.group.key in gangs)
+    closer = place_all(drawn, turns[:last], pipeline_only=pipeline_only)
+    closer = closer and sum(distance(drawn)) < sum(before)
+    if not closer or not place_all(drawn, turns[last:], pipeline_only=pipeline_only):
+        return made
     bound = (pod for pod in pods if made.status(pod) is PodStatus.ALLOCATED)
     stays = all(drawn.status(pod) is PodStatus.ALLOCATED for pod in bound)
-    return drawn if stays and sum(distance(drawn)) < sum(before) else made
+    return drawn if stays else made
 
 
 def _distance(fabric: Fabric, ledger: Ledger, gang: Gang) -> int:

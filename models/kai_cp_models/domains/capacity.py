@@ -4,7 +4,7 @@ the message when there is none (8.3 steps 2, 3 and 6)."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -223,13 +223,13 @@ class DomainCapacity:
             free[:, GPU] += self.shared
         elif len(self._most) == 1 and not self.demand.specs[0].gpu.shares:
             return self._most[0]
-        return _quotient(free, request)
+        return quotient(free, request.tolist())
 
     def _most_of(self, i: int) -> Ints:
         """Per node, an upper bound on the pods of the i-th spec if placed alone."""
         gpu = self.demand.specs[i].gpu
         if not gpu.shares:
-            return _quotient(self.free, self.demand.requests[i])
+            return quotient(self.free, self.demand.requests[i].tolist())
         request, free = self.demand.requests[i].copy(), self.free.copy()
         request[GPU] = 0
         # An overdrawn GPU account does not keep a share from joining a shared GPU.
@@ -239,14 +239,14 @@ class DomainCapacity:
             # A request for several devices' worth of memory still takes one device (2.3).
             portion = np.minimum(MILLI * gpu.memory_mib // self.tree.gpu_memory_mib[self.tree.order], MILLI)
         by_gpu = free[:, GPU] // np.maximum(portion * gpu.devices, 1)
-        most: Ints = np.minimum(_quotient(free, request), by_gpu)
+        most: Ints = np.minimum(quotient(free, request.tolist()), by_gpu)
         return most
 
 
-def _quotient(free: Ints, request: Ints) -> Ints:
-    """How many pods of one request each node takes; 0 where any dimension is overdrawn."""
+def quotient(free: Ints, request: Iterable[int]) -> Ints:
+    """[N] how many pods of one request each node takes; 0 where any dimension is overdrawn."""
     room: Ints = np.full(len(free), np.iinfo(np.int64).max)
-    for have, asked in zip(free.T, request.tolist(), strict=True):
+    for have, asked in zip(free.T, request, strict=True):
         if asked:
             np.minimum(room, have // asked, out=room)
         if (overdrawn := have < 0).any():

@@ -14,15 +14,17 @@ from dataclasses import replace
 
 from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Refusal
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting
-from kai_cp_models.joint.disaggregate import disaggregate
+from kai_cp_models.joint.disaggregate import disaggregate, without
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
-from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import Pod
+from kai_cp_models.placement import largest_first, place_all
+from kai_cp_models.pods import MILLI, Pod
 from kai_cp_models.settings import SolverSettings
 
 
@@ -46,7 +48,7 @@ class Admission:
         self.asks: list[Ask] = []
         """All admitted batches, in the order of their admission."""
         self.placed_jointly = False
-        """Whether places of a model are in use; the model knows nothing of distances."""
+        """Whether a model found places for a batch; it knows nothing of distances."""
         self._refusals = RefusalCache(base, None)
         self._counting = Counting(base, waiting)
         self._held = self._counting.demand(())
@@ -83,22 +85,20 @@ class Admission:
         own = self._counting.asked(ask)
         return self._counting.exceeded(own, self._held + own, self._counting.idle_room)
 
-    def decide(self, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
-        """A ledger with all admitted batches and this one placed, or the refusal with its proof."""
-        if self._beyond(ask):
-            outcome, proved = None, True
-        else:
-            outcome, proved = self._solve(ask)
+    def decide(self, ledger: Ledger, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
+        """A ledger with all admitted batches, which have places in ``ledger``, and this one placed, or the
+        refusal with its proof.
+        """
+        outcome, proved = (None, True) if self._beyond(ask) else self._solve(ledger, ask)
         if outcome is not None:
             self.admitted(ask)
-            self.placed_jointly = True
             return outcome
         result = replace(refusal, proved=proved)
         self._refusals.add(ask, result)
         self.unproved += not proved
         return result
 
-    def _solve(self, ask: Ask) -> tuple[Ledger | None, bool]:
+    def _solve(self, ledger: Ledger, ask: Ask) -> tuple[Ledger | None, bool]:
         if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and no admitted pod could be elsewhere.
             return None, True
@@ -122,5 +122,19 @@ class Admission:
             budget.in_vain(outcome.work)
         if outcome.status != "solved" or outcome.cut:
             return None, outcome.status == "infeasible"
-        answer: Answer = model.answer(solver)
-        return disaggregate(self.base, asks, (), answer, pipeline_only=False), False
+        self.placed_jointly = True
+        found = self._made_room(ledger, ask)
+        return found or disaggregate(self.base, asks, (), model.answer(solver), pipeline_only=False), False
+
+    def _made_room(self, ledger: Ledger, ask: Ask) -> Ledger | None:
+        """The ledger with the batch, and with the few placed again that ask for no larger pods: where sizes
+        divide each other only smaller ones are in the way. None: these are many, or one finds no place.
+        """
+        # Shares of devices do not divide each other.
+        most = max(MILLI - 1, *map(milli_gpus, ask.pods))
+        small = [one for one in self.asks if max(map(milli_gpus, one.pods)) <= most]
+        pods = [pod for one in small for pod in one.pods]
+        if 2 * len(small) > len(self.asks) or ledger.relied_on(pods):
+            return None
+        room = without(ledger, pods)
+        return room if place_all(room, largest_first([ask, *small])) else None

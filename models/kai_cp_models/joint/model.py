@@ -20,6 +20,7 @@ from itertools import chain
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.domains.capacity import quotient
 from kai_cp_models.joint.cells import POOL, NodeCells, PodClass, gpus_alone_bind
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, Place
@@ -76,7 +77,6 @@ class JointModel:
         self._classes: dict[Hashable, PodClass] = {}
         self._scoped: dict[Hashable, tuple[tuple[Subgroup, ...], Batch, list[int]]] = {}
         """Leaf batches below constraints: one of those that are alike, and the asks that have them."""
-        self._scope_domains: dict[tuple[GroupKey, str], dict[int, cp_model.IntVar]] = {}
         self._collect_asks()
         self._collect_units()
         self._counts(max_variables)
@@ -100,7 +100,7 @@ class JointModel:
     # --- classes ---------------------------------------------------------------------------------
 
     def _collect_asks(self) -> None:
-        batches = Counter(ask.group.key for ask in self.asks)
+        batches = Counter(ask.group.key for ask in self.asks if ask.kind.shape.scoped)
         for a, ask in enumerate(self.asks):
             goes: Linear = self.admitted[a] if self.admitted else 1
             for scopes, leaf in ask.batch.leaves:
@@ -159,8 +159,10 @@ class JointModel:
 
     def _counts(self, max_variables: int) -> None:
         """Create ``x`` of every class and tie it to the asks and moves that need it."""
+        self._leave_out_domains()
         classes = self._classes.values()
-        cells = self.cells = NodeCells.of(classes, self._alike(), self._required_domains(), self.ledger)
+        domains = {scope.constraint: domain for _, scope, domain, _ in self._required()}
+        cells = self.cells = NodeCells.of(classes, self._alike(), list(domains.values()), self.ledger)
         # Counted before any variable is made, which takes longer.
         variables, counted = 0, list[tuple[int, PodClass, dict[int, int]]]()
         for number, item in enumerate(classes):
@@ -180,12 +182,6 @@ class JointModel:
     def _alike(self) -> Mask:
         return gpus_alone_bind(self.ledger, self._classes.values(), self._leaving)
 
-    def _required_domains(self) -> list[Ints]:
-        """[N] the domains of the nodes at every level that a scope requires."""
-        scopes = (scope for ask in self.asks for scopes, _ in ask.batch.leaves for scope in scopes)
-        found = {scope.constraint: self._table.domains_of(scope)[1] for scope in scopes}
-        return [domain for domain in found.values() if domain is not None]
-
     @cached_property
     def _most_free(self) -> Ints:
         """[N, D] what is free when all units have left."""
@@ -194,52 +190,57 @@ class JointModel:
 
     def _room_for(self, example: Pod) -> Ints:
         """[N] how many such pods each node takes at most, whatever leaves."""
-        request = np.array(taken(example), dtype=np.int64)
-        asked = request > 0
-        room = (self._most_free[:, asked] // request[asked]).min(axis=1)
-        return np.where((self._most_free >= 0).all(axis=1), room, 0)
+        return quotient(self._most_free, taken(example))
 
     # --- topology --------------------------------------------------------------------------------
 
-    def _scopes(self) -> None:
+    def _required(self) -> Iterator[tuple[Sequence[int], Subgroup, Ints, Sequence[tuple[PodClass, int]]]]:
+        """Leaf batches of asks that are each in one domain: the asks, the subgroup that is, [N] the domains
+        of all nodes, and how many pods there are of each class."""
         for one, (scopes, leaf, asks) in self._scoped.items():
+            items = [(self._classes[one, spec], n) for spec, n in Counter(p.spec for p in leaf.pods).items()]
             for scope in scopes:
-                domain = self._table.domains_of(scope)[1]
-                if domain is None:
-                    continue
-                chosen = self._chosen(asks, scope, domain)
-                for spec, count in Counter(pod.spec for pod in leaf.pods).items():
-                    item = self._classes[one, spec]
-                    # Pods take cells in this order, so those of one batch are in one domain.
-                    item.x = dict(sorted(item.x.items(), key=lambda entry: int(domain[entry[0]])))
-                    inside: dict[int, list[cp_model.IntVar]] = {}
-                    for cell, var in item.x.items():
-                        inside.setdefault(int(domain[cell]), []).append(var)
-                    for name, variables in inside.items():
-                        self.cp.add(sum(variables) <= count * chosen.get(name, 0))
+                if (domain := self._table.domains_of(scope)[1]) is not None:
+                    yield asks, scope, domain, items
 
-    def _chosen(self, asks: Sequence[int], scope: Subgroup, domain: Ints) -> dict[int, cp_model.IntVar]:
-        """How many of the asks have each domain for a constrained subgroup; batches of one group share it."""
-        ask = self.asks[asks[0]]
-        key = (ask.group.key, scope.name)
-        chosen = self._scope_domains.get(key)
-        if chosen is None:
-            started = {
-                int(domain[place[0]])
-                for pod in ask.gang.pods_below(scope)
-                if self.ledger.status(pod) in ACTIVE_ALLOCATED
-                and (place := self.ledger.place_of(pod)) is not None
-            }
-            chosen = self._scope_domains[key] = {
-                name: self.cp.new_int_var(0, len(asks), f"chosen[{ask.group.key},{scope.name},{name}]")
-                for name in sorted(started or set(domain.tolist()))
-                if name >= 0
-            }
-            if len(asks) == 1:
+    def _leave_out_domains(self) -> None:
+        """Keep pods out of domains without room for their batch alone, and of all but that of pods of their
+        subgroup that have places."""
+        for asks, scope, domain, items in self._required():
+            below = self.asks[asks[0]].gang.pods_below(scope)
+            there = (pod for pod in below if self.ledger.status(pod) in ACTIVE_ALLOCATED)
+            begun = [place[0] for place in map(self.ledger.place_of, there) if place is not None]
+            able: Mask = np.isin(domain, domain[begun]) if begun else domain >= 0
+            for item, count in items:
+                room = np.where(item.mask, self._room_for(item.example), 0)
+                able &= np.bincount(domain + 1, room)[domain + 1] >= count
+            for item, _ in items:
+                item.mask &= able
+
+    def _scopes(self) -> None:
+        """Batches of one group share the choice of a domain; of equal asks it is counted how many have it."""
+        choices: dict[tuple[GroupKey, str], tuple[dict[int, cp_model.IntVar], list[Sequence[int]]]] = {}
+        for asks, scope, domain, items in self._required():
+            key = (self.asks[asks[0]].group.key, scope.name)
+            chosen, sharing = choices.setdefault(key, ({}, []))
+            sharing.append(asks)
+            for item, count in items:
+                # Pods take cells in this order, so those of one batch are in one domain.
+                item.x = dict(sorted(item.x.items(), key=lambda entry: int(domain[entry[0]])))
+                inside: dict[int, list[cp_model.IntVar]] = {}
+                for cell, var in item.x.items():
+                    inside.setdefault(int(domain[cell]), []).append(var)
+                for name, variables in inside.items():
+                    if name not in chosen:
+                        chosen[name] = self.cp.new_int_var(0, len(asks), f"chosen[{key},{name}]")
+                    self.cp.add(sum(variables) <= count * chosen[name])
+        for chosen, sharing in choices.values():
+            total: Linear = sum(chosen.values(), start=0)
+            for some in sharing:
+                served = sum(self.admitted[a] if self.admitted else 1 for a in some)
+                self.cp.add(total >= served if len(some) == 1 else total == served)
+            if len(sharing[0]) == 1:
                 self.cp.add_at_most_one(chosen.values())
-        count, served = sum(chosen.values()), sum(self.admitted[a] if self.admitted else 1 for a in asks)
-        self.cp.add(count >= served if len(asks) == 1 else count == served)
-        return chosen
 
     # --- capacity --------------------------------------------------------------------------------
 

@@ -102,28 +102,28 @@ class ShareRows:
         """Shares of one device each, over all nodes that take them."""
         items = list(self._classes.values())
         nodes = items[0].mask & self._cells.alike
-        some = int(np.argmax(nodes))
-        total = self._ledger.fixed.mib_on[some]
-        needs = [self._ledger.share_mib_on(item.example, some) for item in items]
+        first = int(np.argmax(nodes))
+        total = self._ledger.fixed.mib_on[first]
+        needs = [self._ledger.share_mib_on(item.example, first) for item in items]
         by_free: dict[int, list[Device]] = {}
         joined: list[dict[Hashable, cp_model.IntVar]] = []
-        for device, state in sorted(self._ledger.devices.items()):
-            free = state.future_free_mib(total)
-            if not nodes[device[0]] or free < 0:
-                continue
+        shared, devices = self._ledger.shared(), list(self._ledger.devices)
+        least = min(needs) if not self._members else 0
+        able = np.flatnonzero(nodes[shared.node] & (shared.later >= least)).tolist()
+        for device, free in sorted((devices[i], int(shared.later[i])) for i in able):
             if device in self._members:
                 joined.append(self._count(device, self._classes, free))
             elif free >= min(needs):
                 by_free.setdefault(free, []).append(device)
         most = sum(item.most for item in items)
-        for free, devices in (*by_free.items(), (total, [])):
+        for free, some in (*by_free.items(), (total, [])):
             used = {
-                pattern: self._cp.new_int_var(0, min(most, len(devices) or most), f"bin[{free},{pattern}]")
+                pattern: self._cp.new_int_var(0, min(most, len(some) or most), f"bin[{free},{pattern}]")
                 for pattern in _patterns(needs, free)
             }
-            if devices:
-                self._cp.add(sum(used.values()) <= len(devices))
-            self._bins.append(_Bin(tuple(devices), used))
+            if some:
+                self._cp.add(sum(used.values()) <= len(some))
+            self._bins.append(_Bin(tuple(some), used))
         for position, (key, item) in enumerate(self._classes.items()):
             held: list[Linear] = [
                 pattern[position] * used

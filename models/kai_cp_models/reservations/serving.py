@@ -71,7 +71,7 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
         return None
     refused = NoPlaces(beyond)
     if not walk.holds:
-        decided = admission.decide(ask, why)
+        decided = admission.decide(walk.ledger, ask, why)
         if isinstance(decided, Ledger):
             walk.ledger = decided
             walk.note_movable(ask)

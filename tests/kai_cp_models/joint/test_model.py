@@ -17,10 +17,12 @@ from kai_cp_models.joint.cells import NodeCells
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.search import solve
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.pods import PodKey
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
-from tests.kai_cp_models.joint.build import FABRIC, RACK, NodeModel, problem
+from tests.kai_cp_models.joint.build import FABRIC, RACK, NodeModel, asks_of, problem
 from tests.support.worlds import cluster, group, node, pod, spec
 
 
@@ -77,10 +79,41 @@ def test_allocate_tries_no_further_model_after_one_that_is_too_large(monkeypatch
     found = Admission(ledger, snapshot.pods, settings, Budget.of(settings, snapshot, monotonic() + 60))
     found.admitted(asks[0])
     for _ in range(2):
-        outcome = found.decide(asks[1], Refusal("NodeFragmented", "no place", False))
+        outcome = found.decide(ledger, asks[1], Refusal("NodeFragmented", "no place", False))
         assert isinstance(outcome, Refusal)
         assert not outcome.proved
     assert tried == 1
+
+
+def test_only_those_that_ask_for_no_larger_pods_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Single GPUs are on both nodes with four of them; the pods of eight stay where they are."""
+    monkeypatch.setattr(admission, "disaggregate", None)
+    nodes = [node("n0", 4), node("n1", 4), node("n2", 8), node("n3", 8)]
+    waiting = {
+        "large": spec(8),
+        "huge": spec(8),
+        "a": spec(1),
+        "b": spec(1),
+        "half": spec(4),
+        "more": spec(4),
+    }
+    snapshot = cluster([pod(f"{name}-0", spec=one) for name, one in waiting.items()], nodes=nodes)
+    base = Ledger.of(snapshot)
+    large, huge, a, b, half, more = asks_of(base, *waiting)
+    settings = Settings().solver
+    found = Admission(base, snapshot.pods, settings, Budget.of(settings, snapshot, monotonic() + 60))
+    made = base.copy()
+    for ask, where in ((large, 2), (huge, 3), (a, 0), (b, 1)):
+        made.place(ask.pods[0], where, pipelined=False)
+        found.admitted(ask)
+    room = found.decide(made, half, Refusal("NodeFragmented", "no place", False))
+    assert isinstance(room, Ledger)
+    places = {name: room.held[PodKey("ns", f"{name}-0")].node for name in waiting if name != "more"}
+    assert (places["large"], places["huge"]) == (2, 3)
+    assert places["a"] == places["b"] != places["half"]
+    refused = found.decide(room, more, Refusal("NodeFragmented", "no place", False))
+    assert isinstance(refused, Refusal)
+    assert refused.proved
 
 
 def gangs_for_racks(*nodes_of_racks: int, gangs: int) -> Snapshot:
@@ -93,6 +126,14 @@ def gangs_for_racks(*nodes_of_racks: int, gangs: int) -> Snapshot:
     pods = [pod(f"w{g}-{i}", spec=spec(8)) for g in range(gangs) for i in range(2)]
     groups = [group(f"w{g}", 2, constraint=RACK) for g in range(gangs)]
     return cluster(pods, groups, nodes, topologies=FABRIC)
+
+
+@pytest.mark.parametrize("kind", [NodeModel, JointModel])
+def test_racks_without_room_for_a_gang_have_no_variables(kind: type[JointModel]) -> None:
+    ledger, asks, _ = problem(gangs_for_racks(3, 1, 2, 1, gangs=1))
+    names = [one.name for one in kind(ledger, asks).cp.proto.variables]
+    assert sum(name.startswith("chosen[") for name in names) == 2
+    assert sum(name.startswith("x[") for name in names) == (5 if kind is NodeModel else 2)
 
 
 @pytest.mark.parametrize("kind", [NodeModel, JointModel])
