@@ -85,7 +85,9 @@ def test_allocate_tries_no_further_model_after_one_that_is_too_large(monkeypatch
     assert tried == 1
 
 
-def test_only_those_that_ask_for_no_larger_pods_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_groups_with_no_larger_pods_move_for_one_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Single GPUs are on both nodes with four of them; the pods of eight stay where they are."""
     monkeypatch.setattr(admission, "disaggregate", None)
     nodes = [node("n0", 4), node("n1", 4), node("n2", 8), node("n3", 8)]
@@ -106,12 +108,12 @@ def test_only_those_that_ask_for_no_larger_pods_make_room(monkeypatch: pytest.Mo
     for ask, where in ((large, 2), (huge, 3), (a, 0), (b, 1)):
         made.place(ask.pods[0], where, pipelined=False)
         found.admitted(ask)
-    room = found.decide(made, half, Refusal("NodeFragmented", "no place", False))
-    assert isinstance(room, Ledger)
-    places = {name: room.held[PodKey("ns", f"{name}-0")].node for name in waiting if name != "more"}
+    more_placed = found.decide(made, half, Refusal("NodeFragmented", "no place", False))
+    assert isinstance(more_placed, Ledger)
+    places = {name: more_placed.held[PodKey("ns", f"{name}-0")].node for name in waiting if name != "more"}
     assert (places["large"], places["huge"]) == (2, 3)
     assert places["a"] == places["b"] != places["half"]
-    refused = found.decide(room, more, Refusal("NodeFragmented", "no place", False))
+    refused = found.decide(more_placed, more, Refusal("NodeFragmented", "no place", False))
     assert isinstance(refused, Refusal)
     assert refused.proved
 
@@ -129,7 +131,7 @@ def gangs_for_racks(*nodes_of_racks: int, gangs: int) -> Snapshot:
 
 
 @pytest.mark.parametrize("kind", [NodeModel, JointModel])
-def test_racks_without_room_for_a_gang_have_no_variables(kind: type[JointModel]) -> None:
+def test_racks_too_small_for_a_gang_have_no_variables(kind: type[JointModel]) -> None:
     ledger, asks, _ = problem(gangs_for_racks(3, 1, 2, 1, gangs=1))
     names = [one.name for one in kind(ledger, asks).cp.proto.variables]
     assert sum(name.startswith("chosen[") for name in names) == 2
