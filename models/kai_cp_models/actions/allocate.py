@@ -15,7 +15,7 @@ from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
-from kai_cp_models.joint.problem import Ask, ask_of
+from kai_cp_models.joint.problem import Ask, AskKind, ask_of
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GroupKey
@@ -31,6 +31,8 @@ class AdmissionPass:
     admission: Admission
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
+    shown: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
+    """Why no ask of a kind gets places, with a proof, until the next batch is admitted."""
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
@@ -53,15 +55,17 @@ def allocate(
     first: AdmissionPass | None = None
     while not cycle.out_of_time() and (key := order.pop()) is not None:
         ask = run.asks[key]
-        if over := quota_check(cycle.ledger, ask, lending=True):
+        known = run.shown.get(ask.kind)
+        if known is None and (over := quota_check(cycle.ledger, ask, lending=True)):
             cycle.waiting[key] = Refusal(*over, proved=True)
-        elif refusal := _admit(run, ask):
+        elif refusal := known or _admit(run, ask):
             if first is None and not refusal.proved and not joint:
                 first = run.proved(cycle.save())
                 first.order.push(key, ask.entry)
             run.refused += 1
             cycle.waiting[key] = refusal
         else:
+            run.shown.clear()
             cycle.waiting.pop(key, None)
             order.use(cycle.ledger.book, ask.group.queue)
             whole = len(ask.pods) == len(ask.gang.pods)
@@ -95,6 +99,9 @@ def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
     """Give the ask places, or say why it gets none."""
     refusal = run.admission.known_refusal(ask)
     if refusal is not None:
+        # What quotas lend depends on more than the kind.
+        if refusal.proved and quota_check(run.cycle.ledger, ask) is None:
+            run.shown[ask.kind] = refusal
         return refusal
     refusal = Placer(ask.gang).place(run.cycle.ledger, ask.batch)
     if refusal is None:

@@ -36,15 +36,19 @@ class WaitingGroup(NamedTuple):
     delay: Refusal | None
     ask: Ask | None
 
+    @property
+    def kept(self) -> bool:
+        """Whether it asks for nothing, or something keeps it from asking in some action."""
+        return not (self.ask and self.refusal is None and self.delay is None and self.gang.group.preemptible)
+
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     """What every pod group asks for that ``action`` may serve (4.1); refusals are recorded."""
-    ledger, known, evicting = cycle.ledger, _at_first(cycle.ledger), POLICIES.get(action)
+    ledger, known = cycle.ledger, _at_first(cycle.ledger)
     found = dict(known.asks)
-    # Most groups are as in the snapshot, and nothing keeps them from asking in any action but consolidation.
+    # Most groups are as in the snapshot, and nothing keeps them from asking in any action.
     changed = (key for key in (*ledger.touched, *cycle.left_out) if key in known.groups)
-    some = evicting is None or evicting.may_lose
-    for key in dict.fromkeys((*known.kept, *changed)) if some else known.groups:
+    for key in dict.fromkeys((*known.kept, *changed)):
         one: WaitingGroup | None = known.groups[key]
         if key in ledger.touched:
             gang = known.groups[key].gang
@@ -78,7 +82,7 @@ def _asking(cycle: Cycle, action: ActionName, one: WaitingGroup) -> Ask | None:
 class _AtFirst(NamedTuple):
     """All pod groups that wait in the snapshot, and the line of those that ask for something (``asks``).
 
-    ``kept``: those that ask for nothing, or that something keeps from it in some action.
+    ``kept``: see ``WaitingGroup``.
     """
 
     groups: Mapping[GroupKey, WaitingGroup]
@@ -96,7 +100,7 @@ def _at_first(ledger: Ledger) -> _AtFirst:
         waiting = (_waiting(ledger, gang, gang.at_first) for gang in gangs)
         found = {one.gang.group.key: one for one in waiting if one is not None}
         asks = {key: one.ask for key, one in found.items() if one.ask is not None}
-        kept = [key for key, one in found.items() if one.ask is None or one.refusal or one.delay]
+        kept = [key for key, one in found.items() if one.kept]
         line = FairOrder(ledger.snapshot, ledger.book, {key: ask.entry for key, ask in asks.items()})
         known.append(_AtFirst(found, asks, kept, line))
     return known[0]

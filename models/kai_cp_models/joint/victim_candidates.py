@@ -175,9 +175,10 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     """The pod groups on shared GPUs of the snapshot that pods have joined in this action; no pod joins one
     that goes away (2.6), so those who share it stay."""
     ledger, homes = cycle.ledger, cycle.ledger.fixed.homes
+    placed = policy.name in cycle.placed_by.values()
     joined = {
         name
-        for key, held in ledger.held.items()
+        for key, held in (ledger.held if placed else {}).items()
         if held.gpu_groups and cycle.placed_by.get(key) == policy.name
         for name in held.gpu_groups
         if not ledger.devices[held.node, name].new

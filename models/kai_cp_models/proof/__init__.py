@@ -61,7 +61,9 @@ class Refuter:
         if self._cycle.out_of_time() or self._cycle.dropped:
             return found
         lines, served = waiting_lines(self._base), self._served.groups
-        waiting = {key: lines[key] for key in sorted(self._cycle.waiting.keys() & lines.keys() - served)}
+        refused = self._cycle.waiting.keys() & lines.keys() - served
+        keys = (group.key for group in self._base.snapshot.waiting_groups)
+        waiting = {key: lines[key] for key in keys if key in refused}
         # One that is ready in no plan needs no certificate.
         found |= {key: Proof(one.refusal.reason) for key, one in waiting.items() if one.refusal is not None}
         asks = {key: one.ask for key, one in waiting.items() if one.ask is not None and key not in found}
@@ -76,10 +78,10 @@ class Refuter:
         kinds = self._kinds()
         every = Counter(kinds.values())
         # What is open beside more is open beside fewer, so the last ones are asked first.
-        before = {key: self._served.before(key) for key in asks}
-        alike: dict[Hashable, list[GroupKey]] = {}
-        for key, ask in sorted(asks.items(), key=lambda item: before[item[0]], reverse=True):
-            alike.setdefault((known.kind(ask), before[key]), []).append(key)
+        groups: dict[tuple[Hashable, int], list[GroupKey]] = {}
+        for key, ask in asks.items():
+            groups.setdefault((known.kind(ask), self._served.before(key)), []).append(key)
+        alike = dict(sorted(groups.items(), key=lambda item: item[0][1], reverse=True))
         while alike:
             coming = every - Counter(kinds[key] for key in never if key in kinds)
             wider, rights = rights, Rights(self._all_nodes, known.departures, coming)
@@ -89,7 +91,7 @@ class Refuter:
             for kind, keys in alike.items():
                 if self._cycle.out_of_time():
                     return
-                ask, beside = asks[keys[0]], before[keys[0]]
+                ask, beside = asks[keys[0]], kind[1]
                 certificate = emptied.refusal(ask, beside)
                 if certificate:
                     found |= dict.fromkeys(keys, Proof(certificate))
