@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
 StatusOf = Callable[[Pod], PodStatus]
@@ -53,14 +53,11 @@ class Batch:
     @cached_property
     def kinds(self) -> tuple[object, ...]:
         """What each leaf batch asks for: the constraints above it, and how many pods have which spec."""
-        found: list[tuple[object, ...]] = []
-        for above, leaf in self.leaves:
-            # For a few pods, seven times as fast as a Counter.
-            counts: dict[PodSpec, int] = {}
-            for pod in leaf.pods:
-                counts[pod.spec] = counts.get(pod.spec, 0) + 1
-            found.append((tuple([one.constraint for one in above]), *counts.items()))
-        return tuple(found)
+        return tuple(
+            (tuple([one.constraint for one in above]), *[(x, specs.count(x)) for x in dict.fromkeys(specs)])
+            for above, leaf in self.leaves
+            for specs in [[pod.spec for pod in leaf.pods]]
+        )
 
 
 class Unit(NamedTuple):

@@ -36,11 +36,6 @@ class WaitingGroup(NamedTuple):
     delay: Refusal | None
     ask: Ask | None
 
-    @property
-    def kept(self) -> bool:
-        """Whether it asks for nothing, or something keeps it from asking in some action."""
-        return not (self.ask and self.refusal is None and self.delay is None and self.gang.group.preemptible)
-
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     """What every pod group asks for that ``action`` may serve (4.1); refusals are recorded."""
@@ -82,7 +77,7 @@ def _asking(cycle: Cycle, action: ActionName, one: WaitingGroup) -> Ask | None:
 class _AtFirst(NamedTuple):
     """All pod groups that wait in the snapshot, and the line of those that ask for something (``asks``).
 
-    ``kept``: see ``WaitingGroup``.
+    ``kept``: those that ask for nothing, or that something keeps from it in some action.
     """
 
     groups: Mapping[GroupKey, WaitingGroup]
@@ -100,7 +95,8 @@ def _at_first(ledger: Ledger) -> _AtFirst:
         waiting = (_waiting(ledger, gang, gang.at_first) for gang in gangs)
         found = {one.gang.group.key: one for one in waiting if one is not None}
         asks = {key: one.ask for key, one in found.items() if one.ask is not None}
-        kept = [key for key, one in found.items() if one.kept]
+        movable = {key for key, ask in asks.items() if ask.kind.preemptible}
+        kept = [key for key, one in found.items() if key not in movable or one.refusal or one.delay]
         line = FairOrder(ledger.snapshot, ledger.book, {key: ask.entry for key, ask in asks.items()})
         known.append(_AtFirst(found, asks, kept, line))
     return known[0]
