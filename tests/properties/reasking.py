@@ -35,14 +35,14 @@ from itertools import combinations, islice, product
 
 from kai_cp.bench.follow import following
 from kai_cp.reader import parse
-from kai_cp_models.actions.common import line_of
+from kai_cp_models.actions.common import line_of, waiting_lines
 from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.engine import decide
-from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Placement, Plan, Unscheduled
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
+from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
@@ -188,9 +188,10 @@ class Audit:
         """
         snapshot, _ = prepare(self.snapshot, self.settings)
         ledger = Ledger.of(snapshot, self.settings.rules)
-        gangs = ledger.fixed.gangs
-        states = ((gangs[g.key], ledger.state(gangs[g.key]).batch) for g in snapshot.waiting_groups)
-        asks = {gang.group.key: ask_of(ledger, gang, batch) for gang, batch in states if batch is not None}
+        # One that is kept from asking in every plan has no turn.
+        lines = (one for one in waiting_lines(ledger).values() if one.ask is not None)
+        able = (one.ask for one in lines if one.refusal is None or one.refusal.reason not in UNCONDITIONAL)
+        asks = {ask.group.key: ask for ask in able if ask is not None}
         book, got = ledger.book.copy(), gained(plan)
         found = dict.fromkeys((group.key for group in snapshot.waiting_groups), got)
         before: set[PodKey] = set()
