@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from kai_cp_models.actions.common import waiting_lines
 from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod
@@ -49,7 +48,6 @@ class Refuter:
         """Every pod group that waits in the snapshot and may come in some plan."""
         self._first_asks = {key: one.ask for key, one in self._coming.items() if one.ask is not None}
         self._served = ServedBatches(cycle, base, self._first_asks)
-        self._all_nodes = Counting(base, (), everywhere=True)
 
     def proofs(self) -> dict[GroupKey, Proof]:
         """The refused groups for which there is a proof.
@@ -75,7 +73,7 @@ class Refuter:
         """Add to ``found`` the proofs for those of ``asks`` that certificates refuse in every plan."""
         never, rights = set(found), None
         known = self._known()
-        kinds = self._kinds()
+        kinds = self._kinds(known.departures)
         every = Counter(kinds.values())
         # What is open beside more is open beside fewer, so the last ones are asked first.
         groups: dict[tuple[Hashable, int], list[GroupKey]] = {}
@@ -84,7 +82,7 @@ class Refuter:
         alike = dict(sorted(groups.items(), key=lambda item: item[0][1], reverse=True))
         while alike:
             coming = every - Counter(kinds[key] for key in never if key in kinds)
-            wider, rights = rights, Rights(self._all_nodes, known.departures, coming)
+            wider, rights = rights, Rights(known.departures, coming)
             if wider is not None and (wider.taken, wider.moves) == (rights.taken, rights.moves):
                 return
             emptied, left = Emptied(known, rights), dict(alike)
@@ -100,7 +98,7 @@ class Refuter:
                     del left[kind]
             alike = left
 
-    def _kinds(self) -> Mapping[GroupKey, Coming]:
+    def _kinds(self, departures: Departures) -> Mapping[GroupKey, Coming]:
         """What each group could be that waits and may come in some plan; equal ones share it."""
         made: dict[Hashable, Coming] = {}
         found: dict[GroupKey, Coming] = {}
@@ -109,7 +107,7 @@ class Refuter:
             # Groups that have more pods than they ask for first may differ in these.
             kind = ask.kind, acts, key if len(ask.gang.pods) > ask.kind.shape.count else None
             if kind not in made:
-                made[kind] = Coming.of(self._all_nodes, ask, acts)
+                made[kind] = Coming.of(departures, ask, acts)
             found[key] = made[kind]
         return found
 

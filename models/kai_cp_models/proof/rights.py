@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 
-from kai_cp_models.arrays import Ints
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.reclaim import above_due, reclaim_conceivable, victim_conceivable
 from kai_cp_models.fairness.runtime import granted
-from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.problem import Ask
-from kai_cp_models.pods import CPU, GPU, MEMORY, PodStatus
+from kai_cp_models.pods import PodStatus
 from kai_cp_models.proof.departures import Departures, VictimSource
 
 
@@ -37,9 +35,9 @@ class Coming:
     moves: bool
 
     @staticmethod
-    def of(base: Counting, ask: Ask, acts: bool) -> Coming:
+    def of(departures: Departures, ask: Ask, acts: bool) -> Coming:
         """What the group with this first batch could be. ``acts``: it may disturb others."""
-        group, snapshot = ask.group, base.ledger.snapshot
+        group, snapshot = ask.group, departures.base.snapshot
         pods = [pod for pod in ask.gang.pods if pod.status is PodStatus.PENDING]
         later = {pod.spec: pod for pod in pods} if len(pods) > len(ask.pods) else {}
         asked = [ask.asked, *(amounts.pessimistic(snapshot, pod) for pod in later.values())]
@@ -49,27 +47,17 @@ class Coming:
             group.priority,
             frozenset(asked),
             gains,
-            amounts.subtract(gains, _fair(base, base.demand(pods))),
+            amounts.subtract(gains, departures.least_taken(pods)),
             acts,
             acts and group.preemptible,
         )
 
 
-def _fair(counting: Counting, row: Ints) -> Amounts:
-    """The fair resources of a row of sums."""
-    sums = row[counting.totals].tolist()
-    return sums[CPU], sums[MEMORY], sums[GPU]
-
-
 class Rights:
-    """What groups of some kinds may take and move in any plan; ``coming``: how many of each kind.
+    """What groups of some kinds may take and move in any plan; ``coming``: how many of each kind."""
 
-    ``base``: the ledger with which the cycle began, all nodes of it.
-    """
-
-    def __init__(self, base: Counting, departures: Departures, coming: Mapping[Coming, int]) -> None:
-        self._base, self._book = base, base.ledger.book
-        self._snapshot = base.ledger.snapshot
+    def __init__(self, departures: Departures, coming: Mapping[Coming, int]) -> None:
+        self._book, self._snapshot = departures.base.book, departures.base.snapshot
         self._departures = departures
         self._coming = coming
         self._actions = self._snapshot.policy.actions
@@ -110,9 +98,9 @@ class Rights:
     def most_gpus(self) -> int:
         """The most milli-GPUs that all nodes offer to batches: a queue loses to reclaim only while it holds
         more than its due."""
+        if not self._snapshot.policy.plugin("proportion"):
+            return self._departures.offered(self.taken)[2]
         freely = frozenset(source for source in self.taken if source[0] != "reclaim")
-        bounded = self._snapshot.policy.plugin("proportion")
-        room = self._base.room(self._departures.columns(freely if bounded else self.taken))
         book, given = self._book, self._departures.given(self.taken - freely)
         gained, largest = self._gained(self.taken), self._departures.largest
 
@@ -123,7 +111,7 @@ class Rights:
             own = above + largest[i] - 1 if above else 0
             return min(given[i][2], own + sum(map(lost, book.tree.children[i])))
 
-        return _fair(self._base, room)[2] + (int(sum(map(lost, book.tree.roots))) if bounded else 0)
+        return self._departures.offered(freely)[2] + int(sum(map(lost, book.tree.roots)))
 
     def _preempted(self, queue: str, priority: int) -> frozenset[VictimSource]:
         if "preempt" not in self._actions or queue not in self._snapshot.preemptible_groups:
@@ -153,7 +141,7 @@ class Rights:
     def _gained(self, found: frozenset[VictimSource]) -> Sequence[Amounts]:
         """Per queue of the book, by how much it might rise: by all that waits for it, as far as there is room
         when ``found`` have left."""
-        room = _fair(self._base, self._base.room(self._departures.columns(found)))
+        room = self._departures.offered(found)
         fits = (amounts.least(most, amounts.add(room, loose)) for most, loose in self._waiting)
         return list(map(amounts.add, fits, self._grown))
 
