@@ -241,11 +241,8 @@ def _over_where_it_fits(ledger: Ledger, pod: Pod) -> tuple[str, str] | None:
 
 
 def _gates(pods: int) -> str:
-    return (
-        f"{pods} pods wait until their scheduling gates are removed"
-        if pods > 1
-        else ("its pod waits until its scheduling gates are removed")
-    )
+    who = f"{pods} pods wait until their" if pods > 1 else "its pod waits until its"
+    return f"{who} scheduling gates are removed"
 
 
 def _gated(cycle: Cycle) -> dict[GroupKey, int]:
