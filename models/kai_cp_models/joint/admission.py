@@ -131,8 +131,8 @@ class Admission:
         divide each other only smaller ones are in the way. None: these are many, or one finds no place.
         """
         # Shares of devices do not divide each other.
-        most = max(MILLI - 1, *map(milli_gpus, ask.pods))
-        small = [one for one in self.asks if max(map(milli_gpus, one.pods)) <= most]
+        most = max(MILLI - 1, *map(milli_gpus, ask.kind.shape.examples))
+        small = [one for one in self.asks if max(map(milli_gpus, one.kind.shape.examples)) <= most]
         pods = [pod for one in small for pod in one.pods]
         if 2 * len(small) > len(self.asks) or ledger.relied_on(pods):
             return None
