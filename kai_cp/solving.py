@@ -18,7 +18,6 @@ from kai_cp import memory
 from kai_cp.decisions import Asks, gpus_of, to_json
 from kai_cp.reader.container import Source, UnreadableSnapshot
 from kai_cp.worker import Channel, End, Reply, Worker
-from kai_cp_models.collection import collector_held
 from kai_cp_models.plan import Plan, Stage, Unscheduled
 from kai_cp_models.pods import PodKey
 from kai_cp_models.settings import Settings
@@ -132,8 +131,7 @@ def job(task: SolvingTask, channel: Channel) -> None:
         return
     if budget < SHORT_BUDGET_SECONDS:
         load_solver()
-    with collector_held():
-        asks = Asks(snapshot)
+    asks = Asks(snapshot)
     read_at = time.monotonic()
     channel.until(read_at + budget + grace)
 
@@ -157,9 +155,8 @@ def job(task: SolvingTask, channel: Channel) -> None:
         channel.progress(progress(snapshot, plan))
 
     deadline = read_at + ENGINE * budget
-    with collector_held():
-        send_interim(Plan())
-        send(decide(snapshot, task.settings, deadline=deadline, emit=send_interim))
+    send_interim(Plan())
+    send(decide(snapshot, task.settings, deadline=deadline, emit=send_interim))
 
 
 def progress(snapshot: Snapshot, plan: Plan) -> Progress:

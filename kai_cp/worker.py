@@ -23,6 +23,8 @@ from multiprocessing.context import ForkServerProcess
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
+from kai_cp_models.collection import collector_held
+
 ENGINE: Final = ("kai_cp.preload",)
 """Imported once, before any worker is forked: all that reads and decides, except CP-SAT."""
 ENGINE_AND_SOLVER: Final = (*ENGINE, "kai_cp_models.loaded")
@@ -97,11 +99,12 @@ def _no_interrupts() -> Iterator[None]:
 class Worker:
     """One process that runs ``job(task, channel)`` for task after task. A context manager.
 
-    ``job`` is a module's function, so that its name can be sent.
+    ``job`` is a module's function, so that its name can be sent. ``decides_once``: garbage is looked for when
+    the parent has the answer and not before, as a task leaves little.
     """
 
-    def __init__(self, job: WorkerJob) -> None:
-        self._job = job
+    def __init__(self, job: WorkerJob, *, decides_once: bool = False) -> None:
+        self._job, self._decides_once = job, decides_once
         self._context = multiprocessing.get_context("forkserver")
         self._process: ForkServerProcess | None = None
         self._connection: Connection | None = None
@@ -121,7 +124,9 @@ class Worker:
             return
         warm_up()
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(self._job, theirs), daemon=True)
+        process = self._context.Process(
+            target=_serve, args=(self._job, theirs, self._decides_once), daemon=True
+        )
         process.start()
         theirs.close()
         self._process, self._connection = process, ours
@@ -198,22 +203,26 @@ def _message_before(deadline: float | None, connection: Connection) -> bool:
     return connection.poll(max(0.0, left))
 
 
-def _serve(job: WorkerJob, connection: Connection) -> None:
+def _serve(job: WorkerJob, connection: Connection, decides_once: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    channel = Channel(connection)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             task = connection.recv()
-            try:
-                job(task, channel)
-            except (BrokenPipeError, ConnectionResetError):
-                raise
-            except Exception as error:
-                failure = "".join(traceback.format_exception_only(error)).strip()
-                connection.send(("failed", (failure, traceback.format_exc())))
-            else:
-                connection.send(("done", None))
+            with collector_held() if decides_once else contextlib.nullcontext():
+                _answer(job, task, connection)
+
+
+def _answer(job: WorkerJob, task: Any, connection: Connection) -> None:
+    try:
+        job(task, Channel(connection))
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception as error:
+        failure = "".join(traceback.format_exception_only(error)).strip()
+        connection.send(("failed", (failure, traceback.format_exc())))
+    else:
+        connection.send(("done", None))
 
 
 def _end_with_parent() -> None:

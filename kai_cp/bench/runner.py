@@ -69,7 +69,7 @@ def _generate(task: BenchTask, channel: Channel) -> None:
 
 def _run(task: BenchTask) -> CaseResult | str:
     limit = 60.0 + KILL_AFTER * task.settings.solver.budget_seconds + 0.03 * task.case.nodes
-    with Worker(_job) as worker:
+    with Worker(_job, decides_once=True) as worker:
         reply = worker.run(task, deadline=time.monotonic() + limit)
     if isinstance(reply.answer, CaseResult):
         return reply.answer

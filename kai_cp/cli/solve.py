@@ -177,7 +177,7 @@ def _answers(
     """The answers to the inputs, one after the other; an interrupted one is the last."""
     if not inputs:
         return
-    with Worker(job) as worker, _progress(inputs) as watched:
+    with Worker(job, decides_once=True) as worker, _progress(inputs) as watched:
         for source, watch in watched:
             try:
                 data = files.read(files.STDIN, most_bytes) if source.path == files.STDIN else None

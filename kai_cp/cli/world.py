@@ -155,7 +155,7 @@ def _decided(
     warm_up(ENGINE)
     from kai_cp.solving import SolvingTask, job, solve
 
-    with Worker(job) as worker:
+    with Worker(job, decides_once=True) as worker:
         result = solve(worker, SolvingTask(source_or_exit(snapshot), None, instant, settings, usage))
     if result.problem:
         complain(result.problem)

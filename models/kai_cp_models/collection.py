@@ -31,11 +31,11 @@ def no_collection(*, for_good: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            if enabled:
-                # Both together age all objects at once; otherwise the next collections look at every new one.
+            if enabled or for_good:
                 gc.freeze()
-                if not for_good:
-                    gc.unfreeze()
+            if enabled and not for_good:
+                # Both together age all objects at once; otherwise the next collections look at every new one.
+                gc.unfreeze()
 
 
 def following(*, first: bool) -> AbstractContextManager[None]:

@@ -64,3 +64,13 @@ def test_stopping_ends_the_process() -> None:
     worker.stop()
     assert process.exitcode is not None
     assert not os.path.exists(f"/proc/{process.pid}")
+
+
+def test_garbage_is_looked_for_after_the_answer() -> None:
+    count = 10_000
+    with Worker(jobs.leave_garbage, decides_once=True) as worker:
+        assert [worker.run(count).answer for _ in range(2)] == [(0, count), (0, count)]
+    with Worker(jobs.leave_garbage) as worker:
+        before, after = worker.run(count).answer
+        assert before == 0
+        assert after < count

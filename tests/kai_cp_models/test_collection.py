@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kai_cp_models.collection import following, no_collection
+from kai_cp_models.collection import collector_held, following, no_collection
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +46,16 @@ def test_objects_kept_for_good_are_never_collected(for_good: bool) -> None:
     with no_collection(for_good=for_good):
         made: list[dict[str, int]] = [{} for _ in range(10)]
     assert (gc.get_freeze_count() >= len(made)) == for_good
+
+
+def test_objects_of_a_reading_that_is_nested_are_kept_for_good() -> None:
+    gc.unfreeze()
+    with collector_held():
+        with following(first=True):
+            made: list[dict[str, int]] = [{} for _ in range(10)]
+        assert gc.get_freeze_count() >= len(made)
+        assert not gc.isenabled()
+    assert gc.isenabled()
 
 
 def test_a_later_reading_brings_back_nothing_that_the_first_one_froze() -> None:

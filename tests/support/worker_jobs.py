@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from typing import Any
+from weakref import ref
 
 from kai_cp.solving import job
 from kai_cp.worker import Channel
@@ -90,3 +91,24 @@ def solve_with_a_reader_that_takes_memory(task: Any, channel: Channel) -> None:
 
     reading.read = read
     job(task, channel)
+
+
+def leave_garbage(count: int, channel: Channel) -> None:
+    """Make ``count`` objects that only a collection frees; answer how many there are before and after."""
+    before = _circles()
+    for _ in range(count):
+        circle = _Circle()
+        circle.itself = circle
+        _MADE.append(ref(circle))
+    channel.answer((before, _circles()))
+
+
+class _Circle:
+    itself: _Circle
+
+
+_MADE: list[ref[_Circle]] = []
+
+
+def _circles() -> int:
+    return sum(one() is not None for one in _MADE)

@@ -182,7 +182,7 @@ class WorkerDecider:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._worker = Worker(job)
+        self._worker = Worker(job, decides_once=True)
         self._worker.start()
         self._differ = Differ()
         self._memo = ParseMemo()
