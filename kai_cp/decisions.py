@@ -23,6 +23,8 @@ from kai_cp_topology.records import Locality
 Option = TypeVar("Option")
 
 SCHEMA: Final = "decisions/1"
+RECORD: Final = "decisions.json"
+"""Its name beside the snapshot in the zip of a cycle."""
 ENGINE: Final = "kai_cp"
 
 _DECISION_KEYS: Final = frozenset(
@@ -39,18 +41,18 @@ class BadDecisions(ValueError):
 
 
 def recorded(file: Path | str | IO[bytes]) -> bytes:
-    """The ``decisions.json`` beside the snapshot in a zip, as ``/debug/cycles`` serves a cycle.
+    """The ``RECORD`` beside the snapshot in a zip, as ``/debug/cycles`` serves a cycle.
 
     Raises ``BadDecisions`` if there is none or it cannot be read.
     """
     try:
         with zipfile.ZipFile(file) as archive:
-            size = archive.getinfo("decisions.json").file_size
+            size = archive.getinfo(RECORD).file_size
             if size > MOST_BYTES:
-                raise BadDecisions(f"its decisions.json has {size} bytes, more than {MOST_BYTES}")
-            return archive.read("decisions.json")
+                raise BadDecisions(f"its {RECORD} has {size} bytes, more than {MOST_BYTES}")
+            return archive.read(RECORD)
     except (zipfile.BadZipFile, KeyError):
-        raise BadDecisions("holds no decisions.json; name the file with the decisions") from None
+        raise BadDecisions(f"holds no {RECORD}") from None
 
 
 def cut_during(stages: Iterable[str]) -> str | None:
@@ -262,12 +264,17 @@ def _shares(shares: Shares) -> dict[str, float | int | None]:
 def from_json(document: Any) -> Plan:
     """The plan of a document; raises ``BadDecisions``. What is not in the document keeps its default."""
     if not isinstance(document, dict):
-        raise BadDecisions("not a JSON object")
+        raise BadDecisions(f"this is not {SCHEMA}: it is not a JSON object")
+    if "rawObjects" in document:
+        raise BadDecisions(
+            "this is a snapshot; name the file with the decisions, as `kai-cp solve -o json` writes it"
+        )
     schema = document.get("schema", SCHEMA)
     if schema != SCHEMA:
         raise BadDecisions(f"schema is {schema!r}, expected {SCHEMA!r}")
     if not isinstance(document.get("decisions"), list):
-        raise BadDecisions("decisions is missing or not a list")
+        raise BadDecisions(f"this is not {SCHEMA}: decisions is missing or not a list")
+    _made_for(document)
     return Plan(
         decisions=_all(document, "decisions", _read_decision),
         unscheduled=_all(document, "unscheduled", _read_unscheduled),
@@ -280,6 +287,18 @@ def from_json(document: Any) -> Plan:
         localities=dict(_all(document, "localities", _read_locality)),
         reservations=_all(document, "reservations", _read_start) if "reservations" in document else None,
     )
+
+
+def _made_for(document: dict[str, Any]) -> None:
+    """Raise ``BadDecisions`` if time or snapshot of the decisions are told and cannot be read."""
+    for key in ("now", "snapshotSha256"):
+        if not isinstance(document.get(key, ""), str):
+            raise BadDecisions(f"{key} is not a text")
+    try:
+        from_rfc3339(document.get("now") or rfc3339(0))
+    except ValueError:
+        said = document["now"]
+        raise BadDecisions(f"now is {said!r}, expected a time such as 2026-11-20T12:00:00Z") from None
 
 
 def _all(document: dict[str, Any], key: str, read: Callable[[Any, str], Option]) -> tuple[Option, ...]:

@@ -14,6 +14,7 @@ from kai_cp.cli.options import (
     AllOption,
     BudgetOption,
     ConfigOption,
+    FormatOption,
     GroupOption,
     NamespaceOption,
     NowOption,
@@ -28,17 +29,6 @@ if TYPE_CHECKING:
     from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-FormatOption = Annotated[
-    OutputFormat,
-    typer.Option(
-        "--format",
-        "-o",
-        help="Tables (wide: all columns, one row a line), the document, names, or a row each.",
-        rich_help_panel=SHOWN,
-    ),
-]
-
 
 Parameter = inspect.Parameter
 _GIVEN: Final = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,9 @@ from kai_cp.cli.common import (
     settings_or_exit,
     snapshot_or_exit,
 )
-from kai_cp.cli.options import INPUT, SnapshotArgument
+from kai_cp.cli.options import INPUT, FormatOption, SnapshotArgument
+from kai_cp.cli.output import CommandResult, OutputFormat, answer, of_rows
+from kai_cp.cli.world import PART, decisions_or_exit
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -33,6 +36,7 @@ def check(
             "snapshot's zip.",
         ),
     ] = None,
+    format: FormatOption = OutputFormat.TABLE,
     now: Annotated[
         str | None,
         typer.Option(
@@ -57,50 +61,50 @@ def check(
     Examples:
     kai-cp check snapshot.zip answer.json
     kai-cp solve snapshot.zip -o json | kai-cp check snapshot.zip -
-    kai-cp check cycle.zip
+    kai-cp check cycle.zip -o json
     """
-    import orjson
-
-    from kai_cp import files
-    from kai_cp.decisions import BadDecisions, from_json, recorded
-    from kai_cp.printable import one_line
-    from kai_cp.report.terminal import plural
+    from kai_cp.files import within
+    from kai_cp.reader.container import label_of
     from kai_cp_models.queries.cluster import faults
 
     if decisions == Path("-") and snapshot == "-":
         fail("only one of snapshot and decisions can come from standard input", WRONG_USAGE)
     settings = settings_or_exit(config, {})
+    instant = instant_or_exit(now)
     snapshot = file_or_exit(snapshot, settings)
     given = decisions or Path(snapshot)
-    try:
-        with files.within(settings.limits.read_seconds, given):
-            text = recorded(given) if decisions is None else files.read(given)
-            document = orjson.loads(text)
-            plan = from_json(document)
-    except OSError as error:
-        fail(f"{given}: {error.strerror or error}", BAD_INPUT)
-    except orjson.JSONDecodeError as error:
-        fail(f"{given}: not JSON: {error}", BAD_INPUT)
-    except BadDecisions as error:
-        fail(f"{given}: {error}", BAD_INPUT)
+    with within(settings.limits.read_seconds, label_of(given)):
+        document, plan = decisions_or_exit(given)
     if document.get("selected"):
-        fail(
-            f"{given}: this is a part of an answer (--queue, --namespace or --group); check all of it",
-            BAD_INPUT,
-        )
-    said = document.get("now")
-    instant = instant_or_exit(now if now is not None or not isinstance(said, str) else said)
+        fail(f"{label_of(given)}: {PART}; check all of it", BAD_INPUT)
+    if instant is None:
+        instant = instant_or_exit(document.get("now"))
     found, name, digest = snapshot_or_exit(snapshot, instant, settings)
     made_for = document.get("snapshotSha256")
     if made_for and made_for != digest:
-        complain(f"{given}: was made for another snapshot (hash {made_for[:12]}, this one is {digest[:12]})")
-    with files.within(settings.limits.read_seconds, name):
-        broken = faults(found, plan, settings)
-    count = plural(len(plan.decisions), "decision")
-    if not broken:
-        typer.echo(f"{name}: {count}, no rule broken")
-        return
-    typer.echo(f"{name}: {count}, {plural(len(broken), 'violation')}:")
-    for line in broken:
-        typer.echo(one_line(f"- {line}"))
-    raise typer.Exit(BAD_INPUT)
+        complain(
+            f"{label_of(given)}: it was made for another snapshot (hash {made_for[:12]}; that of {name} is "
+            f"{digest[:12]})"
+        )
+    with within(settings.limits.read_seconds, name):
+        broken = list(dict.fromkeys(faults(found, plan, settings)))
+    answer(_result(name, digest, len(plan.decisions), broken), format)
+    if broken:
+        raise typer.Exit(BAD_INPUT)
+
+
+def _result(name: str, digest: str, decisions: int, broken: Sequence[str]) -> CommandResult:
+    """The verdict; a line of ``broken`` is ``RULE: sentence``."""
+    from kai_cp.printable import one_line
+    from kai_cp.report.terminal import plural
+
+    rows = [{"rule": rule, "message": said} for rule, _, said in (line.partition(": ") for line in broken)]
+
+    def shown(_wide: bool) -> None:
+        said = f"{plural(len(broken), 'violation')}:" if broken else "no rule broken"
+        typer.echo(f"{name}: {plural(decisions, 'decision')}, {said}")
+        for line in broken:
+            typer.echo(one_line(f"- {line}"))
+
+    document = {"schema": "check/1", "snapshotSha256": digest, "decisions": decisions, "violations": rows}
+    return of_rows(document, rows, ("rule", "message"), "rule/{rule}", shown)

@@ -159,6 +159,7 @@ def file_or_exit(argument: str, settings: Settings) -> str:
     import tempfile
 
     from kai_cp import files
+    from kai_cp.reader.container import call, label_of
 
     source = source_or_exit(argument)
     if source.path != files.STDIN and not Path(source.path).is_fifo():
@@ -171,6 +172,7 @@ def file_or_exit(argument: str, settings: Settings) -> str:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     kept = Path(folder, source.name)
     kept.write_bytes(content)
+    call(str(kept), label_of(source.path))
     return str(kept)
 
 

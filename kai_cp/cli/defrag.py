@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import WRONG_USAGE, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
-from kai_cp.cli.options import SHOWN, AllOption, ConfigOption, NowOption, SnapshotArgument
+from kai_cp.cli.options import SHOWN, AllOption, ConfigOption, FormatOption, NowOption, SnapshotArgument
 from kai_cp.cli.output import OutputFormat, answer, as_json, of_rows
 
 if TYPE_CHECKING:

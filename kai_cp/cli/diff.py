@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kai_cp.cli.ask import FormatOption
-from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail, file_or_exit
-from kai_cp.cli.options import AllOption
+from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain, fail, file_or_exit
+from kai_cp.cli.options import AllOption, FormatOption
 from kai_cp.cli.output import CommandResult, OutputFormat, answer
+from kai_cp.cli.world import PART, decisions_or_exit
 
 if TYPE_CHECKING:
     from kai_cp_models.settings import Settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
-_HELP = "decisions/1, or a snapshot: .zip, .json, .json.gz."
+_HELP = "decisions/1, or a snapshot: .zip, .json, .json.gz, a pipe, or - for standard input."
 
 
 @app.command()
@@ -31,8 +31,8 @@ def diff(
 ) -> None:
     """Show what differs between two answers, or between two snapshots.
 
-    Two answers are compared by pod group and evicted pod, of any scheduler. Two snapshots are compared
-    object by object; where both are zips of cycles, their answers are compared as well.
+    Two answers, of any scheduler, are compared by pod group, evicted pod and node. Two snapshots are compared
+    object by object and field by field; where both are zips of cycles, their answers are compared as well.
 
     Exit status: 0 nothing differs, 1 something differs, 2 an input is bad or wrong usage.
 
@@ -40,18 +40,20 @@ def diff(
     kai-cp diff kai.json ours.json
     kai-cp diff before.zip after.zip -o json
     """
-    from kai_cp.files import within
+    from kai_cp.files import STDIN
     from kai_cp.questions import diff as questions
+    from kai_cp.reader.container import label_of
     from kai_cp.report.section import ROWS_SHOWN
     from kai_cp.report.terminal import stdout
     from kai_cp_models.settings import Settings
 
-    names = (Path(a).name, Path(b).name)
+    if a == b == STDIN:
+        fail("only one of A and B can come from standard input", WRONG_USAGE)
+    names = (Path(label_of(a)).name, Path(label_of(b)).name)
     settings, found = Settings(), []
-    with within(settings.limits.read_seconds, f"{a}, {b}"):
-        for old, new in _documents(a, b, settings):
-            decided = "decisions" in old
-            found.append(questions.decisions(old, new) if decided else questions.snapshots(old, new))
+    for old, new in _documents(a, b, settings):
+        decided = "decisions" in old
+        found.append(questions.decisions(old, new) if decided else questions.snapshots(old, new))
     rows = [row for document in found for row in _rows(document)]
 
     def shown(wide: bool) -> None:
@@ -82,45 +84,56 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
             for entry in document["objects"]
         ]
     rows = [("podgroup", entry["podGroup"], entry["a"], entry["b"]) for entry in document["podGroups"]]
-    return rows + [("pod", entry["pod"], entry["a"], entry["b"]) for entry in document["evictions"]]
+    pods = (*document["evictions"], *document["places"])
+    return rows + [("pod", entry["pod"], entry["a"], entry["b"]) for entry in pods]
 
 
 def _documents(a: str, b: str, settings: Settings) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
     """The pairs of documents to compare: raw snapshots first, then answers."""
+    from kai_cp.files import TooLate, within
+
     try:
-        one, two = _read(a, settings), _read(b, settings)
+        with within(settings.limits.read_seconds, f"{a}, {b}"):
+            one, two = _read(a, settings), _read(b, settings)
     except typer.Exit:
         # 1 means here that something differs, as of every diff.
         raise typer.Exit(WRONG_USAGE) from None
+    except TooLate as problem:
+        fail(str(problem), WRONG_USAGE)
     pairs = [(one[key], two[key]) for key in ("snapshot", "decisions") if key in one and key in two]
     if not pairs:
         fail(f"{a} and {b}: one is a snapshot, the other an answer; name two of a kind", WRONG_USAGE)
+    if "decisions" in pairs[-1][0]:
+        _comparable({a: pairs[-1][0], b: pairs[-1][1]}, told=len(pairs) > 1)
     return pairs
 
 
-def _read(argument: str, settings: Settings) -> dict[str, Mapping[str, Any]]:
-    import orjson
+def _comparable(answers: Mapping[str, Mapping[str, Any]], *, told: bool) -> None:
+    """End the program if one answer is a part, and say it if they are for two snapshots that are not compared
+    themselves (``told``).
+    """
+    if len({repr(answer.get("selected")) for answer in answers.values()}) > 1:
+        part = next(name for name, answer in answers.items() if answer.get("selected"))
+        fail(f"{part}: {PART}; compare all of it, or the same part of both", WRONG_USAGE)
+    hashes = {answer["snapshotSha256"] for answer in answers.values() if answer.get("snapshotSha256")}
+    if len(hashes) > 1 and not told:
+        complain(f"{' and '.join(answers)}: they were made for two different snapshots")
 
-    from kai_cp import files
-    from kai_cp.cli.world import decisions_or_exit
+
+def _read(argument: str, settings: Settings) -> dict[str, Mapping[str, Any]]:
+    """What a file holds: a snapshot, decisions, or both."""
     from kai_cp.decisions import BadDecisions, recorded
-    from kai_cp.reader.container import UnreadableSnapshot
+    from kai_cp.reader.container import NoSnapshot, UnreadableSnapshot
     from kai_cp.reading import loaded
 
     path = Path(file_or_exit(argument, settings))
-    if path.suffix == ".json":
-        try:
-            document = orjson.loads(files.read(path))
-        except OSError as error:
-            fail(f"{path}: {error.strerror or error}", BAD_INPUT)
-        except orjson.JSONDecodeError as error:
-            fail(f"{path}: not JSON: {error}", BAD_INPUT)
-        if isinstance(document, Mapping) and str(document.get("schema", "")).startswith("decisions/"):
-            return {"decisions": decisions_or_exit(path)[0]}
     try:
         found: dict[str, Mapping[str, Any]] = {"snapshot": loaded(path, settings).raw}
+    except NoSnapshot:
+        return {"decisions": decisions_or_exit(path)[0]}
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
     with suppress(BadDecisions):
-        found["decisions"] = decisions_or_exit(path, recorded(path))[0]
+        recorded(path)
+        found["decisions"] = decisions_or_exit(path)[0]
     return found

@@ -40,6 +40,15 @@ class _Page:
     format_usage: Any
     get_params: Any
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words; a wrong one is told without what the library that found it says of itself."""
+        try:
+            rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+        return rest
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Usage, what it does, its options by group, examples."""
         text, _, examples = (self.help or "").partition(_EXAMPLES)

@@ -10,6 +10,8 @@ from typing import Annotated, Final
 
 import typer
 
+from kai_cp.cli.output import OutputFormat
+
 INPUT: Final = "Input options"
 SEARCH: Final = "Search options"
 SHOWN: Final = "Output options"
@@ -93,6 +95,15 @@ GroupOption = Annotated[
     list[str] | None,
     typer.Option(
         "--group", "-g", metavar="[NAMESPACE/]NAME", help="Only this pod group.", rich_help_panel=SHOWN
+    ),
+]
+FormatOption = Annotated[
+    OutputFormat,
+    typer.Option(
+        "--format",
+        "-o",
+        help="Tables (wide: all columns, one row a line), the document, names, or a row each.",
+        rich_help_panel=SHOWN,
     ),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Show long tables in full.", rich_help_panel=SHOWN)]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kai_cp.cli.ask import FormatOption
 from kai_cp.cli.common import (
     OFFLINE,
     WRONG_USAGE,
@@ -25,6 +24,7 @@ from kai_cp.cli.options import (
     AllOption,
     BudgetOption,
     ConfigOption,
+    FormatOption,
     NowOption,
     SnapshotArgument,
     UsageOption,

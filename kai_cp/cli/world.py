@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from kai_cp_models.plan import Plan
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Snapshot
+
+PART: Final = "this is a part of an answer (--queue, --namespace or --group)"
+"""What is wrong with decisions that a selection has narrowed."""
 
 DecisionsArgument = Annotated[
     Path | None,
@@ -102,22 +105,20 @@ def world_or_exit(
     return DecidedSnapshot(name, digest, found, plan, settings)
 
 
-def decisions_or_exit(path: Path, text: bytes | None = None) -> tuple[Mapping[str, Any], Plan]:
-    """A ``decisions/1`` document and the plan in it."""
-    import orjson
-
-    from kai_cp import files
-    from kai_cp.decisions import BadDecisions, from_json
+def decisions_or_exit(source: Path | bytes) -> tuple[Mapping[str, Any], Plan]:
+    """A ``decisions/1`` document, which may be packed, and the plan in it."""
+    from kai_cp.decisions import RECORD, BadDecisions, from_json
+    from kai_cp.reader.container import NoSnapshot, UnreadableSnapshot, label_of, load_document
 
     try:
-        document = orjson.loads(files.read(path) if text is None else text)
+        document = load_document(source, RECORD)
         return document, from_json(document)
-    except OSError as error:
-        fail(f"{path}: {error.strerror or error}", BAD_INPUT)
-    except orjson.JSONDecodeError as error:
-        fail(f"{path}: not JSON: {error}", BAD_INPUT)
+    except NoSnapshot as problem:
+        fail(f"{str(problem).removesuffix('.')}; name the file with the decisions", BAD_INPUT)
+    except UnreadableSnapshot as problem:
+        fail(str(problem), BAD_INPUT)
     except BadDecisions as error:
-        fail(f"{path}: {error}", BAD_INPUT)
+        fail(f"{label_of(source)}: {error}", BAD_INPUT)
 
 
 def _plan(
@@ -131,19 +132,18 @@ def _plan(
     from kai_cp.decisions import BadDecisions, recorded
     from kai_cp.files import within
 
-    given = decisions or Path(snapshot)
-    text: bytes | None = None
+    given: Path | bytes = decisions or Path(snapshot)
     try:
-        with within(settings.limits.read_seconds, given):
-            text = None if decisions is not None else recorded(given)
+        with within(settings.limits.read_seconds, snapshot):
+            if decisions is None:
+                recorded(snapshot)
     except OSError as error:
-        fail(f"{given}: {error.strerror or error}", BAD_INPUT)
+        fail(f"{snapshot}: {error.strerror or error}", BAD_INPUT)
     except BadDecisions:
-        text = _decided(snapshot, settings, instant, usage)  # a snapshot without decisions
-    with within(settings.limits.read_seconds, given):
-        document, plan = decisions_or_exit(given, text)
-    said = document.get("now")
-    return plan, instant_or_exit(said) if isinstance(said, str) else None
+        given = _decided(snapshot, settings, instant, usage)  # a snapshot without decisions
+    with within(settings.limits.read_seconds, decisions or snapshot):
+        document, plan = decisions_or_exit(given)
+    return plan, instant_or_exit(document.get("now"))
 
 
 def _decided(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired
+from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import Field, with_config
 from typing_extensions import TypedDict
@@ -174,6 +174,15 @@ class EvictionDifference(TypedDict):
 
 
 @with_config(CLOSED)
+class NodeDifference(TypedDict):
+    """The nodes that the answers give a pod."""
+
+    pod: Annotated[str, Field(description="NAMESPACE/NAME.")]
+    a: Annotated[str, Field(description="In the first answer.")]
+    b: Annotated[str, Field(description="In the second answer.")]
+
+
+@with_config(CLOSED)
 class Totals(TypedDict):
     """An answer in figures."""
 
@@ -195,8 +204,20 @@ class DecisionDiff(TypedDict):
     evictions: Annotated[
         list[EvictionDifference], Field(description="Pods that the answers treat differently.")
     ]
+    places: Annotated[
+        list[NodeDifference], Field(description="Pods to which both give a place, on different nodes.")
+    ]
     a: Annotated[Totals, Field(description="The first answer in figures.")]
     b: Annotated[Totals, Field(description="The second answer in figures.")]
+
+
+@with_config(CLOSED)
+class FieldDifference(TypedDict):
+    """A field that two snapshots do not have alike."""
+
+    field: Annotated[str, Field(description="Its path, such as spec.unschedulable.")]
+    a: Annotated[Any, Field(description="In the first snapshot; null: absent.")]
+    b: Annotated[Any, Field(description="In the second snapshot; null: absent.")]
 
 
 @with_config(CLOSED)
@@ -209,6 +230,7 @@ class ObjectDifference(TypedDict):
         Literal["added", "removed", "changed"], Field(description="What the second snapshot did with it.")
     ]
     fields: NotRequired[Annotated[list[str], Field(description="Paths that differ.")]]
+    values: NotRequired[Annotated[list[FieldDifference], Field(description="The same with both values.")]]
 
 
 @with_config(CLOSED)
@@ -217,3 +239,21 @@ class SnapshotDiff(TypedDict):
 
     schema: Annotated[Literal["snapshot-diff/1"], FORMAT]
     objects: Annotated[list[ObjectDifference], Field(description="Objects that differ.")]
+
+
+@with_config(CLOSED)
+class Violation(TypedDict):
+    """A rule that decisions break."""
+
+    rule: Annotated[str, Field(description="Its name in the checker, such as capacity.")]
+    message: Annotated[str, Field(description="What is broken, in words.")]
+
+
+@with_config(CLOSED)
+class Check(TypedDict):
+    """The verdict about decisions: ``kai-cp check -o json``."""
+
+    schema: Annotated[Literal["check/1"], FORMAT]
+    snapshotSha256: Annotated[str, Field(description="SHA-256 of the JSON text of the snapshot.")]
+    decisions: Annotated[int, Field(description="Number of decisions.")]
+    violations: Annotated[list[Violation], Field(description="Rules that they break; empty: none.")]

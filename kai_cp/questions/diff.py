@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from kai_cp.json_types import Document
 from kai_cp.report.section import Section
@@ -15,7 +15,8 @@ Objects = Mapping[tuple[str, str], Any]
 
 
 def decisions(a: Document, b: Document) -> dict[str, Any]:
-    """``decision-diff/1``: pod groups to which two answers give different things, and pods they evict.
+    """``decision-diff/1``: pod groups to which two answers give different things, pods they evict, and nodes
+    they choose.
 
     The answers may come from any engine: KAI's and ours, or ours with two settings.
     """
@@ -23,6 +24,7 @@ def decisions(a: Document, b: Document) -> dict[str, Any]:
         "schema": "decision-diff/1",
         "podGroups": list(_groups(a, b)),
         "evictions": list(_evictions(a, b)),
+        "places": list(_places(a, b)),
         "a": _totals(a),
         "b": _totals(b),
     }
@@ -87,6 +89,15 @@ def _evictions(a: Document, b: Document) -> Iterator[dict[str, Any]]:
             yield {"pod": name, "a": said[0], "b": said[1]}
 
 
+def _places(a: Document, b: Document) -> Iterator[dict[str, Any]]:
+    nodes = [
+        {_pod(d): d["node"] for d in document["decisions"] if d["kind"] != "Evict"} for document in (a, b)
+    ]
+    for name in sorted(nodes[0].keys() & nodes[1].keys()):
+        if nodes[0][name] != nodes[1][name]:
+            yield {"pod": name, "a": nodes[0][name], "b": nodes[1][name]}
+
+
 def snapshots(a: Document, b: Document) -> dict[str, Any]:
     """``snapshot-diff/1``: objects of two raw snapshots that were added, removed or changed, and where."""
     before, after = _objects(a), _objects(b)
@@ -95,8 +106,12 @@ def snapshots(a: Document, b: Document) -> dict[str, Any]:
         old, new = before.get((kind, name)), after.get((kind, name))
         if old is None or new is None:
             changes.append({"kind": kind, "object": name, "change": "added" if old is None else "removed"})
-        elif old != new and (paths := sorted(_paths(old, new))):
-            changes.append({"kind": kind, "object": name, "change": "changed", "fields": paths})
+        elif old != new and (found := dict(_changed(old, new))):
+            values = [{"field": path, "a": found[path][0], "b": found[path][1]} for path in sorted(found)]
+            fields = [entry["field"] for entry in values]
+            changes.append(
+                {"kind": kind, "object": name, "change": "changed", "fields": fields, "values": values}
+            )
     return {"schema": "snapshot-diff/1", "objects": changes}
 
 
@@ -106,7 +121,7 @@ def _objects(raw: Document) -> dict[tuple[str, str], Any]:
         for item in items or ():
             meta = item.get("metadata") if isinstance(item, Mapping) else None
             if isinstance(meta, Mapping):
-                name = "/".join(filter(None, (meta.get("namespace"), meta.get("name"))))
+                name = "/".join(str(meta[key]) for key in ("namespace", "name") if meta.get(key))
                 found[kind, name] = item
     for key in ("config", "schedulerParams"):
         if key in raw:
@@ -114,17 +129,21 @@ def _objects(raw: Document) -> dict[tuple[str, str], Any]:
     return found
 
 
+_LONGEST_VALUE: Final = 40
+"""Characters of a value that is shown."""
 _NOISE = frozenset({"resourceVersion", "managedFields", "generation"})
 
 
-def _paths(old: Any, new: Any, at: str = "", depth: int = 4) -> Iterator[str]:
-    """The fields that differ, down to a depth; fields that every write changes are left out."""
+def _changed(old: Any, new: Any, at: str = "", depth: int = 4) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    """The fields that differ, down to a depth, with both values; fields that every write changes are left
+    out.
+    """
     if isinstance(old, Mapping) and isinstance(new, Mapping) and depth:
         for key in {*old, *new} - _NOISE:
             if old.get(key) != new.get(key):
-                yield from _paths(old.get(key), new.get(key), f"{at}.{key}" if at else str(key), depth - 1)
+                yield from _changed(old.get(key), new.get(key), f"{at}.{key}" if at else str(key), depth - 1)
     else:
-        yield at
+        yield at, (old, new)
 
 
 _COUNTED = {
@@ -147,21 +166,38 @@ def _decision_sections(document: Document, names: tuple[str, str]) -> list[Secti
     totals = [(words, str(document["a"][key]), str(document["b"][key])) for key, words in _COUNTED.items()]
     groups = [(entry["podGroup"], entry["a"], entry["b"]) for entry in document["podGroups"]]
     evicted = [(entry["pod"], entry["a"], entry["b"]) for entry in document["evictions"]]
+    places = [(entry["pod"], entry["a"], entry["b"]) for entry in document["places"]]
     columns = ("A", "B")
     return [
         Section(f"A: {names[0]}; B: {names[1]}", ("Number of", *columns), totals, right=columns),
         Section("Pod groups", ("Pod group", *columns), groups, fixed=("Pod group",)),
         Section("Evictions", ("Pod", *columns), evicted, fixed=("Pod",)),
+        Section("Nodes", ("Pod", *columns), places, fixed=("Pod",)),
     ]
 
 
 def _snapshot_sections(document: Document) -> list[Section]:
     rows = [
-        (entry["kind"], entry["object"], entry["change"], ", ".join(entry.get("fields", ())))
+        (entry["kind"], entry["object"], entry["change"], ", ".join(map(_words_of, entry.get("values", ()))))
         for entry in document["objects"]
     ]
     columns = ("Kind", "Object", "Change", "Fields")
     return [Section("Objects", columns, rows, fixed=("Object",), note="Fields")]
+
+
+def _words_of(value: Document) -> str:
+    """A field with its values, if both are short: ``spec.unschedulable: absent → true``."""
+    said = [_value(value[side]) for side in ("a", "b")]
+    return f"{value['field']}: {said[0]} → {said[1]}" if all(said) else str(value["field"])
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, Mapping | list):
+        return ""
+    if value is None or value == "":
+        return "empty" if value == "" else "absent"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= _LONGEST_VALUE else ""
 
 
 def headline(document: Document) -> str:
@@ -171,7 +207,11 @@ def headline(document: Document) -> str:
         words = ("added", "removed", "changed")
         said = ", ".join(f"{changes[word]} {word}" for word in words if changes[word])
         return f"Objects: {said}." if said else "The snapshots hold the same objects."
-    groups, pods = len(document["podGroups"]), len(document["evictions"])
-    if not groups and not pods:
-        return "The answers are the same."
-    return f"{plural(groups, 'pod group')} and {plural(pods, 'evicted pod')} differ."
+    counts = [
+        plural(len(document[key]), noun)
+        for key, noun in (("podGroups", "pod group"), ("evictions", "eviction"), ("places", "node"))
+        if document[key]
+    ]
+    if not counts:
+        return "The answers are the same: no pod group, eviction or node differs."
+    return f"Different: {', '.join(counts)}."

@@ -30,11 +30,18 @@ _VALUE_BYTES: Final = 150
 """Memory for an object, a list or a value, at most (an object of one key has two); its text comes on top.
 Of records, each object in the text makes as much, most of the time."""
 DEFAULT_MEMORY_BYTES: Final = 4 * 1024**3
+_CUT_BY_KAI: Final = (
+    "; fetch it again (KAI serves a truncated snapshot with status 200 when writing it fails)"
+)
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError, RuntimeError)
 
 
 class UnreadableSnapshot(Exception):
-    """The input is not a snapshot; ``str()`` is one clear sentence."""
+    """The input is not what it should be; ``str()`` is one clear sentence."""
+
+
+class NoSnapshot(UnreadableSnapshot):
+    """The input is JSON, or a zip, but of something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +98,20 @@ def _free(name: str, taken: set[str]) -> str:
     return candidate
 
 
+_KEPT: Final[dict[str, str]] = {}
+"""What messages call a file in which the content of a pipe is kept."""
+
+
+def call(path: str, label: str) -> None:
+    """Let messages call the file at ``path`` by the name of the pipe from which it came."""
+    _KEPT[path] = label
+
+
 def label_of(source: str | Path | bytes) -> str:
     """What messages call a source; bytes are what came on standard input."""
-    return "standard input" if isinstance(source, bytes) or str(source) == STDIN else str(source)
+    if isinstance(source, bytes) or str(source) == STDIN:
+        return "standard input"
+    return _KEPT.get(str(source), str(source))
 
 
 def load(
@@ -126,22 +144,34 @@ def load_items(
     return _loaded(text, label, memory_bytes, whole=False)
 
 
-def _found(source: str | Path | bytes, max_bytes: int) -> tuple[bytearray, str]:
+def load_document(source: str | Path | bytes, entry: str) -> Any:
+    """The JSON value of a document, packed or not, in a zip that of ``entry``.
+
+    Raises ``UnreadableSnapshot``.
+    """
+    text, label = _found(source, files.MOST_BYTES, entry)
+    try:
+        return document.value(text)
+    except document.BadJson as problem:
+        raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text)}.") from None
+
+
+def _found(source: str | Path | bytes, max_bytes: int, entry: str = ENTRY) -> tuple[bytearray, str]:
     """The JSON text of a source, and the name of the source."""
     label = label_of(source)
     if isinstance(source, bytes):
-        return _text(io.BytesIO(source), label, max_bytes), label
+        return _text(io.BytesIO(source), label, max_bytes, entry), label
     try:
         if Path(source).is_file() and str(source) != STDIN:
             with Path(source).open("rb") as file:
-                return _text(file, label, max_bytes), label
+                return _text(file, label, max_bytes, entry), label
         # A zip is read from its end, so a stream is taken whole first.
-        return _text(io.BytesIO(files.read(source, max_bytes)), label, max_bytes), label
+        return _text(io.BytesIO(files.read(source, max_bytes)), label, max_bytes, entry), label
     except OSError as problem:
         raise UnreadableSnapshot(f"{label}: {problem.strerror or problem}.") from None
 
 
-def _text(file: IO[bytes], label: str, max_bytes: int) -> bytearray:
+def _text(file: IO[bytes], label: str, max_bytes: int, wanted: str) -> bytearray:
     """The JSON text inside a file, whose format is detected from its content and not from its name."""
     start = file.read(2)
     file.seek(0)
@@ -149,7 +179,7 @@ def _text(file: IO[bytes], label: str, max_bytes: int) -> bytearray:
         raise UnreadableSnapshot(f"{label}: it is empty.")
     try:
         if start == _ZIP:
-            with zipfile.ZipFile(file) as archive, archive.open(_entry(archive, label)) as entry:
+            with zipfile.ZipFile(file) as archive, archive.open(_entry(archive, label, wanted)) as entry:
                 return _read(entry, label, max_bytes)
         if label.endswith(".zip"):
             raise UnreadableSnapshot(f"{label}: this is not a zip file.")
@@ -163,20 +193,18 @@ def _text(file: IO[bytes], label: str, max_bytes: int) -> bytearray:
         raise UnreadableSnapshot(f"{label}: the archive is damaged or cut short ({problem}).") from None
 
 
-def _entry(archive: zipfile.ZipFile, label: str) -> zipfile.ZipInfo:
+def _entry(archive: zipfile.ZipFile, label: str, wanted: str) -> zipfile.ZipInfo:
     for info in archive.infolist():
-        if info.filename == ENTRY:
+        if info.filename == wanted:
             return info
-    raise UnreadableSnapshot(f"{label}: the zip has no entry {ENTRY}.")
+    raise NoSnapshot(f"{label}: the zip has no entry {wanted}.")
 
 
 def _read(stream: Any, label: str, max_bytes: int) -> bytearray:
     text = bytearray()
     while chunk := stream.read(_CHUNK):
         if len(text) + len(chunk) > max_bytes:
-            raise UnreadableSnapshot(
-                f"{label}: the decompressed snapshot is larger than the limit of {max_bytes} bytes."
-            )
+            raise UnreadableSnapshot(f"{label}: unpacked, it is larger than the limit of {max_bytes} bytes.")
         text += chunk
     return text.removeprefix(codecs.BOM_UTF8)
 
@@ -203,20 +231,18 @@ def _loaded(text: bytearray, label: str, memory_bytes: int, *, whole: bool) -> L
     try:
         raw = document.read(text, lambda item: _too_much(item, memory_bytes, whole=True))
     except document.BadJson as problem:
-        raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text)}.") from None
+        raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text, _CUT_BY_KAI)}.") from None
     if raw is None or not isinstance(raw.get(document.OBJECTS), dict):
-        raise UnreadableSnapshot(f"{label}: this is not a KAI snapshot: it has no rawObjects.")
+        raise NoSnapshot(f"{label}: this is not a KAI snapshot: it has no rawObjects.")
     return Loaded(raw, hashlib.sha256(text).hexdigest())
 
 
-def _json_problem(problem: document.BadJson, text: bytearray) -> str:
+def _json_problem(problem: document.BadJson, text: bytearray, cut: str = "") -> str:
+    """``cut``: why the text may be cut short."""
     if not text:
         return "it is empty"
     if problem.at is not None and not text[problem.at :].strip():
-        return (
-            f"the JSON ends in the middle, after {len(text)} bytes (KAI serves a truncated snapshot"
-            " with status 200 when writing it fails; fetch it again)"
-        )
+        return f"the JSON ends in the middle, after {len(text)} bytes{cut}"
     if problem.at is None:
         return f"this is not JSON ({problem})"
     line = text.count(b"\n", 0, problem.at)

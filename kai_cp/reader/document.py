@@ -75,6 +75,14 @@ def read(text: bytes | bytearray, refusal: ItemRefusal) -> Object | None:
     return None if parts is None else {name: _part(name, part, refusal) for name, part in parts.items()}
 
 
+def value(text: bytes | bytearray) -> Any:
+    """The value of a text in which nothing may be bad. Raises ``BadJson``."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise _told(problem, text) from None
+
+
 def whole(document: Mapping[str, Any]) -> Object:
     """The document with plain lists of parsed items."""
     lists = {

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 
 from kai_cp.cli.app import Commands, app
 from kai_cp.cli.streams import guarded
+from kai_cp.documents import problems
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo-cluster.json"
@@ -447,6 +448,13 @@ class TestCheck:
         assert done.returncode == 1
         assert "name the file with the decisions" in done.stderr
 
+    def test_what_came_through_a_pipe_is_called_so(self, solved: dict[str, Any]) -> None:
+        cut = json.dumps(solved)[:500].encode()
+        for words in (("check", DEMO, "-"), ("diff", DEMO, "-"), ("solve", "-")):
+            done = run(*words, data=cut)
+            assert "kai-cp: standard input: the JSON ends in the middle" in done.stderr, words
+            assert "/tmp" not in done.stderr
+
     def test_every_broken_rule_is_named(self, tmp_path: Path, solved: dict[str, Any]) -> None:
         wrong = json.loads(json.dumps(solved))
         for decision in wrong["decisions"]:
@@ -462,6 +470,50 @@ class TestCheck:
         path = tmp_path / "decisions.json"
         path.write_text(json.dumps({**solved, "snapshotSha256": "f" * 64}))
         assert "made for another snapshot" in run("check", DEMO, path).stderr
+
+    @pytest.mark.parametrize(
+        ("field", "value", "words"),
+        [
+            ("snapshotSha256", 12, "snapshotSha256 is not a text"),
+            ("now", "yesterday", "now is 'yesterday', expected a time"),
+            ("now", 5, "now is not a text"),
+            ("rawObjects", {}, "this is a snapshot; name the file with the decisions"),
+        ],
+    )
+    def test_a_bad_field_is_told_with_the_file(
+        self, tmp_path: Path, solved: dict[str, Any], field: str, value: Any, words: str
+    ) -> None:
+        path = tmp_path / "decisions.json"
+        path.write_text(json.dumps({**solved, field: value}))
+        done = run("check", DEMO, path)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"kai-cp: {path}: {words}")
+
+    def test_decisions_may_be_packed(self, tmp_path: Path, solved: dict[str, Any]) -> None:
+        text = json.dumps(solved).encode()
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr("decisions.json", text)
+        (tmp_path / "a.json.gz").write_bytes(gzip.compress(text))
+        (tmp_path / "bom.json").write_bytes(b"\xef\xbb\xbf" + text)
+        for name in ("a.zip", "a.json.gz", "bom.json"):
+            done = run("check", DEMO, tmp_path / name)
+            assert (done.returncode, done.stderr) == (0, ""), name
+
+    def test_a_broken_rule_is_told_once_and_in_every_form(
+        self, tmp_path: Path, solved: dict[str, Any]
+    ) -> None:
+        wrong = json.loads(json.dumps(solved))
+        wrong["decisions"][0]["node"] = "nowhere"
+        path = tmp_path / "decisions.json"
+        path.write_text(json.dumps(wrong))
+        done = run("check", DEMO, path, "-o", "json")
+        assert done.returncode == 1
+        found = json.loads(done.stdout)
+        assert problems("check/1", found) == []
+        lines = [f"- {entry['rule']}: {entry['message']}" for entry in found["violations"]]
+        assert "no such node 'nowhere'" in lines[0]
+        assert len(set(lines)) == len(lines)
+        assert run("check", DEMO, path).stdout.splitlines()[1:] == lines
 
     @pytest.mark.parametrize("content", ["", "[]", '{"decisions": 3}', '{"decisions": [{"kind": "Bind"}]}'])
     def test_bad_decisions_are_one_clear_line(self, tmp_path: Path, content: str) -> None:

@@ -60,6 +60,7 @@ WRITTEN_BY = {
     "queue-why/1": [["queues", DEMO, DECISIONS, "--why", "language", "-o", "json"]],
     "evictions/1": [["evictions", DEMO, DECISIONS, "-o", "json"]],
     "audit/1": [["audit", DEMO, DECISIONS, "-o", "json"]],
+    "check/1": [["check", DEMO, DECISIONS, "-o", "json"]],
     "decision-diff/1": [["diff", DECISIONS, OTHER_DECISIONS, "-o", "json"]],
     "snapshot-diff/1": [["diff", DEMO, CHANGED, "-o", "json"]],
     "explanation/1": [["explain", DEMO, "--all", "--now", NOW, "-o", "json"]],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kai_cp.documents import problems
 from kai_cp.questions.reduce import BadFact, Fact, reduced, units, without
 from kai_cp.questions.why import because
 from kai_cp.reader import parse
@@ -185,6 +186,31 @@ def test_two_answers_differ_by_pod_group_and_pod(tmp_path: Path) -> None:
         assert (done.returncode, str(bad) in done.stderr) == (2, True), "1 would say that they differ"
 
 
+def test_two_answers_differ_by_node(tmp_path: Path) -> None:
+    ours = json.loads(run("solve", DEMO, "--format", "json").stdout)
+    theirs = json.loads(json.dumps(ours))
+    theirs["decisions"][0]["node"] = "elsewhere"
+    pod, node = (ours["decisions"][0][key] for key in ("pod", "node"))
+    a, b = answer_file(tmp_path, "a.json", ours), answer_file(tmp_path, "b.json", theirs)
+    done = run("diff", a, b, "-o", "json")
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert problems("decision-diff/1", found) == []
+    assert found["places"] == [{"pod": f"default/{pod}", "a": node, "b": "elsewhere"}]
+    assert run("diff", a, b).stdout.startswith("Different: 1 node.")
+
+
+def test_what_cannot_be_compared_is_refused_or_said(tmp_path: Path) -> None:
+    ours = json.loads(run("solve", DEMO, "--format", "json").stdout)
+    a = answer_file(tmp_path, "a.json", ours)
+    part = answer_file(tmp_path, "part.json", {**ours, "selected": {"queues": ["vision"]}})
+    other = answer_file(tmp_path, "other.json", {**ours, "snapshotSha256": "f" * 64})
+    refused = run("diff", a, part)
+    assert (refused.returncode, "part of an answer" in refused.stderr) == (2, True)
+    said = run("diff", a, other)
+    assert (said.returncode, "two different snapshots" in said.stderr) == (0, True)
+
+
 def test_two_snapshots_differ_by_object_and_field(tmp_path: Path) -> None:
     old, new = world(), world()
     new["rawObjects"]["nodes"][0]["spec"]["unschedulable"] = True
@@ -193,6 +219,9 @@ def test_two_snapshots_differ_by_object_and_field(tmp_path: Path) -> None:
     new["rawObjects"]["pods"].append(pod("q-0", "q"))
     a, b = answer_file(tmp_path, "a.json", old), answer_file(tmp_path, "b.json", new)
     answer = json.loads(run("diff", a, b, "-o", "json").stdout)
+    assert problems("snapshot-diff/1", answer) == []
+    assert answer["objects"][0]["values"] == [{"field": "spec.unschedulable", "a": None, "b": True}]
+    assert "spec.unschedulable: absent → true" in run("diff", a, b).stdout
     assert [(e["kind"], e["object"], e["change"], e.get("fields")) for e in answer["objects"]] == [
         ("nodes", "n", "changed", ["spec.unschedulable"]),
         ("pods", "ns/q-0", "added", None),

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 import orjson
 
-SNAPSHOT: Final = "snapshot.json"
-DECISIONS: Final = "decisions.json"
+from kai_cp.decisions import RECORD
+from kai_cp.reader.container import ENTRY
 
 
 class _Drain(io.RawIOBase):
@@ -68,11 +68,11 @@ def archive(raw: Mapping[str, Any], decisions: Mapping[str, Any] | None = None) 
     """The zip as a stream; ``decisions`` become a second entry, which KAI's reader ignores."""
     drain = _Drain()
     with zipfile.ZipFile(drain, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as container:
-        with container.open(SNAPSHOT, "w", force_zip64=True) as entry:
+        with container.open(ENTRY, "w", force_zip64=True) as entry:
             for piece in pieces(raw):
                 entry.write(piece)
                 if ready := drain.take():
                     yield ready
         if decisions is not None:
-            container.writestr(DECISIONS, orjson.dumps(decisions, option=orjson.OPT_INDENT_2))
+            container.writestr(RECORD, orjson.dumps(decisions, option=orjson.OPT_INDENT_2))
     yield drain.take()
