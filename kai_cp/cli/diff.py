@@ -123,13 +123,13 @@ def _comparable(answers: Mapping[str, Mapping[str, Any]], *, told: bool) -> None
 def _read(argument: str, settings: Settings) -> dict[str, Mapping[str, Any]]:
     """What a file holds: a snapshot, decisions, or both."""
     from kai_cp.decisions import BadDecisions, recorded
-    from kai_cp.reader.container import NoSnapshot, UnreadableSnapshot
+    from kai_cp.reader.container import OtherContent, UnreadableSnapshot
     from kai_cp.reading import loaded
 
     path = Path(file_or_exit(argument, settings))
     try:
         found: dict[str, Mapping[str, Any]] = {"snapshot": loaded(path, settings).raw}
-    except NoSnapshot:
+    except OtherContent:
         return {"decisions": decisions_or_exit(path)[0]}
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)

@@ -108,12 +108,12 @@ def world_or_exit(
 def decisions_or_exit(source: Path | bytes) -> tuple[Mapping[str, Any], Plan]:
     """A ``decisions/1`` document, which may be packed, and the plan in it."""
     from kai_cp.decisions import RECORD, BadDecisions, from_json
-    from kai_cp.reader.container import NoSnapshot, UnreadableSnapshot, label_of, load_document
+    from kai_cp.reader.container import OtherContent, UnreadableSnapshot, label_of, load_document
 
     try:
         document = load_document(source, RECORD)
         return document, from_json(document)
-    except NoSnapshot as problem:
+    except OtherContent as problem:
         fail(f"{str(problem).removesuffix('.')}; name the file with the decisions", BAD_INPUT)
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)

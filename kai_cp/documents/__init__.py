@@ -21,7 +21,7 @@ DOCUMENTS: Final[dict[str, Any]] = {
     "queue-why/1": questions.QueueWhy,
     "evictions/1": questions.Evictions,
     "audit/1": questions.Audit,
-    "check/1": questions.Check,
+    "check/1": questions.CheckResult,
     "decision-diff/1": questions.DecisionDiff,
     "snapshot-diff/1": questions.SnapshotDiff,
     "explanation/1": explained.Explanation,

@@ -242,7 +242,7 @@ class SnapshotDiff(TypedDict):
 
 
 @with_config(CLOSED)
-class Violation(TypedDict):
+class BrokenRule(TypedDict):
     """A rule that decisions break."""
 
     rule: Annotated[str, Field(description="Its name in the checker, such as capacity.")]
@@ -250,10 +250,10 @@ class Violation(TypedDict):
 
 
 @with_config(CLOSED)
-class Check(TypedDict):
+class CheckResult(TypedDict):
     """The verdict about decisions: ``kai-cp check -o json``."""
 
     schema: Annotated[Literal["check/1"], FORMAT]
     snapshotSha256: Annotated[str, Field(description="SHA-256 of the JSON text of the snapshot.")]
     decisions: Annotated[int, Field(description="Number of decisions.")]
-    violations: Annotated[list[Violation], Field(description="Rules that they break; empty: none.")]
+    violations: Annotated[list[BrokenRule], Field(description="Rules that they break; empty: none.")]

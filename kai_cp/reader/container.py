@@ -40,7 +40,7 @@ class UnreadableSnapshot(Exception):
     """The input is not what it should be; ``str()`` is one clear sentence."""
 
 
-class NoSnapshot(UnreadableSnapshot):
+class OtherContent(UnreadableSnapshot):
     """The input is JSON, or a zip, but of something else."""
 
 
@@ -197,7 +197,7 @@ def _entry(archive: zipfile.ZipFile, label: str, wanted: str) -> zipfile.ZipInfo
     for info in archive.infolist():
         if info.filename == wanted:
             return info
-    raise NoSnapshot(f"{label}: the zip has no entry {wanted}.")
+    raise OtherContent(f"{label}: the zip has no entry {wanted}.")
 
 
 def _read(stream: Any, label: str, max_bytes: int) -> bytearray:
@@ -233,7 +233,7 @@ def _loaded(text: bytearray, label: str, memory_bytes: int, *, whole: bool) -> L
     except document.BadJson as problem:
         raise UnreadableSnapshot(f"{label}: {_json_problem(problem, text, _CUT_BY_KAI)}.") from None
     if raw is None or not isinstance(raw.get(document.OBJECTS), dict):
-        raise NoSnapshot(f"{label}: this is not a KAI snapshot: it has no rawObjects.")
+        raise OtherContent(f"{label}: this is not a KAI snapshot: it has no rawObjects.")
     return Loaded(raw, hashlib.sha256(text).hexdigest())
 
 
