@@ -448,7 +448,7 @@ class TestCheck:
         assert done.returncode == 1
         assert "name the file with the decisions" in done.stderr
 
-    def test_what_came_through_a_pipe_is_called_so(self, solved: dict[str, Any]) -> None:
+    def test_messages_call_a_pipe_by_its_name(self, solved: dict[str, Any]) -> None:
         cut = json.dumps(solved)[:500].encode()
         for words in (("check", DEMO, "-"), ("diff", DEMO, "-"), ("solve", "-")):
             done = run(*words, data=cut)

@@ -200,7 +200,7 @@ def test_two_answers_differ_by_node(tmp_path: Path) -> None:
     assert run("diff", a, b).stdout.startswith("Different: 1 node.")
 
 
-def test_what_cannot_be_compared_is_refused_or_said(tmp_path: Path) -> None:
+def test_answers_of_other_parts_are_refused_and_of_other_snapshots_said(tmp_path: Path) -> None:
     ours = json.loads(run("solve", DEMO, "--format", "json").stdout)
     a = answer_file(tmp_path, "a.json", ours)
     part = answer_file(tmp_path, "part.json", {**ours, "selected": {"queues": ["vision"]}})
