@@ -38,6 +38,10 @@ _KEPT: Final = {
 
 _OF_ROOM: Final = frozenset(("NotPossible", "NoVictims", "NodeFragmented", "NoRoomInSum"))
 """Reasons that speak of what is free, or may be evicted."""
+_OF_QUEUE: Final = frozenset(("OverLimit", "NonPreemptibleOverQuota"))
+"""Reasons that speak of a queue, also where room is missing as well."""
+_HARDWARE: Final = frozenset(("room", "fragmentation", "topology", "numa", "dra"))
+"""Rules that a set about the hardware alone is made of."""
 
 
 def words(families: Families) -> str:
@@ -55,7 +59,8 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         return engine or "no plan was found"
     first = found.sets[0]
     kinds = {kind_of(family) for family in first}
-    if kinds & {"queue", "readiness", "backoff", "dependency", "limit", "kind-limit", "quota"}:
+    told = why is not None and why.reason in _OF_QUEUE
+    if told or kinds & {"queue", "readiness", "backoff", "dependency", "limit", "kind-limit", "quota"}:
         return engine or words(first)
     if "room" not in kinds:
         if engine and (_disturbs(first) or why is None or why.reason not in _OF_ROOM):
@@ -96,6 +101,7 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
         alike = each * pods == asked
         wants = quantity(d, each if alike else asked, name)
         wants += f" for {'each of ' if alike else ''}{pods} pods" if pods > 1 else ""
+        wants += f", all in one {level}" if level else ""
         where = "" if usable.all() else " on nodes that accept it"
         has = amount(d, total)
         parts.append(f"needs {wants}; {has} {'is' if has == '1' else 'are'} free{where}")
@@ -103,8 +109,6 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
             parts[-1] += f", at most {amount(d, most)} on one node"
         if not _disturbs(families):
             parts.append(_at_most(snapshot, d, usable, families, level))
-    if level:
-        parts.append(f"all of it in one {level}")
     return "; ".join(parts)
 
 
@@ -124,7 +128,7 @@ def _at_most(snapshot: Snapshot, d: int, usable: NDArray[np.bool_], families: Fa
     most = amount(d, max(has.values(), default=0))
     if level or "fragmentation" in families:
         return f"the largest {level or 'node'} has {most}"
-    return f"all nodes together have {most}"
+    return f"{'all nodes' if usable.all() else 'these nodes'} together have {most}"
 
 
 def _disturbs(families: Families) -> bool:
@@ -135,7 +139,8 @@ def _disturbs(families: Families) -> bool:
 def _victims(families: Families) -> str:
     """The rules that keep other pods where they are."""
     if not _disturbs(families):
-        return "impossible on this hardware, whatever ends or is stopped"
+        alone = {kind_of(family) for family in families} <= _HARDWARE
+        return f"impossible on {'this hardware' if alone else 'these nodes'}, whatever ends or is stopped"
     said = [
         f"action {subject_of(family)} is off" if kind_of(family) == "action" else _KEPT[kind_of(family)]
         for family in ordered(families)

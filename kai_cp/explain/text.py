@@ -101,7 +101,7 @@ def fix_lines(entry: Json) -> list[str]:
     for fix in entry["fixes"]:
         cost = f"; {_listed(fix['lose'])} would lose" if fix["lose"] else ""
         sure = fix["least"] == "proved" or fix["kind"] == "combined"
-        least = "" if sure else " (perhaps less would do)"
+        least = "" if sure else " (a smaller change may do)"
         starts = "" if fix["kind"] == "wait" else f" -> {_starts(fix['starts'])}"
         found.append(f"{describe(fix)}{least}{starts}{cost}")
     return found
@@ -157,6 +157,8 @@ def _operation(op: Json) -> str:
     what = op["op"]
     if what == "add-nodes":
         return f"add {op['count']} node{'s' * (op['count'] != 1)} like {op['like']}"
+    if what == "set-request" and str(op["resource"]).startswith("gpu-"):
+        return f"ask for a {op['resource']} of {op['value']} per pod"
     words = _PLAIN.get(what)
     if words is not None:
         return words.format(**{key: _listed(value) for key, value in op.items()})
@@ -282,4 +284,5 @@ def _amount(value: float) -> str:
 
 
 def _gpus(value: float) -> str:
-    return f"{_amount(value)} GPU{'s' * (value != 1)}"
+    part = 0 < value < 1
+    return f"{_amount(value)} {'of a GPU' if part else 'GPU' if value == 1 else 'GPUs'}"

@@ -7,7 +7,7 @@ import pytest
 from kai_cp.explain import document
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
-from kai_cp.explain.text import fix_lines, lines
+from kai_cp.explain.text import describe, fix_lines, lines
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
 from tests.kai_cp.explain.clusters import NOW, cluster
@@ -76,7 +76,7 @@ HARDWARE = [
         [node("n0", gpus=2, labels={"rack": "a"}), node("n1", gpus=1, labels={"rack": "b"})],
         [pod(f"x{i}", gpus=1, group="x") for i in range(3)],
         {"minMember": 3, "topologyConstraint": {"topology": "dc", "requiredTopologyLevel": "rack"}},
-        "the largest rack has 2; all of it in one rack",
+        "all in one rack; 3 are free, at most 2 on one node; the largest rack has 2",
     ),
     ([node("n0", gpus=2), node("n1", gpus=2)], [pod(f"x{i}", gpus=1, group="x") for i in range(5)],
      {"minMember": 5}, "all nodes together have 4"),
@@ -109,7 +109,38 @@ def test_a_refusal_without_victims_does_not_speak_of_evictions() -> None:
     entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
     assert entry["blocking"] == [["affinity"]]
     assert "evict" not in entry["message"]
-    assert entry["message"].endswith("impossible on this hardware, whatever ends or is stopped")
+    assert entry["message"].endswith("impossible on these nodes, whatever ends or is stopped")
+
+
+def test_a_taint_is_not_called_hardware() -> None:
+    """Four GPUs, on a node with a taint: tolerating it would help."""
+    taint = {"key": "reserved", "value": "vip", "effect": "NoSchedule"}
+    world = cluster([node("n0"), node("n1", gpus=4, taints=[taint])], [pod("x", gpus=4)])
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    assert entry["message"] == (
+        "needs 4 GPUs; 0 are free on nodes that accept it; these nodes together have 0; "
+        "impossible on these nodes, whatever ends or is stopped"
+    )
+
+
+def test_a_limit_is_told_by_its_numbers_where_room_is_missing_too() -> None:
+    world = cluster(
+        [node("n0", gpus=4)],
+        [pod("x", gpus=4), pod("r", "n0", gpus=4)],
+        queues=[queue("q", limit={"gpu": 4})],
+        groups={"r": {"preemptibility": "non-preemptible"}},
+    )
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    assert ["non-preemptible", "room:gpu"] in [sorted(one) for one in entry["blocking"]]
+    assert (entry["reason"], entry["message"]) == ("OverLimit", "queue q: limit 4 GPUs, used 4, needs 4")
+
+
+def test_a_share_of_a_gpu_is_asked_for_in_words() -> None:
+    op = {"op": "set-request", "podGroup": "default/x", "resource": "gpu-fraction", "value": 0.4}
+    assert describe({"ops": [op]}) == "ask for a gpu-fraction of 0.4 per pod"
+    assert describe({"ops": [{**op, "resource": "nvidia.com/gpu", "value": 4}]}) == (
+        "ask for 4 nvidia.com/gpu per pod"
+    )
 
 
 def test_all_that_would_lose_are_counted() -> None:
@@ -151,7 +182,7 @@ def test_a_share_of_memory_needs_a_part_of_a_gpu() -> None:
     """x asks for 4,000 of 40,000 MiB."""
     world = cluster([node("n0", gpus=1)], [pod("r", "n0", gpus=1), pod("x", notes={"gpu-memory": "4000"})])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
-    assert "needs 1 pod with 0.1 GPUs" in "\n".join(lines(entry))
+    assert "needs 1 pod with 0.1 of a GPU" in "\n".join(lines(entry))
     assert entry["message"].startswith("needs 4000 MiB of a GPU; no GPU has that much free")
 
 
