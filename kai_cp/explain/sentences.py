@@ -39,7 +39,7 @@ _KEPT: Final = {
 _OF_ROOM: Final = frozenset(("NotPossible", "NoVictims", "NodeFragmented", "NoRoomInSum"))
 """Reasons that speak of what is free, or may be evicted."""
 _OF_QUEUE: Final = frozenset(("OverLimit", "NonPreemptibleOverQuota"))
-"""Reasons that speak of a queue, also where room is missing as well."""
+"""Reasons that speak of a queue, also in a full cluster."""
 _HARDWARE: Final = frozenset(("room", "fragmentation", "topology", "numa", "dra"))
 """Rules that a set about the hardware alone is made of."""
 

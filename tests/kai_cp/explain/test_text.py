@@ -123,7 +123,7 @@ def test_a_taint_is_not_called_hardware() -> None:
     )
 
 
-def test_a_limit_is_told_by_its_numbers_where_room_is_missing_too() -> None:
+def test_a_limit_is_told_by_its_numbers_also_in_a_full_cluster() -> None:
     world = cluster(
         [node("n0", gpus=4)],
         [pod("x", gpus=4), pod("r", "n0", gpus=4)],
