@@ -63,6 +63,11 @@ def grants(
                 yield Grant(verb, kind.group, plural, scope, name)  # type: ignore[arg-type]
 
 
+BINDER_LEASE: Final = "kai-cp-binder"
+CONTROLLERS_LEASE: Final = "kai-cp-controllers"
+"""All leases that binder and controllers may take; those of schedulers are named after what
+they serve.
+"""
 ADMISSION_SECRET: Final = "kai-cp-admission-tls"
 """The only Secret that the program reads: the certificate that admission makes for itself."""
 MUTATING_CONFIGURATIONS: Final = ("mutating-kai-admission",)
@@ -133,7 +138,8 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
             *grants("create patch delete", r.CONFIG_MAPS),
             *grants("create patch", r.EVENTS),
             *grants("create", r.PODS, scope="reservation"),
-            *grants("get create update", r.LEASES, scope="system"),
+            *grants("create", r.LEASES, scope="system"),
+            *grants("get update", r.LEASES, scope="system", names=[BINDER_LEASE]),
         ]
     ),
     "gpu-reservation": frozenset(grants("patch", r.PODS, scope="reservation")),
@@ -150,7 +156,11 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
         ]
     ),
     "controllers": frozenset(
-        [*grants("create patch", r.EVENTS), *grants("get create update", r.LEASES, scope="system")]
+        [
+            *grants("create patch", r.EVENTS),
+            *grants("create", r.LEASES, scope="system"),
+            *grants("get update", r.LEASES, scope="system", names=[CONTROLLERS_LEASE]),
+        ]
     ),
     "podgrouper": frozenset(
         [

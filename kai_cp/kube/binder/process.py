@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
+from kai_cp.kube.api.access import BINDER_LEASE
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import KubeError
 from kai_cp.kube.api.informers import Informers
@@ -46,7 +47,6 @@ LOG = logging.getLogger(__name__)
 FOLLOWED: Final = (r.PODS, r.NODES, r.BIND_REQUESTS, r.VOLUMES, r.VOLUME_CLAIMS, r.STORAGE_CLASSES)
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 STATUS_WORKERS: Final = 2
-LEASE: Final = "kai-cp-binder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,9 @@ def _run(setup: BinderSetup, life: Lifecycle, parts: ExitStack) -> None:
     parts.callback(transport.close)
     lease = None
     if service.leader_elect:
-        lease = candidate(parts, setup.connection, service, "binder", LEASE, life=life, transport=transport)
+        lease = candidate(
+            parts, setup.connection, service, "binder", BINDER_LEASE, life=life, transport=transport
+        )
     informers = Informers(transport)
     stores = followed(informers)
     writer = BackgroundWriter(STATUS_WORKERS)

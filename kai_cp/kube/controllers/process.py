@@ -10,7 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
-from kai_cp.kube.api.access import ControllerName, Process, Verb, listed
+from kai_cp.kube.api.access import CONTROLLERS_LEASE, ControllerName, Process, Verb, listed
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
@@ -34,7 +34,6 @@ from kai_cp.kube.serving.process import (
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 
 LOG = logging.getLogger(__name__)
-LEASE: Final = "kai-cp-controllers"
 EVENT_WORKERS: Final = 2
 
 
@@ -86,7 +85,9 @@ def _run(setup: ControllersSetup, life: Lifecycle, parts: ExitStack) -> None:
     )
     parts.callback(transport.close)
     lease = (
-        candidate(parts, connection, service, "controllers", LEASE, life=life, transport=transport)
+        candidate(
+            parts, connection, service, "controllers", CONTROLLERS_LEASE, life=life, transport=transport
+        )
         if service.leader_elect
         else None
     )

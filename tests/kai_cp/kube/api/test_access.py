@@ -47,6 +47,13 @@ def test_no_account_reads_secrets_but_the_one_that_admission_shows() -> None:
     assert secrets <= granted()["admission"]
 
 
+def test_binder_and_controllers_take_no_lease_but_their_own() -> None:
+    """Who gets into one of them cannot make another process give up."""
+    for account, lease in (("binder", "kai-cp-binder"), ("controllers", "kai-cp-controllers")):
+        leases = {(grant.verb, grant.name) for grant in granted()[account] if grant.resource == "leases"}
+        assert leases == {("create", ""), ("get", lease), ("update", lease)}
+
+
 def test_a_scoped_grant_needs_a_namespace() -> None:
     from kai_cp.kube.api import resources as r
 
