@@ -197,6 +197,35 @@ class Release:
         }
         self.api.create(r.PODS, self.work, body)
 
+    def add_job(self, name: str, *, notes: Object) -> None:
+        """A Job of one pod, which asks for a GPU or, as ``notes`` say, for a part of one."""
+        labels = {POOL: self.name, QUEUE: f"{self.name}-team"}
+        limits = {} if notes else {"limits": {GPU: "1"}}
+        spec = {
+            "schedulerName": self.values["schedulerName"],
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "none", "resources": limits}],
+        }
+        template = {"metadata": {"labels": {**labels, "run": name}, "annotations": notes}, "spec": spec}
+        body = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": name, "namespace": self.work, "labels": labels},
+            "spec": {"template": template},
+        }
+        command = [str(find()), "kubectl", f"--kubeconfig={self.plane.kubeconfig()}", "create", "-f", "-"]
+        subprocess.run(command, input=yaml.safe_dump(body), capture_output=True, text=True, check=True)
+
+    def node_of_job(self, name: str) -> str:
+        """The node of the Job's pod; empty: it has none yet."""
+        pods = self.api.raw(f"{r.PODS.path(self.work)}?labelSelector=run%3D{name}")["items"]
+        return str(pods[0]["spec"].get("nodeName") or "") if pods else ""
+
+    def held(self) -> str:
+        """GPUs that the status of the queue says it holds."""
+        status = (self.api.get(r.QUEUES, "", f"{self.name}-team") or {}).get("status") or {}
+        return str((status.get("allocated") or {}).get(GPU))
+
     def node_of(self, name: str) -> str:
         pod = self.api.get(r.PODS, self.work, name)
         return str(((pod or {}).get("spec") or {}).get("nodeName") or "")
@@ -253,6 +282,15 @@ def planned_cycles(program: Program) -> list[Object]:
 def planned_binds(program: Program) -> int:
     """Binds in the plans that a scheduler recorded."""
     return max((cycle["decisions"].get("Bind", 0) for cycle in planned_cycles(program)), default=0)
+
+
+def answers(program: Program) -> bool:
+    """Whether a process says that it is ready."""
+    try:
+        with urlopen(f"http://127.0.0.1:{program.listen}/readyz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def may(release: Release, verb: str, resource: str) -> bool:
@@ -342,6 +380,41 @@ def test_the_server_takes_everything_that_can_be_switched_on(releases: Callable[
     left = {item["kind"] for item in wanted if full.name_of(item)}
     # A namespace is gone as soon as its content is; default objects are kept for those that use them.
     assert left - {"Namespace"} == {"Queue", "PriorityClass"}
+
+
+def test_every_process_has_the_rights_that_it_needs(releases: Callable[[str], Release]) -> None:
+    """All parts together, each as its own account: a Job is grouped, placed, bound and reported, a GPU is
+    shared, and nothing that any of them asks for is refused.
+    """
+    whole = releases("whole")
+    whole.values |= {
+        "controllers": {
+            "enabled": list(get_args(ControllerName)),
+            "scaling": {"create": True, "namespace": "whole-scale"},
+            "replicas": 1,
+        },
+        "admission": {"enabled": True, "failurePolicy": "Ignore", "replicas": 1},
+        "reservation": {
+            "namespace": "whole-reservation",
+            "createNamespace": True,
+            "createServiceAccount": True,
+        },
+    }
+    whole.add_queue()
+    node = whole.add_node()
+    whole.install("enforce")
+    try:
+        started = [whole.start(name) for name in ("scheduler", "binder", "controllers", "admission")]
+        for process in started:
+            eventually(lambda process=process: answers(process), f"{process.log.name} is ready")
+        whole.add_job("train", notes={})
+        whole.add_job("share", notes={"gpu-fraction": "0.5"})
+        for name in ("train", "share"):
+            eventually(lambda name=name: whole.node_of_job(name) == node, f"{name} is bound")
+        eventually(lambda: whole.held() == "1500m", "the queue says what it holds")
+        assert whole.complaints() == []
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{whole.logs()}") from error
 
 
 def test_foreign_definitions_stay_as_they_are(releases: Callable[[str], Release]) -> None:
