@@ -1,0 +1,49 @@
+"""The figures of the README are those of the table *kai* of docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.docs.test_lists import ROOT
+
+ROWS = {
+    "1,000 nodes, free GPUs in pieces": "fragmented-1000-s1",
+    "1,000 nodes, gangs that need one rack": "racks-1000-s1",
+    "1,000 nodes, a mix of everything": "mixed-1000-s1",
+    "500 nodes, reclaim for 4,000 one-GPU jobs": "ReclaimManySingleGPUJobsFullCycle_500Node",
+    "500 nodes, every queue over quota": "contended-500-s1",
+    "200 nodes, gangs that need one rack": "racks-200-s1",
+}
+WORDS = re.compile(r"([\d.]+) (start|are lost|s(?![a-z]))")
+
+
+def cells(page: str, first: str) -> list[str]:
+    """The cells of the first row that begins with these words."""
+    found = [line for line in page.splitlines() if line.startswith(f"| {first} |")]
+    assert found, first
+    return [cell.strip() for cell in found[0].strip("|").split("|")[1:]]
+
+
+def amounts(cell: str) -> list[float]:
+    """The amounts ``OURS / KAI`` of a cell; one is that of both."""
+    found = [float(part.replace(",", "")) for part in cell.split(" / ")]
+    return found * (3 - len(found))
+
+
+def seconds(value: float) -> str:
+    return f"{value:.0f}" if value >= 3 else f"{value:.1f}"
+
+
+@pytest.mark.parametrize(("row", "case"), ROWS.items())
+def test_a_row_has_the_figures_of_its_case(row: str, case: str) -> None:
+    took, admitted, lost = map(
+        amounts, cells((ROOT / "docs" / "benchmarks.md").read_text("utf-8"), case)[1:4]
+    )
+    kai, ours = cells((ROOT / "README.md").read_text("utf-8"), row)
+    for i, cell in enumerate((ours, kai)):
+        said = {word: amount for amount, word in WORDS.findall(cell.replace("*", "").replace(",", ""))}
+        wanted = {"start": f"{admitted[i]:.0f}", "are lost": f"{lost[i]:.0f}", "s": seconds(took[i])}
+        assert said == {word: wanted[word] for word in said}, cell
+        assert "s" in said
