@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final, Literal, TypeVar, get_args
@@ -286,6 +287,17 @@ def from_json(document: Any) -> Plan:
         timings=_object(document, "timings"),
         localities=dict(_all(document, "localities", _read_locality)),
         reservations=_all(document, "reservations", _read_start) if "reservations" in document else None,
+    )
+
+
+def with_groups(plan: Plan, groups: Mapping[PodKey, GroupKey | None]) -> Plan:
+    """The plan with pod groups for decisions that name none, as those of KAI do."""
+    return replace(
+        plan,
+        decisions=tuple(
+            replace(decision, group=groups.get(decision.pod)) if decision.group is None else decision
+            for decision in plan.decisions
+        ),
     )
 
 

@@ -63,6 +63,7 @@ def check(
     kai-cp solve snapshot.zip -o json | kai-cp check snapshot.zip -
     kai-cp check cycle.zip -o json
     """
+    from kai_cp.decisions import with_groups
     from kai_cp.files import within
     from kai_cp.reader.container import label_of
     from kai_cp_models.queries.cluster import faults
@@ -87,7 +88,8 @@ def check(
             f"{digest[:12]})"
         )
     with within(settings.limits.read_seconds, name):
-        broken = list(dict.fromkeys(faults(found, plan, settings)))
+        groups = {pod.key: pod.group for pod in found.pods}
+        broken = list(dict.fromkeys(faults(found, with_groups(plan, groups), settings)))
     answer(_result(name, digest, len(plan.decisions), broken), format)
     if broken:
         raise typer.Exit(BAD_INPUT)

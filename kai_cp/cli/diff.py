@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -15,9 +14,24 @@ from kai_cp.cli.output import CommandResult, OutputFormat, answer
 from kai_cp.cli.world import PART, decisions_or_exit
 
 if TYPE_CHECKING:
+    from kai_cp_models.plan import Plan
     from kai_cp_models.settings import Settings
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class FileContent(NamedTuple):
+    """What a file holds: a snapshot, an answer with its document, or both."""
+
+    snapshot: Mapping[str, Any] | None
+    document: Mapping[str, Any] = {}
+    plan: Plan | None = None
+
+    @property
+    def tells_what_waits(self) -> bool:
+        """Whether the answer names the pod groups that stay pending."""
+        return "unscheduled" in self.document
+
 
 _HELP = "decisions/1, or a snapshot: .zip, .json, .json.gz, a pipe, or - for standard input."
 
@@ -50,10 +64,16 @@ def diff(
     if a == b == STDIN:
         fail("only one of A and B can come from standard input", WRONG_USAGE)
     names = (Path(label_of(a)).name, Path(label_of(b)).name)
-    settings, found = Settings(), []
-    for old, new in _documents(a, b, settings):
-        decided = "decisions" in old
-        found.append(questions.decisions(old, new) if decided else questions.snapshots(old, new))
+    settings = Settings()
+    found: list[dict[str, Any]] = []
+    one, two = _contents(a, b, settings)
+    if one.snapshot is not None and two.snapshot is not None:
+        found.append(questions.snapshots(one.snapshot, two.snapshot))
+    if one.plan is not None and two.plan is not None:
+        _comparable({a: one, b: two}, told=bool(found))
+        found.append(questions.decisions(one.plan, two.plan, (one.tells_what_waits, two.tells_what_waits)))
+    if not found:
+        fail(f"{a} and {b}: one is a snapshot, the other an answer; name two of a kind", WRONG_USAGE)
     rows = [row for document in found for row in _rows(document)]
 
     def shown(wide: bool) -> None:
@@ -88,52 +108,47 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return rows + [("pod", entry["pod"], entry["a"], entry["b"]) for entry in pods]
 
 
-def _documents(a: str, b: str, settings: Settings) -> list[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """The pairs of documents to compare: raw snapshots first, then answers."""
+def _contents(a: str, b: str, settings: Settings) -> tuple[FileContent, FileContent]:
+    """What the two files hold; a bad one ends the program."""
     from kai_cp.files import TooLate, within
 
     try:
         with within(settings.limits.read_seconds, f"{a}, {b}"):
-            one, two = _read(a, settings), _read(b, settings)
+            return _read(a, settings), _read(b, settings)
     except typer.Exit:
         # 1 means here that something differs, as of every diff.
         raise typer.Exit(WRONG_USAGE) from None
     except TooLate as problem:
         fail(str(problem), WRONG_USAGE)
-    pairs = [(one[key], two[key]) for key in ("snapshot", "decisions") if key in one and key in two]
-    if not pairs:
-        fail(f"{a} and {b}: one is a snapshot, the other an answer; name two of a kind", WRONG_USAGE)
-    if "decisions" in pairs[-1][0]:
-        _comparable({a: pairs[-1][0], b: pairs[-1][1]}, told=len(pairs) > 1)
-    return pairs
 
 
-def _comparable(answers: Mapping[str, Mapping[str, Any]], *, told: bool) -> None:
+def _comparable(answers: Mapping[str, FileContent], *, told: bool) -> None:
     """End the program if one answer is a part, and say it if they are for two snapshots that are not compared
     themselves (``told``).
     """
-    if len({repr(answer.get("selected")) for answer in answers.values()}) > 1:
-        part = next(name for name, answer in answers.items() if answer.get("selected"))
+    parts = {name: answer.document.get("selected") for name, answer in answers.items()}
+    if len(set(map(repr, parts.values()))) > 1:
+        part = next(name for name, selected in parts.items() if selected)
         fail(f"{part}: {PART}; compare all of it, or the same part of both", WRONG_USAGE)
-    hashes = {answer["snapshotSha256"] for answer in answers.values() if answer.get("snapshotSha256")}
+    hashes = {answer.document.get("snapshotSha256") for answer in answers.values()} - {None, ""}
     if len(hashes) > 1 and not told:
         complain(f"{' and '.join(answers)}: they were made for two different snapshots")
 
 
-def _read(argument: str, settings: Settings) -> dict[str, Mapping[str, Any]]:
-    """What a file holds: a snapshot, decisions, or both."""
+def _read(argument: str, settings: Settings) -> FileContent:
     from kai_cp.decisions import BadDecisions, recorded
     from kai_cp.reader.container import OtherContent, UnreadableSnapshot
     from kai_cp.reading import loaded
 
     path = Path(file_or_exit(argument, settings))
+    snapshot = None
     try:
-        found: dict[str, Mapping[str, Any]] = {"snapshot": loaded(path, settings).raw}
+        snapshot = loaded(path, settings).raw
+        recorded(path)
     except OtherContent:
-        return {"decisions": decisions_or_exit(path)[0]}
+        pass
     except UnreadableSnapshot as problem:
         fail(str(problem), BAD_INPUT)
-    with suppress(BadDecisions):
-        recorded(path)
-        found["decisions"] = decisions_or_exit(path)[0]
-    return found
+    except BadDecisions:
+        return FileContent(snapshot)
+    return FileContent(snapshot, *decisions_or_exit(path))

@@ -190,7 +190,9 @@ class Totals(TypedDict):
     nominated: Annotated[int, Field(description="Pods with a promised place, without those that move.")]
     evicted: Annotated[int, Field(description="Pods that go back to pending.")]
     moved: Annotated[int, Field(description="Pods that restart elsewhere.")]
-    pendingPodGroups: Annotated[int, Field(description="Pod groups that stay pending.")]
+    pendingPodGroups: Annotated[
+        int | None, Field(description="Pod groups that stay pending; null: the answer does not tell them.")
+    ]
 
 
 @with_config(CLOSED)

@@ -4,62 +4,73 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
+from kai_cp.decisions import with_groups
 from kai_cp.json_types import Document
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import plural
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import PodKey
 
 Objects = Mapping[tuple[str, str], Any]
 """By list of the snapshot and name."""
 
 
-def decisions(a: Document, b: Document) -> dict[str, Any]:
+def decisions(a: Plan, b: Plan, waiting: tuple[bool, bool] = (True, True)) -> dict[str, Any]:
     """``decision-diff/1``: pod groups to which two answers give different things, pods they evict, and nodes
     they choose.
 
-    The answers may come from any engine: KAI's and ours, or ours with two settings.
+    The answers may come from any engine: KAI's and ours, or ours with two settings. A pod whose group only
+    one of them names is of that group in both, and a group of its own where neither does.
+
+    ``waiting``: whether each answer tells what stays pending; KAI's does not. What only one tells is no difference.
     """
+    groups = {d.pod: d.group for plan in (a, b) for d in plan.decisions if d.group is not None}
+    answers = [with_groups(plan, groups) for plan in (a, b)]
+    if not all(waiting):
+        answers = [replace(plan, unscheduled=()) for plan in answers]
     return {
         "schema": "decision-diff/1",
-        "podGroups": list(_groups(a, b)),
-        "evictions": list(_evictions(a, b)),
-        "places": list(_places(a, b)),
-        "a": _totals(a),
-        "b": _totals(b),
+        "podGroups": list(_groups(*answers)),
+        "evictions": list(_evictions(*answers)),
+        "places": list(_places(*answers)),
+        "a": _totals(a, told=waiting[0]),
+        "b": _totals(b, told=waiting[1]),
     }
 
 
-def _totals(document: Document) -> dict[str, int]:
-    kinds = Counter(decision["kind"] for decision in document["decisions"])
-    evicted = {_pod(d) for d in document["decisions"] if d["kind"] == "Evict"}
-    moved = {_pod(d) for d in document["decisions"] if d["kind"] == "Nominate"} & evicted
+def _totals(plan: Plan, *, told: bool) -> dict[str, int | None]:
+    kinds = Counter(decision.kind for decision in plan.decisions)
+    evicted = _pods(plan, "Evict")
+    moved = _pods(plan, "Nominate") & evicted
     return {
         "bound": kinds["Bind"],
         "nominated": kinds["Nominate"] - len(moved),
         "evicted": len(evicted) - len(moved),
         "moved": len(moved),
-        "pendingPodGroups": len(document["unscheduled"]),
+        "pendingPodGroups": len(plan.unscheduled) if told else None,
     }
 
 
-def _pod(decision: Document) -> str:
-    return f"{decision['namespace']}/{decision['pod']}"
+def _pods(plan: Plan, kind: str) -> set[PodKey]:
+    return {decision.pod for decision in plan.decisions if decision.kind == kind}
 
 
-def _given(document: Document) -> dict[str, Counter[str]]:
+def _given(plan: Plan) -> dict[str, Counter[str]]:
     """The number of pods that get a place, by pod group and kind of decision; moved pods do not count."""
-    evicted = {_pod(d) for d in document["decisions"] if d["kind"] == "Evict"}
+    evicted = _pods(plan, "Evict")
     found: dict[str, Counter[str]] = defaultdict(Counter)
-    for decision in document["decisions"]:
-        if decision["kind"] != "Evict" and _pod(decision) not in evicted:
-            found[f"{decision['namespace']}/{decision.get('podGroup') or ''}"][decision["kind"]] += 1
+    for decision in plan.decisions:
+        if decision.kind != "Evict" and decision.pod not in evicted:
+            found[str(decision.group or decision.pod)][decision.kind] += 1
     return found
 
 
-def _groups(a: Document, b: Document) -> Iterator[dict[str, Any]]:
-    given = [_given(document) for document in (a, b)]
-    why = [{e["podGroup"]: e["reason"] for e in document["unscheduled"]} for document in (a, b)]
+def _groups(a: Plan, b: Plan) -> Iterator[dict[str, Any]]:
+    given = [_given(plan) for plan in (a, b)]
+    why = [{str(entry.group): entry.reason for entry in plan.unscheduled} for plan in (a, b)]
     for name in sorted(set(given[0]) | set(given[1]) | set(why[0]) | set(why[1])):
         said = [_words(given[i].get(name, Counter()), why[i].get(name)) for i in (0, 1)]
         if said[0] != said[1]:
@@ -72,30 +83,23 @@ def _words(given: Counter[str], reason: str | None) -> str:
     return ", ".join([*parts, *([f"pending: {reason}"] if reason else [])]) or "-"
 
 
-def _fate(document: Document) -> dict[str, str]:
-    places = {_pod(d): d["node"] for d in document["decisions"] if d["kind"] == "Nominate"}
-    return {
-        _pod(d): "moved" if _pod(d) in places else "evicted"
-        for d in document["decisions"]
-        if d["kind"] == "Evict"
-    }
-
-
-def _evictions(a: Document, b: Document) -> Iterator[dict[str, Any]]:
-    fates = [_fate(document) for document in (a, b)]
-    for name in sorted(set(fates[0]) | set(fates[1])):
-        said = [fate.get(name, "stays") for fate in fates]
+def _evictions(a: Plan, b: Plan) -> Iterator[dict[str, Any]]:
+    fates = [_fates(_pods(plan, "Evict"), _pods(plan, "Nominate")) for plan in (a, b)]
+    for pod in sorted(set(fates[0]) | set(fates[1])):
+        said = [fate.get(pod, "stays") for fate in fates]
         if said[0] != said[1]:
-            yield {"pod": name, "a": said[0], "b": said[1]}
+            yield {"pod": str(pod), "a": said[0], "b": said[1]}
 
 
-def _places(a: Document, b: Document) -> Iterator[dict[str, Any]]:
-    nodes = [
-        {_pod(d): d["node"] for d in document["decisions"] if d["kind"] != "Evict"} for document in (a, b)
-    ]
-    for name in sorted(nodes[0].keys() & nodes[1].keys()):
-        if nodes[0][name] != nodes[1][name]:
-            yield {"pod": name, "a": nodes[0][name], "b": nodes[1][name]}
+def _fates(evicted: set[PodKey], placed: set[PodKey]) -> dict[PodKey, str]:
+    return {pod: "moved" if pod in placed else "evicted" for pod in evicted}
+
+
+def _places(a: Plan, b: Plan) -> Iterator[dict[str, Any]]:
+    nodes = [{d.pod: d.node for d in plan.decisions if d.kind != "Evict"} for plan in (a, b)]
+    for pod in sorted(nodes[0].keys() & nodes[1].keys()):
+        if nodes[0][pod] != nodes[1][pod]:
+            yield {"pod": str(pod), "a": nodes[0][pod], "b": nodes[1][pod]}
 
 
 def snapshots(a: Document, b: Document) -> dict[str, Any]:
@@ -163,7 +167,11 @@ def sections(document: Document, names: tuple[str, str]) -> list[Section]:
 
 
 def _decision_sections(document: Document, names: tuple[str, str]) -> list[Section]:
-    totals = [(words, str(document["a"][key]), str(document["b"][key])) for key, words in _COUNTED.items()]
+    totals = [
+        (words, *("not told" if count is None else str(count) for count in counts))
+        for key, words in _COUNTED.items()
+        for counts in ((document["a"][key], document["b"][key]),)
+    ]
     groups = [(entry["podGroup"], entry["a"], entry["b"]) for entry in document["podGroups"]]
     evicted = [(entry["pod"], entry["a"], entry["b"]) for entry in document["evictions"]]
     places = [(entry["pod"], entry["a"], entry["b"]) for entry in document["places"]]

@@ -200,6 +200,24 @@ def test_two_answers_differ_by_node(tmp_path: Path) -> None:
     assert run("diff", a, b).stdout.startswith("Different: 1 node.")
 
 
+def test_answers_of_kai_name_no_pod_groups_and_nothing_that_waits(tmp_path: Path) -> None:
+    """As KAI's decisions are recorded. The same plan in this form does not differ, and breaks no rule."""
+    ours = json.loads(run("solve", DEMO, "--format", "json").stdout)
+    keys = ("kind", "namespace", "pod", "node", "action", "for", "gpuGroups")
+    theirs = {"decisions": [{k: d[k] for k in keys if k in d} for d in ours["decisions"]]}
+    a, b = answer_file(tmp_path, "kai.json", theirs), answer_file(tmp_path, "ours.json", ours)
+    done = run("diff", a, b, "-o", "json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert problems("decision-diff/1", found) == []
+    assert found["podGroups"] == found["evictions"] == found["places"] == []
+    assert (found["a"]["pendingPodGroups"], found["b"]["pendingPodGroups"]) == (
+        None,
+        len(ours["unscheduled"]),
+    )
+    assert run("check", DEMO, a, "--now", ours["now"]).returncode == 0
+
+
 def test_answers_of_other_parts_are_refused_and_of_other_snapshots_said(tmp_path: Path) -> None:
     ours = json.loads(run("solve", DEMO, "--format", "json").stdout)
     a = answer_file(tmp_path, "a.json", ours)
