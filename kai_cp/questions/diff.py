@@ -25,7 +25,8 @@ def decisions(a: Plan, b: Plan, waiting: tuple[bool, bool] = (True, True)) -> di
     The answers may come from any engine: KAI's and ours, or ours with two settings. A pod whose group only
     one of them names is of that group in both, and a group of its own where neither does.
 
-    ``waiting``: whether each answer tells what stays pending; KAI's does not. What only one tells is no difference.
+    ``waiting``: whether each answer tells what stays pending; KAI's does not. What only one tells is no
+    difference.
     """
     groups = {d.pod: d.group for plan in (a, b) for d in plan.decisions if d.group is not None}
     answers = [with_groups(plan, groups) for plan in (a, b)]
