@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kai_cp.cli.common import WRONG_USAGE, complain, fail
+from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain, fail
 from kai_cp.cli.options import (
     SHOWN,
     AllOption,
@@ -61,6 +61,8 @@ _WHY: Final = Parameter(
     ],
     default=None,
 )
+_ABOUT_WAITING: Final = ("pending", "queues", "audit")
+"""Questions whose answer needs what stays pending."""
 Answered = Callable[["SnapshotDetails", bool], CommandResult]
 """The result of the facts; True: long tables in full."""
 
@@ -77,6 +79,12 @@ def _asked(name: str, selects: Sequence[str], help: str, answered: Answered) -> 
             config=given["config"],
             usage=given["usage"],
         )
+        if name in _ABOUT_WAITING and not world.tells_what_waits:
+            fail(
+                f"{given['decisions']}: these decisions do not tell what stays pending; without them "
+                f"`kai-cp {name}` decides itself",
+                BAD_INPUT,
+            )
         facts = _selected(world.facts(), *(given.get(option) for option in _SELECTED))
         if given.get("why") is not None:
             answer(_why(facts, given["why"], given["everything"]), given["format"])

@@ -52,6 +52,8 @@ class DecidedSnapshot:
     snapshot: Snapshot
     plan: Plan | None
     settings: Settings
+    tells_what_waits: bool
+    """Whether the plan names the pod groups that stay pending; decisions of KAI do not."""
 
     def facts(self) -> SnapshotDetails:
         """The input of the questions. The fair order is computed once."""
@@ -93,16 +95,23 @@ def world_or_exit(
     undecided: bool = False,
 ) -> DecidedSnapshot:
     """The snapshot and decisions that the arguments name; bad ones end the program."""
+    from kai_cp.decisions import with_groups
+
     if snapshot == "-" and decisions == Path("-"):
         fail("only one of snapshot and decisions can come from standard input", WRONG_USAGE)
     settings = settings_or_exit(config, {"solver.budget_seconds": budget}, defaults=OFFLINE)
     instant = instant_or_exit(now)
     shares = usage_or_exit(usage)
     snapshot = file_or_exit(snapshot, settings)
-    plan, decided_at = (None, None) if undecided else _plan(snapshot, decisions, settings, instant, shares)
-    read_at = instant if instant is not None else decided_at
+    document: Mapping[str, Any] = {}
+    plan = None
+    if not undecided:
+        document, plan = _plan(snapshot, decisions, settings, instant, shares)
+    read_at = instant if instant is not None else instant_or_exit(document.get("now"))
     found, name, digest = snapshot_or_exit(snapshot, read_at, settings, shares)
-    return DecidedSnapshot(name, digest, found, plan, settings)
+    if plan is not None:
+        plan = with_groups(plan, {pod.key: pod.group for pod in found.pods})
+    return DecidedSnapshot(name, digest, found, plan, settings, undecided or "unscheduled" in document)
 
 
 def decisions_or_exit(source: Path | bytes) -> tuple[Mapping[str, Any], Plan]:
@@ -127,8 +136,8 @@ def _plan(
     settings: Settings,
     instant: float | None,
     usage: Mapping[str, Any] | None,
-) -> tuple[Plan, float | None]:
-    """The plan of the arguments, and the time for which it was made."""
+) -> tuple[Mapping[str, Any], Plan]:
+    """The document of the arguments and the plan in it."""
     from kai_cp.decisions import BadDecisions, recorded
     from kai_cp.files import within
 
@@ -142,8 +151,7 @@ def _plan(
     except BadDecisions:
         given = _decided(snapshot, settings, instant, usage)  # a snapshot without decisions
     with within(settings.limits.read_seconds, decisions or snapshot):
-        document, plan = decisions_or_exit(given)
-    return plan, instant_or_exit(document.get("now"))
+        return decisions_or_exit(given)
 
 
 def _decided(

@@ -49,6 +49,8 @@ def quality(document: Mapping[str, Any]) -> str:
     if undecided:
         return f"{plural(undecided, 'pod group')} not decided in time"
     statuses = [stage["status"] for stage in document["stages"]]
+    if document["decisions"] and not statuses:
+        return "without proof"  # of another program
     proved = statuses.count("OPTIMAL")
     if proved == len(statuses):
         return "proved optimal"

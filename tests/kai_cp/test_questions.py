@@ -216,6 +216,13 @@ def test_answers_of_kai_name_no_pod_groups_and_nothing_that_waits(tmp_path: Path
         len(ours["unscheduled"]),
     )
     assert run("check", DEMO, a, "--now", ours["now"]).returncode == 0
+    plan = run("plan", DEMO, a).stdout
+    assert "Without proof" in plan
+    assert "llm-tune" in plan
+    for command in ("pending", "audit"):
+        done = run(command, DEMO, a)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"{a}: these decisions do not tell what stays pending" in done.stderr
 
 
 def test_answers_of_other_parts_are_refused_and_of_other_snapshots_said(tmp_path: Path) -> None:
