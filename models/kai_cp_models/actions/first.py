@@ -67,8 +67,13 @@ def _widened(
             break
         again += missed
         before, units = units, victims.first_of(victims.taken_by(chunk), chunk, again)
-        if units == before:
+        if units is None or units == before:
             # Counting finds no more units to open.
+            break
+        more, line = [one.unit for one in units if one.rank not in best.disturbed], victims.line
+        late, alone = victims.cycle.out_of_time, victims.policy.own_queue
+        if alone and not simulate_all(best.ledger, missed, more, line, late).served:
+            # Inside a queue losses change no turn, so all again would serve no more.
             break
     return best
 
