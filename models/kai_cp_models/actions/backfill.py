@@ -13,6 +13,7 @@ from itertools import chain
 
 from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME
+from kai_cp_models.actions.home import capacity_at_home
 from kai_cp_models.actions.simulation import missing, put_back, return_home, started
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.policy import RECLAIM
@@ -73,7 +74,15 @@ def _ended(cycle: Cycle) -> set[GroupKey | None]:
 
 def _come_home(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
     """Take back evictions that nothing needs; False: nothing changed."""
-    ledger, asks = cycle.ledger, _asks_again(cycle.ledger, evicted)
+    ledger, held = cycle.ledger, cycle.ledger.held
+    # Where no moved pod may leave, free capacity only shrinks.
+    left = {held[pod.key].node for pods in evicted.values() for pod in pods if pod.key in held}
+    evicted = {
+        key: pods
+        for key, pods in evicted.items()
+        if any(pod.key in held or ledger.home(pod) in left or capacity_at_home(ledger, pod) for pod in pods)
+    }
+    asks = _asks_again(ledger, evicted)
     # Groups that lost pods come in the fair order, then those that only move.
     turns = (*iter(line_of(ledger, asks).pop, None), *sorted(evicted.keys() - asks.keys()))
     home = [pod for key in turns for pod in return_home(ledger, key, evicted[key])]

@@ -37,10 +37,9 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
     if pod.status not in ACTIVE_USED:
         return False
     node = ledger.home(pod)
-    free = ledger.room.free_on[node]
-    if any(map(lt, free, ledger.fixed.taken_on(pod, node))):
+    if not capacity_at_home(ledger, pod):
         return False
-    if pod.spec.gpu.shares and not _devices_have_room(ledger, pod, node, free[GPU]):
+    if pod.spec.gpu.shares and not _devices_have_room(ledger, pod, node, ledger.room.free_on[node][GPU]):
         return False
     group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
     if group is not None and over_limit(ledger.book, group.queue, ledger.fixed.charge(pod, node)) is not None:
@@ -48,6 +47,12 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
     if group is not None and _apart(ledger, group, pod, node):
         return False
     return not any(rule.concerns(pod) for rule in ledger.rules) or ledger.fits_on(pod, node, now=False)
+
+
+def capacity_at_home(ledger: Ledger, pod: Pod) -> bool:
+    """Whether as much is free where an evicted pod ran as it takes there."""
+    node = ledger.home(pod)
+    return not any(map(lt, ledger.room.free_on[node], ledger.fixed.taken_on(pod, node)))
 
 
 def _apart(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:
