@@ -34,6 +34,7 @@ _DECISION_KEYS: Final = frozenset(
 _KINDS: Final[tuple[Literal["Bind", "Nominate", "Evict"], ...]] = ("Bind", "Nominate", "Evict")
 _ACTIONS: Final[tuple[ActionName, ...]] = get_args(ActionName)
 _STATUSES: Final[tuple[Literal["OPTIMAL", "FEASIBLE", "GREEDY"], ...]] = ("OPTIMAL", "FEASIBLE", "GREEDY")
+_LARGEST: Final = 2**63
 _PHASES: Final = ("read", "prepare", "solve", "check", "write")
 
 
@@ -276,6 +277,7 @@ def from_json(document: Any) -> Plan:
     if not isinstance(document.get("decisions"), list):
         raise BadDecisions(f"this is not {SCHEMA}: decisions is missing or not a list")
     _made_for(document)
+    timings = _object(document, "timings")
     return Plan(
         decisions=_all(document, "decisions", _read_decision),
         unscheduled=_all(document, "unscheduled", _read_unscheduled),
@@ -284,7 +286,7 @@ def from_json(document: Any) -> Plan:
             name: _read_queue(report, f"queues.{name}")
             for name, report in _object(document, "queues").items()
         },
-        timings=_object(document, "timings"),
+        timings={name: _amount(timings, name, "timings") for name in timings},
         localities=dict(_all(document, "localities", _read_locality)),
         reservations=_all(document, "reservations", _read_start) if "reservations" in document else None,
     )
@@ -334,7 +336,7 @@ def _amount(entry: Mapping[str, Any], key: str, where: str) -> float:
     value = entry.get(key) or 0
     if not isinstance(value, int | float):
         raise BadDecisions(f"{where}.{key} is not a number")
-    return value
+    return value if abs(value) < _LARGEST else float(value)  # JSON writers take no larger integers.
 
 
 def _text(entry: Mapping[str, Any], key: str, where: str) -> str:

@@ -135,6 +135,7 @@ def test_amounts_that_json_lacks_are_null() -> None:
         ),
         ({"decisions": [], "localities": [{"podGroup": "g", "hops": "x"}]}, "localities[0].hops"),
         ({"decisions": [], "queues": {"q": 3}}, "queues"),
+        ({"decisions": [], "timings": {"read": "soon"}}, "timings.read is not a number"),
         ({"decisions": [], "queues": {"q": {"fairShare": {"gpu": "x"}}}}, "queues.q.fairShare.gpu"),
     ],
 )
@@ -142,6 +143,12 @@ def test_wrong_document_is_named(document: object, words: str) -> None:
     with pytest.raises(BadDecisions) as error:
         from_json(document)
     assert words in str(error.value)
+
+
+def test_large_integers_become_numbers_that_json_has() -> None:
+    stage = {"name": "s", "status": "OPTIMAL", "objective": 10**30, "bound": 0, "gap": 0}
+    plan = from_json({"decisions": [], "stages": [stage], "timings": {"read": 1}})
+    assert isinstance(plan.stages[0].objective, float)
 
 
 def test_times_are_utc_without_needless_digits() -> None:
