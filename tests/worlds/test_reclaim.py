@@ -419,3 +419,24 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
     looks.clear()
     assert outcome(snapshot) == found
     assert looks == []
+
+
+def test_units_that_come_back_first_in_any_case_are_passed_over() -> None:
+    """Of v, the groups that started last were created first, and lost ones ask before a gang of v that waits.
+    Beside a larger gang of q they come before t and s, so only the others may be lost to these.
+    """
+    old, young = [f"o{i}" for i in range(10)], [f"y{i}" for i in range(6)]
+    members = [pod(f"{name}-0", "n1", spec=spec(1)) for name in (*old, *young)]
+    members += [*pods("w", 8), *pods("b", 17), pod("t-0"), pod("s-0")]
+    groups = [
+        *(group(name, queue="v", created=1.0, last_start=NOW - 10) for name in old),
+        *(group(name, queue="v", created=9.0, last_start=NOW - 100) for name in young),
+        group("w", 8, queue="v", created=5.0),
+        group("b", 17, queue="q", created=1.0),
+        *(group(name, queue="q", created=8.0) for name in "ts"),
+    ]
+    queues = [queue(name, quota=gpu_bound(8)) for name in "qv"]
+    nodes = [node("n1", gpus=16)]
+    plan = solved(cluster(members, groups, nodes, queues, actions=("allocate", "reclaim")))
+    assert set(nominated(plan)) == {"t-0", "s-0"}
+    assert lost(plan) <= {f"{name}-0" for name in young}

@@ -29,6 +29,7 @@ from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.returning import first_in_line
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
@@ -137,7 +138,6 @@ class _Search:
         self._sure = True
         """Whether every cut is exact: none refused a plan that might hold."""
         self._served: frozenset[GroupKey] | None = None
-        self._early = False
 
     def run(self) -> EvictionPlan | NoPlan:
         """The plan of the joint model, or why there is none."""
@@ -196,9 +196,10 @@ class _Search:
             found = self._held(answer, stages, solver)
             if found is not None:
                 return found
-            if self._served == frozenset() and self._early and not small:
-                # The fair order puts what is lost before every trigger; other answers are long solves.
-                break
+            if self._served == frozenset() and self._policy.by_share and not known:
+                # The fair order puts what is lost before every trigger, and whatever else it puts there.
+                for o in first_in_line(victims.line, self._base.book, self._asks, model.units):
+                    model.refuse([model.lost[o]])
         return NoPlan(
             Refusal("NotDecidedInTime", "the fair order refused every plan that was tried"),
             self._served,
@@ -224,7 +225,7 @@ class _Search:
             if simulated.ledger is not None and beyond is None:
                 break
         else:
-            self._served, self._early = simulated.served, bool(simulated.early)
+            self._served = simulated.served
             self._sure = _cut(self._model, answer, simulated, owners, beyond) and self._sure
             return None
         if together := self._moving_beyond(simulated.ledger, answer, owners):

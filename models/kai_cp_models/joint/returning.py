@@ -1,9 +1,8 @@
-"""Victims that would take their place back: those of the trigger's queue that come before it (formulation
-1.3; 3.6).
+"""Victims that would take their place back: those that come before the trigger (formulation 1.3; 3.6).
 
 Inside a queue the fair order goes by priority and age, whatever the queue holds. The next allocate would give
 the trigger's place to a lost unit that comes before the trigger and fits there. So such a unit is not lost
-while that trigger is admitted.
+while that trigger is admitted. Between queues what they hold decides, see ``first_in_line``.
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from operator import itemgetter
 
-from kai_cp_models.fairness.order import group_sort_key
+from kai_cp_models.fairness.amounts import NOTHING
+from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.joint.problem import Ask, EvictionUnit, fits_in_place_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import Pod, PodSpec
+from kai_cp_models.pods import GroupKey, Pod, PodSpec
 
 _Kinds = tuple[Pod, ...]
 """One pod of each spec."""
@@ -59,3 +60,25 @@ class Returning:
 
 def _kinds(pods: Sequence[Pod]) -> _Kinds:
     return tuple({pod.spec: pod for pod in pods}.values())
+
+
+def first_in_line(
+    line: FairOrder, book: QueueBook, asks: Iterable[Ask], units: Iterable[EvictionUnit]
+) -> list[int]:
+    """Positions of the units that come before all asks as soon as they are lost, whatever queue they are of.
+
+    In the fair order of the book they come before them even if they ask for nothing. What its queue loses
+    only brings a unit forward, and what an ask gets only sets its queue back.
+    """
+    asking = {ask.group.key for ask in asks}
+    positions: dict[GroupKey, list[int]] = {}
+    entries: dict[GroupKey, Entry] = {}
+    for o, unit in enumerate(units):
+        # A gang that runs below its minimum does not ask again.
+        if unit.movable and unit.group.key not in asking:
+            positions.setdefault(unit.group.key, []).append(o)
+            entries.setdefault(unit.group.key, (group_sort_key(unit.group, 0 if unit.whole else 1), NOTHING))
+    order, coming, found = line.fork(book, also=entries), asking | entries.keys(), list[int]()
+    while (key := order.pop(coming)) is not None and key not in asking:
+        found += positions[key]
+    return found
