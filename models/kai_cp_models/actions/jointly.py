@@ -173,12 +173,11 @@ class _Search:
         pursued = listed.objectives(model, there) if self.complete and there else listed.rough(model)
         goals = [*model.admission_goals(), *pursued]
         allowance, started = self._allowance(), False
-        small = self.complete or len(model.cp.proto.variables) <= LIMITS.small_variables
         # Of several triggers, fewer are tried next.
-        patient = self.complete or (small and len(self._asks) == 1)
+        small = len(self._asks) == 1 and len(model.cp.proto.variables) <= LIMITS.small_variables
         if known and there and not known.variables:
             started = start_from(model.cp, _choices(model, there, known.ledger), settings, allowance)
-        for _ in range(LIMITS.cuts if patient else LIMITS.rough_cuts):
+        for _ in range(LIMITS.cuts if self.complete or small else LIMITS.rough_cuts):
             solver, stages, first = lexicographic(
                 model.cp.clone(),
                 goals,
