@@ -202,6 +202,11 @@ def merge(
             fail(f"{path}: {error.strerror or error}", BAD_INPUT)
         except ValidationError:
             fail(f"{path}: holds something that no bench run of this version has written", BAD_INPUT)
+    if not found:
+        fail(
+            f"{', '.join(map(str, files))}: there is no result; was the run ended before its first one?",
+            BAD_INPUT,
+        )
     results = sorted(found.values(), key=lambda result: (result.kind, result.case))
     if out is not None:
         out.write_text("", "utf-8")

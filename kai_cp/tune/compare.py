@@ -9,15 +9,15 @@ from rich.text import Text
 
 from kai_cp.bench.report import STYLE
 from kai_cp.report.section import Cell, Section
-from kai_cp.tune.measure import MEASURES, Measured, mean
+from kai_cp.tune.measure import MEASURES, Measure, Measured, mean
 
 Results = Mapping[str, Mapping[str, Measured]]
 """Snapshot name -> configuration name -> numbers."""
 
 
-def rows(results: Results, configs: Sequence[str]) -> list[tuple[str, str, list[float], bool]]:
-    """Rows of (snapshot, measure, a number per configuration, whether more is better)."""
-    found: list[tuple[str, str, list[float], bool]] = []
+def rows(results: Results, configs: Sequence[str]) -> list[tuple[str, Measure, list[float]]]:
+    """Rows of (snapshot, measure, a number per configuration)."""
+    found: list[tuple[str, Measure, list[float]]] = []
     blocks = {name: by for name, by in results.items()}
     if len(blocks) > 1:
         blocks["mean of all"] = {c: mean([by[c] for by in results.values()]) for c in configs}
@@ -25,21 +25,20 @@ def rows(results: Results, configs: Sequence[str]) -> list[tuple[str, str, list[
         for name, measure in MEASURES.items():
             if name not in by[configs[0]].values:
                 continue
-            title = f"{measure.title} ({measure.unit})"
-            found.append((snapshot, title, [by[c].values[name] for c in configs], measure.more))
+            found.append((snapshot, measure, [by[c].values[name] for c in configs]))
         priorities = sorted({p for c in configs for p in by[c].waiting_by_priority}, reverse=True)
         for priority in priorities:
             values = [by[c].waiting_by_priority.get(priority, 0.0) for c in configs]
-            found.append((snapshot, f"waiting at priority {priority} (GPUs)", values, False))
+            found.append((snapshot, Measure(f"waiting at priority {priority}", "GPUs", False), values))
     return found
 
 
-def mark(values: Sequence[float], i: int, more: bool) -> str:
-    """``+`` if better than the first configuration, ``-`` if worse, empty if equal within 0.5 %."""
+def mark(values: Sequence[float], i: int, measure: Measure) -> str:
+    """``+`` if better than the first configuration, ``-`` if worse, empty if equal."""
     first, value = values[0], values[i]
-    if i == 0 or abs(value - first) <= max(1e-9, 0.005 * max(abs(first), abs(value))):
+    if i == 0 or abs(value - first) <= max(measure.least, measure.same * max(abs(first), abs(value))):
         return ""
-    return "+" if (value > first) == more else "-"
+    return "+" if (value > first) == measure.more else "-"
 
 
 def changed_settings(settings: Mapping[str, Mapping[str, object]]) -> list[tuple[str, list[str]]]:
@@ -53,10 +52,10 @@ def changed_settings(settings: Mapping[str, Mapping[str, object]]) -> list[tuple
 def table(results: Results, configs: Sequence[str]) -> Section:
     """The terminal's table: values better than the first configuration's are green, worse ones red."""
     lines: list[list[Cell]] = []
-    for snapshot, title, values, more in rows(results, configs):
-        cells: list[Cell] = [snapshot, title]
+    for snapshot, measure, values in rows(results, configs):
+        cells: list[Cell] = [snapshot, measure.label]
         for i, value in enumerate(values):
-            sign = mark(values, i, more)
+            sign = mark(values, i, measure)
             style = {"+": "green", "-": "red"}.get(sign, "")
             cells.append(Text(f"{_number(value)} {sign}".rstrip(), style=style))
         lines.append(cells)
@@ -75,14 +74,14 @@ def html(results: Results, configs: Sequence[str], settings: Mapping[str, Mappin
     head = "".join(f"<th>{escape(name)}</th>" for name in ("snapshot", "measure", *configs))
     lines = []
     last = ""
-    for snapshot, title, values, more in rows(results, configs):
+    for snapshot, measure, values in rows(results, configs):
         cells = ""
         for i, value in enumerate(values):
-            sign = mark(values, i, more)
+            sign = mark(values, i, measure)
             kind = {"+": ' class="good"', "-": ' class="bad"'}.get(sign, "")
             cells += f"<td{kind}>{_number(value)} {sign}</td>"
         name = "" if snapshot == last else snapshot
-        lines.append(f"<tr><td>{escape(name)}</td><td>{escape(title)}</td>{cells}</tr>")
+        lines.append(f"<tr><td>{escape(name)}</td><td>{escape(measure.label)}</td>{cells}</tr>")
         last = snapshot
     differing = "".join(
         f"<tr><td>{escape(path)}</td>{''.join(f'<td>{escape(v)}</td>' for v in values)}</tr>"

@@ -96,8 +96,10 @@ def test_one_configuration_is_wrong_usage(tmp_path: Path, snapshot_file: Path) -
 
 
 def test_marks() -> None:
-    assert [mark([10, 10.01, 12, 8], i, True) for i in range(4)] == ["", "", "+", "-"]
-    assert [mark([10, 12, 8], i, False) for i in range(3)] == ["", "-", "+"]
+    assert [mark([10, 10.01, 12, 8], i, MEASURES["admitted"]) for i in range(4)] == ["", "", "+", "-"]
+    assert [mark([10, 12, 8], i, MEASURES["lost"]) for i in range(3)] == ["", "-", "+"]
+    assert [mark([10, 12, 8, 5], i, MEASURES["seconds"]) for i in range(4)] == ["", "", "", "+"]
+    assert mark([0.08, 0.04], 1, MEASURES["seconds"]) == "", "that is noise"
 
 
 def test_search_resumes_and_writes_settings_the_scheduler_takes(tmp_path: Path, snapshot_file: Path) -> None:

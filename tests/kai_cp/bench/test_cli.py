@@ -36,6 +36,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         (("--suite", "scale", "--part", "8/8"), 2, "--part: '8/8' is no part such as 0/8"),
         (("--suite", "scale", "--out", "/nowhere/x.jsonl"), 2, "--out: /nowhere/x.jsonl: No such file"),
         (("merge", "/nowhere/x.jsonl"), 1, "/nowhere/x.jsonl: No such file"),
+        (("merge", "/dev/null"), 1, "/dev/null: there is no result"),
         (("merge", __file__), 1, "holds something that no bench run"),
     ],
 )
