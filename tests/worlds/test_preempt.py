@@ -10,7 +10,19 @@ import pytest
 from kai_cp_models.plan import REJECTED
 from kai_cp_models.snapshot import Queue, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, lost, nominated, placed, reasons, solved
-from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+from tests.support.worlds import (
+    NOW,
+    PLUGINS,
+    cluster,
+    fraction,
+    gpu_bound,
+    group,
+    node,
+    pod,
+    pods,
+    queue,
+    spec,
+)
 
 ACTIONS = ("allocate", "preempt")
 
@@ -153,6 +165,32 @@ def test_a_place_of_this_cycle_is_withdrawn_not_evicted() -> None:
     assert evicted(plan) == {"v-0"}
     assert placed(plan) == {"h-0"}
     assert reasons(plan) == {"l": "Withdrawn"}
+
+
+def test_a_place_on_a_shared_gpu_that_a_pod_has_joined_is_not_withdrawn() -> None:
+    """Allocate puts l on the GPU of r. In queue a, t takes the part of r and joins the GPU, which stays
+    because of l. In queue b, u would find room in the place of l as well; then the GPU that t joined
+    would go away.
+    """
+    portions = {"l": 200, "t": 500, "u": 500}
+    snapshot = cluster(
+        [
+            pod("r-0", "n1", spec=fraction(600), gpu_groups=["d"]),
+            *(pod(f"{name}-0", spec=fraction(portion)) for name, portion in portions.items()),
+        ],
+        [
+            group("r", queue="a", priority=10),
+            group("l", queue="b", priority=20),
+            group("t", queue="a", priority=60),
+            group("u", queue="b", priority=60),
+        ],
+        [node(gpus=1)],
+        [queue("a", priority=200), queue("b")],
+        actions=ACTIONS,
+    )
+    plan = solved(snapshot)
+    assert lost(plan) == {"r-0"}
+    assert placed(plan) == {"l-0", "t-0"}
 
 
 def test_two_actions_serve_a_queue_each_in_its_own_way() -> None:

@@ -173,19 +173,21 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
 
 def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     """The pod groups on shared GPUs of the snapshot that pods have joined in this action; no pod joins one
-    that goes away (2.6), so those who share it stay."""
-    ledger, homes = cycle.ledger, cycle.ledger.fixed.homes
-    placed = policy.name in cycle.placed_by.values()
+    that goes away (2.6), so those stay who ran there or got their place before."""
+    ledger, homes, by = cycle.ledger, cycle.ledger.fixed.homes, cycle.placed_by
+    placed = policy.name in by.values()
+    names = {key: held.gpu_groups for key, held in (ledger.held if placed else {}).items()}
     joined = {
         name
-        for key, held in (ledger.held if placed else {}).items()
-        if held.gpu_groups and cycle.placed_by.get(key) == policy.name
-        for name in held.gpu_groups
-        if not ledger.devices[held.node, name].new
+        for key, some in names.items()
+        if by.get(key) == policy.name
+        for name in some
+        if not ledger.devices[ledger.held[key].node, name].new
     }
     there = (homes.pods[i] for i in np.flatnonzero(homes.shares).tolist()) if joined else ()
-    stay = (pod for pod in there if pod.key not in ledger.held and not joined.isdisjoint(pod.gpu_groups))
-    return frozenset(pod.group for pod in stay)
+    names = {pod.key: pod.gpu_groups for pod in there} | names
+    stay = (key for key, some in names.items() if by.get(key) != policy.name and not joined.isdisjoint(some))
+    return frozenset(ledger.snapshot.pod_by_key[key].group for key in stay)
 
 
 def _disturbed(ledger: Ledger, asks: Sequence[Ask], policy: EvictionPolicy) -> Floats:
