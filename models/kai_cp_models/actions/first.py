@@ -34,15 +34,15 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """Evict the units that counting selects.
 
     Where those that may go in turn are too few for all asks of the chunk, they may be enough for the first
-    half, a quarter and so on. Of few units, all at once may serve more, as some of them move instead. The
-    plan that serves the earlier asks counts.
+    half, a quarter and so on. Then, or where they serve nobody, all of few units go at once: some of them
+    move instead. The plan that serves the earlier asks counts.
     """
     asks, taken = chunk, victims.taken_by(chunk)
     units = victims.first_of(taken, chunk)
     while units is None and (asks := asks[: len(asks) // 2]):
         units = victims.first_of(victims.taken_by(asks), asks)
     found = [_widened(victims, asks, units)]
-    if len(asks) < len(chunk) and len(taken) <= LIMITS.open_units:
+    if (found[0] is None or len(asks) < len(chunk)) and len(taken) <= LIMITS.open_units:
         found.append(_opened(victims, chunk, (), [victims.ranked[rank] for rank in sorted(taken)]))
     plans = [plan for plan in found if plan is not None]
     return max(plans, key=lambda plan: plan.serves(chunk), default=None)
