@@ -34,7 +34,7 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """Evict the units that counting selects.
 
     Where those that may go in turn are too few for all asks of the chunk, they may be enough for the first
-    half, a quarter and so on. Then, or where they serve nobody, all of few units go at once: some of them
+    half, a quarter and so on. Then, or where they serve no ask, all of few units go at once: some of them
     move instead. The plan that serves the earlier asks counts.
     """
     asks, taken = chunk, victims.taken_by(chunk)
