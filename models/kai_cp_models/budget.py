@@ -94,9 +94,9 @@ class Budget:
         return Budget(deadline, settings.patience, SEARCH_SHARE * settings.budget_seconds, plain)
 
     def end_within(self, start: float, end: float) -> None:
-        """Keep time at the end of the cycle to check and write its plans."""
+        """Keep time at the end of the cycle to check and write its plans; none where it is endless."""
         self._span = start, end
-        self.deadline = end - FIRST_RESERVE * max(0.0, end - start)
+        self.deadline = end - FIRST_RESERVE * self._in_all
 
     def plan_took(self, checking: float, writing: float, decisions: int) -> None:
         """Note the seconds that the last plan took, of so many decisions."""
@@ -114,10 +114,15 @@ class Budget:
         if self._took is not None and self._took[1]:
             self._keep(WRITTEN * self._took[1])
 
-    def _keep(self, seconds: float) -> None:
+    @property
+    def _in_all(self) -> float:
+        """Seconds of the cycle that shares are kept of; 0 where they have no end."""
         start, end = self._span
-        time_in_all = max(0.0, end - start)
-        self.deadline = end - min(MOST_RESERVE * time_in_all, max(LEAST_RESERVE * time_in_all, seconds))
+        return max(0.0, end - start) if end < inf else 0.0
+
+    def _keep(self, seconds: float) -> None:
+        kept = min(MOST_RESERVE * self._in_all, max(LEAST_RESERVE * self._in_all, seconds))
+        self.deadline = self._span[1] - kept
 
     def begin(self, share: float) -> None:
         """Give the action that starts now ``share`` of the work that is left; what it does not use is left

@@ -75,8 +75,8 @@ def decide(
 ) -> Plan:
     """The plan of one cycle for ``snapshot``.
 
-    ``deadline``: value of ``time.monotonic()`` by which the answer is needed; by default the budget of
-    the settings from now. ``emit`` gets every better checked plan as soon as there is one.
+    ``deadline``: value of ``time.monotonic()`` by which the answer is needed, ``inf``: none; by default the
+    budget of the settings from now. ``emit`` gets every better checked plan as soon as there is one.
     ``trial``: nothing will be sent, so what the checker refused goes to the log at level debug.
     """
     started = time.monotonic()

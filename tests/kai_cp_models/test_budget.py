@@ -128,3 +128,14 @@ def test_as_long_as_no_plan_was_checked_it_is_not_known_what_the_next_takes() ->
     spending.plan_has(2000)
     spending.plan_is_made()
     assert spending.deadline == pytest.approx(108.5)
+
+
+def test_a_cycle_without_a_deadline_keeps_no_time() -> None:
+    """A share of endless time is no number of seconds: nothing ends the cycle, nor a search in it."""
+    spending = budget()
+    spending.end_within(100.0, inf)
+    spending.plan_took(0.2, 0.1, 50)
+    spending.plan_has(60)
+    assert spending.seconds_left() == inf
+    spending.plan_is_made()
+    assert not spending.passed()
