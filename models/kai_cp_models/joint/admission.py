@@ -48,7 +48,7 @@ class Admission:
         self.asks: list[Ask] = []
         """All admitted batches, in the order of their admission."""
         self.placed_jointly = False
-        """Whether a model found places for a batch; it knows nothing of distances."""
+        """Whether batches have the places of a model, which knows nothing of distances."""
         self._refusals = RefusalCache(base, None)
         self._counting = Counting(base, waiting)
         self._held = self._counting.demand(())
@@ -122,9 +122,10 @@ class Admission:
             budget.in_vain(outcome.work)
         if outcome.status != "solved" or outcome.cut:
             return None, outcome.status == "infeasible"
+        if (found := self._made_room(ledger, ask)) is not None:
+            return found, False
         self.placed_jointly = True
-        found = self._made_room(ledger, ask)
-        return found or disaggregate(self.base, asks, (), model.answer(solver), pipeline_only=False), False
+        return disaggregate(self.base, asks, (), model.answer(solver), pipeline_only=False), False
 
     def _made_room(self, ledger: Ledger, ask: Ask) -> Ledger | None:
         """The ledger with the batch, and with the few placed again that ask for no larger pods: where sizes
