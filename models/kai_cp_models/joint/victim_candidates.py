@@ -176,7 +176,8 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     that goes away (2.6), so those stay who ran there or got their place before."""
     ledger, homes, by = cycle.ledger, cycle.ledger.fixed.homes, cycle.placed_by
     placed = policy.name in by.values()
-    names = {key: held.gpu_groups for key, held in (ledger.held if placed else {}).items()}
+    held = ledger.held if placed else {}
+    names = {key: one.gpu_groups for key, one in held.items() if one.gpu_groups}
     joined = {
         name
         for key, some in names.items()
