@@ -70,11 +70,12 @@ def _widened(
         if units is None or units == before:
             # Counting finds no more units to open.
             break
-        more, line = [one.unit for one in units if one.rank not in best.disturbed], victims.line
-        late, alone = victims.cycle.out_of_time, victims.policy.own_queue
-        if alone and not simulate_all(best.ledger, missed, more, line, late).served:
-            # Inside a queue losses change no turn, so all again would serve no more.
-            break
+        if victims.policy.own_queue:
+            # Inside a queue losses change no turn: if no missed ask fits now, all again serve no more.
+            taken = best.disturbed
+            more = [item.unit for item in units if item.rank not in taken]
+            if not simulate_all(best.ledger, missed, more, victims.line, victims.cycle.out_of_time).served:
+                break
     return best
 
 
