@@ -10,16 +10,15 @@ from __future__ import annotations
 import argparse
 import hashlib
 import time
+from math import inf
 from multiprocessing import get_context
-from typing import Any, Final
+from typing import Any
 
+from kai_cp.decisions import cut_during
 from kai_cp.reader import load, parse
 from kai_cp.reading import as_of
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings
-
-_FOR_EVER: Final = 1e6
-"""Seconds; a solver takes no endless limit."""
 
 
 def answer(path: str, budget: float, speed: float | None) -> tuple[str, str, float]:
@@ -34,14 +33,14 @@ def answer(path: str, budget: float, speed: float | None) -> tuple[str, str, flo
     snapshot = parse(raw, now=as_of(path, raw))
     solver = Settings().solver.model_copy(update={"budget_seconds": budget})
     begun = used()
-    deadline = time.monotonic() + (_FOR_EVER if speed is None else budget)
+    deadline = time.monotonic() + (inf if speed is None else budget)
     plan = decide(snapshot, Settings().model_copy(update={"solver": solver}), deadline=deadline)
     parts: list[Any] = [
         sorted((d.kind, d.pod, d.node, d.action, d.gpu_groups) for d in plan.decisions),
         sorted((entry.group, entry.reason, entry.message, entry.proved) for entry in plan.unscheduled),
         [(stage.name, stage.status, stage.objective, stage.bound) for stage in plan.stages],
     ]
-    cut = "; ".join(stage.name for stage in plan.stages if "cut by the deadline" in stage.name)
+    cut = cut_during(stage.name for stage in plan.stages) or ""
     return hashlib.sha256(repr(parts).encode()).hexdigest(), cut, used() - begun
 
 
