@@ -9,7 +9,9 @@ that it serves) and, if it likes, ``seconds``. A program of that kind runs KAI's
 snapshot are moved to the present before it is written.
 
 Every second cluster is one of the shapes of ``kai-cp bench --suite scale`` with 5 to 60 nodes; the others mix
-the features of ``tests/support/clusters.py`` by chance, on up to 60 nodes.
+the features of ``tests/support/clusters.py`` by chance, on up to 60 nodes. With ``--second-cycle`` they are
+decided as they are after our plan for them was carried out and one pod in ten has finished, as in
+``kai-cp bench --second-cycle``.
 
 The first difference decides which plan is better, in the stated order: action by action, who is admitted in
 the fair order (the first pod group that one admits and the other does not), then the goals of the settings.
@@ -39,6 +41,7 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.bench import fair
+from kai_cp.bench.follow import following
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.bench.outcome import outcome
 from kai_cp.raw_objects import stamp
@@ -76,6 +79,12 @@ def drawn(seed: int, without: Sequence[str], dropped: Sequence[str]) -> tuple[st
             for field in dropped:
                 spec.pop(field, None)
     return name, raw
+
+
+def _carried_out(raw: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    """The snapshot after our plan for it was carried out and one pod in ten has finished."""
+    snapshot = parse(raw, now=NOW.timestamp())
+    return following(raw, decide(snapshot, settings), {pod.key for pod in snapshot.pods[::10]})
 
 
 def moved_to(now: float, raw: dict[str, Any]) -> bytes:
@@ -261,6 +270,8 @@ def rows(options: argparse.Namespace, settings: Settings) -> Iterator[Row]:
     """One row per cluster; KAI's answers are kept in ``--keep`` and not asked for again."""
     for seed in options.only or range(options.first, options.first + options.clusters):
         name, raw = drawn(seed, options.without, options.drop)
+        if options.second_cycle:
+            name, raw = f"{name}-second", _carried_out(raw, settings)
         kept = options.keep and options.keep / f"{name}.json"
         if kept and kept.exists():
             answer = orjson.loads(kept.read_bytes())
@@ -311,6 +322,9 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="seed of the first cluster")
     parser.add_argument("--only", type=int, nargs="*", metavar="SEED", help="these clusters instead")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of our cycle")
+    parser.add_argument(
+        "--second-cycle", action="store_true", help="decide the clusters after our plan was carried out"
+    )
     parser.add_argument(
         "--without", type=_names, default=[], metavar="NAME,...", help="features that this KAI lacks"
     )
