@@ -130,9 +130,14 @@ class _Search:
         self._victims, self._asks, self._required, self._known = victims, asks, required, known
         self._policy, self._base = victims.policy, victims.base
         self._ranked = [victims.ranked[rank] for rank in sorted(useful)]
-        # Whether units whose moves might be better are left out.
-        self._pruned = not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units
-        if self._pruned:
+        self._pruned = False
+        """Whether units are left out that might be part of a better plan."""
+        if self._policy.by_share and known is None:
+            vain = first_in_line(victims.line, self._base.book, asks, (item.unit for item in self._ranked))
+            self._ranked = [item for o, item in enumerate(self._ranked) if o not in vain]
+            self._pruned = bool(vain)
+        if not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units:
+            self._pruned = True
             keep = known.disturbed if known is not None else frozenset[int]()
             self._ranked = cheapest_nodes_to_drain(self._base, asks, self._ranked, keep)
         self._sure = True
@@ -143,7 +148,7 @@ class _Search:
         """The plan of the joint model, or why there is none."""
         victims = self._victims
         if not self._ranked:
-            return NoPlan(NO_VICTIMS)
+            return NoPlan(NOTHING_SUFFICES if self._pruned else NO_VICTIMS)
         units = [(item.rank, item.unit.group.queue) for item in self._ranked]
         try:
             self._model = EvictingModel(
@@ -195,10 +200,6 @@ class _Search:
             found = self._held(answer, stages, solver)
             if found is not None:
                 return found
-            if self._served == frozenset() and self._policy.by_share and not known:
-                # The fair order puts what is lost before every trigger, and whatever else it puts there.
-                for o in first_in_line(victims.line, self._base.book, self._asks, model.units):
-                    model.refuse([model.lost[o]])
         return NoPlan(
             Refusal("NotDecidedInTime", "the fair order refused every plan that was tried"),
             self._served,

@@ -64,7 +64,7 @@ def _kinds(pods: Sequence[Pod]) -> _Kinds:
 
 def first_in_line(
     line: FairOrder, book: QueueBook, asks: Iterable[Ask], units: Iterable[EvictionUnit]
-) -> list[int]:
+) -> set[int]:
     """Positions of the units that come before all asks as soon as they are lost, whatever queue they are of.
 
     In the fair order of the book they come before them even if they ask for nothing. What its queue loses
@@ -78,7 +78,7 @@ def first_in_line(
         if unit.movable and unit.group.key not in asking:
             positions.setdefault(unit.group.key, []).append(o)
             entries.setdefault(unit.group.key, (group_sort_key(unit.group, 0 if unit.whole else 1), NOTHING))
-    order, coming, found = line.fork(book, also=entries), asking | entries.keys(), list[int]()
+    order, coming, found = line.fork(book, also=entries), asking | entries.keys(), set[int]()
     while (key := order.pop(coming)) is not None and key not in asking:
-        found += positions[key]
+        found.update(positions[key])
     return found
