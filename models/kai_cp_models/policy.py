@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Literal, get_args
+
+from kai_cp_models.pods import UNLIMITED
 
 EvictionAction = Literal["consolidation", "reclaim", "preempt"]
 StateAction = Literal["stalegangeviction"]
@@ -85,3 +88,8 @@ class Policy:
         """Whether consolidation may move pods; in spread mode it does not (1.5)."""
         spread = "spread" in (self.gpu_strategy, self.cpu_strategy)
         return self.max_consolidation_preemptees != 0 and not spread
+
+    @property
+    def most_moved_groups(self) -> float:
+        """Pod groups that consolidation may move for one trigger (4.3); infinite where no limit is set."""
+        return inf if (most := self.max_consolidation_preemptees) == UNLIMITED else most

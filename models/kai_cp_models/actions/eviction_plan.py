@@ -92,7 +92,7 @@ MoveOfGroup = tuple[GroupKey | None, tuple[GroupKey, ...]]
 """A pod group that consolidation moves, and the triggers that it moves for."""
 
 
-def moved_beyond(moves: Collection[MoveOfGroup], most: int) -> frozenset[GroupKey | None]:
+def moved_beyond(moves: Collection[MoveOfGroup], most: float) -> frozenset[GroupKey | None]:
     """The pod groups of a trigger for which consolidation moves more than ``most`` of them; all, where there
     are more than that for each trigger (4.3).
 

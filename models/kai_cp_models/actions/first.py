@@ -139,7 +139,7 @@ def _cleared(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     drain = NodeDrain(
         victims.base,
         [item for item in victims.ranked if item.unit.group.key not in asking],
-        most_groups=cycle.snapshot.policy.max_consolidation_preemptees,
+        most_groups=cycle.snapshot.policy.most_moved_groups,
         most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
     )
     missed = RefusalCache(victims.base, victims.policy)

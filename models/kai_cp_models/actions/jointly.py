@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from math import inf
 
 from kai_cp_models.actions.eviction_plan import (
     NO_VICTIMS,
@@ -34,7 +35,7 @@ from kai_cp_models.joint.search import StageResult, lexicographic, start_from
 from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import UNLIMITED, GroupKey
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.solver import cp_model
 
 
@@ -274,7 +275,7 @@ class _Search:
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
         """Pod groups that move together for one ask though so many may not (4.3)."""
-        if self._model.most_moved == UNLIMITED:
+        if self._model.most_moved == inf:
             return frozenset()
         named = named_triggers(self._policy, self._plan(ledger, answer, owners))
         fresh = ledger.evicted.keys() - self._victims.base.evicted.keys()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from math import inf
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -47,7 +48,7 @@ class NodeDrain:
 
     base: Ledger
     ranked: Sequence[VictimCandidate]
-    most_groups: int = UNLIMITED
+    most_groups: float = inf
     most_ratio: float = UNLIMITED
     served: list[Ask] = field(default_factory=list)
     taken_by: dict[PodKey, GroupKey] = field(default_factory=dict)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import inf
 
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.reclaim import ResourceBounds
@@ -63,8 +64,7 @@ class EvictingModel(JointModel):
         self.step_milli_gpus = MILLI * objective.lost_beyond_step_gpus
         self.ranked = tuple(ranked)
         self.policy = policy
-        limits = ledger.snapshot.policy
-        self.most_moved = UNLIMITED if policy.may_lose else limits.max_consolidation_preemptees
+        self.most_moved = inf if policy.may_lose else ledger.snapshot.policy.most_moved_groups
         """Pod groups that may move for each ask."""
         self._optional = self.admitted[required:]
         self.exact = not policy.by_share or self._one_turn(bounds)
@@ -310,8 +310,8 @@ class EvictingModel(JointModel):
             for pod in item.unit.pods:
                 by_group.setdefault(item.unit.group.key, []).append(self.moved[pod.key])
         found = {key: self._any(f"moved_group[{key}]", literals) for key, literals in by_group.items()}
-        if self.most_moved != UNLIMITED:
-            self.cp.add(sum(found.values()) <= self.most_moved * sum(self.admitted))
+        if self.most_moved != inf:
+            self.cp.add(sum(found.values()) <= int(self.most_moved) * sum(self.admitted))
         return found
 
     def _moved_gpus(self, ratio: float) -> None:

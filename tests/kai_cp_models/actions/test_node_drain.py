@@ -12,7 +12,7 @@ import pytest
 
 from kai_cp_models.actions import jointly
 from kai_cp_models.joint.search import Outcome
-from kai_cp_models.pods import Pod
+from kai_cp_models.pods import UNLIMITED, Pod
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Topology, TopologyConstraint
 from tests.support.plans import evicted, lost, nominated, placed, solved
 from tests.support.worlds import PLUGINS, cluster, fraction, group, leaf, node, pod, pods, spec, tree
@@ -86,7 +86,7 @@ class TestByHand:
         assert moved["big-0"].startswith("b")
         assert len(evicted(plan)) == 2
 
-    @pytest.mark.parametrize(("most", "served"), [(1, False), (2, True)])
+    @pytest.mark.parametrize(("most", "served"), [(1, False), (2, True), (UNLIMITED, True)])
     def test_the_ceiling_counts_pods_that_leave_for_a_move(self, most: int, served: bool) -> None:
         """The pod that fills a1 can go to b only when the pod there goes to c."""
         nodes = [
