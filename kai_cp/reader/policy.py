@@ -21,6 +21,7 @@ from kai_cp.reader.fields import (
 )
 from kai_cp.reader.notes import Notes
 from kai_cp.reader.times import duration
+from kai_cp_models.pods import UNLIMITED
 from kai_cp_models.policy import POLICY_ACTIONS, ActionName, Policy
 
 Value = TypeVar("Value")
@@ -172,8 +173,8 @@ def _queue_depth(config: Json, read: _Tolerant) -> Mapping[str, int]:
     depths = read(partial(object_at, config, "queueDepthPerAction", "config"), EMPTY)
     found: dict[str, int] = {}
     for action in depths:
-        depth = read(partial(int_at, depths, action, "config.queueDepthPerAction", minimum=0), None)
-        if depth is not None:
+        depth = read(partial(int_at, depths, action, "config.queueDepthPerAction", minimum=-1), None)
+        if depth is not None and depth != UNLIMITED:
             found[action.lower()] = depth
     return found
 

@@ -60,6 +60,7 @@ class Policy:
     default_staleness_grace_seconds: float = 60.0
     schedule_csi_storage: bool = False
     queue_depth: Mapping[str, int] = field(default_factory=dict)
+    """Pod groups of each leaf queue that an action looks at, 0 for none; all for an action not named."""
     scheduler_name: str = "kai-scheduler"
     node_pool_label: str = ""
     node_pool: str = ""

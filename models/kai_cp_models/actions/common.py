@@ -166,7 +166,7 @@ def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None
 def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Ask]) -> dict[GroupKey, Ask]:
     """The first ``queueDepthPerAction`` groups of every leaf queue (4.1)."""
     depth = cycle.snapshot.policy.queue_depth.get(action)
-    if not depth:
+    if depth is None:
         return found
     seen, beyond = Counter[str](), set[GroupKey]()
     for ask in sorted(found.values(), key=attrgetter("entry")):

@@ -107,7 +107,7 @@ def test_scheduler_params() -> None:
             "scheduleCSIStorage": True,
             "queueLabelKey": "my/queue",
         },
-        config={"queueDepthPerAction": {"Reclaim": 10}},
+        config={"queueDepthPerAction": {"Reclaim": 10, "preempt": 0, "consolidation": -1}},
     ).policy
     assert policy == Policy(
         plugins=DEFAULT_PLUGINS,
@@ -118,7 +118,7 @@ def test_scheduler_params() -> None:
         max_consolidation_preemptees=-1,
         schedule_csi_storage=True,
         queue_label="my/queue",
-        queue_depth={"reclaim": 10},
+        queue_depth={"reclaim": 10, "preempt": 0},
     )
 
 

@@ -80,6 +80,12 @@ def test_queue_depth_is_per_action() -> None:
     assert placed(solved(snapshot)) == {"a-0", "b-0"}
 
 
+def test_with_a_depth_of_none_an_action_looks_at_no_group() -> None:
+    """KAI's queue of an action holds at most so many groups, and -1 stands for no limit there."""
+    snapshot = only_allocate(pods("a", 1), queue_depth={"allocate": 0})
+    assert placed(solved(snapshot)) == set()
+
+
 def test_a_backed_off_group_is_not_tried() -> None:
     snapshot = only_allocate([pod("a-0"), pod("b-0")], [group("a", backed_off=True)])
     plan = solved(snapshot)
