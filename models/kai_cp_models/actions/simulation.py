@@ -20,7 +20,6 @@ from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
-from kai_cp_models.shapes import BatchShape
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, StatusOf, satisfied
 
@@ -158,8 +157,6 @@ def _replay(
     left = set(wanted)
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()
-    full: set[BatchShape] = set()
-    """What finds no room for a pod: room only shrinks here."""
     last: list[GroupKey] = []
     failed = False
     coming = set(wanted) | set(victims)
@@ -168,14 +165,11 @@ def _replay(
         queue = ledger.snapshot.group_by_key[key].queue
         if key in wanted:
             left.discard(key)
-            shape = wanted[key].kind.shape
-            if shape not in full and nominated(ledger, wanted[key]):
+            if nominated(ledger, wanted[key]):
                 served.add(key)
                 order.use(ledger.book, queue)
             else:
                 failed = True
-                if not all(map(ledger.has_room, shape.examples)):
-                    full.add(shape)
         elif not left or key not in lost or (key in lost_to and lost_to[key] <= served):
             last.append(key)
         elif put_back(ledger, key, victims[key], ask=lost.get(key)):
