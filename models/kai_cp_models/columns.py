@@ -26,14 +26,17 @@ Rows: TypeAlias = NDArray[Any]
 Listed: TypeAlias = Iterator[tuple[str, Sequence[Any] | Ints]]
 """Fields of rows, and what they are in each row."""
 
-_CODED: Final = ("specs", "nodes", "groups", "gpu_groups", "queues")
+_CODED: Final = ("specs", "nodes", "groups", "gpu_groups", "subgroups", "queues", "roots")
 _STATUS: Final[Codes] = {status: code for code, status in enumerate(PodStatus)}
 _POD: Final = np.dtype(
-    [(name, np.int32) for name in ("specs", "nodes", "groups", "gpu_groups")]
+    [(name, np.int32) for name in ("specs", "nodes", "groups", "gpu_groups", "subgroups")]
     + [("statuses", np.int8)]
     + [(name, np.bool_) for name in ("ours", "reservation", "scaling")]
 )
-_GROUP: Final = np.dtype([("groups", np.int32), ("queues", np.int32), ("preemptible", np.bool_)])
+_GROUP: Final = np.dtype(
+    [(name, np.int32) for name in ("groups", "queues", "roots")]
+    + [("priorities", np.int64), ("preemptible", np.bool_)]
+)
 _SPARE: Final = 10_000
 """So many codes may stand for nothing any more before all are made anew."""
 
@@ -152,7 +155,39 @@ class Columns:
         )
         return found
 
+    @cached_property
+    def by_group(self) -> tuple[Ints, Ints]:
+        """[P] positions of the pods, group by group, those of no group first; [G + 1] where each group begins
+        there."""
+        order = np.argsort(self.group, kind="stable")
+        return order, np.searchsorted(self.group, np.arange(len(self.groups) + 1), sorter=order)
+
     # --- pod groups ------------------------------------------------------------------------------
+
+    @cached_property
+    def waiting(self) -> Ints:
+        """[W] positions of the pod groups with a Pending pod."""
+        found = np.unique(self.group[self.having((PodStatus.PENDING,))])
+        return found[found >= 0]
+
+    @cached_property
+    def alike(self) -> Ints:
+        """[G] a number that pod groups share which nothing tells apart but names and times: all their pods
+        are Pending, of one spec and one pod set. Every other group has its own."""
+        order, begins = self.by_group
+        pods, found = self.of_pods.rows[order], -1 - np.arange(len(self.groups))
+        at = self.waiting
+        kinds = _numbered(pods["specs"], pods["subgroups"], pods["statuses"])
+        if not len(at):
+            return found
+        bounds = np.column_stack((begins[at], begins[at + 1])).ravel()
+        kinds = np.append(kinds, 0)
+        least, most = (each.reduceat(kinds, bounds)[::2] for each in (np.minimum, np.maximum))
+        same = (least == most) & (pods["statuses"][begins[at]] == _STATUS[PodStatus.PENDING])
+        at, rows = at[same], self.of_groups.rows[at[same]]
+        named = [rows[name] for name in ("queues", "roots", "priorities", "preemptible")]
+        found[at] = _numbered(least[same], begins[at + 1] - begins[at], *named)
+        return found
 
     @cached_property
     def queue(self) -> Ints:
@@ -235,7 +270,8 @@ class Columns:
     def _of_pods(self, pods: Sequence[Pod]) -> Listed:
         for name in ("spec", "node", "group"):
             yield f"{name}s", self._code(f"{name}s", list(map(attrgetter(name), pods)))
-        yield "gpu_groups", self._code("gpu_groups", [pod.gpu_groups for pod in pods])
+        for name in ("gpu_groups", "subgroups"):
+            yield name, self._code(name, list(map(attrgetter(name.replace("subgroups", "subgroup")), pods)))
         yield "statuses", [_STATUS[pod.status] for pod in pods]
         for name in ("ours", "reservation", "scaling"):
             yield name, list(map(attrgetter(name), pods))
@@ -243,7 +279,21 @@ class Columns:
     def _of_groups(self, groups: Sequence[PodGroup]) -> Listed:
         yield "groups", self._code("groups", [group.key for group in groups])
         yield "queues", self._code("queues", [group.queue for group in groups])
+        # Nearly all share few trees, and to compare these is to compare all that is in them.
+        roots = {id(group.root): group.root for group in groups}
+        codes = dict(zip(roots, self._code("roots", list(roots.values())).tolist(), strict=True))
+        yield "roots", [codes[id(group.root)] for group in groups]
+        yield "priorities", [group.priority for group in groups]
         yield "preemptible", [group.preemptible for group in groups]
+
+
+def _numbered(*columns: Ints) -> Ints:
+    """A number for each row, from 0 on: equal ones for rows that are equal in all columns."""
+    found = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values, codes = np.unique(column, return_inverse=True)
+        found = np.unique(found * len(values) + codes, return_inverse=True)[1]
+    return found
 
 
 class PodsByGroup(Mapping[GroupKey, tuple[Pod, ...]]):
@@ -253,10 +303,9 @@ class PodsByGroup(Mapping[GroupKey, tuple[Pod, ...]]):
         columns = self._columns = snapshot.columns
         self._found: dict[GroupKey, tuple[Pod, ...]] = {}
         # Lists: a few numbers at a time are taken out of them.
-        order = np.argsort(columns.group, kind="stable")
-        bounds = np.arange(len(snapshot.groups) + 1)
+        order, begins = columns.by_group
         self._rows: list[int] = order.tolist()
-        self._first: list[int] = np.searchsorted(columns.group, bounds, sorter=order).tolist()
+        self._first: list[int] = begins.tolist()
 
     def __len__(self) -> int:
         return len(self._columns.groups)

@@ -112,7 +112,7 @@ class _Engine:
         self._emit = emit
         self._looked = Looked()
         self._worded: tuple[object, tuple[Unscheduled, ...]] = None, ()
-        """Why groups wait, and in which state of the cycle."""
+        """Why groups wait, and in which state of the cycle, with which proofs."""
         self._proofs: Mapping[GroupKey, Proof] = {}
         self._started = started
         self._deadline = deadline
@@ -217,14 +217,10 @@ class _Engine:
 
     def _explained(self) -> tuple[Unscheduled, ...]:
         """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
-        state = self._decisions, self._cycle.waiting.copy()
+        state = self._decisions, self._cycle.waiting.copy(), bool(self._proofs)
         if self._worded[0] != state:
-            self._worded = state, unscheduled(self._cycle)
-        rows = self._worded[1]
-        if self._proofs:
-            proved = {row.group: row for row in unscheduled(self._cycle, self._proofs)}
-            rows = tuple(proved.get(row.group, row) for row in rows)
-        return estimated(self._cycle, rows, self._first)
+            self._worded = state, unscheduled(self._cycle, self._proofs)
+        return estimated(self._cycle, self._worded[1], self._first)
 
     def _allocate(self) -> None:
         """The greedy pass first: it is an early answer, and the final one if it admits everything."""

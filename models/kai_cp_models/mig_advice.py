@@ -114,7 +114,7 @@ def advised(snapshot: Snapshot, plan: Plan, *, seconds: float) -> Plan:
                 "nodes": nodes,
             },
         }
-        return replace(entry, message=f"{entry.message}; {report}".lstrip("; "), details=details)
+        return entry._replace(message=f"{entry.message}; {report}".lstrip("; "), details=details)
 
     entries = tuple(told(entry) if entry.group in helped else entry for entry in plan.unscheduled)
     return replace(plan, unscheduled=entries)

@@ -40,15 +40,14 @@ class Decision:
     """What the binder needs beyond the place: ``resourceClaimAllocations``, ``numaZones`` …"""
 
 
-@dataclass(frozen=True, slots=True)
-class Unscheduled:
+class Unscheduled(NamedTuple):
     """Why a pod group waits. ``reason``: one token; ``proved``: see formulation 1.6."""
 
     group: GroupKey
     reason: str
     message: str
     proved: bool
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = {}
     estimate: Estimate | None = None
     """When it might start; None where that was not asked for."""
 

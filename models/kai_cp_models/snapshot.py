@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kai_cp_models.extras import Extras
-from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.extras import CLAIM_MILLI_GPUS, Extras
+from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.policy import Policy
 from kai_cp_models.records.notes import NO_GROUP_NOTES, NO_QUEUE_NOTES, GroupNotes, QueueNotes
 
@@ -301,9 +301,16 @@ class Snapshot:
     @cached_property
     def waiting_groups(self) -> tuple[PodGroup, ...]:
         """Pod groups with a Pending pod, in the order of ``groups``: the only ones that can ask for room."""
-        columns = self.columns
-        waiting = columns.group[columns.having((PodStatus.PENDING,))]
-        return tuple(self.groups[at] for at in sorted({*waiting.tolist()}) if at >= 0)
+        return tuple(self.groups[at] for at in self.columns.waiting.tolist())
+
+    @cached_property
+    def alike(self) -> Mapping[GroupKey, int]:
+        """For each of these a number that groups share which nothing tells apart but names and times, see
+        ``Columns.alike``; where claims are counted (2.5), groups have no equals."""
+        waiting = [group.key for group in self.waiting_groups]
+        counted, columns = self.extras[CLAIM_MILLI_GPUS], self.columns
+        numbers = range(len(waiting)) if counted else columns.alike[columns.waiting].tolist()
+        return dict(zip(waiting, numbers, strict=True))
 
     @cached_property
     def queue_path(self) -> dict[str, tuple[str, ...]]:

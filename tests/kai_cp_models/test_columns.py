@@ -50,6 +50,16 @@ def holds(found: Columns, snapshot: Snapshot) -> bool:
         key: tuple(sorted((p for p in pods if p.group == key), key=lambda p: p.sort_key)) for key in keys
     }
     assert dict(snapshot.members) == members
+    waiting = {pod.group for pod in pods if pod.status is PodStatus.PENDING}
+    assert [keys[i] for i in found.waiting] == [key for key in keys if key in waiting]
+    kinds = [
+        (one.queue, one.root, one.priority, one.preemptible, len(members[one.key]), *asked)
+        if len(asked := {(p.spec, p.subgroup, p.status is PodStatus.PENDING) for p in members[one.key]}) == 1
+        and one.key in waiting
+        else one.key
+        for one in groups
+    ]
+    assert len({*zip(found.alike.tolist(), kinds, strict=True)}) == len({*found.alike}) == len({*kinds})
     return True
 
 

@@ -34,6 +34,19 @@ class AdmissionPass:
     shown: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
     """Why no ask of a kind gets places, with a proof, until the next batch is admitted."""
 
+    def __contains__(self, key: object) -> bool:
+        """Whether nothing is shown of the kind of a group that waits."""
+        return self.asks[key].kind not in self.shown  # type: ignore[index]
+
+    def next(self) -> Ask | None:
+        """The next ask of whose kind nothing is shown; those before it are refused."""
+        passed: list[GroupKey] = []
+        key = self.order.pop(self, passed)
+        self.cycle.waiting.update((one, self.shown[self.asks[one].kind]) for one in passed)
+        self.refused += len(passed)
+        self.turns += passed
+        return None if key is None else self.asks[key]
+
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
         order, admission = self.order.fork(cycle.ledger.book), self.admission.proved()
@@ -53,12 +66,11 @@ def allocate(
     admission, order = run.admission, run.order
     admission.enabled = joint
     first: AdmissionPass | None = None
-    while not cycle.out_of_time() and (key := order.pop()) is not None:
-        ask = run.asks[key]
-        known = run.shown.get(ask.kind)
-        if known is None and (over := quota_check(cycle.ledger, ask, lending=True)):
+    while not cycle.out_of_time() and (ask := run.next()) is not None:
+        key = ask.group.key
+        if over := quota_check(cycle.ledger, ask, lending=True):
             cycle.waiting[key] = Refusal(*over, proved=True)
-        elif refusal := known or _admit(run, ask):
+        elif refusal := _admit(run, ask):
             if first is None and not refusal.proved and not joint:
                 first = run.proved(cycle.save())
                 first.order.push(key, ask.entry)
@@ -90,7 +102,8 @@ def _begun(cycle: Cycle) -> AdmissionPass:
         # All copies of the ledger share what is looked up before they are made.
         cycle.ledger.has_room(pod)
     # A group asks for more once its first batch is admitted.
-    asking = [pod for ask in asks.values() for pod in ask.gang.pods]
+    unlike = {cycle.snapshot.alike[key]: ask for key, ask in asks.items()}
+    asking = [pod for ask in unlike.values() for pod in ask.gang.pods]
     admission = Admission(cycle.ledger.copy(), asking, cycle.settings.solver, cycle.budget)
     return AdmissionPass(cycle, line_of(cycle.ledger, asks), asks, admission)
 

@@ -29,44 +29,62 @@ _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
-def unscheduled(cycle: Cycle, proofs: Container[GroupKey] | None = None) -> tuple[Unscheduled, ...]:
+def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unscheduled, ...]:
     """One entry for every pod group with pending pods that got no place in this cycle; of the refusals, those
-    for an unconditional reason are proved. ``proofs``: entries of these alone, which are proved.
+    for an unconditional reason are proved, and those of ``proofs``.
     """
     found: list[Unscheduled] = []
+    said: dict[tuple[int, object, bool], Unscheduled | None] = {}
     words: dict[tuple[object, ...], tuple[str, str]] = {}
     free = cycle.ledger.free.clip(min=0).sum(axis=0).tolist()
     gated = _gated(cycle)
-    ledger = cycle.ledger
+    touched, alike = cycle.ledger.touched, cycle.snapshot.alike
     for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
-        if proofs is not None and group.key not in proofs:
+        key, why = group.key, cycle.waiting.get(group.key)
+        if key in gated:
+            found.append(Unscheduled(key, "SchedulingGated", _gates(gated[key]), True))
             continue
-        if group.key in gated:
-            why_gated = _gates(gated[group.key])
-            found.append(Unscheduled(group.key, "SchedulingGated", why_gated, True))
-            continue
-        gang = ledger.fixed.gangs[group.key]
-        unknown, touched = gang.unknown_subgroup_pods, group.key in ledger.touched
-        pending = [
-            pod
-            for pod in (*gang.pods, *unknown)
-            if (ledger.status(pod) if touched else pod.status) is PodStatus.PENDING
-        ]
-        if not pending:
-            continue
-        why = cycle.waiting.get(group.key)
-        given = touched and any(pod.key in ledger.held for pod in gang.pods)
-        nominated = given and any(ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
-        # An action's words on the next increment are about a cycle in which the batch has its place.
-        if nominated or (why is None and given and not unknown):
-            why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
-        if why is None and not unknown:
-            why = _not_looked_at(cycle)
-        if why is None:
-            names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
-            why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-        found.append(_entry(cycle, gang, pending, why, free, words=words, proved=proofs is not None))
+        # What quotas lend to a group depends on more than its kind.
+        alone = key in touched or (why is not None and why.reason in _BY_BOUNDS)
+        kind = id(why), key if alone else alike.get(key), key in proofs
+        if kind not in said:
+            said[kind] = _row(cycle, key, why, free, words=words, proved=kind[-1])
+        if (row := said[kind]) is not None:
+            found.append(Unscheduled(key, row.reason, row.message, row.proved, row.details))
     return tuple(found)
+
+
+def _row(
+    cycle: Cycle,
+    key: GroupKey,
+    why: Refusal | None,
+    free: Sequence[int],
+    *,
+    words: dict[tuple[object, ...], tuple[str, str]],
+    proved: bool,
+) -> Unscheduled | None:
+    """The entry of a group; None where no pod of it waits. ``why``: its refusal, if it was looked at."""
+    ledger = cycle.ledger
+    gang, touched = ledger.fixed.gangs[key], key in ledger.touched
+    unknown = gang.unknown_subgroup_pods
+    pending = [
+        pod
+        for pod in (*gang.pods, *unknown)
+        if (ledger.status(pod) if touched else pod.status) is PodStatus.PENDING
+    ]
+    if not pending:
+        return None
+    given = touched and any(pod.key in ledger.held for pod in gang.pods)
+    nominated = given and any(ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
+    # An action's words on the next increment are about a cycle in which the batch has its place.
+    if nominated or (why is None and given and not unknown):
+        why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
+    if why is None and not unknown:
+        why = _not_looked_at(cycle)
+    if why is None:
+        names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
+        why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
+    return _entry(cycle, gang, pending, why, free, words=words, proved=proved)
 
 
 def _not_looked_at(cycle: Cycle) -> Refusal:

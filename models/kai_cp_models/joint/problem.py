@@ -17,7 +17,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.units import Batch, Gang, GangState
+from kai_cp_models.units import Batch, Gang, Gangs, GangState
 
 
 class AskKind(NamedTuple):
@@ -41,14 +41,30 @@ class AskKind(NamedTuple):
         return self.shape, self.pinned, self.queue if self.shape.by_memory else None
 
 
-class Ask(NamedTuple):
-    """A batch that wants a place, see ``ask_of``. ``entry``: its entry in the fair order (3.5, 3.6)."""
+@dataclass(slots=True, eq=False)
+class Ask:
+    """A batch that wants a place, see ``ask_of``. ``entry``: its entry in the fair order (3.5, 3.6).
+
+    Without a batch it is for the first one in the snapshot, which is made when it is asked for; few are.
+    """
 
     group: PodGroup
-    gang: Gang
-    batch: Batch
+    gangs: Gangs
     entry: Entry
     kind: AskKind
+    _batch: Batch | None = None
+
+    @property
+    def gang(self) -> Gang:
+        """The gang of its group."""
+        return self.gangs[self.group.key]
+
+    @property
+    def batch(self) -> Batch:
+        """Its pods in the shape of the gang tree."""
+        if self._batch is None:
+            self._batch = next(self.gang.batches())
+        return self._batch
 
     @property
     def pods(self) -> tuple[Pod, ...]:
@@ -67,7 +83,7 @@ def ask_of(ledger: Ledger, gang: Gang, batch: Batch, state: GangState | None = N
     pinned = shape.scoped and (shape.leaves > 1 or any(ledger.place_of(pod) is not None for pod in gang.pods))
     kind = AskKind(shape, group.key if pinned else None, group.queue, group.priority, group.preemptible)
     entry = group_sort_key(group, (state or ledger.state(gang)).elastic_state), shape.pessimistic
-    return Ask(group, gang, batch, entry, kind)
+    return Ask(group, ledger.fixed.gangs, entry, kind, batch)
 
 
 Owed = tuple[tuple[PodGroup, Pod], ...]

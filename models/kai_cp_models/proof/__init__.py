@@ -26,6 +26,9 @@ from kai_cp_models.proof.rights import Coming, Rights
 from kai_cp_models.proof.served import ServedBatches
 from kai_cp_models.reasons import UNCONDITIONAL
 
+_Kind = tuple[int, bool]
+"""Groups of one kind are alike (``Snapshot.alike``), and all of them may disturb others or none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Proof:
@@ -40,13 +43,14 @@ class Refuter:
     def __init__(self, cycle: Cycle, base: Ledger) -> None:
         self._cycle = cycle
         self._base = base
-        self._coming = {
-            key: one
-            for key, one in waiting_lines(base).items()
-            if one.ask is not None and (one.refusal is None or one.refusal.reason not in UNCONDITIONAL)
-        }
-        """Every pod group that waits in the snapshot and may come in some plan."""
-        self._first_asks = {key: one.ask for key, one in self._coming.items() if one.ask is not None}
+        self._first_asks: dict[GroupKey, Ask] = {}
+        """What every pod group asks for first that waits in the snapshot and may come in some plan."""
+        self._kinds: dict[GroupKey, _Kind] = {}
+        """Of which kind each of them is."""
+        for key, one in waiting_lines(base).items():
+            if one.ask is not None and (one.refusal is None or one.refusal.reason not in UNCONDITIONAL):
+                self._first_asks[key] = one.ask
+                self._kinds[key] = base.snapshot.alike[key], one.delay is None
         self._served = ServedBatches(cycle, base, self._first_asks)
 
     def proofs(self) -> dict[GroupKey, Proof]:
@@ -73,15 +77,17 @@ class Refuter:
         """Add to ``found`` the proofs for those of ``asks`` that certificates refuse in every plan."""
         never, rights = set(found), None
         known = self._known()
-        kinds = self._kinds(known.departures)
-        every = Counter(kinds.values())
+        kinds = self._kinds
+        examples = dict(zip(kinds.values(), self._first_asks.values(), strict=True))
+        could = {kind: Coming.of(known.departures, ask, kind[1]) for kind, ask in examples.items()}
+        every = _counted(could, kinds.values())
         # What is open beside more is open beside fewer, so the last ones are asked first.
         groups: dict[tuple[Hashable, int], list[GroupKey]] = {}
         for key, ask in asks.items():
             groups.setdefault((known.kind(ask), self._served.before(key)), []).append(key)
         alike = dict(sorted(groups.items(), key=lambda item: item[0][1], reverse=True))
         while alike:
-            coming = every - Counter(kinds[key] for key in never if key in kinds)
+            coming = every - _counted(could, (kinds[key] for key in never if key in kinds))
             wider, rights = rights, Rights(known.departures, coming)
             if wider is not None and (wider.taken, wider.moves) == (rights.taken, rights.moves):
                 return
@@ -98,25 +104,20 @@ class Refuter:
                     del left[kind]
             alike = left
 
-    def _kinds(self, departures: Departures) -> Mapping[GroupKey, Coming]:
-        """What each group could be that waits and may come in some plan; equal ones share it."""
-        made: dict[Hashable, Coming] = {}
-        found: dict[GroupKey, Coming] = {}
-        for key, ask in self._first_asks.items():
-            acts = self._coming[key].delay is None
-            # Groups that have more pods than they ask for first may differ in these.
-            kind = ask.kind, acts, key if len(ask.gang.pods) > ask.kind.shape.count else None
-            if kind not in made:
-                made[kind] = Coming.of(departures, ask, acts)
-            found[key] = made[kind]
-        return found
-
     def _known(self) -> Known:
         """What the certificates of all rounds share."""
         shapes = dict.fromkeys(ask.kind.shape for ask in (*self._first_asks.values(), *self._served.asks))
         specs = {pod.spec: pod for shape in shapes for pod in shape.examples}
         departures = Departures(self._base, _ended(self._cycle, self._base))
         return Known(self._cycle, self._base, departures, self._served, list(specs.values()))
+
+
+def _counted(could: Mapping[_Kind, Coming], kinds: Iterable[_Kind]) -> Counter[Coming]:
+    """What groups of these kinds could be, and how many of each."""
+    found = Counter[Coming]()
+    for kind, groups in Counter(kinds).items():
+        found[could[kind]] += groups
+    return found
 
 
 def _ended(cycle: Cycle, base: Ledger) -> Iterable[Pod]:

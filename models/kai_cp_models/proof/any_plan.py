@@ -68,7 +68,8 @@ class Known:
 
     def kind(self, ask: Ask) -> Hashable:
         """Asks of equal kind are refused alike; a stateful rule may tell an ask from all others."""
-        concerned = any(rule.concerns(pod) for rule in self.base.rules for pod in ask.pods)
+        rules = self.base.rules
+        concerned = bool(rules) and any(rule.concerns(pod) for rule in rules for pod in ask.pods)
         return ask.kind, ask.group.key if concerned else None
 
 

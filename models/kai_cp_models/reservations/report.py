@@ -179,15 +179,15 @@ class _Estimates:
         starts = {hold.key: hold.start for hold in self._holds}
         for entry in entries:
             if entry.group in starts:
-                yield replace(entry, estimate=Estimate("reserved", starts[entry.group], unknown))
+                yield entry._replace(estimate=Estimate("reserved", starts[entry.group], unknown))
                 continue
             start = self._least(entry.group)
             if start is None:
                 yield entry
             elif start == NEVER:
-                yield replace(entry, estimate=Estimate("none", None, unknown))
+                yield entry._replace(estimate=Estimate("none", None, unknown))
             else:
-                yield replace(entry, estimate=Estimate("notBefore", start, unknown))
+                yield entry._replace(estimate=Estimate("notBefore", start, unknown))
 
     def _least(self, key: GroupKey) -> float | None:
         """The earliest instant at which the group would fit alone; None: not computed in time."""

@@ -1,0 +1,57 @@
+"""Unready: why a pod group asks for nothing, whatever is free."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kai_cp_models.cycle import Refusal
+from kai_cp_models.fairness.runtime import delayed
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.pods import PodStatus
+from kai_cp_models.reservations.times import TIMES
+from kai_cp_models.snapshot import PodGroup, Snapshot
+from kai_cp_models.units import Gang, GangState
+
+DELAYED: Final = "PreemptionDelayNotElapsed"
+
+
+def delay_of(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
+    """What keeps the group from evicting others yet."""
+    if (left := delayed(snapshot, group)) is None:
+        return None
+    return Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
+
+
+def unready(snapshot: Snapshot, gang: Gang, state: GangState, ask: Ask | None) -> Refusal | None:
+    """The refusal of the group that holds in every action."""
+    group = gang.group
+    if group.queue not in snapshot.queue_by_name:
+        return Refusal("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist", True)
+    if group.queue not in snapshot.leaf_queues:
+        return Refusal("QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True)
+    if group.backed_off:
+        return Refusal("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
+    if state.batch is None:
+        return Refusal("NotReady", f"the gang is not complete: {_incomplete(gang, state)}", True)
+    times = snapshot.extras[TIMES]
+    if times is not None and (delay := times.requeue_delay_left(group)) > 0:
+        return Refusal(
+            "RequeueDelay", f"its maximum run time ended it; it may start again in {delay:.0f} s", True
+        )
+    if ask is not None and ask.kind.shape.scoped and snapshot.policy.plugin("topology"):
+        constraints = (scope.constraint for scopes, _ in ask.batch.leaves for scope in scopes)
+        if problem := next((one.error for one in constraints if one is not None and one.error), ""):
+            return Refusal("TopologyFragmented", problem, True)
+    return None
+
+
+def _incomplete(gang: Gang, state: GangState) -> str:
+    """What the gang lacks to start, or to start one of its further subgroups, in words."""
+    alive = {name: counts.active + counts.pending for name, counts in state.tally.items()}
+    lacking = [leaf for leaf in gang.top.leaves() if alive[leaf.name] < leaf.minimum]
+    words = [
+        f"{'it' if gang.top.leaf else leaf.name} has {alive[leaf.name]} of {leaf.minimum} pods"
+        for leaf in lacking
+    ]
+    gated = sum(pod.status is PodStatus.GATED for leaf in lacking for pod in gang.by_leaf[leaf.name])
+    return ", ".join(words) + (f"; pods with scheduling gates, {gated} here, do not count" if gated else "")
