@@ -56,6 +56,10 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
 _ALLOCATE_SHARE: Final = 0.5
 """Share of the work left that the searches of allocate may do."""
 
+_GROWN: Final = 1.1
+"""Decisions of an early answer per decision of the one before: a large plan takes long to be written, and a
+few more decisions can wait for the end."""
+
 _MOST_SHOWN: Final = 3
 """Faults of a refused plan that are shown."""
 
@@ -120,6 +124,8 @@ class _Engine:
         """Seconds that checking took in all."""
         self._sending = 0.0
         """Seconds that the last plan took to be written."""
+        self._sent = 0
+        """How many decisions it has."""
         self._located: tuple[object, Mapping[GroupKey, Locality]] = None, {}
         """How close the gangs of a plan are, and of which."""
         self._decisions: tuple[Decision, ...] = ()
@@ -300,7 +306,7 @@ class _Engine:
             words = f"the checker refused the plan: {'; '.join(broken[:_MOST_SHOWN])}"
             return words, named_in(broken, self._snapshot, decisions, self._decisions)
         self._decisions = decisions
-        if self._emit is not None and action != "allocate":
+        if self._emit is not None and action != "allocate" and len(decisions) >= _GROWN * self._sent:
             self._send()
         self._cycle.budget.plan_took(checking, self._sending, len(decisions))
         return "", frozenset()
@@ -337,7 +343,7 @@ class _Engine:
         )
         if self._emit is not None:
             self._emit(plan)
-        self._sending = time.monotonic() - began
+        self._sending, self._sent = time.monotonic() - began, len(self._decisions)
         return plan
 
 

@@ -244,6 +244,24 @@ def test_binds_of_allocate_are_sent_before_the_next_action(
     assert bound(emitted[0]) == bound(plan) == {"a-0": "n3"}
 
 
+@pytest.mark.parametrize(("idle", "early"), [(20, 2), (21, 1)])
+def test_an_action_that_adds_few_decisions_sends_no_answer_of_its_own(idle: int, early: int) -> None:
+    """t preempts v: one eviction and one place more than the binds on m. Two are a tenth of 20."""
+    there = {"node_selector": (("host", "n"),)}
+    here = {"node_selector": (("host", "m"),)}
+    snapshot = cluster(
+        [pod("v-0", "n"), pod("t-0", spec=spec(1, **there)), *pods("a", idle, spec=spec(1, **here))],
+        [group("v", priority=10), group("t", priority=90)],
+        [node("n", gpus=1, labels={"host": "n"}), node("m", gpus=idle, labels={"host": "m"})],
+        [queue("q")],
+    )
+    emitted: list[Plan] = []
+    plan = decide(snapshot, SETTINGS, emit=emitted.append)
+    assert evicted(plan) == {"v-0"}
+    assert len(plan.decisions) == idle + 2
+    assert len(emitted) == early + 1
+
+
 # --- what the checker and the actions may do -----------------------------------------------------
 
 
