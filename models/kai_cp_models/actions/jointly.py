@@ -131,16 +131,15 @@ class _Search:
         self._victims, self._asks, self._required, self._known = victims, asks, required, known
         self._policy, self._base = victims.policy, victims.base
         self._ranked = [victims.ranked[rank] for rank in sorted(useful)]
-        self._pruned = False
-        """Whether units are left out that might be part of a better plan."""
-        if self._policy.by_share and known is None:
-            vain = first_in_line(victims.line, self._base.book, asks, (item.unit for item in self._ranked))
-            self._ranked = [item for o, item in enumerate(self._ranked) if o not in vain]
-            self._pruned = bool(vain)
+        keep = set[int]() if known is None else known.disturbed
+        whole = self._ranked
+        if self._policy.by_share:
+            vain = first_in_line(victims.line, self._base.book, asks, (item.unit for item in whole))
+            self._ranked = [item for o, item in enumerate(whole) if o not in vain or item.rank in keep]
         if not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units:
-            self._pruned = True
-            keep = known.disturbed if known is not None else frozenset[int]()
             self._ranked = cheapest_nodes_to_drain(self._base, asks, self._ranked, keep)
+        self._pruned = len(self._ranked) < len(whole)
+        """Whether units are left out that might be part of a better plan."""
         self._sure = True
         """Whether every cut is exact: none refused a plan that might hold."""
         self._served: frozenset[GroupKey] | None = None
