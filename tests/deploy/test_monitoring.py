@@ -92,7 +92,7 @@ def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Sequence[Cycle
         plan,
         stages=(*plan.stages, cut_short),
         decisions=tuple(replace(d, kind="Nominate") if d is promised else d for d in plan.decisions),
-        unscheduled=tuple(replace(entry, reason="NodeFragmented") for entry in plan.unscheduled),
+        unscheduled=tuple(entry._replace(reason="NodeFragmented") for entry in plan.unscheduled),
     )
     plan = on_the_time_axis(plan)
     seconds = {"snapshot": 0.1, "prepare": 0.2, "solve": 0.3, "check": 0.05, "write": 0.2, "report": 0.1}
