@@ -102,6 +102,11 @@ class SearchLimits:
         "variables",
         "below, one worker and full presolve; from there on several workers, unless a plan is known",
     )
+    sum_of_goals: int = _limit(
+        10**12,
+        "values",
+        "of goals that are solved for together: below 2^53, up to which floats are exact integers",
+    )
     exact_order: int = _limit(
         40, "eviction units", "whose order is exact, by powers of two, which overflow beyond 60"
     )

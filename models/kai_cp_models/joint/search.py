@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal, TypeAlias
@@ -138,38 +138,58 @@ def lexicographic(
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
-    ``gap``: relative gap that is good enough. ``known``: the model's hint is a solution. A stage that the
-    clock or the budget's work cut off is not used: the solution of the last finished stage counts. Returns
-    the solver that holds the last solution (None when there is none, or none as good as ``most``), one result
-    per stage, and the outcome of the first solve, or of the one that found no solution.
+    The first goal is alone, which finds a solution; later goals whose sum stays small are solved for
+    together, and one by one where that proves nothing. ``gap``: relative gap that is good enough. ``known``:
+    the model's hint is a solution. A stage that the clock or the budget's work cut off is not used: the
+    solution of the last finished stage counts. Returns the solver that holds the last solution (None when
+    there is none, or none as good as ``most``), one result per stage, and the outcome of the first solve, or
+    of the one that found no solution.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []
     first: Outcome | None = None
-    level = True
-    for left, goal in zip(range(len(goals), 0, -1), goals, strict=True):
+    left = list(goals)
+    singly, level = 1, True
+    while left:
         began = time.monotonic()
+        part = left[:1] if singly else _together(model, left)
         if best is not None:
             _hint(model, best.response_proto.solution)
-        if best is not None and (value := best.value(goal.cost)) <= goal.floor:
+        if best is not None and len(part) == 1 and (value := best.value(part[0].cost)) <= part[0].floor:
             outcome = Outcome("solved", True, value, value)
         else:
-            if level and goal.most is not None:
-                model.add(goal.cost <= goal.most)
-            model.minimize(goal.cost)
-            worth, start = allowance.left() / min(3, left), known or best is not None
+            _minimise(model, part, bounded=level)
+            worth, start = allowance.left() / min(3, len(left)), known or best is not None
             outcome, solver = _within(model, settings, allowance, worth, gap=gap, known=start)
             first = first or outcome
             if outcome.status == "solved":
                 best = solver
             elif best is None or outcome.status == "infeasible":
                 return None, results, outcome
-        value = best.value(goal.cost)
-        bound = outcome.bound if outcome.status == "solved" else float(goal.floor)
-        results.append(StageResult(goal.name, value, bound, outcome.proved, time.monotonic() - began))
-        model.add(goal.cost <= value)
-        level &= value == goal.most
+        if len(part) > 1 and not outcome.proved:
+            singly = len(part)
+            continue
+        taken = time.monotonic() - began
+        for goal in part:
+            value, bound = best.value(goal.cost), float(goal.floor)
+            if outcome.status == "solved":
+                # In a sum, every part of a proved optimum is optimal in its turn.
+                bound = outcome.bound if len(part) == 1 else value
+            results.append(StageResult(goal.name, value, bound, outcome.proved, taken))
+            model.add(goal.cost <= value)
+            level &= value == goal.most
+        left, singly = left[len(part) :], max(0, singly - 1)
     return best, results, first or Outcome("unknown", False)
+
+
+def _minimise(model: cp_model.CpModel, goals: Sequence[Objective], *, bounded: bool) -> None:
+    """Let the next solve minimise the goals in their order; where ``bounded``, they are at most as in the
+    known plan."""
+    cost = _sum_in_order(model, goals, [goal.cost for goal in goals])
+    most = [goal.most for goal in goals if goal.most is not None]
+    if bounded and len(most) == len(goals):
+        model.add(cost <= _sum_in_order(model, goals, most))
+    model.minimize(cost)
 
 
 def _within(
@@ -191,6 +211,36 @@ def _within(
     if outcome.cut or (work < worth and not outcome.proved):
         outcome = Outcome("unknown", False, work=outcome.work, cut=outcome.cut)
     return outcome, solver
+
+
+def _together(model: cp_model.CpModel, goals: Sequence[Objective]) -> Sequence[Objective]:
+    """The first goals, as far as their sum in order stays small."""
+    size, count = 1, 0
+    while count < len(goals):
+        size *= _span(model, goals[count].cost) + 1
+        if size > LIMITS.sum_of_goals:
+            break
+        count += 1
+    return goals[: max(1, count)]
+
+
+def _sum_in_order(model: cp_model.CpModel, goals: Sequence[Objective], costs: Sequence[Linear]) -> Linear:
+    """One cost by which solutions compare as by the goals in their order: a unit of each weighs more than
+    all later goals can change together. ``costs``: of the goals, as expressions or as values.
+    """
+    found = costs[0]
+    for goal, cost in zip(goals[1:], costs[1:], strict=True):
+        found = (_span(model, goal.cost) + 1) * found + cost
+    return found
+
+
+def _span(model: cp_model.CpModel, cost: Linear) -> int:
+    """The most that the cost can change within the bounds of its variables."""
+    if isinstance(cost, int):
+        return 0
+    flat = cp_model.FlatIntExpr(cost)
+    domains = [list(model.proto.variables[variable.index].domain) for variable in flat.vars]
+    return sum(abs(c) * (domain[-1] - domain[0]) for c, domain in zip(flat.coeffs, domains, strict=True))
 
 
 def start_from(

@@ -1,4 +1,4 @@
-"""Goals in their order, against all solutions of tiny models."""
+"""Goals in their order, solved for alone or together, against all solutions of tiny models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from kai_cp_models.budget import Allowance, Budget
 from kai_cp_models.joint import search
-from kai_cp_models.joint.search import Objective, lexicographic
+from kai_cp_models.joint.search import Objective, Outcome, StageResult, lexicographic
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import Settings
 from kai_cp_models.solver import cp_model
 
@@ -46,13 +47,24 @@ def best_of(least: int, goals: Sequence[Sequence[int]]) -> tuple[int, ...]:
     )
 
 
+def solved(
+    model: cp_model.CpModel, objectives: list[Objective], *, together: bool
+) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
+    """The goals pursued; all alone unless ``together``."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not together:
+            patch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=1))
+        return lexicographic(model, objectives, SETTINGS, allowance())
+
+
 @given(
     least=st.integers(0, 9),
     goals=st.lists(FACTORS, min_size=1, max_size=4),
+    together=st.booleans(),
 )
-def test_goals_are_best_in_their_order(least: int, goals: list[list[int]]) -> None:
+def test_goals_are_best_in_their_order(least: int, goals: list[list[int]], together: bool) -> None:
     model, objectives = modelled(least, goals)
-    _, stages, first = lexicographic(model, objectives, SETTINGS, allowance())
+    _, stages, first = solved(model, objectives, together=together)
     best = best_of(least, goals)
     assert first.status == "solved"
     assert tuple(stage.objective for stage in stages) == best
@@ -64,19 +76,54 @@ def test_goals_are_best_in_their_order(least: int, goals: list[list[int]]) -> No
     least=st.integers(0, 9),
     goals=st.lists(FACTORS, min_size=1, max_size=4),
     known=st.lists(st.integers(-12, 12), min_size=4, max_size=4),
+    together=st.booleans(),
 )
 def test_nothing_worse_than_what_is_known_is_an_answer(
-    least: int, goals: list[list[int]], known: list[int]
+    least: int, goals: list[list[int]], known: list[int], together: bool
 ) -> None:
     """``known`` may be a plan that the model cannot make: then it is bettered, or there is no answer."""
     model, objectives = modelled(least, goals)
     objectives = [replace(goal, most=most) for goal, most in zip(objectives, known, strict=False)]
-    solver, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
+    solver, stages, _ = solved(model, objectives, together=together)
     best = best_of(least, goals)
     if best > tuple(known[: len(goals)]):
         assert solver is None
     else:
         assert tuple(stage.objective for stage in stages) == best
+
+
+@pytest.mark.parametrize(("most", "solves"), [(10**12, 2), (1, 4)])
+def test_goals_whose_sum_stays_small_take_one_solve(
+    monkeypatch: pytest.MonkeyPatch, most: int, solves: int
+) -> None:
+    """The first goal is alone, because nothing is known before it."""
+    asked: list[int] = []
+    solve = search.solve
+
+    def counted(*args: object, **kwargs: object) -> object:
+        asked.append(1)
+        return solve(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(search, "solve", counted)
+    monkeypatch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=most))
+    model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
+    _, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
+    assert [stage.objective for stage in stages] == [0, 1, 3, 4]
+    assert len(asked) == solves
+
+
+def test_goals_follow_one_by_one_where_their_sum_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    solve = search.solve
+
+    def unproved(model: cp_model.CpModel, *args: object, **kwargs: object) -> object:
+        outcome, solver = solve(model, *args, **kwargs)  # type: ignore[arg-type]
+        largest = max(map(abs, model.proto.objective.coeffs))
+        return replace(outcome, proved=outcome.proved and largest == 1), solver
+
+    monkeypatch.setattr(search, "solve", unproved)
+    model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    _, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
+    assert [(stage.objective, stage.proved) for stage in stages] == [(0, True), (1, True), (3, True)]
 
 
 @pytest.mark.parametrize(("left", "used"), [(4.0, True), (1.0, False)], ids=["enough", "too little"])
