@@ -71,8 +71,11 @@ def simulate(
     ):
         return replayed
     if replayed.early and any(answer.lost):
-        # Those that came back have taken places that pods of the plan move to.
-        return Simulated(None, replayed.early, replayed.served)
+        torn = [] if simulated is None else _torn(base, simulated, units, gone)
+        if not torn:
+            return replayed
+        gone += torn
+        return _replay(without(base, gone), placed, gone, line, lost_to or {})
     made = disaggregate(base, asks, units, answer, pipeline_only=True)
     if made is not None:
         bare = partial(without, made, [pod for ask in placed for pod in ask.pods])
@@ -102,6 +105,26 @@ def simulate_all(
             for pod in unit.pods:
                 leave(emptied, pod)
     return _replay(emptied, asks, gone, line, {}, some=True, late=late)
+
+
+def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequence[Pod]) -> list[Pod]:
+    """The pods that stay although the unit is lost that they belong to, or leave before (5.4).
+
+    The answer moves some pods of a unit. Where the fair order gives their new places to others, the unit
+    leaves whole.
+    """
+    leaving = {pod.key for pod in gone}
+    depth: dict[GroupKey, int] = {}
+    for unit in units:
+        if any(pod.key in leaving and _without_place(base, after, pod.key) for pod in unit.pods):
+            depth[unit.group.key] = max(unit.chain, depth.get(unit.group.key, -1))
+    return [
+        pod
+        for unit in units
+        if unit.chain <= depth.get(unit.group.key, -1)
+        for pod in unit.pods
+        if pod.key not in leaving
+    ]
 
 
 def _without_place(before: Ledger, after: Ledger, key: PodKey) -> bool:

@@ -16,13 +16,14 @@ from tests.support.plans import UNHURRIED, lost, nominated, solved
 from tests.support.worlds import cluster, gpu_bound, group, leaf, node, pod, queue, spec, tree
 
 
-def test_unit_whose_new_places_go_to_others_is_not_torn() -> None:
+def test_unit_whose_new_places_go_to_others_leaves_whole() -> None:
     """A model of reclaim moves three of four pods of a gang to places that allocate gave to another gang of
     this cycle. That gang comes first in the fair order and takes other nodes, the new places among them, so
-    the plan is refused: the three pods would be lost without the fourth.
+    the running gang is stopped: all of it, not the three pods.
     """
     plan = solved(parse(SHAPES["racks"](34, 5), now=NOW.timestamp()), UNHURRIED)
-    assert lost(plan) in (set(), {f"job-000013-{i}" for i in range(4)})
+    assert {f"job-000039-{i}" for i in range(8)} < nominated(plan).keys()
+    assert lost(plan) == {f"job-000013-{i}" for i in range(4)}
 
 
 def test_gang_below_its_minimum_does_not_return_before_the_trigger() -> None:
