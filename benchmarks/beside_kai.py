@@ -10,8 +10,8 @@ snapshot are moved to the present before it is written.
 
 Every second cluster is one of the shapes of ``kai-cp bench --suite scale`` with 5 to 60 nodes; the others mix
 the features of ``tests/support/clusters.py`` by chance, on up to 60 nodes. With ``--second-cycle`` they are
-decided as they are after our plan for them was carried out and one pod in ten has finished, as in
-``kai-cp bench --second-cycle``.
+decided as they are after our plan for them was carried out and one pod in ten has finished (in
+``kai-cp bench --second-cycle``, one in a hundred).
 
 The first difference decides which plan is better, in the stated order: action by action, who is admitted in
 the fair order (the first pod group that one admits and the other does not), then the goals of the settings.

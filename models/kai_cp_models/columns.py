@@ -174,14 +174,13 @@ class Columns:
     def alike(self) -> Ints:
         """[G] a number that pod groups share which nothing tells apart but names and times: all their pods
         are Pending, of one spec and one pod set. Every other group has its own."""
-        order, begins = self.by_group
-        pods, found = self.of_pods.rows[order], -1 - np.arange(len(self.groups))
-        at = self.waiting
-        kinds = _numbered(pods["specs"], pods["subgroups"], pods["statuses"])
+        at, found = self.waiting, -1 - np.arange(len(self.groups))
         if not len(at):
             return found
+        order, begins = self.by_group
+        pods = self.of_pods.rows[order]
         bounds = np.column_stack((begins[at], begins[at + 1])).ravel()
-        kinds = np.append(kinds, 0)
+        kinds = np.append(_numbered(pods["specs"], pods["subgroups"], pods["statuses"]), 0)
         least, most = (each.reduceat(kinds, bounds)[::2] for each in (np.minimum, np.maximum))
         same = (least == most) & (pods["statuses"][begins[at]] == _STATUS[PodStatus.PENDING])
         at, rows = at[same], self.of_groups.rows[at[same]]
@@ -268,10 +267,9 @@ class Columns:
         return found
 
     def _of_pods(self, pods: Sequence[Pod]) -> Listed:
-        for name in ("spec", "node", "group"):
+        for name in ("spec", "node", "group", "subgroup"):
             yield f"{name}s", self._code(f"{name}s", list(map(attrgetter(name), pods)))
-        for name in ("gpu_groups", "subgroups"):
-            yield name, self._code(name, list(map(attrgetter(name.replace("subgroups", "subgroup")), pods)))
+        yield "gpu_groups", self._code("gpu_groups", [pod.gpu_groups for pod in pods])
         yield "statuses", [_STATUS[pod.status] for pod in pods]
         for name in ("ours", "reservation", "scaling"):
             yield name, list(map(attrgetter(name), pods))

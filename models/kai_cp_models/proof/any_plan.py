@@ -68,8 +68,7 @@ class Known:
 
     def kind(self, ask: Ask) -> Hashable:
         """Asks of equal kind are refused alike; a stateful rule may tell an ask from all others."""
-        rules = self.base.rules
-        concerned = bool(rules) and any(rule.concerns(pod) for rule in rules for pod in ask.pods)
+        concerned = any(rule.concerns(pod) for rule in self.base.rules for pod in ask.pods)
         return ask.kind, ask.group.key if concerned else None
 
 
