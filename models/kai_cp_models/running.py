@@ -32,7 +32,7 @@ UNIT: Final = np.dtype(
 is none. What orders and protects the group: ``started`` is NaN where it is unknown, ``since`` is the start or
 else the creation. ``chain``, ``whole``, ``new``, ``movable``: as in ``EvictionUnit``. ``state``: the elastic
 state. ``first``: where its ``pods`` begin in a list of pods. ``gives``: what the queue is charged for them.
-``weight``, ``work``: as in ``VictimCandidate``. ``owed``: where that is in a list, 0 for nothing."""
+``weight``, ``work``: as there. ``owed``: where that is in a list, 0 for nothing."""
 UnitRows: TypeAlias = NDArray[Any]
 """[U] rows of ``UNIT``."""
 GroupUnits = tuple[PodGroup, Sequence[Unit], bool]

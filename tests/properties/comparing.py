@@ -152,9 +152,9 @@ def _values(
     gone = _disturbed(plan, action)
     again = {d.pod for d in plan.decisions if d.kind != "Evict"}
     victims = Victims(cycle, POLICIES[action], cycle.ledger, part)
-    lost = [all(p.key in gone - again for p in item.unit.pods) for item in victims.ranked]
+    lost = [all(p.key in gone - again for p in item.pods) for item in victims.ranked]
     # A plan that breaks rules may move pods that no group may disturb; no goal has a weight for them.
-    moved = frozenset(gone & again & {pod.key for item in victims.ranked for pod in item.unit.pods})
+    moved = frozenset(gone & again & {pod.key for item in victims.ranked for pod in item.pods})
     keys = served(cycle.snapshot, plan, action)
     asks = [ask for key, ask in victims.asks.items() if key in keys]
     step = MILLI * settings.objective.lost_beyond_step_gpus

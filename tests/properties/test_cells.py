@@ -66,7 +66,7 @@ def both(snapshot: Snapshot, *, moves: bool) -> tuple[Solved, Solved]:
     """The answers of the two models; every answer must turn into places."""
     ledger, asks, units = problem(snapshot)
     if not moves:
-        units = [unit._replace(movable=False) for unit in units]
+        units = [replace(unit, movable=False) for unit in units]
     found = []
     for model in (JointModel, NodeModel):
         solved = least(model(ledger, asks, units, may_lose=not moves), moves=moves)

@@ -21,7 +21,7 @@ from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask, EvictionUnit
-from kai_cp_models.joint.victim_candidates import VictimCandidate, charged
+from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey
@@ -120,11 +120,9 @@ class Engine:
         owners = {}
         for rank, name in enumerate(order):
             gang = self._base.fixed.gangs[GroupKey("ns", name)]
-            holds = charged(self._base, gang.pods)
-            unit = EvictionUnit(gang.group, gang.pods, 0, whole=True)
-            bucket = (gang.group.queue, 50, 1)
-            item = VictimCandidate(unit, rank, bucket, (0.0, 0.0), holds, gpu_weight(gang.pods[0]), 0)
-            owners[item] = (GroupKey("ns", self._taken_by[name]),)
+            unit = EvictionUnit(gang.group, gang.pods, 0, whole=True, rank=rank)
+            unit.holds, unit.weight = charged(self._base, gang.pods), gpu_weight(gang.pods[0])
+            owners[unit] = (GroupKey("ns", self._taken_by[name]),)
         return overreaching(self._base, self._asks, self._after, owners)
 
 
@@ -173,7 +171,7 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     victims = Victims(cycle, RECLAIM, cycle.ledger, {ask.group.key: ask for ask in asks})
     asks = list(victims.asks.values())
     ranked = victims.ranked
-    order = tuple(name for item in ranked if (name := item.unit.group.key.name) in reclaim.taken_by)
+    order = tuple(name for item in ranked if (name := item.group.key.name) in reclaim.taken_by)
     if len(order) == len(reclaim.taken_by) and Engine(reclaim).overreaching(order) is not None:
         return None
     units = list(enumerate(ranked.queues))
@@ -182,7 +180,7 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
         cycle.ledger, RECLAIM, asks, ranked, bounds, required=len(asks), objective=ObjectiveSettings()
     )
     for item, lost in zip(ranked, model.lost, strict=True):
-        model.cp.add(lost == (item.unit.group.key.name in order))
+        model.cp.add(lost == (item.group.key.name in order))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solvable = solver.solve(model.cp) in (cp_model.OPTIMAL, cp_model.FEASIBLE)

@@ -11,8 +11,7 @@ import pytest
 
 from kai_cp_models.actions import evict, jointly
 from kai_cp_models.actions.victims import Victims
-from kai_cp_models.joint.problem import Ask
-from kai_cp_models.joint.victim_candidates import VictimCandidate
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.snapshot import PodGroup, Queue, Shares, Snapshot
@@ -403,7 +402,7 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
     looks: list[tuple[int, int]] = []
     opened = Victims.first_of
 
-    def noted(victims: Victims, useful: Set[int], asks: Sequence[Ask]) -> list[VictimCandidate] | None:
+    def noted(victims: Victims, useful: Set[int], asks: Sequence[Ask]) -> list[EvictionUnit] | None:
         found = opened(victims, useful, asks)
         assert found is not None
         looks.append((sum(rank <= found[-1].rank for rank in useful), len(useful)))

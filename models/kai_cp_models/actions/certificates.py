@@ -59,7 +59,7 @@ class Beside:
     def lost(self) -> Sequence[Amounts]:
         """The most that each queue may lose to the admitted triggers, if their plan does not stay."""
         taken = (self.victims.ranked[rank] for rank in self.victims.taken_by(self.admitted))
-        return self.book.summed((item.unit.group.queue, item.holds) for item in taken)
+        return self.book.summed((item.group.queue, item.holds) for item in taken)
 
     @cached_property
     def _least(self) -> QueueBook:

@@ -360,7 +360,7 @@ def _commit(run: _Run, found: EvictionPlan) -> None:
                 "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})", True
             )
     for item, owners in found.owners.items():
-        for _, pod in inherited(item.unit, base, found.ledger):
+        for _, pod in inherited(item, base, found.ledger):
             cycle.evicted_by[pod.key] = Eviction(action, owners[:1], run.policy.message(owners[:1]))
             if pod.key in found.ledger.held:
                 cycle.placed_by[pod.key] = action

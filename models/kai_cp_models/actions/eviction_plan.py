@@ -10,9 +10,8 @@ from typing import Final
 from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import StageResult
-from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey, Pod
@@ -30,7 +29,7 @@ class EvictionPlan:
 
     ledger: Ledger
     asks: tuple[Ask, ...]
-    ranked: tuple[VictimCandidate, ...]
+    ranked: tuple[EvictionUnit, ...]
     owners: Owners
     stages: tuple[StageResult, ...]
     complete: bool
@@ -74,7 +73,7 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
     for item in found.ranked:
         takers = found.owners.get(item, triggers)
         among = everyone if takers is triggers else frozenset(takers)
-        for pod in item.unit.pods:
+        for pod in item.pods:
             here = tuple(key for key in users.get(pod.node or "", ()) if key in among)
             yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named]
 

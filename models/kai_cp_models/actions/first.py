@@ -16,10 +16,10 @@ from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.goals import Disruption
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import StageResult
-from kai_cp_models.joint.victim_candidates import VictimCandidate, within_ceiling
+from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU
@@ -48,9 +48,7 @@ def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     return max(plans, key=lambda plan: plan.serves(chunk), default=None)
 
 
-def _widened(
-    victims: Victims, chunk: Sequence[Ask], units: list[VictimCandidate] | None
-) -> EvictionPlan | None:
+def _widened(victims: Victims, chunk: Sequence[Ask], units: list[EvictionUnit] | None) -> EvictionPlan | None:
     """Evict the units, and then more while that serves more: capacity that is enough in sum may have no place
     for a pod.
     """
@@ -73,21 +71,20 @@ def _widened(
         if victims.policy.own_queue:
             # Inside a queue losses change no turn: if no missed ask fits now, all again serve no more.
             taken = best.disturbed
-            more = [item.unit for item in units if item.rank not in taken]
+            more = [unit for unit in units if unit.rank not in taken]
             if not simulate_all(best.ledger, missed, more, victims.line, victims.cycle.out_of_time).served:
                 break
     return best
 
 
 def _opened(
-    victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask], ranked: list[VictimCandidate] | None
+    victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask], ranked: list[EvictionUnit] | None
 ) -> EvictionPlan | None:
     """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go."""
     base, policy, cycle = victims.base, victims.policy, victims.cycle
     asks = list(chunk)
     while asks and ranked is not None and not cycle.out_of_time():
-        units = [item.unit for item in ranked]
-        simulated = simulate_all(base, asks, units, victims.line, cycle.out_of_time)
+        simulated = simulate_all(base, asks, ranked, victims.line, cycle.out_of_time)
         if simulated.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in simulated.served]
@@ -111,11 +108,11 @@ def _opened(
 
 def _shown(victims: Victims, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
-    base, ranked, asks, moved = victims.base, plan.ranked, plan.admitted, plan.moved
-    away = [not all(map(ledger.stays, item.unit.pods)) for item in ranked]
+    base, ranked, asks, moved = victims.base, plan.units, plan.admitted, plan.moved
+    away = [not all(map(ledger.stays, item.pods)) for item in ranked]
     owners = shared_out(base, victims.policy, asks, ranked, away, moved=moved, takes_of=victims.takes_of)
     gone = [item for item, yes in zip(ranked, plan.lost, strict=True) if yes]
-    leaving = [pod for item in gone for pod in item.unit.pods]
+    leaving = [pod for item in gone for pod in item.pods]
     # The sum of GPUs bounds the loss of any plan. The choice of units is best when they are the first in the
     # reverse fair order.
     everywhere = Counting(base, (), everywhere=True)
@@ -138,7 +135,7 @@ def _cleared(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
     cycle = victims.cycle
     drain = NodeDrain(
         victims.base,
-        [item for item in victims.ranked if item.unit.group.key not in asking],
+        [item for item in victims.ranked if item.group.key not in asking],
         most_groups=cycle.snapshot.policy.most_moved_groups,
         most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
     )
@@ -156,7 +153,7 @@ def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
     ledger = drain.settled()
     moved = victims.disruption(ledger, victims.ranked, drain.served).moved
     takers = (
-        (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.unit.pods if pod.key in moved))
+        (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.pods if pod.key in moved))
         for item in victims.ranked
     )
     owners = {item: tuple(asks) for item, asks in takers if asks}

@@ -29,10 +29,9 @@ from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.model import ModelTooLarge
-from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.returning import first_in_line
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
-from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
@@ -134,7 +133,7 @@ class _Search:
         keep = set[int]() if known is None else known.disturbed
         whole = self._ranked
         if self._policy.by_share:
-            vain = first_in_line(victims.line, self._base.book, asks, (item.unit for item in whole))
+            vain = first_in_line(victims.line, self._base.book, asks, whole)
             self._ranked = [item for o, item in enumerate(whole) if o not in vain or item.rank in keep]
         if not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units:
             self._ranked = cheapest_nodes_to_drain(self._base, asks, self._ranked, keep)
@@ -149,7 +148,7 @@ class _Search:
         victims = self._victims
         if not self._ranked:
             return NoPlan(NOTHING_SUFFICES if self._pruned else NO_VICTIMS)
-        units = [(item.rank, item.unit.group.queue) for item in self._ranked]
+        units = [(item.rank, item.group.queue) for item in self._ranked]
         try:
             self._model = EvictingModel(
                 self._base,
@@ -308,8 +307,8 @@ def _cut(
             if a in bound.asks
             for o in lost
             if o in part
-            and owners[model.ranked[o]][0] == beyond.group.key
-            and not all(map(ledger.stays, model.ranked[o].unit.pods))
+            and owners[model.units[o]][0] == beyond.group.key
+            and not all(map(ledger.stays, model.units[o].pods))
         ]
         if took:
             # Beside other losses it might hold, so the cut is not exact.
@@ -323,7 +322,7 @@ def _cut(
     ]
     early: dict[GroupKey, list[cp_model.BoolVarT]] = {}
     for o in lost:
-        if (group := model.ranked[o].unit.group.key) in simulated.early:
+        if (group := model.units[o].group.key) in simulated.early:
             early.setdefault(group, []).append(model.lost[o])
     # Each group alone: beside another choice of the others it would mostly come back as well.
     for part in early.values() or [model.disturbance(answer)]:
@@ -335,17 +334,15 @@ def _cut(
 
 def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver) -> Owners:
     """The admitted triggers that take each disturbed unit, or may move it."""
-    moved = {
-        o for o, item in enumerate(model.ranked) if any(pod.key in answer.moved for pod in item.unit.pods)
-    }
-    found: dict[VictimCandidate, tuple[GroupKey, ...]] = {}
+    moved = {o for o, item in enumerate(model.units) if any(pod.key in answer.moved for pod in item.pods)}
+    found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
     for bound, part in zip(model.bounds, model.taken, strict=True):
         owners = tuple(model.asks[a].group.key for a in bound.asks if answer.admitted[a])
         if not owners:
             continue
         for o, literal in part.items():
             if solver.value(literal) or (o in moved and not answer.lost[o]):
-                found[model.ranked[o]] = (*found.get(model.ranked[o], ()), *owners)
+                found[model.units[o]] = (*found.get(model.units[o], ()), *owners)
     return found
 
 
@@ -353,7 +350,7 @@ def _lost_to(owners: Owners) -> Mapping[GroupKey, Set[GroupKey]]:
     """The first trigger of every unit, by disturbed pod group."""
     found: dict[GroupKey, set[GroupKey]] = {}
     for item, takers in owners.items():
-        found.setdefault(item.unit.group.key, set()).add(takers[0])
+        found.setdefault(item.group.key, set()).add(takers[0])
     return found
 
 

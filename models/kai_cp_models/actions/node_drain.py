@@ -19,8 +19,8 @@ from kai_cp_models.actions.simulation import nominated, put_back, settle_moves
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.free_capacity import NodeAmounts
 from kai_cp_models.joint.disaggregate import leave, may_leave
-from kai_cp_models.joint.problem import Ask
-from kai_cp_models.joint.victim_candidates import VictimCandidate, within_ceiling
+from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import quota_check
@@ -47,7 +47,7 @@ class NodeDrain:
     """
 
     base: Ledger
-    ranked: Sequence[VictimCandidate]
+    ranked: Sequence[EvictionUnit]
     most_groups: float = inf
     most_ratio: float = UNLIMITED
     served: list[Ask] = field(default_factory=list)
@@ -56,7 +56,7 @@ class NodeDrain:
 
     def __post_init__(self) -> None:
         self.ledger = self.base
-        self._movable = {pod.key: pod for item in self.ranked if item.unit.movable for pod in item.unit.pods}
+        self._movable = {pod.key: pod for item in self.ranked if item.movable for pod in item.pods}
         self._on: dict[int, set[PodKey]] = {}
         for pod in self._movable.values():
             for node in _nodes_of(self.base, (pod,)):
@@ -271,8 +271,8 @@ def _put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
 
 
 def cheapest_nodes_to_drain(
-    ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[VictimCandidate], keep: Collection[int] = ()
-) -> list[VictimCandidate]:
+    ledger: Ledger, asks: Sequence[Ask], ranked: Sequence[EvictionUnit], keep: Collection[int] = ()
+) -> list[EvictionUnit]:
     """Units on the nodes where the least has to move so that the largest pod asked for fits, for a model.
 
     ``keep``: ranks of units that stay candidates in any case. Units that are left out may be part of a plan,
@@ -282,10 +282,10 @@ def cheapest_nodes_to_drain(
     movable = np.zeros(len(free))
     nodes: list[list[int]] = []
     for item in ranked:
-        pods = item.unit.pods
+        pods = item.pods
         places = [(place[0], pod) for pod in pods if (place := ledger.place_of(pod)) is not None]
         nodes.append([node for node, _ in places])
-        if item.unit.movable:
+        if item.movable:
             for node, pod in places:
                 movable[node] += gpu_weight(pod)
     wanted = [pod for ask in asks for pod in ask.pods]

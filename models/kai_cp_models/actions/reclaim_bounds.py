@@ -20,13 +20,13 @@ from kai_cp_models.fairness.reclaim import (
 from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
-from kai_cp_models.joint.victim_candidates import Entitlement, VictimCandidate, charged
+from kai_cp_models.joint.victim_candidates import Entitlement, charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.running import gpu_weight
 from kai_cp_models.snapshot import PodGroup
 
-Owners = Mapping[VictimCandidate, tuple[GroupKey, ...]]
+Owners = Mapping[EvictionUnit, tuple[GroupKey, ...]]
 """The triggers that each disturbed unit is taken by; the eviction is charged to the first."""
 _Terms = tuple[tuple[str, tuple[str, ResourceBounds]], ...]
 """For each victim queue, the levelled queue and what that must hold more than."""
@@ -75,8 +75,8 @@ def reclaim_bounds(
 
 
 def units_in_turn(
-    asks: Sequence[Ask], ranked: Iterable[VictimCandidate], bounds: Sequence[ReclaimBound], book: QueueBook
-) -> Iterator[VictimCandidate]:
+    asks: Sequence[Ask], ranked: Iterable[EvictionUnit], bounds: Sequence[ReclaimBound], book: QueueBook
+) -> Iterator[EvictionUnit]:
     """Units that may go one after the other, in reverse fair order.
 
     Those that no trigger may take while their queue holds no more than its due are passed over (4.4), as are
@@ -91,7 +91,7 @@ def units_in_turn(
     # A unit goes only after those before it in its group's chain.
     closed, free = {ask.group.key for ask in asks}, not terms
     for o, item in enumerate(ranked):
-        group = item.unit.group
+        group = item.group
         here = terms.get(group.queue, ())
         may_go = free or any(o in takes and _over_bound(left, level, due) for takes, level, due in here)
         if may_go and o in taken and group.key not in closed:
@@ -110,7 +110,7 @@ def shared_out(
     base: Ledger,
     policy: EvictionPolicy,
     asks: Sequence[Ask],
-    ranked: Sequence[VictimCandidate],
+    ranked: Sequence[EvictionUnit],
     lost: Sequence[bool],
     *,
     moved: Collection[PodKey],
@@ -123,16 +123,16 @@ def shared_out(
     take it.
     """
     book = base.book.copy()
-    left: dict[str, list[VictimCandidate]] = {}
+    left: dict[str, list[EvictionUnit]] = {}
     for item, gone in zip(ranked, lost, strict=True):
         if gone:
-            left.setdefault(item.unit.group.queue, []).append(item)
+            left.setdefault(item.group.queue, []).append(item)
 
-    def over_due(ask: Ask, item: VictimCandidate) -> bool:
-        asked, queue = ask.asked, item.unit.group.queue
+    def over_due(ask: Ask, item: EvictionUnit) -> bool:
+        asked, queue = ask.asked, item.group.queue
         return not policy.by_share or _over_bound(book, *due_bounds(book, ask.group.queue, asked, queue))
 
-    found: dict[VictimCandidate, tuple[GroupKey, ...]] = {}
+    found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
     able = [(ask, takes_of(ask)) for ask in asks]
     for ask, mine in able:
         group = ask.group
@@ -145,14 +145,14 @@ def shared_out(
             first = next((item for item in heads_in_order if over_due(ask, item)), None)
             if first is None:
                 break
-            victim = first.unit.group
+            victim = first.group
             found[first] = (group.key,)
             need -= first.weight
             left[victim.queue].remove(first)
             book.charge(victim.queue, first.holds, victim.preemptible, -1)
         book.charge(group.queue, ask.asked, group.preemptible)
     for item, gone in zip(ranked, lost, strict=True):
-        if item in found or not (gone or any(pod.key in moved for pod in item.unit.pods)):
+        if item in found or not (gone or any(pod.key in moved for pod in item.pods)):
             continue
         takers = [ask for ask, mine in able if item.rank in mine] or list(asks)
         if gone:
@@ -192,13 +192,13 @@ def overreaching(
     lost: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts, tuple[Pod, ...]]]] = {}
     disturbed: dict[GroupKey, set[str]] = {}
     for item in sorted(owners, key=attrgetter("rank")):
-        group, taker = item.unit.group, owners[item][0]
+        group, taker = item.group, owners[item][0]
         # A place of this cycle that is withdrawn, or another now, was there at no time.
-        if new := [pod for pod in item.unit.pods if pod.key in base.held]:
+        if new := [pod for pod in item.pods if pod.key in base.held]:
             there = charged(ledger, [pod for pod in new if pod.key not in withdrawn])
             book.charge(group.queue, amounts.subtract(charged(base, new), there), group.preemptible, -1)
-        here = group, [pod for pod in item.unit.pods if pod not in new]
-        owed = ((other, [pod]) for other, pod in inherited(item.unit, base, ledger))
+        here = group, [pod for pod in item.pods if pod not in new]
+        owed = ((other, [pod]) for other, pod in inherited(item, base, ledger))
         for group, pods in (here, *owed):
             if away := tuple(pod for pod in pods if not ledger.stays(pod)):
                 lost.setdefault(taker, []).append((group, charged(base, away), away))

@@ -19,9 +19,9 @@ from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.counting import Counting, CumulativeDemand, Leaving
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask, AskKind
+from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit
 from kai_cp_models.joint.returning import Returning
-from kai_cp_models.joint.victim_candidates import Entitlement, VictimCandidate, VictimOrder, victim_candidates
+from kai_cp_models.joint.victim_candidates import Entitlement, VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, GroupKey, PodKey
@@ -41,7 +41,7 @@ class Victims:
     _known: dict[object, frozenset[int]] = field(default_factory=dict)
     """The same as ``Entitlement.takes`` keeps them."""
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
-    _in_turn: tuple[object, list[VictimCandidate], tuple[Leaving, Sequence[int]]] | None = None
+    _in_turn: tuple[object, list[EvictionUnit], tuple[Leaving, Sequence[int]]] | None = None
     """The last units that ``first_of`` opened, with their pods, and where those of each end."""
 
     @cached_property
@@ -59,17 +59,15 @@ class Victims:
         values = ((goal.value(here), goal.value(there)) for goal in self.goals.entries)
         return next((mine < theirs for mine, theirs in values if mine != theirs), False)
 
-    def disruption(
-        self, ledger: Ledger, ranked: Sequence[VictimCandidate], asks: Sequence[Ask]
-    ) -> Disruption:
+    def disruption(self, ledger: Ledger, ranked: Sequence[EvictionUnit], asks: Sequence[Ask]) -> Disruption:
         """What the plan that led to ``ledger`` disturbs: a unit is lost when no pod of it has a place."""
         base, changed = self.base, ledger.touched.keys() | self.base.touched.keys()
         lost: list[bool] = []
         moved: set[PodKey] = set()
         for item in ranked:
-            pods = item.unit.pods if item.unit.group.key in changed else ()
+            pods = item.pods if item.group.key in changed else ()
             kept = [pod for pod in pods if ledger.stays(pod)]
-            lost.append(bool(pods) and not (pods[0].key in ledger.held if item.unit.placed_now else kept))
+            lost.append(bool(pods) and not (pods[0].key in ledger.held if item.placed_now else kept))
             moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
         step = MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
         return Disruption(ranked, lost, frozenset(moved), asks, step)
@@ -98,7 +96,7 @@ class Victims:
 
     def first_of(
         self, useful: Set[int], asks: Sequence[Ask], again: Sequence[Ask] = ()
-    ) -> list[VictimCandidate] | None:
+    ) -> list[EvictionUnit] | None:
         """Of the units of these ranks, the first in reverse fair order that free enough for all asks by
         counting; None when all are too few. ``again``: asks that count twice, as far as there are units.
 
@@ -111,8 +109,8 @@ class Victims:
             bounds = reclaim_bounds(self.base, self.policy, asks, units, self.takes_of)
             ranked = map(self.ranked.__getitem__, ranks)
             opened = list(units_in_turn(asks, ranked, bounds, self.base.book))
-            pods = (pod for one in opened for pod in one.unit.pods)
-            ends = accumulate((len(one.unit.pods) for one in opened), initial=0)
+            pods = (pod for one in opened for pod in one.pods)
+            ends = accumulate((len(one.pods) for one in opened), initial=0)
             self._in_turn = key, opened, (self.counting.leaving(pods), list(ends))
         _, opened, gone = self._in_turn
         if (count := self._enough(asks, *gone)) > len(opened):
@@ -154,7 +152,7 @@ class Victims:
 
     @cached_property
     def _returning(self) -> Returning:
-        return Returning(self.base, (item.unit for item in self.ranked))
+        return Returning(self.base, self.ranked)
 
     def beside(self, ask: Ask) -> frozenset[int] | None:
         """Ranks of the units that may be lost while the ask is admitted; None: all of them."""

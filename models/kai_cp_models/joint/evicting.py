@@ -16,10 +16,9 @@ from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.reclaim import ResourceBounds
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Answer, Ask
+from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Linear, Objective
-from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, UNLIMITED, GroupKey
@@ -50,7 +49,7 @@ class EvictingModel(JointModel):
         ledger: Ledger,
         policy: EvictionPolicy,
         asks: Sequence[Ask],
-        ranked: Sequence[VictimCandidate],
+        units: Sequence[EvictionUnit],
         bounds: Sequence[ReclaimBound],
         *,
         required: int,
@@ -60,9 +59,8 @@ class EvictingModel(JointModel):
 
         Raises ``ModelTooLarge`` as the joint model does.
         """
-        super().__init__(ledger, asks, [item.unit for item in ranked], may_lose=policy.may_lose)
+        super().__init__(ledger, asks, units, may_lose=policy.may_lose)
         self.step_milli_gpus = MILLI * objective.lost_beyond_step_gpus
-        self.ranked = tuple(ranked)
         self.policy = policy
         self.most_moved = inf if policy.may_lose else ledger.snapshot.policy.most_moved_groups
         """Pod groups that may move for each ask."""
@@ -111,21 +109,19 @@ class EvictingModel(JointModel):
     def _chains(self) -> None:
         """Of a group, a unit is lost only after the one before it."""
         before: dict[GroupKey, Linear] = {}
-        for item, lost in sorted(
-            zip(self.ranked, self.lost, strict=True), key=lambda pair: pair[0].unit.chain
-        ):
-            if item.unit.chain > 0:
-                self.cp.add(lost <= before.get(item.unit.group.key, 0))
-            before[item.unit.group.key] = lost
+        for item, lost in sorted(zip(self.units, self.lost, strict=True), key=lambda pair: pair[0].chain):
+            if item.chain > 0:
+                self.cp.add(lost <= before.get(item.group.key, 0))
+            before[item.group.key] = lost
 
     def _asks_stay(self) -> None:
         """A pod group that gets a place here gives up none of its pods."""
         asking: dict[GroupKey, list[cp_model.IntVar]] = {}
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
             asking.setdefault(ask.group.key, []).append(admitted)
-        for item, lost in zip(self.ranked, self.lost, strict=True):
-            for admitted in asking.get(item.unit.group.key, ()):
-                for taken in (lost, *(self.moved[pod.key] for pod in item.unit.pods)):
+        for item, lost in zip(self.units, self.lost, strict=True):
+            for admitted in asking.get(item.group.key, ()):
+                for taken in (lost, *(self.moved[pod.key] for pod in item.pods)):
                     self.cp.add(taken + admitted <= 1)
 
     def _limits(self) -> None:
@@ -171,13 +167,13 @@ class EvictingModel(JointModel):
         line = self.ledger.book.line
         return sum(
             item.holds[r] * lost
-            for item, lost in zip(self.ranked, self.lost, strict=True)
-            if item.holds[r] and i in line(item.unit.group.queue)
+            for item, lost in zip(self.units, self.lost, strict=True)
+            if item.holds[r] and i in line(item.group.queue)
         )
 
     def _stay_before(self) -> None:
         """No unit is lost that would come back into an admitted trigger's place (formulation 1.3)."""
-        returning = Returning(self.ledger, (item.unit for item in self.ranked))
+        returning = Returning(self.ledger, self.units)
         for ask, admitted in zip(self.asks, self.admitted, strict=True):
             for o in returning.come_back_first(ask):
                 self.cp.add_implication(admitted, ~self.lost[o])
@@ -192,12 +188,12 @@ class EvictingModel(JointModel):
             }
             for e, bound in enumerate(self.bounds)
         ]
-        for o, (item, lost) in enumerate(zip(self.ranked, self.lost, strict=True)):
+        for o, (item, lost) in enumerate(zip(self.units, self.lost, strict=True)):
             owners = [part[o] for part in taken if o in part]
             if not owners or not alone:
                 self.cp.add(sum(owners) == lost)
             if not owners:
-                for pod in item.unit.pods:
+                for pod in item.pods:
                     self.cp.add(self.moved[pod.key] == 0)
         return taken
 
@@ -209,8 +205,8 @@ class EvictingModel(JointModel):
             for o, literal in part.items():
                 self.cp.add_implication(literal, acts)
                 permits.setdefault(o, []).append(acts)
-        for o, item in enumerate(self.ranked):
-            for pod in item.unit.pods:
+        for o, item in enumerate(self.units):
+            for pod in item.pods:
                 self.cp.add_bool_or([*permits.get(o, ()), ~self.moved[pod.key]])
 
     def _gone_before(self, bound: ReclaimBound, level: str) -> dict[int, Linear]:
@@ -233,13 +229,13 @@ class EvictingModel(JointModel):
     def _bounded(self, bound: ReclaimBound, part: Mapping[int, cp_model.IntVar]) -> None:
         """Before a unit goes, its levelled queue holds more than its due in some resource (4.4)."""
         by_level: dict[str, list[int]] = {}
-        for o in sorted(part, key=lambda o: self.ranked[o].rank):
-            found = bound.bounds.get(self.ranked[o].unit.group.queue)
+        for o in sorted(part, key=lambda o: self.units[o].rank):
+            found = bound.bounds.get(self.units[o].group.queue)
             if found is not None:
                 by_level.setdefault(found[0], []).append(o)
         for level, members in by_level.items():
             held = self.ledger.book.held[self.ledger.book.index(level)]
-            bounds = bound.bounds[self.ranked[members[0]].unit.group.queue][1]
+            bounds = bound.bounds[self.units[members[0]].group.queue][1]
             excess = {
                 r: held[r] - most for r, most in enumerate(bounds) if most is not None and held[r] > most
             }
@@ -259,7 +255,7 @@ class EvictingModel(JointModel):
         the sum exceeds the bound by the smallest one at most; then infeasibility is no proof.
         """
         line, queue = self.ledger.book.line, self.ledger.book.index(level)
-        below = [o for o, item in enumerate(self.ranked) if queue in line(item.unit.group.queue)]
+        below = [o for o, item in enumerate(self.units) if queue in line(item.group.queue)]
         alone = len(excess) == len(self.bounds) == 1 and len(members) == len(below)
         many = len(excess) == 1 and len(below) > LIMITS.unequal_units
         whys = dict.fromkeys(excess, part)
@@ -269,8 +265,8 @@ class EvictingModel(JointModel):
                 self.cp.add_bool_or([*(whys[r][o] for r in excess), ~part[o]])
         for r, most in excess.items():
             # Of equal units this says it all; of others it shows at once that too little is above the due.
-            sizes = {self.ranked[o].holds[r] for o in members}
-            going = sum(self.ranked[o].holds[r] * whys[r][o] for o in members)
+            sizes = {self.units[o].holds[r] for o in members}
+            going = sum(self.units[o].holds[r] * whys[r][o] for o in members)
             self.cp.add(going <= most - 1 + (min(sizes - {0}, default=0) if many else max(sizes)))
             equal = alone and len(sizes) == 1
             self.exact &= equal or not many
@@ -286,15 +282,15 @@ class EvictingModel(JointModel):
         gone: Mapping[int, Linear],
     ) -> None:
         """Where a literal of ``whys`` holds, what goes before its unit is less than the excess."""
-        total = sum(self.ranked[o].holds[r] for o in below)
+        total = sum(self.units[o].holds[r] for o in below)
         running: Linear = 0
         before: Linear = 0
         # Withdrawn places never ran, so they go before anything is lost.
-        in_turn = sorted(below, key=lambda o: (not self.ranked[o].unit.placed_now, self.ranked[o].rank))
+        in_turn = sorted(below, key=lambda o: (not self.units[o].placed_now, self.units[o].rank))
         for done, o in enumerate(in_turn, start=1):
             if o in whys:
                 self.cp.add(running + before < excess).only_enforce_if(whys[o])
-            running = running + self.ranked[o].holds[r] * gone.get(o, 0)
+            running = running + self.units[o].holds[r] * gone.get(o, 0)
             if done % LIMITS.stride == 0:
                 following = self.cp.new_int_var(0, total, f"taken_before[{r},{o}]")
                 self.cp.add(following == before + running)
@@ -306,9 +302,9 @@ class EvictingModel(JointModel):
         For which ask a pod moves is known only when it has a place; plans with too many are refused then.
         """
         by_group: dict[GroupKey, list[cp_model.IntVar]] = {}
-        for item in self.ranked:
-            for pod in item.unit.pods:
-                by_group.setdefault(item.unit.group.key, []).append(self.moved[pod.key])
+        for item in self.units:
+            for pod in item.pods:
+                by_group.setdefault(item.group.key, []).append(self.moved[pod.key])
         found = {key: self._any(f"moved_group[{key}]", literals) for key, literals in by_group.items()}
         if self.most_moved != inf:
             self.cp.add(sum(found.values()) <= int(self.most_moved) * sum(self.admitted))
@@ -318,9 +314,7 @@ class EvictingModel(JointModel):
         """The settings' ceiling on moved GPUs: ``milli_gpus`` of moved pods against those admitted."""
         if ratio == UNLIMITED:
             return
-        given = [
-            MILLI * milli_gpus(pod) * self.moved[pod.key] for item in self.ranked for pod in item.unit.pods
-        ]
+        given = [MILLI * milli_gpus(pod) * self.moved[pod.key] for item in self.units for pod in item.pods]
         allowed = [
             round(ratio * MILLI) * sum(milli_gpus(pod) for pod in ask.pods) * admitted
             for ask, admitted in zip(self.asks, self.admitted, strict=True)

@@ -16,9 +16,8 @@ from typing import Final, TypeAlias
 
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.evicting import EvictingModel
-from kai_cp_models.joint.problem import Ask, leaving_first
+from kai_cp_models.joint.problem import Ask, EvictionUnit, leaving_first
 from kai_cp_models.joint.search import Linear, Objective
-from kai_cp_models.joint.victim_candidates import VictimCandidate
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, Pod, PodKey
 from kai_cp_models.settings import GoalWeights, ObjectiveSettings, goals_of
@@ -35,11 +34,11 @@ class Disruption:
     """What a plan disturbs, among all units that it could disturb in reverse fair order, and what gets a
     place for it.
 
-    ``lost``: whether each unit of ``ranked`` is lost. ``moved``: pods with another place.
+    ``lost``: whether each of the ``units`` is lost. ``moved``: pods with another place.
     ``step_milli_gpus``: see ``lost_beyond``.
     """
 
-    ranked: Sequence[VictimCandidate]
+    units: Sequence[EvictionUnit]
     lost: Sequence[bool]
     moved: frozenset[PodKey]
     admitted: Sequence[Ask]
@@ -103,23 +102,23 @@ def _gpus(pods: Sequence[Pod]) -> int:
 
 def _lost_gpus(plan: Disturbing) -> Linear:
     """Milli-GPUs of the lost units that ran."""
-    return _lost(plan, (0 if item.unit.placed_now else _gpus(item.unit.pods) for item in plan.ranked))
+    return _lost(plan, (0 if item.placed_now else _gpus(item.pods) for item in plan.units))
 
 
 def _works(plan: Disturbing) -> Mapping[str, Linear]:
     """Lost work of each priority, the highest first."""
-    priorities = sorted({item.unit.group.priority for item in plan.ranked}, reverse=True)
+    priorities = sorted({item.group.priority for item in plan.units}, reverse=True)
     return {
         f"lost work at priority {priority} [GPU-milliseconds]": _lost(
-            plan, (item.work * (item.unit.group.priority == priority) for item in plan.ranked)
+            plan, (item.work * (item.group.priority == priority) for item in plan.units)
         )
         for priority in priorities
     }
 
 
-def _stops(item: VictimCandidate) -> int:
+def _stops(item: EvictionUnit) -> int:
     """1 for a unit that stops a running pod group when it is lost."""
-    return int(item.unit.whole and not item.unit.placed_now)
+    return int(item.whole and not item.placed_now)
 
 
 def _weights(count: int) -> Iterable[int]:
@@ -129,11 +128,11 @@ def _weights(count: int) -> Iterable[int]:
 
 def _latest(plan: Disturbing) -> Linear:
     """The moved pods, by the order in which they would move."""
-    pods = [pod.key for item in plan.ranked for pod in leaving_first(item.unit)]
+    pods = [pod.key for item in plan.units for pod in leaving_first(item)]
     return _moved(plan, dict(zip(pods, _weights(len(pods)), strict=True)))
 
 
-def _by_rank(ranked: Sequence[VictimCandidate]) -> list[int]:
+def _by_rank(ranked: Sequence[EvictionUnit]) -> list[int]:
     """Lost GPUs; those of units that policy takes last count up to half as much again."""
     last = max(len(ranked) - 1, 1)
     return [item.weight * (100 + 50 * position // last) for position, item in enumerate(ranked)]
@@ -142,26 +141,26 @@ def _by_rank(ranked: Sequence[VictimCandidate]) -> list[int]:
 # --- what is no sum ----------------------------------------------------------------------------------
 
 
-def _depth(plan: Disturbing, bucket_of: Callable[[VictimCandidate], object]) -> Linear:
+def _depth(plan: Disturbing, bucket_of: Callable[[EvictionUnit], object]) -> Linear:
     """How deep into the reverse fair order the losses reach; inside a bucket only amounts count."""
     buckets: dict[object, list[int]] = {}
-    for o, item in enumerate(plan.ranked):
+    for o, item in enumerate(plan.units):
         buckets.setdefault(bucket_of(item), []).append(o)
     if isinstance(plan, Disruption):
         depth = 0
         for members in buckets.values():
-            missing = sum(plan.ranked[o].weight for o in members if plan.lost[o])
+            missing = sum(plan.units[o].weight for o in members if plan.lost[o])
             for o in members:
                 if missing <= 0:
                     break
-                missing, depth = missing - plan.ranked[o].weight, max(depth, o + 1)
+                missing, depth = missing - plan.units[o].weight, max(depth, o + 1)
         return depth
-    reached = [plan.cp.new_bool_var(f"reached[{item.rank}]") for item in plan.ranked]
+    reached = [plan.cp.new_bool_var(f"reached[{item.rank}]") for item in plan.units]
     for deeper, here in zip(reached[1:], reached, strict=False):
         plan.cp.add_implication(deeper, here)
     for members in buckets.values():
-        given = sum(plan.ranked[o].weight * plan.lost[o] for o in members)
-        open_ = sum(plan.ranked[o].weight * reached[o] for o in members)
+        given = sum(plan.units[o].weight * plan.lost[o] for o in members)
+        open_ = sum(plan.units[o].weight * reached[o] for o in members)
         plan.cp.add(given <= open_)
     return sum(reached)
 
@@ -183,8 +182,7 @@ def _beyond(plan: Disturbing) -> Linear:
 def _moved_groups(plan: Disturbing) -> Linear:
     if isinstance(plan, EvictingModel):
         return sum(plan.moved_groups.values())
-    units = (item.unit for item in plan.ranked)
-    return len({unit.group.key for unit in units if any(pod.key in plan.moved for pod in unit.pods)})
+    return len({unit.group.key for unit in plan.units if any(pod.key in plan.moved for pod in unit.pods)})
 
 
 _ALL: Final = (
@@ -199,25 +197,23 @@ _ALL: Final = (
     Goal(
         "lost_work",
         "GPU-hours",
-        lambda plan: {"lost work [GPU-milliseconds]": _lost(plan, (item.work for item in plan.ranked))},
+        lambda plan: {"lost work [GPU-milliseconds]": _lost(plan, (item.work for item in plan.units))},
         per_unit=MILLI * SECONDS_PER_HOUR,
     ),
     Goal("lost_gpus", "GPUs", lambda plan: {"lost GPUs [milli-GPUs]": _lost_gpus(plan)}, per_unit=MILLI),
     Goal(
         "stopped_groups",
         "pod groups",
-        lambda plan: {"pod groups stopped": _lost(plan, map(_stops, plan.ranked))},
+        lambda plan: {"pod groups stopped": _lost(plan, map(_stops, plan.units))},
     ),
     Goal(
         "moved_pods",
         "pods",
-        lambda plan: {
-            "moved pods": _moved(plan, {pod.key: 1 for item in plan.ranked for pod in item.unit.pods})
-        },
+        lambda plan: {"moved pods": _moved(plan, {pod.key: 1 for item in plan.units for pod in item.pods})},
         moves=1,
     ),
     Goal("moved_groups", "pod groups", lambda plan: {"moved pod groups": _moved_groups(plan)}, moves=1),
-    Goal("newest_first", "order", lambda plan: {"newest first": _lost(plan, _weights(len(plan.ranked)))}),
+    Goal("newest_first", "order", lambda plan: {"newest first": _lost(plan, _weights(len(plan.units)))}),
     Goal("moved_latest", "order", lambda plan: {"moved in reverse fair order": _latest(plan)}, moves=1),
 )
 GOALS: Final[Mapping[str, Goal]] = {goal.name: goal for goal in _ALL}
@@ -271,5 +267,5 @@ class GoalList:
     def rough(self, model: EvictingModel) -> list[Objective]:
         """A rough measure of disruption, for attempts that only ask whether there are places."""
         if model.policy.may_lose and self.by_policy:
-            return [Objective("lost GPUs by rank", _lost(model, _by_rank(model.ranked)))]
+            return [Objective("lost GPUs by rank", _lost(model, _by_rank(model.units)))]
         return (self.entries or (GOALS["moved_pods"],))[0].objectives(model)[:1]

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.order import Entry, group_sort_key
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
@@ -90,11 +90,14 @@ Owed = tuple[tuple[PodGroup, Pod], ...]
 """Evicted pods of other groups."""
 
 
-class EvictionUnit(NamedTuple):
+@dataclass(slots=True, eq=False)
+class EvictionUnit:
     """One eviction unit: ``chain`` is its position in its group's chain; unit k+1 is lost after k.
 
     ``whole``: losing it stops the group below its minimum. ``placed_now``: the pods got their places
-    earlier in this cycle, so nothing runs yet and taking them back costs nothing.
+    earlier in this cycle, so nothing runs yet and taking them back costs nothing. ``rank``: its position in
+    the reverse fair order, 0 goes first. ``weight``: milli-GPUs plus one per pod, the measure of the
+    threshold. ``work``: lost GPU-milliseconds, see ``lost_work``.
     """
 
     group: PodGroup
@@ -106,6 +109,14 @@ class EvictionUnit(NamedTuple):
     """False for a gang that runs below its minimum: it would only start below it again."""
     owed: Owed = ()
     """What the cycle evicted for the places of these pods: it is taken with them (formulation 1.5)."""
+    rank: int = 0
+    bucket: tuple[str, int, int] = "", 0, 0
+    """Leaf queue, priority and elastic state: units with the same key differ in age only."""
+    age: tuple[float, float] = 0.0, 0.0
+    """Last start and creation; the younger goes first."""
+    holds: Amounts = NOTHING
+    weight: int = 0
+    work: int = 0
 
 
 def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:

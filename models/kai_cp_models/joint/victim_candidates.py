@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple, overload
@@ -27,28 +26,6 @@ from kai_cp_models.running import UnitRows, unit_rows
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang, Unit
 
-Bucket = tuple[str, int, int]
-"""Leaf queue, priority and elastic state: units with the same key differ in age only."""
-Age = tuple[float, float]
-"""Last start and creation; the younger goes first."""
-
-
-@dataclass(slots=True, eq=False)
-class VictimCandidate:
-    """A unit with its place in the reverse fair order.
-
-    ``rank``: its position, 0 goes first. ``weight``: milli-GPUs plus one per pod,
-    the measure of the threshold. ``work``: lost GPU-milliseconds, see ``lost_work``.
-    """
-
-    unit: EvictionUnit
-    rank: int
-    bucket: Bucket
-    age: Age
-    holds: Amounts
-    weight: int
-    work: int
-
 
 def charged(ledger: Ledger, pods: Iterable[Pod]) -> Amounts:
     """What queues are charged for the pods at the nodes where they are; nothing for those without a place."""
@@ -66,7 +43,7 @@ def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> b
     return sum(map(milli_gpus, moved)) <= ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
 
 
-class VictimOrder(Sequence[VictimCandidate]):
+class VictimOrder(Sequence[EvictionUnit]):
     """All units that some asks may disturb, in reverse fair order; each is made when it is first asked for.
 
     ``units``: [U] what they are, as columns. ``pods``: those of all units, unit by unit, then what was
@@ -96,7 +73,7 @@ class VictimOrder(Sequence[VictimCandidate]):
         self.owing = unit_rows(ledger.snapshot, stopped, np.zeros((len(along), 3), np.int64))
         """What was evicted for units, the last of ``pods``, as units that stop their groups."""
         self.owing["queue"][[not group.preemptible for _, group, _ in along]] = -1
-        self._made: list[VictimCandidate | None] = [None] * len(order)
+        self._made: list[EvictionUnit | None] = [None] * len(order)
 
     @cached_property
     def queues(self) -> Sequence[str]:
@@ -113,23 +90,20 @@ class VictimOrder(Sequence[VictimCandidate]):
         return len(self._made)
 
     @overload
-    def __getitem__(self, rank: int) -> VictimCandidate: ...
+    def __getitem__(self, rank: int) -> EvictionUnit: ...
     @overload
-    def __getitem__(self, rank: slice) -> list[VictimCandidate]: ...
-    def __getitem__(self, rank: int | slice) -> VictimCandidate | list[VictimCandidate]:
+    def __getitem__(self, rank: slice) -> list[EvictionUnit]: ...
+    def __getitem__(self, rank: int | slice) -> EvictionUnit | list[EvictionUnit]:
         if isinstance(rank, slice):
             return [self[one] for one in range(*rank.indices(len(self)))]
         return self._made[rank] or self._make(rank)
 
-    def _make(self, rank: int) -> VictimCandidate:
-        g, position, state, count, first, weight, work, o, since, whole, new, movable, gives = self._rows[
-            rank
-        ]
-        group, pods = self._groups[g], tuple(self.pods[first : first + count])
-        unit = EvictionUnit(group, pods, position, whole, new, movable, self._owed[o])
+    def _make(self, rank: int) -> EvictionUnit:
+        g, chain, state, count, first, weight, work, o, since, whole, new, movable, holds = self._rows[rank]
+        group, pods, owed = self._groups[g], tuple(self.pods[first : first + count]), self._owed[o]
         bucket, age = (group.queue, group.priority, state), (since, group.created)
-        found = VictimCandidate(unit, rank, bucket, age, tuple(gives), weight, work)
-        self._made[rank] = found
+        place = rank, bucket, age, tuple(holds), weight, work
+        found = self._made[rank] = EvictionUnit(group, pods, chain, whole, new, movable, owed, *place)
         return found
 
 

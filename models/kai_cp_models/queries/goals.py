@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.goals import Disruption, GoalList, Values
 from kai_cp_models.joint.policy import CONSOLIDATION
-from kai_cp_models.joint.problem import Ask, ask_of
-from kai_cp_models.joint.victim_candidates import VictimCandidate, victim_candidates
+from kai_cp_models.joint.problem import Ask, EvictionUnit, ask_of
+from kai_cp_models.joint.victim_candidates import victim_candidates
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.queries.cluster import begun
@@ -56,14 +56,14 @@ def goal_values(
     return [GoalValue(goal.name, goal.value(disruption)) for goal in goals.entries]
 
 
-def _lost(ranked: Collection[VictimCandidate], pods: Counter[GroupKey | None]) -> list[bool]:
+def _lost(ranked: Collection[EvictionUnit], pods: Counter[GroupKey | None]) -> list[bool]:
     """Whether each unit is lost, when each group loses so many ``pods``."""
     left = Counter(pods)
     found: list[bool] = []
     for item in ranked:
-        key = item.unit.group.key
+        key = item.group.key
         found.append(left[key] > 0)
-        left[key] -= len(item.unit.pods)
+        left[key] -= len(item.pods)
     return found
 
 

@@ -222,7 +222,7 @@ def test_a_plan_holds_where_each_takes_what_it_needs_in_turn(monkeypatch: pytest
     )
 
     def to_the_last(model: EvictingModel, answer: Answer, _solver: object) -> Owners:
-        lost = zip(model.ranked, answer.lost, strict=True)
+        lost = zip(model.units, answer.lost, strict=True)
         return {item: (model.asks[-1].group.key,) for item, yes in lost if yes}
 
     served: list[int] = []

@@ -324,5 +324,5 @@ def test_every_victim_is_taken_by_a_trigger(seed: int, monkeypatch: pytest.Monke
     decided(read(random_cluster(seed, scale=2)), searching(SETTINGS, {"solver": {"budget_seconds": 2}}))
     assert plans
     for found in plans:
-        gone = (i for i in found.ranked if not all(map(found.ledger.stays, i.unit.pods)))
+        gone = (i for i in found.ranked if not all(map(found.ledger.stays, i.pods)))
         assert all(item in found.owners for item in gone)

@@ -10,7 +10,7 @@ import pytest
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import EvictionUnit
-from kai_cp_models.joint.victim_candidates import VictimCandidate, charged
+from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.running import gpu_weight
@@ -19,16 +19,16 @@ from tests.kai_cp_models.joint.build import asks_of
 from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
 
 
-def units(ledger: Ledger, *names: str) -> list[VictimCandidate]:
+def units(ledger: Ledger, *names: str) -> list[EvictionUnit]:
     """Every running pod of these groups, newest first, as a unit of its own."""
-    found: list[VictimCandidate] = []
+    found: list[EvictionUnit] = []
     for name in names:
         gang = ledger.fixed.gangs[GroupKey("ns", name)]
         for chain, one in enumerate(reversed(gang.pods)):
-            offer = EvictionUnit(gang.group, (one,), chain, whole=False)
-            holds = charged(ledger, offer.pods)
-            bucket = (gang.group.queue, gang.group.priority, 1)
-            found.append(VictimCandidate(offer, len(found), bucket, (0.0, 0.0), holds, gpu_weight(one), 0))
+            unit = EvictionUnit(gang.group, (one,), chain, whole=False, rank=len(found))
+            unit.holds, unit.weight = charged(ledger, unit.pods), gpu_weight(one)
+            unit.bucket = (gang.group.queue, gang.group.priority, 1)
+            found.append(unit)
     return found
 
 
@@ -51,7 +51,7 @@ def beyond(snapshot: Snapshot, *names: str, lost: int, owners: Sequence[int], pl
     ranked = units(base, "v")
     ledger = base.copy()
     for item in ranked[:lost]:
-        for one in item.unit.pods:
+        for one in item.pods:
             ledger.evict(one)
     for ask in asks:
         ledger.place(ask.pods[0], place, pipelined=True)
@@ -107,9 +107,9 @@ def test_a_victim_that_is_placed_again_is_no_loss() -> None:
     owners = dict.fromkeys(ranked[:5], (ask.group.key,))
     ledger = base.copy()
     for item in ranked[:5]:
-        ledger.evict(item.unit.pods[0])
+        ledger.evict(item.pods[0])
     assert overreaching(base, [ask], ledger, owners) is ask
-    ledger.place(ranked[4].unit.pods[0], 1, pipelined=True)
+    ledger.place(ranked[4].pods[0], 1, pipelined=True)
     assert overreaching(base, [ask], ledger, owners) is None
 
 
@@ -129,7 +129,7 @@ def test_a_place_that_was_withdrawn_counts_only_before_it_was() -> None:
     taken, ran = units(before, "w", "v")[:2]
     after, owners = before.copy(), {taken: (ask.group.key,), ran: (ask.group.key,)}
     after.unplace(given)
-    after.evict(ran.unit.pods[0])
+    after.evict(ran.pods[0])
     after.place(ask.pods[0], 0, pipelined=True)
     assert overreaching(before, [ask], after, owners) is ask
     after.place(given, 0, pipelined=True)
@@ -161,7 +161,7 @@ def test_an_ask_takes_only_what_it_may() -> None:
     ranked = units(base, "v")[:3]
     t0, t1 = (ask.group.key for ask in asks)
     takes = dict(zip(asks, (frozenset((1,)), frozenset((0, 1, 2))), strict=True))
-    moved = {ranked[2].unit.pods[0].key}
+    moved = {ranked[2].pods[0].key}
     found = shared_out(
         base, RECLAIM, asks, ranked, [True, True, False], moved=moved, takes_of=takes.__getitem__
     )

@@ -96,7 +96,7 @@ def test_the_expression_of_a_plan_is_its_value(seed: int, objective: ObjectiveSe
     model.cp.clear_objective()  # type: ignore[no-untyped-call]
     moved = frozenset(key for key, variable in model.moved.items() if made.value(variable))
     plan = Disruption(
-        model.ranked,
+        model.units,
         [bool(made.value(v)) for v in model.lost],
         moved,
         [ask for ask, v in zip(model.asks, model.admitted, strict=True) if made.value(v)],

@@ -51,10 +51,9 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
         cycle.evicted_by[moved.key] = Eviction("consolidation", triggers, "")
     [ask] = waiting_groups(cycle, "preempt").values()
     ranked = victim_candidates(cycle, [ask], PREEMPT)
-    units = [item.unit for item in ranked]
-    assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in units} == offered
+    assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in ranked} == offered
     ranks = Entitlement.of(ask, PREEMPT).takes(ledger, ranked, {})
-    assert {units[rank].group.key for rank in ranks} == taken
+    assert {ranked[rank].group.key for rank in ranks} == taken
 
 
 @pytest.mark.parametrize(("evicted", "offered"), [(True, set()), (False, {L})], ids=["for l", "for none"])
@@ -74,5 +73,5 @@ def test_a_place_that_evictions_gave_is_not_moved(evicted: bool, offered: set[Gr
     if evicted:
         cycle.evicted_by[lost.key] = Eviction("preempt", (L,), "")
     [ask] = (one for key, one in waiting_groups(cycle, "consolidation").items() if key.name == "h")
-    units = [item.unit for item in victim_candidates(cycle, [ask], CONSOLIDATION)]
+    units = victim_candidates(cycle, [ask], CONSOLIDATION)
     assert {one.group.key for one in units} == offered
