@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Set
 from typing import Final, TypeAlias
 
 from kai_cp_models.actions.common import line_of, waiting_groups
-from kai_cp_models.actions.victims import Victims
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.disaggregate import leave
@@ -151,7 +151,7 @@ def _values(
     """The plan's values of all goals in force, among the victims of a part of the action."""
     gone = _disturbed(plan, action)
     again = {d.pod for d in plan.decisions if d.kind != "Evict"}
-    victims = Victims(cycle, POLICIES[action], cycle.ledger, part)
+    victims = ActionRun(cycle, POLICIES[action], cycle.ledger, part)
     lost = [all(p.key in gone - again for p in item.pods) for item in victims.ranked]
     # A plan that breaks rules may move pods that no group may disturb; no goal has a weight for them.
     moved = frozenset(gone & again & {pod.key for item in victims.ranked for pod in item.pods})
@@ -179,7 +179,7 @@ def bettered(snapshot: Snapshot, plan: Plan, other: Plan, settings: Settings) ->
         if action in POLICIES:
             if _gained(seen, after) != _gained(seen, instead):
                 return
-            victims = Victims(cycle, POLICIES[action], cycle.ledger, waiting_groups(cycle, action))
+            victims = ActionRun(cycle, POLICIES[action], cycle.ledger, waiting_groups(cycle, action))
             keys = served(seen, plan, action)
             asks = [ask for key, ask in victims.asks.items() if key in keys]
             mine, theirs = (

@@ -15,7 +15,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from kai_cp_models.actions.reclaim_bounds import overreaching, reclaim_bounds
-from kai_cp_models.actions.victims import Victims
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.check import violations
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.evicting import EvictingModel
@@ -168,7 +168,7 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     """Whether the rows allow the losses, and are exact; None: another order of the units would do."""
     cycle = Cycle(reclaim.snapshot, Settings(), Ledger.of(reclaim.snapshot), float("inf"))
     asks = asks_of(cycle.ledger, *reclaim.triggers)
-    victims = Victims(cycle, RECLAIM, cycle.ledger, {ask.group.key: ask for ask in asks})
+    victims = ActionRun(cycle, RECLAIM, cycle.ledger, {ask.group.key: ask for ask in asks})
     asks = list(victims.asks.values())
     ranked = victims.ranked
     order = tuple(name for item in ranked if (name := item.group.key.name) in reclaim.taken_by)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kai_cp_models.actions import evict, jointly
-from kai_cp_models.actions.victims import Victims
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import Pod, PodStatus
@@ -400,16 +400,16 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
     which every unit is open from the start.
     """
     looks: list[tuple[int, int]] = []
-    opened = Victims.first_of
+    opened = ActionRun.first_of
 
-    def noted(victims: Victims, useful: Set[int], asks: Sequence[Ask]) -> list[EvictionUnit] | None:
-        found = opened(victims, useful, asks)
+    def noted(run: ActionRun, useful: Set[int], asks: Sequence[Ask]) -> list[EvictionUnit] | None:
+        found = opened(run, useful, asks)
         assert found is not None
         looks.append((sum(rank <= found[-1].rank for rank in useful), len(useful)))
         return found
 
     snapshot = hundred(seed)
-    monkeypatch.setattr(Victims, "first_of", noted)
+    monkeypatch.setattr(ActionRun, "first_of", noted)
     monkeypatch.setattr(evict, "first_plan", lambda attempts, chunk: None)
     found = outcome(snapshot)
     assert found[0]

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from kai_cp_models.actions.eviction_plan import NO_VICTIMS
-from kai_cp_models.actions.victims import Victims
+from kai_cp_models.actions.run import ActionRun, Way
 from kai_cp_models.certificates import (
     MISSING_OBJECT,
     NO_NODE_ACCEPTS,
@@ -31,41 +31,35 @@ from kai_cp_models.fairness.quota_checks import OverQuota
 from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
 from kai_cp_models.joint.counting import CumulativeDemand
 from kai_cp_models.joint.problem import Ask
-from kai_cp_models.joint.refusals import RefusalCache
-from kai_cp_models.ledger import Ledger
 from kai_cp_models.shapes import BatchShape
 
 
 @dataclass
 class Beside:
-    """What a trigger is looked at beside: everything admitted so far, and the ``chunk`` in hand.
+    """What a trigger is looked at beside: everything that the run has admitted, and the ``chunk`` in hand."""
 
-    ``base``: with what is ``admitted``, in its places. ``book``: what queues hold for the fair order, with
-    the chunk charged as well. ``known``: what the action has refused so far.
-    """
-
-    victims: Victims
-    known: RefusalCache
-    base: Ledger
-    book: QueueBook
-    admitted: Sequence[Ask]
-    anew: bool = False
-    """Whether what the admitted triggers take may be chosen anew."""
+    run: ActionRun
     chunk: list[Ask] = field(default_factory=list)
     _alone: dict[BatchShape, bool] = field(default_factory=dict)
     """Whether there is too little for the asks of each shape alone."""
 
+    def __post_init__(self) -> None:
+        self.base, self.book = self.run.ledger, self.run.book
+        """The state with what is admitted; what queues hold for the fair order, with the chunk as well."""
+        self.anew = self.run.way is Way.ANEW
+        """Whether what the admitted triggers take may be chosen anew."""
+
     @cached_property
     def lost(self) -> Sequence[Amounts]:
         """The most that each queue may lose to the admitted triggers, if their plan does not stay."""
-        taken = (self.victims.ranked[rank] for rank in self.victims.taken_by(self.admitted))
+        taken = (self.run.ranked[rank] for rank in self.run.taken_by(self.run.admitted))
         return self.book.summed((item.group.queue, item.holds) for item in taken)
 
     @cached_property
     def _least(self) -> QueueBook:
         """What queues hold of what cannot be preempted, in the places that cost least."""
-        book = self.victims.base.book.copy()
-        for ask in (*self.admitted, *self.chunk):
+        book = self.run.base.book.copy()
+        for ask in (*self.run.admitted, *self.chunk):
             _charge(book, ask)
         return book
 
@@ -79,28 +73,28 @@ class Beside:
 
         Anew, it may be served from what they take.
         """
-        victims, counting = self.victims, self.victims.counting
-        shape, moved = ask.kind.shape, not victims.policy.may_lose
+        run, counting = self.run, self.run.counting
+        shape, moved = ask.kind.shape, not run.policy.may_lose
         if shape not in self._alone:
             own = counting.asked(ask)
-            self._alone[shape] = counting.exceeded(own, own, victims.emptied, moved=moved)
+            self._alone[shape] = counting.exceeded(own, own, run.emptied, moved=moved)
         if self._alone[shape]:
             return NOTHING_TO_MOVE_INTO if moved else TOO_LITTLE
-        takes = frozenset[int]() if self.anew else victims.takes_of(ask)
-        return TOO_LITTLE if takes and self.counted.exceeded(ask, takes, victims.beside(ask)) else None
+        takes = frozenset[int]() if self.anew else run.takes_of(ask)
+        return TOO_LITTLE if takes and self.counted.exceeded(ask, takes, run.beside(ask)) else None
 
     @cached_property
     def counted(self) -> CumulativeDemand:
         """The demand of everything admitted and of the chunk, to be compared with all that may go."""
-        counted = self.victims.cumulative.copy()
-        for ask in self.admitted:
-            counted.hold(ask, self.victims.takes_of(ask), self.victims.beside(ask))
+        counted = self.run.cumulative.copy()
+        for ask in self.run.admitted:
+            counted.hold(ask, self.run.takes_of(ask), self.run.beside(ask))
         return counted
 
     def hold(self, ask: Ask) -> None:
         """Add the ask to the chunk. It counts as served for what comes after it, as in KAI."""
         self.chunk.append(ask)
-        self.counted.hold(ask, self.victims.takes_of(ask), self.victims.beside(ask))
+        self.counted.hold(ask, self.run.takes_of(ask), self.run.beside(ask))
         self.book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
         _charge(self._least, ask)
 
@@ -116,7 +110,7 @@ def refusal(beside: Beside, ask: Ask) -> tuple[Refusal, bool] | None:
     What does not hold for good is looked at again once the chunk is decided, because later triggers may fit
     in what victims of earlier ones leave.
     """
-    if (known := beside.known.find(ask)) is not None:
+    if (known := beside.run.refusals.find(ask)) is not None:
         return known, True
     for certificate in CERTIFICATES:
         if (why := certificate.refuse(beside, ask)) is not None:
@@ -126,7 +120,7 @@ def refusal(beside: Beside, ask: Ask) -> tuple[Refusal, bool] | None:
 
 def _over_share(beside: Beside, ask: Ask) -> Refusal | None:
     """Reclaim serves no queue beyond its fair share (4.4)."""
-    if not beside.victims.policy.by_share or (why := over_share(beside.book, ask)) is None:
+    if not beside.run.policy.by_share or (why := over_share(beside.book, ask)) is None:
         return None
     if beside.anew and reclaim_conceivable(beside.book, ask.group.queue, ask.asked, lost=beside.lost):
         return None
@@ -141,7 +135,7 @@ def over_share(book: QueueBook, ask: Ask) -> OverQuota | None:
 def _no_victims(beside: Beside, ask: Ask) -> Refusal | None:
     """There is nothing that the ask may take (4.3)."""
     # Anew, it may be served from what the admitted triggers take.
-    return None if beside.anew or beside.victims.takes_of(ask) else NO_VICTIMS
+    return None if beside.anew or beside.run.takes_of(ask) else NO_VICTIMS
 
 
 CERTIFICATES: Final[Sequence[Certificate[Beside]]] = (

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import IntEnum, unique
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from typing import TypeGuard
 
@@ -28,81 +26,17 @@ from kai_cp_models.actions.eviction_plan import (
 from kai_cp_models.actions.first import first_plan
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
-from kai_cp_models.actions.victims import Victims
+from kai_cp_models.actions.run import ActionRun, Way
 from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, AskKind
 from kai_cp_models.joint.refusals import RefusalCache
-from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.policy import ActionName
-
-
-@unique
-class _Way(IntEnum):
-    """How the next triggers are tried, and how many of them together at most."""
-
-    COUNTING = LIMITS.chunk
-    """By a first plan: all so far fit as they are."""
-    MODEL = LIMITS.optional_chunk
-    """By the joint model, with the victims of the admitted triggers as they are."""
-    ANEW = 1
-    """By the joint model, which chooses the victims of the admitted triggers anew."""
-
-
-@dataclass
-class _Run:
-    """One run of an eviction action; ``open``: the triggers that are not decided yet."""
-
-    victims: Victims
-    refusals: RefusalCache
-    open: dict[GroupKey, Ask]
-    way: _Way = _Way.COUNTING
-    found: EvictionPlan | None = None
-    refused: set[GroupKey] = field(default_factory=set)
-
-    @cached_property
-    def kinds(self) -> Mapping[AskKind, Mapping[GroupKey, Ask]]:
-        """All triggers of the run by kind."""
-        found: dict[AskKind, dict[GroupKey, Ask]] = {}
-        for key, ask in self.victims.asks.items():
-            found.setdefault(ask.kind, {})[key] = ask
-        return found
-
-    @property
-    def cycle(self) -> Cycle:
-        return self.victims.cycle
-
-    @property
-    def policy(self) -> EvictionPolicy:
-        return self.victims.policy
-
-    @property
-    def ledger(self) -> Ledger:
-        """The state with everything admitted so far."""
-        return self.found.ledger if self.found is not None else self.victims.base
-
-    @property
-    def book(self) -> QueueBook:
-        """What queues hold with the admitted triggers, before these take anything."""
-        book = self.victims.base.book.copy()
-        for ask in self.admitted:
-            book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
-        return book
-
-    @property
-    def admitted(self) -> tuple[Ask, ...]:
-        return self.found.asks if self.found is not None else ()
-
-    @property
-    def many(self) -> bool:
-        """Whether so many are admitted that one more is not worth a model of all of them."""
-        return len(self.admitted) > LIMITS.beside
-
 
 _Proposal = tuple[Sequence[Ask], EvictionPlan | NoPlan]
 """What is proposed for the first triggers of a chunk, and which these are."""
@@ -113,13 +47,12 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     if not policy.may_lose and not cycle.snapshot.policy.consolidates:
         return
     started, start = time.monotonic(), cycle.ledger
-    runs: list[_Run] = []
+    runs: list[ActionRun] = []
     parts = _parts(cycle, policy, waiting_groups(cycle, policy.name))
     while parts:
         cycle.budget.begin_part(len(parts))
         asks = parts.pop(0)
-        victims = Victims(cycle, policy, cycle.ledger, asks)
-        runs.append(run := _Run(victims, RefusalCache(cycle.ledger, policy), dict(asks)))
+        runs.append(run := ActionRun(cycle, policy, cycle.ledger, asks))
         _decide(run)
         if run.found is not None:
             _commit(run, run.found)
@@ -138,11 +71,11 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     _record(cycle, policy.name, refused, found, time.monotonic() - started)
 
 
-def _in_time(run: _Run) -> bool:
+def _in_time(run: ActionRun) -> bool:
     """Whether there is time for the action: in a large cluster not for moves, before evictions, when almost
     nothing is idle.
     """
-    cycle, ledger = run.cycle, run.victims.base
+    cycle, ledger = run.cycle, run.base
     if run.policy.may_lose or cycle.budget.plain_work <= MOST_PATIENT_WORK:
         return not cycle.out_of_time()
     idle = ledger.free[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
@@ -171,21 +104,21 @@ def _parts(
     return found
 
 
-def _decide(run: _Run) -> None:
+def _decide(run: ActionRun) -> None:
     """Admit, with the least disruption, and go on with the groups that what is admitted may entitle.
 
     KAI tests every group on the totals that the groups before it left (4.4). Of few units, those that the
     admitted groups take are chosen anew with each group that is within its share only beside that choice.
     """
     _admit_all(run)
-    if run.policy.by_share and run.found is not None and len(run.victims.ranked) <= LIMITS.open_units:
+    if run.policy.by_share and run.found is not None and len(run.ranked) <= LIMITS.open_units:
         beyond = _over_share(run, run.book)
-        run.open = {key: ask for key, ask in run.victims.asks.items() if key in beyond}
-        run.refusals, run.way = RefusalCache(run.victims.base, run.policy), _Way.ANEW
+        run.open = {key: ask for key, ask in run.asks.items() if key in beyond}
+        run.refusals, run.way = RefusalCache(run.base, run.policy), Way.ANEW
         _admit_all(run)
 
 
-def _over_share(run: _Run, book: QueueBook) -> set[GroupKey]:
+def _over_share(run: ActionRun, book: QueueBook) -> set[GroupKey]:
     """The refused triggers that are over their share where queues hold what ``book`` says."""
     kinds = (
         alike for alike in run.kinds.values() if over_share(book, next(iter(alike.values()))) is not None
@@ -193,7 +126,7 @@ def _over_share(run: _Run, book: QueueBook) -> set[GroupKey]:
     return run.refused.intersection(chain.from_iterable(kinds))
 
 
-def _entitled(run: _Run) -> dict[GroupKey, Ask]:
+def _entitled(run: ActionRun) -> dict[GroupKey, Ask]:
     """The refused triggers that are within their share only beside what the admitted ones took.
 
     A group that lost pods to these asks for something else now, or for nothing.
@@ -203,12 +136,12 @@ def _entitled(run: _Run) -> dict[GroupKey, Ask]:
     return {key: ask for key, ask in asks.items() if key in found}
 
 
-def _admit_all(run: _Run) -> None:
+def _admit_all(run: ActionRun) -> None:
     """Propose, simulate, compare, accept, until every trigger is decided or time has ended; then pursue all
     goals for what is admitted."""
     ended = partial(run.cycle.budget.ended, LIMITS.model_work)
     worth, before = _in_time(run), run.found
-    while worth and run.open and (run.way is _Way.COUNTING or not ended()) and (chunk := _next(run)):
+    while worth and run.open and (run.way is Way.COUNTING or not ended()) and (chunk := _next(run)):
         best: _Proposal | None = None
         for asks, result in _proposals(run, chunk):
             if best is None or _better(run, chunk, result, best[1]):
@@ -222,21 +155,20 @@ def _admit_all(run: _Run) -> None:
             break
     _refuse(run, list(run.open), OUT_OF_TIME)
     if run.found is not None and run.found is not before:
-        run.found = finish(run.victims, run.found)
+        run.found = finish(run, run.found)
 
 
-def _next(run: _Run) -> list[Ask]:
+def _next(run: ActionRun) -> list[Ask]:
     """The next triggers, at most ``run.way``, in the fair order that holds if each gets its place.
 
     A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
     others of the chunk is passed over, and looked at again once those have their places.
     """
     # What a queue loses to others here entitles it only afterwards (``_decide``).
-    book = run.book
-    here = Beside(run.victims, run.refusals, run.ledger, book, run.admitted, anew=run.way is _Way.ANEW)
+    here = Beside(run)
     if _all_refused(run, here):
         return []
-    order = run.victims.line.fork(book, run.open if len(run.open) < len(run.victims.asks) else None)
+    order = run.line.fork(here.book, run.open if len(run.open) < len(run.asks) else None)
     left = set(run.open)
     while len(here.chunk) < run.way and not run.cycle.out_of_time():
         if not left or (key := order.pop(left)) is None:
@@ -255,7 +187,7 @@ def _next(run: _Run) -> list[Ask]:
     return here.chunk
 
 
-def _all_refused(run: _Run, here: Beside) -> bool:
+def _all_refused(run: ActionRun, here: Beside) -> bool:
     """Whether certificates refuse every trigger, whatever their order; these are refused then."""
     whys: dict[AskKind, Refusal] = {}
     for ask in run.open.values():
@@ -268,7 +200,7 @@ def _all_refused(run: _Run, here: Beside) -> bool:
     return True
 
 
-def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
+def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     """What is tried for the chunk beside the admitted triggers, until nothing better is to be expected.
 
     In this order: a plan without a solver; the joint model with all that is admitted, which serves as many as
@@ -276,25 +208,25 @@ def _proposals(run: _Run, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     are admitted. Moves beside moves are not sought. Under reclaim, a single group that the first plan for
     many leaves out keeps waiting: a model of all of them costs too much.
     """
-    units = len(run.victims.ranked)
-    if run.way is _Way.COUNTING:
-        plan = first_plan(run.victims, chunk)
+    units = len(run.ranked)
+    if run.way is Way.COUNTING:
+        plan = first_plan(run, chunk)
         if plan is not None:
             yield chunk, plan
-        run.way = _Way.MODEL
+        run.way = Way.MODEL
         few = units <= LIMITS.first_plan_units and len(chunk) <= LIMITS.optional_chunk
         if plan is not None and not (few and len(plan.asks) < len(chunk)):
             return
     if not run.policy.may_lose and (run.admitted or units > LIMITS.cleared_units):
         return
     # In reclaim the fair order decides where admission ends; halving finds that point.
-    halving, anew = run.policy.by_share or run.many, run.way is _Way.ANEW
+    halving = run.policy.by_share or run.many
     chunk = chunk if halving else chunk[: LIMITS.optional_chunk]
     while chunk:
         result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
         if len(chunk) > 1 or not (run.many and run.policy.by_share):
             optional = len(chunk) > 1 and not halving
-            result = attempt(run.victims, run.found, chunk, optional=optional, rechoose=anew)
+            result = attempt(run, chunk, optional=optional)
         yield chunk, result
         chunk = chunk[: len(chunk) // 2] if halving and _undecided(result) else ()
 
@@ -305,7 +237,7 @@ def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
 
 
 def _better(
-    run: _Run, asks: Sequence[Ask], result: EvictionPlan | NoPlan, than: EvictionPlan | NoPlan
+    run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan, than: EvictionPlan | NoPlan
 ) -> bool:
     """Whether the later result is better: it serves the earlier of ``asks``, or the same for less by the
     goals.
@@ -315,10 +247,10 @@ def _better(
     if isinstance(result, NoPlan) or isinstance(than, NoPlan):
         return isinstance(than, NoPlan)
     here, there = result.serves(asks), than.serves(asks)
-    return here > there or (here == there and run.victims.better(result, than))
+    return here > there or (here == there and run.better(result, than))
 
 
-def _settle(run: _Run, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> None:
+def _settle(run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> None:
     """Admit what the proposal serves and refuse the rest; what no model has looked at stays open."""
     why = NOTHING_SUFFICES
     if isinstance(result, EvictionPlan):
@@ -337,7 +269,7 @@ def _settle(run: _Run, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> No
         run.refusals.add(ask, why)
 
 
-def _refuse(run: _Run, keys: Sequence[GroupKey], why: Refusal) -> None:
+def _refuse(run: ActionRun, keys: Sequence[GroupKey], why: Refusal) -> None:
     open_, waiting = run.open, run.cycle.waiting
     run.refused.update(keys)
     for key in keys:
@@ -346,8 +278,8 @@ def _refuse(run: _Run, keys: Sequence[GroupKey], why: Refusal) -> None:
         waiting.setdefault(key, why)
 
 
-def _commit(run: _Run, found: EvictionPlan) -> None:
-    cycle, base, action = run.cycle, run.victims.base, run.policy.name
+def _commit(run: ActionRun, found: EvictionPlan) -> None:
+    cycle, base, action = run.cycle, run.base, run.policy.name
     cycle.ledger = found.ledger
     for pod, owners in named_triggers(run.policy, found):
         if pod.key in found.ledger.evicted and pod.key not in base.evicted:

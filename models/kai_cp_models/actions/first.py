@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import simulate_all
-from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.problem import Ask, EvictionUnit
@@ -25,30 +25,30 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU
 
 
-def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
+def first_plan(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """A plan for the asks of the chunk that find a place in this way; None when no ask does."""
-    return _cleared(victims, chunk) if not victims.policy.may_lose else _counted(victims, chunk)
+    return _cleared(run, chunk) if not run.policy.may_lose else _counted(run, chunk)
 
 
-def _counted(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
+def _counted(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """Evict the units that counting selects.
 
     Where those that may go in turn are too few for all asks of the chunk, they may be enough for the first
     half, a quarter and so on. Then, or where they serve no ask, all of few units go at once: some of them
     move instead. The plan that serves the earlier asks counts.
     """
-    asks, taken = chunk, victims.taken_by(chunk)
-    units = victims.first_of(taken, chunk)
+    asks, taken = chunk, run.taken_by(chunk)
+    units = run.first_of(taken, chunk)
     while units is None and (asks := asks[: len(asks) // 2]):
-        units = victims.first_of(victims.taken_by(asks), asks)
-    found = [_widened(victims, asks, units)]
+        units = run.first_of(run.taken_by(asks), asks)
+    found = [_widened(run, asks, units)]
     if (found[0] is None or len(asks) < len(chunk)) and len(taken) <= LIMITS.open_units:
-        found.append(_opened(victims, chunk, (), [victims.ranked[rank] for rank in sorted(taken)]))
+        found.append(_opened(run, chunk, (), [run.ranked[rank] for rank in sorted(taken)]))
     plans = [plan for plan in found if plan is not None]
     return max(plans, key=lambda plan: plan.serves(chunk), default=None)
 
 
-def _widened(victims: Victims, chunk: Sequence[Ask], units: list[EvictionUnit] | None) -> EvictionPlan | None:
+def _widened(run: ActionRun, chunk: Sequence[Ask], units: list[EvictionUnit] | None) -> EvictionPlan | None:
     """Evict the units, and then more while that serves more: capacity that is enough in sum may have no place
     for a pod.
     """
@@ -56,42 +56,42 @@ def _widened(victims: Victims, chunk: Sequence[Ask], units: list[EvictionUnit] |
     served: list[bool] = []
     again: list[Ask] = []
     for _ in range(LIMITS.opening_tries):
-        found = _opened(victims, chunk, again, units)
+        found = _opened(run, chunk, again, units)
         if found is None or (here := found.serves(chunk)) <= served:
             break
         best, served = found, here
         missed = [ask for ask, yes in zip(chunk, here, strict=True) if not yes]
-        if not missed or victims.cycle.budget.passed():
+        if not missed or run.cycle.budget.passed():
             break
         again += missed
-        before, units = units, victims.first_of(victims.taken_by(chunk), chunk, again)
+        before, units = units, run.first_of(run.taken_by(chunk), chunk, again)
         if units is None or units == before:
             # Counting finds no more units to open.
             break
-        if victims.policy.own_queue:
+        if run.policy.own_queue:
             # Inside a queue losses change no turn: if no missed ask fits now, all again serve no more.
             taken = best.disturbed
             more = [unit for unit in units if unit.rank not in taken]
-            if not simulate_all(best.ledger, missed, more, victims.line, victims.cycle.out_of_time).served:
+            if not simulate_all(best.ledger, missed, more, run.line, run.cycle.out_of_time).served:
                 break
     return best
 
 
 def _opened(
-    victims: Victims, chunk: Sequence[Ask], again: Sequence[Ask], ranked: list[EvictionUnit] | None
+    run: ActionRun, chunk: Sequence[Ask], again: Sequence[Ask], ranked: list[EvictionUnit] | None
 ) -> EvictionPlan | None:
     """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go."""
-    base, policy, cycle = victims.base, victims.policy, victims.cycle
+    base, policy, cycle = run.base, run.policy, run.cycle
     asks = list(chunk)
     while asks and ranked is not None and not cycle.out_of_time():
-        simulated = simulate_all(base, asks, ranked, victims.line, cycle.out_of_time)
+        simulated = simulate_all(base, asks, ranked, run.line, cycle.out_of_time)
         if simulated.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in simulated.served]
-        plan = victims.disruption(simulated.ledger, ranked, asks)
-        found = _shown(victims, plan, simulated.ledger)
+        plan = run.disruption(simulated.ledger, ranked, asks)
+        found = _shown(run, plan, simulated.ledger)
         # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
-        if found.disturbed <= victims.taken_by(asks):
+        if found.disturbed <= run.taken_by(asks):
             moved = (base.snapshot.pod_by_key[key] for key in plan.moved)
             if not within_ceiling(cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
                 # The model may find a plan that moves less.
@@ -102,15 +102,15 @@ def _opened(
             asks = [ask for ask in asks if ask is not beyond]
         # Some units left for asks that got no place, or that may not have them. Only what the others may take
         # is opened for these.
-        ranked = victims.first_of(victims.taken_by(asks), asks, again)
+        ranked = run.first_of(run.taken_by(asks), asks, again)
     return None
 
 
-def _shown(victims: Victims, plan: Disruption, ledger: Ledger) -> EvictionPlan:
+def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
-    base, ranked, asks, moved = victims.base, plan.units, plan.admitted, plan.moved
+    base, ranked, asks, moved = run.base, plan.units, plan.admitted, plan.moved
     away = [not all(map(ledger.stays, item.pods)) for item in ranked]
-    owners = shared_out(base, victims.policy, asks, ranked, away, moved=moved, takes_of=victims.takes_of)
+    owners = shared_out(base, run.policy, asks, ranked, away, moved=moved, takes_of=run.takes_of)
     gone = [item for item, yes in zip(ranked, plan.lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.pods]
     # The sum of GPUs bounds the loss of any plan. The choice of units is best when they are the first in the
@@ -124,39 +124,39 @@ def _shown(victims: Victims, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     stages = [StageResult("lost GPUs [milli-GPUs]", given, least, best, 0.0)]
     if moved:
         stages.append(StageResult("moved pods", len(moved), 0.0, False, 0.0))
-    complete = best and (victims.goals.default or not owners)
+    complete = best and (run.goals.default or not owners)
     return EvictionPlan(ledger, tuple(asks), tuple(ranked), owners, tuple(stages), complete)
 
 
-def _cleared(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
+def _cleared(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """Drain nodes for one ask after the other, in the fair order."""
     # A group that asks for more gives up none of its pods.
     asking = {ask.group.key for ask in chunk}
-    cycle = victims.cycle
+    cycle = run.cycle
     drain = NodeDrain(
-        victims.base,
-        [item for item in victims.ranked if item.group.key not in asking],
+        run.base,
+        [item for item in run.ranked if item.group.key not in asking],
         most_groups=cycle.snapshot.policy.most_moved_groups,
         most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
     )
-    missed = RefusalCache(victims.base, victims.policy)
+    missed = RefusalCache(run.base, run.policy)
     for ask in chunk:
         if cycle.budget.passed():
             break
         # An ask for as much as a missed one is not worth the time.
         if missed.find(ask) is None and not drain.serve(ask):
             missed.add(ask, OUT_OF_TIME)
-    return _moves(victims, drain) if drain.served else None
+    return _moves(run, drain) if drain.served else None
 
 
-def _moves(victims: Victims, drain: NodeDrain) -> EvictionPlan:
+def _moves(run: ActionRun, drain: NodeDrain) -> EvictionPlan:
     ledger = drain.settled()
-    moved = victims.disruption(ledger, victims.ranked, drain.served).moved
+    moved = run.disruption(ledger, run.ranked, drain.served).moved
     takers = (
         (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.pods if pod.key in moved))
-        for item in victims.ranked
+        for item in run.ranked
     )
     owners = {item: tuple(asks) for item, asks in takers if asks}
     stage = StageResult("moved pods", len(moved), 0, not moved, 0.0)
-    complete = not moved and victims.goals.default
+    complete = not moved and run.goals.default
     return EvictionPlan(ledger, tuple(drain.served), tuple(owners), owners, (stage,), complete)

@@ -22,8 +22,8 @@ from kai_cp_models.actions.eviction_plan import (
 )
 from kai_cp_models.actions.node_drain import cheapest_nodes_to_drain
 from kai_cp_models.actions.reclaim_bounds import Owners, overreaching, reclaim_bounds, shared_out
+from kai_cp_models.actions.run import ActionRun, Way
 from kai_cp_models.actions.simulation import Simulated, simulate
-from kai_cp_models.actions.victims import Victims
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.evicting import EvictingModel
@@ -38,32 +38,25 @@ from kai_cp_models.pods import GroupKey
 from kai_cp_models.solver import cp_model
 
 
-def attempt(
-    victims: Victims,
-    before: EvictionPlan | None,
-    chunk: Sequence[Ask],
-    *,
-    optional: bool = False,
-    rechoose: bool = False,
-) -> EvictionPlan | NoPlan:
+def attempt(run: ActionRun, chunk: Sequence[Ask], *, optional: bool = False) -> EvictionPlan | NoPlan:
     """Place everything admitted before and ``chunk``; with ``optional``, as much of ``chunk`` as possible.
 
     Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3);
-    with ``rechoose``, all those as well that the asks of ``before`` may take.
+    anew, all those as well that the admitted asks may take.
     """
-    budget = victims.cycle.budget
+    budget, before = run.cycle.budget, run.found
     if budget.ended(LIMITS.model_work):
         return NoPlan(OUT_OF_TIME)
-    asks = [*(before.asks if before else ()), *chunk]
-    useful = victims.taken_by(asks if rechoose else chunk) | (before.disturbed if before else set())
+    asks = [*run.admitted, *chunk]
+    useful = run.taken_by(asks if run.way is Way.ANEW else chunk) | (before.disturbed if before else set())
     required = len(asks) - len(chunk) if optional else len(asks)
     result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
-    for part in _prefixes(victims, asks, useful, before, fewer=len(chunk) > 1 and not optional):
-        units = len(part) if victims.policy.may_lose else min(len(part), LIMITS.moving_units)
+    for part in _prefixes(run, asks, useful, fewer=len(chunk) > 1 and not optional):
+        units = len(part) if run.policy.may_lose else min(len(part), LIMITS.moving_units)
         if budget.ended(max(LIMITS.model_work, LIMITS.least_unit_work * units)):
             return result if isinstance(result, NoPlan) else NoPlan(OUT_OF_TIME)
         began = budget.spent
-        result = _Search(victims, asks, required, part).run()
+        result = _Search(run, asks, required, part).run()
         if isinstance(result, EvictionPlan) and (not optional or len(result.asks) > required):
             return result
         if result != NoPlan(NOTHING_SUFFICES):
@@ -73,25 +66,23 @@ def attempt(
     return result
 
 
-def _prefixes(
-    victims: Victims, asks: Sequence[Ask], useful: set[int], before: EvictionPlan | None, *, fewer: bool
-) -> Iterator[set[int]]:
+def _prefixes(run: ActionRun, asks: Sequence[Ask], useful: set[int], *, fewer: bool) -> Iterator[set[int]]:
     """The first of the useful units in the reverse fair order, as many as counting asks for, then all of them
     (formulation 1.4). None where all are too few and ``fewer`` asks are left to try.
     """
-    if victims.policy.may_lose and len(useful) > LIMITS.open_units and victims.goals.by_policy:
-        opened, ranks = victims.first_of(useful, asks), sorted(useful)
+    if run.policy.may_lose and len(useful) > LIMITS.open_units and run.goals.by_policy:
+        opened, ranks = run.first_of(useful, asks), sorted(useful)
         if opened is None and fewer:
             return
         depth = max(bisect(ranks, opened[-1].rank) if opened else len(ranks), LIMITS.open_units)
         if depth < len(ranks) * LIMITS.nearly_all_share:
-            yield {*ranks[:depth]} | (before.disturbed if before else set())
+            yield {*ranks[:depth]} | (run.found.disturbed if run.found else set())
     yield useful
 
 
-def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan:
+def finish(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
     """The same admission with all goals pursued; ``found`` itself when there is no time for that."""
-    budget = victims.cycle.budget
+    budget = run.cycle.budget
     too_large = (
         found.variables > LIMITS.finished_variables
         or len(found.ranked) > LIMITS.weighed_units
@@ -99,16 +90,16 @@ def finish(victims: Victims, found: EvictionPlan) -> EvictionPlan:
     )
     if found.complete or too_large or budget.ended(LIMITS.model_work):
         return found
-    useful = victims.taken_by(found.asks) | found.disturbed
-    if victims.policy.may_lose and len(useful) > LIMITS.policy_units and victims.goals.by_policy:
+    useful = run.taken_by(found.asks) | found.disturbed
+    if run.policy.may_lose and len(useful) > LIMITS.policy_units and run.goals.by_policy:
         # The new plan needs no unit beyond the present threshold (formulation 1.4).
         deepest = max(found.disturbed)
         useful = {rank for rank in useful if rank <= deepest}
     began = budget.spent
-    best = _Search(victims, found.asks, len(found.asks), useful, known=found).run()
+    best = _Search(run, found.asks, len(found.asks), useful, known=found).run()
     budget.in_vain(budget.spent - began)
     # A simulation may refuse what the model proved.
-    return found if isinstance(best, NoPlan) or victims.better(found, best) else best
+    return found if isinstance(best, NoPlan) or run.better(found, best) else best
 
 
 class _Search:
@@ -121,19 +112,19 @@ class _Search:
 
     def __init__(
         self,
-        victims: Victims,
+        run: ActionRun,
         asks: Sequence[Ask],
         required: int,
         useful: set[int],
         known: EvictionPlan | None = None,
     ) -> None:
-        self._victims, self._asks, self._required, self._known = victims, asks, required, known
-        self._policy, self._base = victims.policy, victims.base
-        self._ranked = [victims.ranked[rank] for rank in sorted(useful)]
+        self._run, self._asks, self._required, self._known = run, asks, required, known
+        self._policy, self._base = run.policy, run.base
+        self._ranked = [run.ranked[rank] for rank in sorted(useful)]
         keep = set[int]() if known is None else known.disturbed
         whole = self._ranked
         if self._policy.by_share:
-            vain = first_in_line(victims.line, self._base.book, asks, whole)
+            vain = first_in_line(run.line, self._base.book, asks, whole)
             self._ranked = [item for o, item in enumerate(whole) if o not in vain or item.rank in keep]
         if not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units:
             self._ranked = cheapest_nodes_to_drain(self._base, asks, self._ranked, keep)
@@ -145,7 +136,7 @@ class _Search:
 
     def run(self) -> EvictionPlan | NoPlan:
         """The plan of the joint model, or why there is none."""
-        victims = self._victims
+        run = self._run
         if not self._ranked:
             return NoPlan(NOTHING_SUFFICES if self._pruned else NO_VICTIMS)
         units = [(item.rank, item.group.queue) for item in self._ranked]
@@ -155,9 +146,9 @@ class _Search:
                 self._policy,
                 self._asks,
                 self._ranked,
-                reclaim_bounds(self._base, self._policy, self._asks, units, victims.takes_of),
+                reclaim_bounds(self._base, self._policy, self._asks, units, run.takes_of),
                 required=self._required,
-                objective=victims.cycle.settings.objective,
+                objective=run.cycle.settings.objective,
             )
         except ModelTooLarge:
             return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
@@ -171,9 +162,9 @@ class _Search:
 
     def _solved(self) -> EvictionPlan | NoPlan:
         """Solve, play through and cut, until a plan holds or there is none."""
-        victims, model, settings = self._victims, self._model, self._victims.cycle.settings.solver
-        known, listed = self._known, victims.goals
-        there = known and victims.disruption(known.ledger, self._ranked, self._asks)
+        run, model, settings = self._run, self._model, self._run.cycle.settings.solver
+        known, listed = self._known, run.goals
+        there = known and run.disruption(known.ledger, self._ranked, self._asks)
         pursued = listed.objectives(model, there) if self.complete and there else listed.rough(model)
         goals = [*model.admission_goals(), *pursued]
         allowance, started = self._allowance(), False
@@ -206,9 +197,9 @@ class _Search:
 
     def _allowance(self) -> Allowance:
         """What solving may take: at least as much work as building the model was."""
-        budget = self._victims.cycle.budget
+        budget = self._run.cycle.budget
         variables = len(self._model.cp.proto.variables)
-        built = LIMITS.variable_work * variables + LIMITS.unit_work * len(self._victims.ranked)
+        built = LIMITS.variable_work * variables + LIMITS.unit_work * len(self._run.ranked)
         budget.spend(built)
         return Allowance(budget, max(budget.work_worth(), built))
 
@@ -254,7 +245,7 @@ class _Search:
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
         """Ways to charge what is disturbed to triggers: to who needs it in turn, and as the solver chose."""
         if self._policy.by_share:
-            base, takes, moved = self._base, self._victims.takes_of, answer.moved
+            base, takes, moved = self._base, self._run.takes_of, answer.moved
             asks = _admitted(self._asks, answer)
             yield shared_out(base, self._policy, asks, self._ranked, answer.lost, moved=moved, takes_of=takes)
         yield _owners(self._model, answer, solver)
@@ -265,8 +256,8 @@ class _Search:
             self._asks,
             self._model.units,
             answer,
-            self._victims.line,
-            most_moved_ratio=self._victims.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
+            self._run.line,
+            most_moved_ratio=self._run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
             lost_to=_lost_to(owners) if self._policy.by_share else None,
             allowed=lambda ledger: not self._moving_beyond(ledger, answer, owners),
         )
@@ -276,7 +267,7 @@ class _Search:
         if self._model.most_moved == inf:
             return frozenset()
         named = named_triggers(self._policy, self._plan(ledger, answer, owners))
-        fresh = ledger.evicted.keys() - self._victims.base.evicted.keys()
+        fresh = ledger.evicted.keys() - self._run.base.evicted.keys()
         moves = [(pod.group, names) for pod, names in named if pod.key in fresh]
         return moved_beyond(moves, self._model.most_moved)
 

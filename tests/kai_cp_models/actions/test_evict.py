@@ -13,7 +13,7 @@ from kai_cp.reader import parse
 from kai_cp_models.actions import evict, jointly
 from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, EvictionPlan, NoPlan
 from kai_cp_models.actions.reclaim_bounds import Owners
-from kai_cp_models.actions.victims import Victims
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.budget import Budget
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.problem import Answer, Ask
@@ -48,8 +48,8 @@ def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytes
     first: list[EvictionPlan] = []
     first_plan = evict.first_plan
 
-    def recorded(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | None:
-        found = first_plan(victims, chunk)
+    def recorded(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
+        found = first_plan(run, chunk)
         first.extend([found] if isinstance(found, EvictionPlan) else [])
         return found
 
@@ -286,8 +286,8 @@ def test_the_last_goals_are_pursued_for_so_many(
     again: list[bool] = []
     finish = evict.finish
 
-    def recorded(victims: Victims, found: EvictionPlan) -> EvictionPlan:
-        best = finish(victims, found)
+    def recorded(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
+        best = finish(run, found)
         again.append(best is not found)
         return best
 

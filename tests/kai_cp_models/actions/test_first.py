@@ -14,8 +14,8 @@ from kai_cp.bench.generate import SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.actions import evict, first
 from kai_cp_models.actions.eviction_plan import EvictionPlan, NoPlan
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import simulate_all
-from kai_cp_models.actions.victims import Victims
 from kai_cp_models.joint import admission, search
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import Outcome
@@ -315,8 +315,8 @@ def test_every_victim_is_taken_by_a_trigger(seed: int, monkeypatch: pytest.Monke
     """Also where a gang comes home in part: what it leaves behind is for a trigger that may take it."""
     plans: list[EvictionPlan] = []
 
-    def first_plan(victims: Victims, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
-        found = first.first_plan(victims, chunk)
+    def first_plan(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
+        found = first.first_plan(run, chunk)
         plans.extend([found] if isinstance(found, EvictionPlan) else [])
         return found
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from kai_cp_models.actions.common import waiting_groups
 from kai_cp_models.actions.reclaim_bounds import reclaim_bounds
-from kai_cp_models.actions.victims import Victims
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
@@ -49,26 +49,26 @@ def drawn(seed: int) -> Snapshot:
     return cluster(members, groups, [node("n1"), node("n2"), node("n3", gpus=2)], actions=("preempt",))
 
 
-def model_of(victims: Victims) -> EvictingModel:
-    asks = list(victims.asks.values())
-    base = victims.base
-    units = list(enumerate(victims.ranked.queues))
-    bounds = reclaim_bounds(base, victims.policy, asks, units, victims.takes_of)
+def model_of(run: ActionRun) -> EvictingModel:
+    asks = list(run.asks.values())
+    base = run.base
+    units = list(enumerate(run.ranked.queues))
+    bounds = reclaim_bounds(base, run.policy, asks, units, run.takes_of)
     return EvictingModel(
         base,
-        victims.policy,
+        run.policy,
         asks,
-        victims.ranked,
+        run.ranked,
         bounds,
         required=0,
         objective=ObjectiveSettings(lost_beyond_step_gpus=STEP_MILLI_GPUS // 1_000),
     )
 
 
-def victims_of(snapshot: Snapshot, settings: Settings = SETTINGS) -> Victims:
+def run_of(snapshot: Snapshot, settings: Settings = SETTINGS) -> ActionRun:
     cycle = Cycle(snapshot, settings, Ledger.of(snapshot), float("inf"))
     cycle.budget.begin(1.0)
-    return Victims(cycle, PREEMPT, cycle.ledger, waiting_groups(cycle, "preempt"))
+    return ActionRun(cycle, PREEMPT, cycle.ledger, waiting_groups(cycle, "preempt"))
 
 
 def solution(model: cp_model.CpModel) -> cp_model.CpSolver | None:
@@ -83,8 +83,8 @@ def test_the_expression_of_a_plan_is_its_value(seed: int, objective: ObjectiveSe
     """With random losses and moves that the rows allow, the least value of each expression is the value of
     the plan.
     """
-    victims = victims_of(drawn(seed))
-    model = model_of(victims)
+    run = run_of(drawn(seed))
+    model = model_of(run)
     rng = Random(seed)
     for variable in (*model.lost, *model.moved.values()):
         if rng.random() < 0.6:

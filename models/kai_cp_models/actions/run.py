@@ -1,10 +1,13 @@
-"""What the waiting groups of one run of an eviction action may disturb, and what counting says about them."""
+"""One run of an eviction action: what its waiting groups may disturb, what counting says about them, and what
+is decided so far.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from enum import IntEnum, unique
 from functools import cached_property
 from itertools import accumulate
 
@@ -15,11 +18,13 @@ from kai_cp_models.actions.eviction_plan import EvictionPlan
 from kai_cp_models.actions.reclaim_bounds import reclaim_bounds, units_in_turn
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.counting import Counting, CumulativeDemand, Leaving
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit
+from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.victim_candidates import Entitlement, VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
@@ -27,15 +32,31 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, GroupKey, PodKey
 
 
+@unique
+class Way(IntEnum):
+    """How the next triggers are tried, and how many of them together at most."""
+
+    COUNTING = LIMITS.chunk
+    """By a first plan: all so far fit as they are."""
+    MODEL = LIMITS.optional_chunk
+    """By the joint model, with the victims of the admitted triggers as they are."""
+    ANEW = 1
+    """By the joint model, which chooses the victims of the admitted triggers anew."""
+
+
 @dataclass
-class Victims:
-    """The asks of one run of an action, and what each of them may disturb."""
+class ActionRun:
+    """The triggers of one run of an action, what each of them may disturb, and what is decided."""
 
     cycle: Cycle
     policy: EvictionPolicy
     base: Ledger
     asks: Mapping[GroupKey, Ask]
     """All waiting groups of the run."""
+    way: Way = Way.COUNTING
+    found: EvictionPlan | None = None
+    """The plan so far."""
+    refused: set[GroupKey] = field(default_factory=set)
     _takes: dict[AskKind, frozenset[int]] = field(default_factory=dict)
     """Sets of units that asks of each kind may take."""
     _known: dict[object, frozenset[int]] = field(default_factory=dict)
@@ -43,6 +64,42 @@ class Victims:
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
     _in_turn: tuple[object, list[EvictionUnit], tuple[Leaving, Sequence[int]]] | None = None
     """The last units that ``first_of`` opened, with their pods, and where those of each end."""
+
+    def __post_init__(self) -> None:
+        self.open = dict(self.asks)
+        """The triggers that are not decided yet."""
+        self.refusals = RefusalCache(self.base, self.policy)
+
+    @cached_property
+    def kinds(self) -> Mapping[AskKind, Mapping[GroupKey, Ask]]:
+        """All triggers of the run by kind."""
+        found: dict[AskKind, dict[GroupKey, Ask]] = {}
+        for key, ask in self.asks.items():
+            found.setdefault(ask.kind, {})[key] = ask
+        return found
+
+    @property
+    def ledger(self) -> Ledger:
+        """The state with everything admitted so far."""
+        return self.found.ledger if self.found is not None else self.base
+
+    @property
+    def book(self) -> QueueBook:
+        """What queues hold with the admitted triggers, before these take anything."""
+        book = self.base.book.copy()
+        for ask in self.admitted:
+            book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+        return book
+
+    @property
+    def admitted(self) -> tuple[Ask, ...]:
+        """The triggers that have a place."""
+        return self.found.asks if self.found is not None else ()
+
+    @property
+    def many(self) -> bool:
+        """Whether so many are admitted that one more is not worth a model of all of them."""
+        return len(self.admitted) > LIMITS.beside
 
     @cached_property
     def goals(self) -> GoalList:
