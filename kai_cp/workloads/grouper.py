@@ -135,8 +135,7 @@ def _by_kind(
         row = settings.kinds.below(reference.group, reference.version, reference.kind) or DEFAULT
         if row.reads_all and child is not pod:
             child = _whole(child, reads)
-        labels = {**_defaults(owner, child, reads), **owner.labels}
-        child = child.inheriting(labels, owner.annotations)
+        child = child.inheriting(_passed_on(owner, reads), owner.annotations)
         return _by_kind(pod, child, (*below[:-1], child) if below else (), row, reads, settings=settings)
     if kind.reads_all and owner is not pod and "spec" not in owner.raw:
         owner = replace(_whole(owner, reads), labels=owner.labels, annotations=owner.annotations)
@@ -161,11 +160,16 @@ def _whole(owner: Item, reads: Reads) -> Item:
     return found
 
 
-def _defaults(owner: Item, child: Item, reads: Reads) -> dict[str, str]:
-    """The ConfigMap's defaults of a skipped kind, as labels that its explicit ones override."""
+def _passed_on(owner: Item, reads: Reads) -> dict[str, str]:
+    """Labels of a skipped owner, with the ConfigMap's defaults of its kind where it says nothing usable."""
     usual = reads.kind_defaults().of(owner.reference.kind, owner.reference.group)
-    found = {keys.PRIORITY_CLASS: usual.priority_class, keys.PREEMPTIBILITY: usual.preemptibility.lower()}
-    return {key: value for key, value in found.items() if value}
+    found = dict(owner.labels)
+    exists = reads.has_priority_class
+    if not exists(found.get(keys.PRIORITY_CLASS, "")) and exists(usual.priority_class):
+        found[keys.PRIORITY_CLASS] = usual.priority_class
+    if usual.preemptibility and found.get(keys.PREEMPTIBILITY) not in keys.PREEMPTIBILITIES:
+        found[keys.PREEMPTIBILITY] = usual.preemptibility.lower()
+    return found
 
 
 def pod_patch(pod: Item, group: str, subgroup: str) -> Json | None:

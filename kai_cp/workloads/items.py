@@ -199,10 +199,14 @@ def value_at(item: Item, where: Path) -> Any:
 
 def object_in(item: Item, where: Path) -> Json | None:
     """The object at the path, or None."""
-    value = value_at(item, where)
+    return checked_object(item, str(where), value_at(item, where))
+
+
+def checked_object(item: Item, where: str, value: Any) -> Json | None:
+    """A value as an object, or None if absent."""
     if value is None or isinstance(value, Mapping):
         return value
-    raise item.bad(str(where), f"{shown(value)} is not an object")
+    raise item.bad(where, f"{shown(value)} is not an object")
 
 
 def objects_in(item: Item, where: Path) -> Sequence[Json]:

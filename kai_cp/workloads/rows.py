@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kai_cp.json_types import Json
 from kai_cp.reader.fields import shown
 from kai_cp.workloads import keys
 from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology
-from kai_cp.workloads.items import Item, Path, checked_integer, object_in, spelled_integer, value_at
+from kai_cp.workloads.items import (
+    Item,
+    Path,
+    checked_integer,
+    checked_object,
+    object_in,
+    spelled_integer,
+    value_at,
+)
 from kai_cp.workloads.kinds import KindPart, Roles
 from kai_cp.workloads.workload import Workload, group_name, inherited, placement
-
-_TEMPLATE_ANNOTATIONS = ("metadata", "annotations")
 
 
 def by_row(workload: Workload) -> Grouped:
@@ -76,36 +81,36 @@ def replicas_by_role(owner: Item, roles: Roles) -> dict[str, int]:
     return replicas
 
 
-def template_annotations(item: Item, template: Path) -> dict[str, str]:
-    """Annotations of a pod template."""
-    where = template.below(*_TEMPLATE_ANNOTATIONS)
-    return strings(item, str(where), object_in(item, where))
-
-
-def strings(item: Item, where: str, values: Json | None) -> dict[str, str]:
-    """A map of strings. Raises ``GroupingError`` for a value that is no string."""
-    found = dict(values or {})
+def template_annotations(item: Item, where: str, template: object) -> dict[str, str]:
+    """Annotations of the pod template at ``where``. Raises ``GroupingError`` for one that is no string."""
+    found = checked_object(item, where, template) or {}
+    for key in ("metadata", "annotations"):
+        where = f"{where}.{key}"
+        found = checked_object(item, where, found.get(key)) or {}
     for name, value in found.items():
         if not isinstance(value, str):
             raise item.bad(f"{where}[{name}]", f"{shown(value)} is not a string")
-    return found
+    return dict(found)
 
 
-def template_placement(item: Item, template: Path) -> GroupTopology:
+def template_placement(item: Item, where: str, template: object) -> GroupTopology:
     """The topology constraint of a pod template. A level without a topology name is an error."""
-    wanted = placement(template_annotations(item, template))
+    wanted = placement(template_annotations(item, where, template))
     if not wanted.required and not wanted.preferred:
         return NOWHERE
     if not wanted.name:
-        where = template.below(*_TEMPLATE_ANNOTATIONS, keys.TOPOLOGY)
-        raise item.bad(str(where), "is missing, though a level of it is asked for")
+        named = f"{where}.metadata.annotations[{keys.TOPOLOGY}]"
+        raise item.bad(named, "is missing, though a level of it is asked for")
     return wanted
 
 
 def _subgroup(owner: Item, part: KindPart) -> GroupSubgroup:
     least = first_integer(owner, part.min_member)
-    topology = template_placement(owner, part.template) if part.template is not None else NOWHERE
-    return GroupSubgroup(part.name, 1 if least is None else least, topology=topology)
+    found = GroupSubgroup(part.name, 1 if least is None else least)
+    if part.template is None:
+        return found
+    template = value_at(owner, part.template)
+    return replace(found, topology=template_placement(owner, str(part.template), template))
 
 
 def _part_of(workload: Workload) -> str:

@@ -45,8 +45,8 @@ def merged(before: Json, group: Group, settings: GroupingSettings) -> dict[str, 
     wanted = group.spec()
     if not group.follows_queue:
         wanted["queue"] = spec.get("queue")
-    if not group.topology.name and spec.get("topologyConstraint"):
-        wanted["topologyConstraint"] = spec["topologyConstraint"]
+    if not group.topology.name:
+        wanted["topologyConstraint"] = spec.get("topologyConstraint")
     own = metadata(replace(group, labels=labels))
     own["labels"] = {**has, **labels}
     own["annotations"] = {**(meta.get("annotations") or {}), **group.annotations}

@@ -75,6 +75,49 @@ def test_a_segment_size_of_zero_is_an_error_that_names_it() -> None:
     assert error["message"] == f"Pod team-a/train-worker-0: metadata.annotations[{SEGMENT}]: 0 is below 1"
 
 
+def wrong_values() -> dict[str, list[Object]]:
+    """Objects with one value that cannot be, by the field that has it."""
+    elastic = kubeflow("PyTorchJob", "pytorchReplicaSpecs", {"Worker": 1})
+    elastic[0]["spec"]["elasticPolicy"] = {"minReplicas": "2"}
+    large = kubeflow("TFJob", "tfReplicaSpecs", {"Worker": 1})
+    large[0]["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 2**32 + 1}}
+    template = kubeflow("PyTorchJob", "pytorchReplicaSpecs", {"Worker": 1})
+    template[0]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] = {"metadata": {"annotations": "x"}}
+    many = made("jobset.x-k8s.io/v1alpha2", "JobSet", "j", spec={"replicatedJobs": [{"name": "a"}]})
+    many["spec"]["replicatedJobs"][0]["replicas"] = 20_000
+    groups = [{"groupName": "a" * 64, "replicas": 1}]
+    ray = made("ray.io/v1", "RayCluster", "r", spec={"headGroupSpec": {}, "workerGroupSpecs": groups})
+    size = {"size": 5, "subGroupPolicy": {"subGroupSize": 2}, "workerTemplate": {}}
+    owner = lws(leaderWorkerTemplate=size)
+    return {
+        "spec.elasticPolicy.minReplicas": elastic,
+        "spec.runPolicy.schedulingPolicy.minAvailable": large,
+        "spec.pytorchReplicaSpecs.Worker.template.metadata.annotations": template,
+        "spec.replicatedJobs[0].replicas": [many, pod("a", many)],
+        "spec.subGroups[1].name": [ray, pod("a", ray)],
+        f"metadata.labels[{LWS}/worker-index]": [owner, pod("a", owner, labels={f"{LWS}/worker-index": "5"})],
+    }
+
+
+@pytest.mark.parametrize("field", wrong_values())
+def test_a_value_that_cannot_be_is_an_error_that_names_it(field: str) -> None:
+    answer = grouped(*wrong_values()[field])
+    assert answer["podGroups"] == []
+    assert all(f": {field}: " in error["message"] for error in answer["errors"])
+    assert answer["errors"]
+
+
+def test_an_empty_value_is_absent() -> None:
+    owner = lws(leaderWorkerTemplate={"size": 4, "workerTemplate": {}})
+    owner["metadata"]["annotations"] = {SEGMENT: ""}
+    assert subgroups(only(grouped(owner, pod("a", owner)))) == {"leader": 1, "workers": 3}
+    clique = made("grove.io/v1alpha1", "PodCliqueSet", "p")
+    gang = made("scheduler.grove.io/v1alpha1", "PodGang", "serve-0", spec=deepcopy(GANG))
+    gang["spec"]["podgroups"][0]["topologyConstraint"] = {"packConstraint": {"required": ""}}
+    member = pod("serve-prefill", clique, labels={"grove.io/podgang": "serve-0"})
+    assert subgroups(only(grouped(clique, gang, member))) == {"both": 2, "prefill": 1, "decode": 1}
+
+
 def test_labels_of_a_workload_beat_the_defaults_of_its_kind() -> None:
     types = '[{"typeName": "Workflow", "priorityName": "build", "preemptibility": "preemptible"}]'
     config = made("v1", "ConfigMap", "d", data={"types": types})

@@ -14,6 +14,7 @@ from kai_cp.workloads.items import (
     Item,
     Reference,
     checked_integer,
+    checked_object,
     label,
     object_in,
     objects_in,
@@ -73,7 +74,7 @@ def _completed(group: Group, workload: Workload, gang: Item) -> Group:
     annotations.pop(keys.LAST_APPLIED, None)
     group = replace(group, labels=labels, annotations=annotations)
     queue = workload.settings.queue_label_key
-    if queue in labels and queue not in gang.labels:
+    if owner.labels.get(queue) and queue not in gang.labels:
         group = replace(group, queue=labels[queue])
     if keys.PRIORITY_CLASS in labels:
         group = replace(group, priority_class=labels[keys.PRIORITY_CLASS])
@@ -114,7 +115,7 @@ def _parents(gang: Item, topology: str) -> tuple[list[GroupSubgroup], Mapping[st
             parent_of[child] = name
         inner = f"{where}.topologyConstraint"
         constraint = _constraint(
-            gang, inner, _object(gang, inner, config.get("topologyConstraint")), topology
+            gang, inner, checked_object(gang, inner, config.get("topologyConstraint")), topology
         )
         found.append(GroupSubgroup(name, min_subgroup=len(children), topology=constraint))
     return found, parent_of
@@ -142,15 +143,17 @@ def _leaves(
             if namespace != pod.namespace:
                 raise gang.bad(f"{inner}.namespace", f"{shown(namespace)} is another namespace")
             if _text(gang, inner, reference, "name") == pod.name:
-                inside = name
+                inside = inside or name
         inner = f"{where}.topologyConstraint"
-        constraint = _constraint(gang, inner, _object(gang, inner, entry.get("topologyConstraint")), topology)
+        constraint = _constraint(
+            gang, inner, checked_object(gang, inner, entry.get("topologyConstraint")), topology
+        )
         found.append(GroupSubgroup(name, least, parent=parent_of.get(name, ""), topology=constraint))
     return found, inside
 
 
 def _constraint(gang: Item, where: str, raw: Json | None, topology: str) -> GroupTopology:
-    pack = _object(gang, f"{where}.packConstraint", (raw or {}).get("packConstraint")) or {}
+    pack = checked_object(gang, f"{where}.packConstraint", (raw or {}).get("packConstraint")) or {}
     levels = []
     for key in ("required", "preferred"):
         value = pack.get(key)
@@ -164,15 +167,9 @@ def _constraint(gang: Item, where: str, raw: Json | None, topology: str) -> Grou
     return GroupTopology(topology, *levels)
 
 
-def _object(gang: Item, where: str, value: object) -> Json | None:
-    if value is None or isinstance(value, dict):
-        return value
-    raise gang.bad(where, f"{shown(value)} is not an object")
-
-
 def _text(gang: Item, where: str, holder: Json, key: str) -> str:
     value = holder.get(key)
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str):
         raise gang.bad(f"{where}.{key}", "is missing" if value is None else f"{shown(value)} is no name")
     return value
 

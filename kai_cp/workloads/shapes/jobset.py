@@ -13,13 +13,14 @@ from kai_cp.workloads.items import (
     Item,
     annotation,
     checked_integer,
+    checked_object,
     label,
     objects_in,
     path,
     spelled_integer,
     text_in,
 )
-from kai_cp.workloads.rows import strings
+from kai_cp.workloads.rows import template_annotations
 from kai_cp.workloads.workload import Workload, group_name, inherited, placement
 
 MOST: Final = 10_000
@@ -104,10 +105,8 @@ def _replicated_job(owner: Item, where: str, job: Json, most: int) -> list[Group
         return []
     if replicas >= most:
         raise owner.bad(f"{where}.replicas", f"{replicas} give more than {MOST} subgroups")
-    template = _object(owner, f"{where}.template", job.get("template"))
-    meta = _object(owner, f"{where}.template.metadata", template.get("metadata"))
-    inside = f"{where}.template.metadata.annotations"
-    annotations = strings(owner, inside, _object(owner, inside, meta.get("annotations")))
+    template = checked_object(owner, f"{where}.template", job.get("template")) or {}
+    annotations = template_annotations(owner, f"{where}.template", template)
     least = _pods(owner, where, template, annotations)
     topology = _topology(annotations)
     leaves = [
@@ -124,7 +123,7 @@ def _pods(owner: Item, where: str, template: Json, annotations: dict[str, str]) 
         if least < 1:
             raise owner.bad(stated, f"{least} is below 1")
         return least
-    spec = _object(owner, f"{where}.template.spec", template.get("spec"))
+    spec = checked_object(owner, f"{where}.template.spec", template.get("spec")) or {}
     parallelism = checked_integer(owner, f"{where}.template.spec.parallelism", spec.get("parallelism"))
     return 1 if parallelism is None else parallelism
 
@@ -142,11 +141,3 @@ def _leaf(pod: Item, group: Group) -> str:
     if not any(subgroup.name == wanted and subgroup.parent for subgroup in group.subgroups):
         raise pod.bad(label(_NAME), f"the JobSet has no Job {shown(wanted)}")
     return wanted
-
-
-def _object(owner: Item, where: str, value: object) -> Json:
-    if value is None:
-        return {}
-    if isinstance(value, dict):
-        return value
-    raise owner.bad(where, f"{shown(value)} is not an object")

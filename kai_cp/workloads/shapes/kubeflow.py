@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from kai_cp.workloads import keys
 from kai_cp.workloads.groups import Group, Grouped, GroupSubgroup
 from kai_cp.workloads.items import Item, integer_in, label, object_in, path, spelled_integer, text_in
 from kai_cp.workloads.rows import by_row, first_integer, minimum
@@ -20,8 +19,9 @@ _LAUNCHER: Final = "launcher"
 _ELASTIC: Final = path("spec.elasticPolicy.minReplicas")
 _LAUNCHER_POLICY: Final = path("spec.launcherCreationPolicy")
 _LAUNCHERS: Final = path("spec.mpiReplicaSpecs.Launcher.replicas")
-_MASTER: Final = path("spec.pytorchReplicaSpecs.Master")
-_WORKER: Final = path("spec.pytorchReplicaSpecs.Worker")
+_ROLES: Final = path("spec.pytorchReplicaSpecs")
+_MASTER: Final = _ROLES.below("Master")
+_WORKER: Final = _ROLES.below("Worker")
 
 
 def mpi(workload: Workload) -> Grouped:
@@ -48,11 +48,13 @@ def pytorch(workload: Workload) -> Grouped:
         total = minimum(workload) or 0
         elastic = integer_in(owner, _ELASTIC)
         least = total if elastic is None else elastic
+    elif object_in(owner, _ROLES) is None:
+        raise owner.bad(str(_ROLES), "is missing")
     group = replace(inherited(workload), min_member=least)
     masters = integer_in(owner, _MASTER.below("replicas")) or 0
-    subgroups = [GroupSubgroup("master", masters)] if masters > 0 else []
+    subgroups = [GroupSubgroup("master", masters)] if masters else []
     role = pod.labels.get(_ROLE, "")
-    subgroup = "master" if role == "master" and masters > 0 else ""
+    subgroup = "master" if role == "master" and masters else ""
     if object_in(owner, _WORKER) is not None:
         workers, inside = _workers(workload, group, max(0, least - masters))
         subgroups += workers
@@ -64,16 +66,13 @@ def _workers(workload: Workload, group: Group, least: int) -> tuple[list[GroupSu
     """The subgroups of the workers, and the one of this pod if it is a worker."""
     owner, pod = workload.owner, workload.pod
     template = _WORKER.below("template")
-    size = segments.size_of_pod(pod)
-    asked = pod if size is not None else owner
-    if size is None:
-        size = segments.size_of_template(owner, template)
+    size, item, where = next(segments.stated_sizes((pod, None), (owner, template)), (1, owner, ""))
+    if size <= 0:
+        raise item.bad(where, f"{size} is below 1")
     replicas = integer_in(owner, _WORKER.below("replicas"))
     count = 1 if replicas is None else replicas
-    if size is None or count <= 0:
+    if not where or count <= 0:
         return [GroupSubgroup("worker", least)], "worker"
-    if size <= 0:
-        raise asked.bad(f"metadata.annotations[{keys.SEGMENT_SIZE}]", f"{size} is below 1")
     pieces = -(-count // size)
     segments.refuse_too_many(owner, pieces)
     topology = segments.segment_placement(pod, owner, template)
@@ -84,8 +83,10 @@ def _workers(workload: Workload, group: Group, least: int) -> tuple[list[GroupSu
         found.append(
             GroupSubgroup(f"worker-{i}", full if i < needed else 0, parent="worker", topology=topology)
         )
-    inside = f"worker-{_index(pod) // size}" if pod.labels.get(_ROLE) == "worker" else ""
-    return found, inside
+    if pod.labels.get(_ROLE) != "worker":
+        return found, ""
+    number = _index(pod) // size
+    return found, f"worker-{number}" if number < pieces else ""  # A surplus worker is about to end.
 
 
 def _index(pod: Item) -> int:

@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp.reader.fields import shown
-from kai_cp.workloads import keys
 from kai_cp.workloads.groups import Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import (
     GroupingError,
     Item,
-    annotation,
     integer_in,
     label,
     path,
@@ -39,10 +37,10 @@ def lws(workload: Workload) -> Grouped:
     if size is None or size <= 0:
         raise owner.bad(str(_SIZE), "is missing" if size is None else f"{size} is below 1")
     index = _worker_index(pod)
-    least, alone = _minimum(workload, size, index)
-    subgroups, inside = _subgroups(workload, least, index, alone=alone)
-    group = inherited(workload)
-    return Grouped(replace(group, name=_name(group.name, pod), min_member=least, subgroups=subgroups), inside)
+    alone, most = _start(workload, size, index)
+    subgroups, inside = _subgroups(workload, most, index, alone=alone)
+    group = replace(inherited(workload), min_member=1 if alone else most, subgroups=subgroups)
+    return Grouped(replace(group, name=_name(group.name, pod)), inside)
 
 
 def _worker_index(pod: Item) -> int | None:
@@ -63,46 +61,45 @@ def _name(usual: str, pod: Item) -> str:
     return f"{usual}-group-{index}"
 
 
-def _minimum(workload: Workload, size: int, index: int | None) -> tuple[int, bool]:
-    """The pods that must start together, and whether that is only the leader, before it has a node."""
+def _start(workload: Workload, size: int, index: int | None) -> tuple[bool, int]:
+    """Whether only the leader must start, before it has a node, and the pods of the whole group."""
     owner, pod = workload.owner, workload.pod
     policy = text_in(owner, _POLICY)
     if policy in (None, "LeaderCreated"):
-        return size, False
+        return False, size
     if policy != "LeaderReady":
         raise owner.bad(str(_POLICY), f"{shown(policy)} is neither LeaderCreated nor LeaderReady")
     spec = pod.raw.get("spec")
-    if index == 0 and not (isinstance(spec, dict) and spec.get("nodeName")):
-        return 1, True
+    alone = index == 0 and not (isinstance(spec, dict) and spec.get("nodeName"))
     try:
-        return spelled_integer(pod, "", pod.annotations.get(_STATED_SIZE, "")), False
+        return alone, spelled_integer(pod, "", pod.annotations.get(_STATED_SIZE, ""))
     except GroupingError:
-        return size, False
+        return alone, size
 
 
 def _subgroups(
-    workload: Workload, least: int, index: int | None, *, alone: bool
+    workload: Workload, most: int, index: int | None, *, alone: bool
 ) -> tuple[tuple[GroupSubgroup, ...], str]:
     owner, pod = workload.owner, workload.pod
     leads = index == 0
-    size = None if alone else _segment_size(owner, least)
-    if size is None:
-        workers = (GroupSubgroup("workers", least - 1),) if least > 1 else ()
+    size = _segment_size(owner, most)
+    if size is None or alone:
+        workers = (GroupSubgroup("workers", most - 1),) if most > 1 and not alone else ()
         if leads:
             return (_LEADER, *workers), "leader"
         return (_LEADER, *workers), "workers" if workers else ""
     if index is None:
         raise pod.bad(label(_WORKER_INDEX), "is missing; segments need it")
     topology = segments.segment_placement(pod, owner, _TEMPLATE)
-    extra = (least - 1) % size == 0
-    pieces = _pieces(owner, least, size, topology, extra=extra)
+    extra = (most - 1) % size == 0
+    pieces = _pieces(owner, most, size, topology, extra=extra)
     number = 0 if leads else (index - 1 if extra else index) // size
     if number >= len(pieces):
-        raise pod.bad(label(_WORKER_INDEX), f"{index} is beyond the group's size, {least}")
+        raise pod.bad(label(_WORKER_INDEX), f"{index} is beyond the group's size, {most}")
     kind = text_in(owner, _SEGMENT_TYPE)
     if kind == "LeaderExcluded":
         if not extra:
-            raise owner.bad(str(_SEGMENT), f"{least - 1} workers cannot be divided by {size}")
+            raise owner.bad(str(_SEGMENT), f"{most - 1} workers cannot be divided by {size}")
         return (_LEADER, *pieces), "leader" if leads else pieces[number].name
     if kind not in (None, "LeaderWorker"):
         return pieces, pieces[number].name
@@ -120,10 +117,10 @@ def _subgroups(
 
 
 def _pieces(
-    owner: Item, least: int, size: int, topology: GroupTopology, *, extra: bool
+    owner: Item, most: int, size: int, topology: GroupTopology, *, extra: bool
 ) -> tuple[GroupSubgroup, ...]:
     """The segments. A surplus leader belongs to the first one, whose workers are counted here."""
-    divided = least - 1 if extra else least
+    divided = most - 1 if extra else most
     count = -(-divided // size)
     segments.refuse_too_many(owner, count)
     last = divided - size * (count - 1)
@@ -133,17 +130,10 @@ def _pieces(
     )
 
 
-def _segment_size(owner: Item, least: int) -> int | None:
-    size = integer_in(owner, _SEGMENT)
-    where = str(_SEGMENT)
+def _segment_size(owner: Item, most: int) -> int | None:
+    size, where = integer_in(owner, _SEGMENT), str(_SEGMENT)
     if size is None:
-        where = annotation(keys.SEGMENT_SIZE)
-        size = segments.stated_size(owner, where, owner.annotations.get(keys.SEGMENT_SIZE))
-    if size is None:
-        where = str(_TEMPLATE.below("metadata", "annotations", keys.SEGMENT_SIZE))
-        size = segments.size_of_template(owner, _TEMPLATE)
-    if size is None:
-        return None
-    if not 1 < size <= least:
-        raise owner.bad(where, f"{size} is not between 2 and the group's size, {least}")
+        size, _, where = next(segments.stated_sizes((owner, None), (owner, _TEMPLATE)), (None, owner, ""))
+    if size is not None and not 1 < size <= most:
+        raise owner.bad(where, f"{size} is not between 2 and the group's size, {most}")
     return size

@@ -7,12 +7,11 @@ from typing import Final
 
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import shown
-from kai_cp.workloads import keys
-from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology
+from kai_cp.workloads.groups import Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import Item, Reference, checked_integer, object_in, objects_in, path, text_in
 from kai_cp.workloads.reads import Forbidden
-from kai_cp.workloads.rows import strings
-from kai_cp.workloads.workload import Workload, inherited, placement
+from kai_cp.workloads.rows import template_placement
+from kai_cp.workloads.workload import Workload, inherited
 
 HEAD: Final = "headgroup"
 _GROUP: Final = "ray.io/group"
@@ -98,19 +97,4 @@ def _least(cluster: Item, where: str, spec: Json) -> int | None:
 
 
 def _topology(cluster: Item, where: str, spec: Json) -> GroupTopology:
-    holder: object = spec
-    for key in ("template", "metadata", "annotations"):
-        holder = holder.get(key) if isinstance(holder, dict) else None
-    wanted = placement(
-        strings(
-            cluster, f"{where}.template.metadata.annotations", holder if isinstance(holder, dict) else None
-        )
-    )
-    if not wanted.required and not wanted.preferred:
-        return NOWHERE
-    if not wanted.name:
-        raise cluster.bad(
-            f"{where}.template.metadata.annotations[{keys.TOPOLOGY}]",
-            "is missing, though a level of it is asked for",
-        )
-    return wanted
+    return template_placement(cluster, f"{where}.template", spec.get("template"))

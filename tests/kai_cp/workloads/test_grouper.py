@@ -1,0 +1,191 @@
+"""Unusual fields of workloads, as they came up in a comparison with KAI's own pod grouper."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from kai_cp.workloads.batch import group_documents
+from kai_cp.workloads.settings import GroupingSettings
+from tests.support.workloads import GANG, RAY, chain, kubeflow, made, pod
+
+SEGMENT = "kai.scheduler/segment-size"
+QUEUE = "kai.scheduler/queue"
+CLASS = "priorityClassName"
+PREEMPTIBILITY = "kai.scheduler/preemptibility"
+SPECS = "spec.pytorchReplicaSpecs"
+LWS = "leaderworkerset.sigs.k8s.io"
+Object = dict[str, Any]
+
+
+def grouped(*documents: Object, **settings: Any) -> Object:
+    return group_documents([{"kind": "GroupingSettings", "spec": settings}, *documents], GroupingSettings())
+
+
+def messages(answer: Object) -> set[str]:
+    return {error["message"] for error in answer["errors"]}
+
+
+def subgroup_of(answer: Object, name: str) -> str | None:
+    labels = next(one["labels"] for one in answer["pods"] if one["name"] == name)
+    found: str | None = labels.get("kai.scheduler/subgroup-name")
+    return found
+
+
+def pytorch(
+    roles: dict[str, int], on_template: str | None = None, on_pods: str | None = None
+) -> list[Object]:
+    documents = kubeflow("PyTorchJob", "pytorchReplicaSpecs", roles)
+    if on_template is not None:
+        worker = documents[0]["spec"]["pytorchReplicaSpecs"]["Worker"]
+        worker["template"] = {"metadata": {"annotations": {SEGMENT: on_template}}}
+    for one in documents[1:] if on_pods is not None else ():
+        one["metadata"]["annotations"] = {SEGMENT: on_pods}
+    return documents
+
+
+def test_a_worker_beyond_the_replicas_is_in_no_segment() -> None:
+    documents = pytorch({"Worker": 4}, "2")
+    documents[0]["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
+    answer = grouped(*documents)
+    assert answer["errors"] == []
+    found = [subgroup_of(answer, f"train-worker-{i}") for i in range(4)]
+    assert found == ["worker-0", "worker-0", None, None]
+
+
+@pytest.mark.parametrize(
+    ("on_template", "on_pods", "segments", "problem"),
+    [
+        ("2", None, 2, ""),
+        ("2", "", 2, ""),
+        ("", "", 0, ""),
+        ("", "3", 1, ""),
+        (
+            "-2",
+            None,
+            0,
+            f"PyTorchJob team-a/train: {SPECS}.Worker.template.metadata.annotations[{SEGMENT}]: -2",
+        ),
+        (
+            "x",
+            None,
+            0,
+            f'PyTorchJob team-a/train: {SPECS}.Worker.template.metadata.annotations[{SEGMENT}]: "x"',
+        ),
+        ("2", "0", 0, f"Pod team-a/train-worker-0: metadata.annotations[{SEGMENT}]: 0"),
+    ],
+)
+def test_an_empty_segment_size_is_none(
+    on_template: str, on_pods: str | None, segments: int, problem: str
+) -> None:
+    answer = grouped(*pytorch({"Worker": 3}, on_template, on_pods))
+    if problem:
+        assert any(message.startswith(problem) for message in messages(answer))
+        return
+    (group,) = answer["podGroups"]
+    names = [entry["name"] for entry in group["spec"]["subGroups"]]
+    assert names == ["worker", *(f"worker-{i}" for i in range(segments))]
+
+
+def test_a_wrong_segment_size_is_named_also_without_workers() -> None:
+    documents = pytorch({"Master": 1, "Worker": 0}, "-2")
+    documents[0]["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 1}}
+    assert len(messages(grouped(*documents))) == 1
+
+
+@pytest.mark.parametrize(
+    ("specs", "problem"),
+    [
+        (None, f"PyTorchJob team-a/train: {SPECS}: is missing"),
+        (
+            {"Master": {"replicas": -1}, "Worker": {"replicas": 4}},
+            "spec.subGroups[0].minMember: -1 is negative",
+        ),
+    ],
+)
+def test_a_pytorch_job_needs_replicas_that_can_be(specs: Object | None, problem: str) -> None:
+    documents = pytorch({"Master": 1})
+    documents[0]["spec"] = {"runPolicy": {"schedulingPolicy": {"minAvailable": 3}}}
+    if specs is not None:
+        documents[0]["spec"]["pytorchReplicaSpecs"] = specs
+    (message,) = messages(grouped(*documents))
+    assert message.endswith(problem)
+
+
+@pytest.mark.parametrize("size", ["10", "x", "1"])
+def test_a_leader_that_starts_first_waits_for_no_segments_that_cannot_be(size: str) -> None:
+    owner = made(
+        "leaderworkerset.x-k8s.io/v1",
+        "LeaderWorkerSet",
+        "l",
+        annotations={SEGMENT: size},
+        spec={"startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 4, "workerTemplate": {}}},
+    )
+    answer = grouped(owner, pod("a", owner, labels={f"{LWS}/worker-index": "0"}))
+    assert answer["podGroups"] == []
+    assert len(messages(answer)) == 1
+
+
+def gang(top: Object | None = None, **spec: Any) -> list[Object]:
+    owners = chain(("grove.io/v1alpha1", "PodCliqueSet", "p", top or {}))
+    members = made("scheduler.grove.io/v1alpha1", "PodGang", "serve-0", spec=deepcopy(GANG) | spec)
+    return [*owners, members, pod("serve-prefill", owners[-1], labels={"grove.io/podgang": "serve-0"})]
+
+
+def test_a_pod_that_two_parts_of_a_gang_name_is_in_the_first() -> None:
+    here = [{"namespace": "team-a", "name": ""}, {"namespace": "team-a", "name": "serve-prefill"}]
+    parts = [{"name": name, "minReplicas": 1, "podReferences": here} for name in ("prefill", "decode")]
+    answer = grouped(*gang(podgroups=parts))
+    assert answer["errors"] == []
+    assert subgroup_of(answer, "serve-prefill") == "prefill"
+
+
+def test_an_empty_queue_label_above_a_gang_does_not_count() -> None:
+    (group,) = grouped(*gang({"labels": {QUEUE: ""}}))["podGroups"]
+    assert group["spec"]["queue"] == "default-queue"
+
+
+@pytest.mark.parametrize(
+    ("own", "usual", "labels", "spec"),
+    [
+        ({}, ("build", "Non-Preemptible"), ("build", "non-preemptible"), ("build", "non-preemptible")),
+        ({}, ("absent", ""), (None, None), ("inference", None)),
+        ({CLASS: "absent"}, ("build", ""), ("build", None), ("build", None)),
+        ({PREEMPTIBILITY: "so so"}, ("", "preemptible"), (None, "preemptible"), ("inference", "preemptible")),
+        ({PREEMPTIBILITY: ""}, ("", "preemptible"), (None, ""), ("inference", None)),
+        ({CLASS: "train"}, ("build", ""), ("train", None), ("train", None)),
+    ],
+)
+def test_only_usable_defaults_of_a_skipped_kind_are_passed_on(
+    own: Object, usual: tuple[str, str], labels: tuple[str | None, ...], spec: tuple[str | None, ...]
+) -> None:
+    types = f'[{{"typeName": "Workflow", "priorityName": "{usual[0]}", "preemptibility": "{usual[1]}"}}]'
+    config = made("v1", "ConfigMap", "d", data={"types": types})
+    flow = made("argoproj.io/v1alpha1", "Workflow", "w", labels=own)
+    step = pod("a", flow, spec={"priorityClassName": "inference"})
+    where = {"namespace": "team-a", "name": "d"}
+    (group,) = grouped(config, flow, step, defaultPrioritiesConfigMap=where)["podGroups"]
+    found = group["metadata"].get("labels", {})
+    assert tuple(found.get(key) for key in (CLASS, PREEMPTIBILITY)) == labels
+    assert tuple(group["spec"].get(key) for key in (CLASS, "preemptibility")) == spec
+
+
+@pytest.mark.parametrize("wrong", ["x", {"annotations": []}, {"annotations": {"a": 1}}])
+def test_a_pod_template_of_ray_that_cannot_be_read_is_named(wrong: Any) -> None:
+    spec = deepcopy(RAY)
+    spec["workerGroupSpecs"][1]["template"] = {"metadata": wrong}
+    cluster = made("ray.io/v1", "RayCluster", "r", spec=spec)
+    (message,) = messages(grouped(cluster, pod("a", cluster)))
+    assert message.startswith("RayCluster team-a/r: spec.workerGroupSpecs[1].template.metadata")
+
+
+def test_a_level_without_a_topology_does_not_reach_a_group_that_is_there() -> None:
+    job = made("batch/v1", "Job", "j", spec={})
+    level = {"kai.scheduler/topology-required-placement": "rack"}
+    change: Object = {"apiVersion": "batch/v1", "kind": "Job"}
+    change["metadata"] = {"name": "j", "namespace": "team-a", "annotations": level}
+    (group,) = grouped(job, pod("p", job), {"kind": "Stage"}, change)["podGroups"]
+    assert "topologyConstraint" not in group["spec"]
+    assert level.items() <= group["metadata"]["annotations"].items()
