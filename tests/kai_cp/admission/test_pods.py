@@ -41,6 +41,7 @@ def test_portions_that_are_decimal_numbers_between_0_and_1_pass(value: str) -> N
         "50m",
         "½",
         "9" * 99,
+        "0." + "1" * 63,
     ],
 )
 def test_portions_outside_are_refused_with_what_to_write(value: str) -> None:
@@ -152,6 +153,13 @@ def test_the_eleventh_container_still_has_a_short_volume_name() -> None:
     assert "env" in verdict.object["spec"]["containers"][10]
 
 
+def test_an_empty_container_name_means_the_first_container() -> None:
+    names = {"gpu-fraction": "0.5", "gpu-fraction-container-name": ""}
+    verdict = created(pod(names, container("a"), container("b")))
+    assert verdict.object is not None
+    assert ["env" in one for one in verdict.object["spec"]["containers"]] == [True, False]
+
+
 def test_admission_replaces_our_names_and_keeps_the_rest() -> None:
     main = container(env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}, {"name": "OWN", "value": "1"}])
     thing = pod({"gpu-fraction": "0.5", "runai/shared-gpu-configmap": "mine"}, main)
@@ -181,13 +189,15 @@ def test_devices_are_hidden_from_containers_that_ask_for_none() -> None:
     quiet = [
         container("none", limits={"nvidia.com/gpu": "0"}),
         container("from", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {}}}]),
+        container("twice", env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": v} for v in ("all", "0")]),
     ]
     verdict = created(pod({}, *asks, *quiet, initContainers=[container("init")]), BLOCKING)
     assert verdict.object is not None
     spec = verdict.object["spec"]
     hidden = {c["name"]: c.get("env") for c in spec["containers"] + spec["initContainers"]}
     void = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
-    assert hidden == {"request": None, "limit": None, "mig": None, "none": void, "from": void, "init": void}
+    asking = dict.fromkeys(("request", "limit", "mig"))
+    assert hidden == {**asking, "none": void, "from": void, "twice": void, "init": void}
 
 
 @pytest.mark.parametrize(
