@@ -117,7 +117,7 @@ def _replicated_job(owner: Item, where: str, job: Json, most: int) -> list[Group
 
 def _pods(owner: Item, where: str, template: Json, annotations: dict[str, str]) -> int:
     text = annotations.get(keys.BATCH_MIN_MEMBER)
-    if text is not None:
+    if text:
         stated = f"{where}.template.metadata.annotations[{keys.BATCH_MIN_MEMBER}]"
         least = spelled_integer(owner, stated, text)
         if least < 1:

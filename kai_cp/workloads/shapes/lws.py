@@ -98,8 +98,6 @@ def _subgroups(
         raise pod.bad(label(_WORKER_INDEX), f"{index} is beyond the group's size, {most}")
     kind = text_in(owner, _SEGMENT_TYPE)
     if kind == "LeaderExcluded":
-        if not extra:
-            raise owner.bad(str(_SEGMENT), f"{most - 1} workers cannot be divided by {size}")
         return (_LEADER, *pieces), "leader" if leads else pieces[number].name
     if kind not in (None, "LeaderWorker"):
         return pieces, pieces[number].name
@@ -136,4 +134,6 @@ def _segment_size(owner: Item, most: int) -> int | None:
         size, _, where = next(segments.stated_sizes((owner, None), (owner, _TEMPLATE)), (None, owner, ""))
     if size is not None and not 1 < size <= most:
         raise owner.bad(where, f"{size} is not between 2 and the group's size, {most}")
+    if size is not None and text_in(owner, _SEGMENT_TYPE) == "LeaderExcluded" and (most - 1) % size:
+        raise owner.bad(where, f"{most - 1} workers cannot be divided by {size}")
     return size

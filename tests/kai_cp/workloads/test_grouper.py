@@ -12,6 +12,7 @@ from kai_cp.workloads.settings import GroupingSettings
 from tests.support.workloads import GANG, RAY, chain, kubeflow, made, pod
 
 SEGMENT = "kai.scheduler/segment-size"
+MINIMUM = "kai.scheduler/batch-min-member"
 QUEUE = "kai.scheduler/queue"
 CLASS = "priorityClassName"
 PREEMPTIBILITY = "kai.scheduler/preemptibility"
@@ -114,18 +115,35 @@ def test_a_pytorch_job_needs_replicas_that_can_be(specs: Object | None, problem:
     assert message.endswith(problem)
 
 
-@pytest.mark.parametrize("size", ["10", "x", "1"])
+@pytest.mark.parametrize("size", ["10", "x", "1", "2"])
 def test_a_leader_that_starts_first_waits_for_no_segments_that_cannot_be(size: str) -> None:
+    template = {
+        "size": 4,
+        "workerTemplate": {},
+        "subGroupPolicy": {"subGroupPolicyType": "LeaderExcluded"},
+    }
     owner = made(
         "leaderworkerset.x-k8s.io/v1",
         "LeaderWorkerSet",
         "l",
         annotations={SEGMENT: size},
-        spec={"startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 4, "workerTemplate": {}}},
+        spec={"startupPolicy": "LeaderReady", "leaderWorkerTemplate": template},
     )
     answer = grouped(owner, pod("a", owner, labels={f"{LWS}/worker-index": "0"}))
     assert answer["podGroups"] == []
     assert len(messages(answer)) == 1
+
+
+@pytest.mark.parametrize(("text", "least"), [("", 2), ("3", 3), ("0", None), ("x", None)])
+def test_the_minimum_of_a_replicated_job_may_be_on_its_template(text: str, least: int | None) -> None:
+    template = {"metadata": {"annotations": {MINIMUM: text}}, "spec": {"parallelism": 2}}
+    spec = {"replicatedJobs": [{"name": "a", "template": template}]}
+    owner = made("jobset.x-k8s.io/v1alpha2", "JobSet", "j", spec=spec)
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "a", "jobset.sigs.k8s.io/job-index": "0"}
+    answer = grouped(owner, pod("p", owner, labels=labels))
+    found = [group["spec"]["subGroups"][1]["minMember"] for group in answer["podGroups"]]
+    assert found == ([] if least is None else [least])
+    assert len(answer["errors"]) == (least is None)
 
 
 def gang(top: Object | None = None, **spec: Any) -> list[Object]:
