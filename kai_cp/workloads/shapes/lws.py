@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp.reader.fields import shown
-from kai_cp.workloads.groups import Grouped, GroupSubgroup, GroupTopology
+from kai_cp.workloads.groups import NOWHERE, Grouped, GroupSubgroup, GroupTopology
 from kai_cp.workloads.items import (
     GroupingError,
     Item,
     integer_in,
     label,
+    object_in,
     path,
     spelled_integer,
     text_in,
@@ -90,7 +91,9 @@ def _subgroups(
         return (_LEADER, *workers), "workers" if workers else ""
     if index is None:
         raise pod.bad(label(_WORKER_INDEX), "is missing; segments need it")
-    topology = segments.segment_placement(pod, owner, _TEMPLATE)
+    topology = NOWHERE
+    if object_in(owner, _TEMPLATE) is not None:
+        topology = segments.segment_placement(pod, owner, _TEMPLATE)
     extra = (most - 1) % size == 0
     pieces = _pieces(owner, most, size, topology, extra=extra)
     number = 0 if leads else (index - 1 if extra else index) // size

@@ -7,7 +7,7 @@ from typing import Final
 
 from kai_cp.workloads import keys
 from kai_cp.workloads.groups import NOWHERE, GroupTopology
-from kai_cp.workloads.items import Item, Path, annotation, object_in, spelled_integer, value_at
+from kai_cp.workloads.items import Item, Path, annotation, spelled_integer, value_at
 from kai_cp.workloads.rows import template_annotations
 
 MOST: Final = 10_000
@@ -30,8 +30,6 @@ def stated_sizes(*said: tuple[Item, Path | None]) -> Iterator[tuple[int, Item, s
 
 def segment_placement(pod: Item, owner: Item, template: Path) -> GroupTopology:
     """The constraint of each segment: levels from pod or template; the topology's name may be the owner's."""
-    if object_in(owner, template) is None:
-        return NOWHERE
     given = template_annotations(owner, str(template), value_at(owner, template))
 
     def said(key: str) -> str:

@@ -90,6 +90,17 @@ def test_an_empty_segment_size_is_none(
     assert names == ["worker", *(f"worker-{i}" for i in range(segments))]
 
 
+def test_a_pod_may_name_the_topology_of_its_segments_alone() -> None:
+    documents = pytorch({"Worker": 2}, on_pods="1")
+    del documents[0]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]
+    level = "kai.scheduler/segment-topology-required-placement"
+    for one in documents[1:]:
+        one["metadata"]["annotations"] |= {"kai.scheduler/topology": "t", level: "rack"}
+    (group,) = grouped(*documents)["podGroups"]
+    wanted = {"topology": "t", "requiredTopologyLevel": "rack"}
+    assert [entry.get("topologyConstraint") for entry in group["spec"]["subGroups"]] == [None, wanted, wanted]
+
+
 def test_a_wrong_segment_size_is_named_also_without_workers() -> None:
     documents = pytorch({"Master": 1, "Worker": 0}, "-2")
     documents[0]["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 1}}
