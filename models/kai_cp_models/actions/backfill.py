@@ -111,15 +111,17 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     limited = cycle.settings.objective.max_moved_gpus_per_admitted_gpu != UNLIMITED
     lost = {key: [pod for pod in pods if not ledger.stays(pod)] for key, pods in evicted.items()}
     victims = {key: pods for key, pods in lost.items() if pods and not limited}
-    # What got a place in this cycle gets its next batch in a later one.
-    given = (cycle.snapshot.pod_by_key[key] for key in held)
-    served = {pod.group for pod in given if pod.status is PodStatus.PENDING}
     # A group beyond the depth limit of its queue is not looked at here either.
-    refused = cycle.waiting.keys() - _ended(cycle) - victims.keys() - served
+    asks = {key: ask for key, ask in waiting_groups(cycle, "allocate").items() if key in cycle.waiting}
+    apart = _ended(cycle) | victims.keys()
+    for key in asks.keys() & ledger.touched.keys():
+        # What got a place in this cycle gets its next batch in a later one.
+        given = (pod for pod in asks[key].gang.pods if pod.key in held)
+        if key in apart or any(pod.status is PodStatus.PENDING for pod in given):
+            del asks[key]
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.
-        refused = {key for key in refused if cycle.waiting[key].reason == OUT_OF_TIME.reason}
-    asks = {key: ask for key, ask in waiting_groups(cycle, "allocate").items() if key in refused}
+        asks = {key: ask for key, ask in asks.items() if cycle.waiting[key].reason == OUT_OF_TIME.reason}
     # Free capacity only shrinks here, as in allocate: what has no room never has.
     shapes, lost_pods = {ask.kind.shape for ask in asks.values()}, chain.from_iterable(victims.values())
     asking = chain(chain.from_iterable(shape.examples for shape in shapes), lost_pods)

@@ -46,7 +46,7 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
         one: WaitingGroup | None = known.groups[key]
         if key in ledger.touched:
             gang = ledger.fixed.gangs[key]
-            one = _waiting(ledger, gang, ledger.state(gang))
+            one = None if ledger.served(gang) else _waiting(ledger, gang, ledger.state(gang))
         ask = None if one is None else _asking(cycle, action, one)
         if ask is None:
             found.pop(key, None)
