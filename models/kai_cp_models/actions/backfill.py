@@ -114,11 +114,11 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     # A group beyond the depth limit of its queue is not looked at here either.
     asks = {key: ask for key, ask in waiting_groups(cycle, "allocate").items() if key in cycle.waiting}
     apart = _ended(cycle) | victims.keys()
-    for key in asks.keys() & ledger.touched.keys():
+    for one in asks.keys() & ledger.touched.keys():
         # What got a place in this cycle gets its next batch in a later one.
-        given = (pod for pod in asks[key].gang.pods if pod.key in held)
-        if key in apart or any(pod.status is PodStatus.PENDING for pod in given):
-            del asks[key]
+        given = (pod for pod in asks[one].gang.pods if pod.key in held)
+        if one in apart or any(pod.status is PodStatus.PENDING for pod in given):
+            del asks[one]
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.
         asks = {key: ask for key, ask in asks.items() if cycle.waiting[key].reason == OUT_OF_TIME.reason}

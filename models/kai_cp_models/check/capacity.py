@@ -40,9 +40,10 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 def _suspects(world: PlannedCluster) -> frozenset[str]:
     """Nodes whose pods take more than there is, summed up for all nodes at once."""
     facts, evicted, placed = world.start, world.evictions, world.placed
-    bound = facts.requests(((world.pod(key), d.node) for key, d in world.binds.items()), new=True)
-    later = placed.keys() - world.binds.keys()
-    promised = facts.requests(((world.pod(key), placed[key].node) for key in later), new=True)
+    bound, promised = (
+        facts.requests([(pod, d.node) for pod, d in world.arrivals if (d.kind == "Bind") is now], new=True)
+        for now in (True, False)
+    )
     gone = facts.requests((pod, pod.node) for pod in map(world.pod, evicted) if pod.node is not None)
     now = facts.requested + bound
     end = now - facts.releasing - gone + promised

@@ -98,11 +98,12 @@ class Levels:
     def before_reclaim(world: PlannedCluster) -> Levels:
         """Totals when reclaim starts: those of the snapshot, changed by the actions before it."""
         before = {action for action in world.turns if world.earlier(action, "reclaim")}
-        placed = [world.pod(key) for key in world.added if world.placed[key].action in before]
         gone = [world.pod(key) for key in world.lost if world.evictions[key].action in before]
         # A share by memory counts for more or less where it moves to.
         moved = [world.pod(key) for key in world.moved if world.evictions[key].action in before]
-        return Levels(world.start, *sums(world, [*placed, *moved], [*gone, *moved]))
+        placed = (part for (_, action), part in world.added_held.items() if action in before)
+        held = sums(world, world.start.held, *placed, arriving=moved, leaving=[*gone, *moved])
+        return Levels(world.start, *held)
 
     def __getitem__(self, queue: str) -> QueueLevel:
         return self._levels[queue]

@@ -22,14 +22,13 @@ _RULES: Final = tuple(rule for rule in STATIC_RULES if rule.NAME != "size")
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Pods placed on a node that refuses them."""
     claimed, known = world.snapshot.extras[CLAIM_MILLI_GPUS], world.start.refusals
-    for key, decision in world.placed.items():
-        pod = world.pod(key)
-        alike = id(pod.spec), decision.node, claimed.get(key)
+    for pod, decision in world.arrivals:
+        alike = id(pod.spec), decision.node, claimed.get(pod.key) if claimed else None
         faults = known.get(alike)
         if faults is None:
             faults = known[alike] = refusals(world.snapshot, pod, world.node(decision.node))
         for fault in faults:
-            yield f"nodes: pod {key} on node {decision.node}: {fault}"
+            yield f"nodes: pod {pod.key} on node {decision.node}: {fault}"
 
 
 def refusals(snapshot: Snapshot, pod: Pod, node: Node) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from kai_cp_models.check.snapshot_facts import SnapshotFacts
+from kai_cp_models.check.snapshot_facts import HeldByQueues, SnapshotFacts
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.policy import ActionName
@@ -93,9 +93,14 @@ class PlannedCluster:
         return self.nominations | self.binds
 
     @cached_property
+    def arrivals(self) -> Sequence[tuple[Pod, Decision]]:
+        """Every pod that gets a place, with what says so; in most plans they are nearly all that there is."""
+        return list(zip(map(self.pod, self.placed), self.placed.values(), strict=True))
+
+    @cached_property
     def placed_specs(self) -> frozenset[PodSpec]:
         """What the pods that get a place ask for: there are many pods and few specs."""
-        return frozenset(self.pod(key).spec for key in self.placed)
+        return frozenset(pod.spec for pod, _ in self.arrivals)
 
     @cached_property
     def moved(self) -> frozenset[PodKey]:
@@ -111,6 +116,15 @@ class PlannedCluster:
     def added(self) -> frozenset[PodKey]:
         """Pods that had no place and get one."""
         return frozenset(self.placed.keys() - self.evictions.keys())
+
+    @cached_property
+    def added_held(self) -> Mapping[tuple[str, ActionName], HeldByQueues]:
+        """What queues hold through ``added``, by kind and action of the decisions."""
+        added, found = self.added, dict[tuple[str, ActionName], list[tuple[Pod, str]]]()
+        for pod, decision in self.arrivals:
+            if pod.key in added:
+                found.setdefault((decision.kind, decision.action), []).append((pod, decision.node))
+        return {of: self.start.held_by(places) for of, places in found.items()}
 
     # --- actions -------------------------------------------------------------------------------
 
@@ -159,17 +173,11 @@ class PlannedCluster:
 
     @cached_property
     def _placed_by_group(self) -> Mapping[GroupKey | None, Sequence[Pod]]:
-        return self._by_group(self.placed)
+        return _by_group(pod for pod, _ in self.arrivals)
 
     @cached_property
     def _evicted_by_group(self) -> Mapping[GroupKey | None, Sequence[Pod]]:
-        return self._by_group(self.evictions)
-
-    def _by_group(self, keys: Iterable[PodKey]) -> Mapping[GroupKey | None, Sequence[Pod]]:
-        found: dict[GroupKey | None, list[Pod]] = {}
-        for pod in map(self.pod, keys):
-            found.setdefault(pod.group, []).append(pod)
-        return found
+        return _by_group(map(self.pod, self.evictions))
 
     def placed_of(self, group: PodGroup) -> Sequence[Pod]:
         """Pods of a group that get a place."""
@@ -275,3 +283,10 @@ class PlannedCluster:
         for name in nodes:
             for resident in self.now(name) if now else self.end(name):
                 yield name, resident
+
+
+def _by_group(pods: Iterable[Pod]) -> Mapping[GroupKey | None, Sequence[Pod]]:
+    found: dict[GroupKey | None, list[Pod]] = {}
+    for pod in pods:
+        found.setdefault(pod.group, []).append(pod)
+    return found

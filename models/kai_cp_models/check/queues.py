@@ -26,8 +26,9 @@ _NOISE = 1e-6
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Queues that get more than they may have."""
     yield from _homeless(world)
-    bound = held(world, map(world.pod, world.binds))
-    added = bound if world.binds.keys() == world.added else held(world, map(world.pod, world.added))
+    parts = world.added_held.items()
+    added = sums(world, *(part for _, part in parts))
+    bound = sums(world, *(part for (kind, _), part in parts if kind == "Bind"))
     moved = held(world, map(world.pod, world.moved))
     gone = held(world, map(world.pod, world.evictions), moved=False)
     rollouts = Rollouts(world)
@@ -51,24 +52,20 @@ def held(world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True) -> H
 
     ``moved``: charge evicted pods that move at their new node, otherwise at the old one.
     """
+    return world.start.held_by(_places(world, pods, moved))
+
+
+def sums(
+    world: PlannedCluster, *parts: HeldByQueues, arriving: Iterable[Pod] = (), leaving: Iterable[Pod] = ()
+) -> HeldByQueues:
+    """All parts together, with ``arriving`` at their new places and ``leaving`` gone from their old ones."""
     total, firm = HeldByQueue(), HeldByQueue()
-    _charge(world, (total, firm), pods, 1, moved=moved)
+    for part, firm_part in parts:
+        total.add_all(part)
+        firm.add_all(firm_part)
+    world.start.add_up((total, firm), _places(world, arriving, True))
+    world.start.add_up((total, firm), _places(world, leaving, False), -1)
     return total, firm
-
-
-def sums(world: PlannedCluster, arriving: Iterable[Pod], leaving: Iterable[Pod] = ()) -> HeldByQueues:
-    """What queues hold with ``arriving`` at their new places and ``leaving`` gone from their old ones."""
-    total, firm = world.start.held
-    sums = HeldByQueue(total), HeldByQueue(firm)
-    _charge(world, sums, arriving, 1, moved=True)
-    _charge(world, sums, leaving, -1, moved=False)
-    return sums
-
-
-def _charge(
-    world: PlannedCluster, sums: HeldByQueues, pods: Iterable[Pod], times: int, *, moved: bool
-) -> None:
-    world.start.add_up(sums, _places(world, pods, moved), times)
 
 
 def _places(world: PlannedCluster, pods: Iterable[Pod], moved: bool) -> Iterator[tuple[Pod, str]]:

@@ -105,6 +105,13 @@ class SnapshotFacts:
                 if not preemptible:
                     firm.add(queue, cost, times * count)
 
+    def held_by(self, places: Iterable[tuple[Pod, str]]) -> HeldByQueues:
+        """What queues and their ancestors hold through pods on nodes: in all, and by non-preemptible pod
+        groups."""
+        found = HeldByQueue(), HeldByQueue()
+        self.add_up(found, places)
+        return found
+
     @cached_property
     def _holding(self) -> Sequence[tuple[Pod, str]]:
         """Pods that hold a place on a known node, with the node."""
