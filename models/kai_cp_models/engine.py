@@ -202,12 +202,13 @@ class _Engine:
             logger.log(self._level, "proofs failed", exc_info=True)
             stages.append(Stage(f"proofs: {FAILED}", "GREEDY"))
         self._tell_cut("proofs")
+        open_ = self._cycle.waiting.keys() - self._proofs.keys()
         for position, stage in enumerate(stages):
             action, _, name = stage.name.partition(": ")
             refused = self._cycle.refused.get(action)  # type: ignore[call-overload]
             if name != "admission" or refused is None:
                 continue
-            unproved = len((refused & self._cycle.waiting.keys()) - self._proofs.keys())
+            unproved = len(refused & open_)
             stages[position] = replace(
                 stage,
                 status="FEASIBLE" if unproved else "OPTIMAL",
@@ -326,7 +327,7 @@ class _Engine:
         }
         starts = reservations(self._cycle)
         if self._located[0] is not self._decisions:
-            self._located = self._decisions, localities(self._cycle.ledger, self._decisions)
+            self._located = self._decisions, localities(self._cycle.ledger)
         plan = Plan(
             self._decisions,
             self._explained(),

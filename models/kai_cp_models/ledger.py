@@ -255,10 +255,6 @@ class Ledger:
             self._tallies[key] = state.tally
         return state
 
-    def served(self, gang: Gang) -> bool:
-        """Whether all pods of the gang waited in the snapshot and have places now."""
-        return self.touched.get(gang.group.key, -1) == gang.waiting
-
     def tally(self, gang: Gang) -> GangTally:
         """The pods of a gang by pod set and status; all are looked at once, then those that change."""
         found = self._tallies.get(gang.group.key)

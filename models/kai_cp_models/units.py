@@ -146,8 +146,7 @@ class Gang:
         known = (pod for pod in members if (pod.subgroup or "default") in by_leaf)
         self.pods = tuple(known) if unknown else members
         """Pods of known subgroups."""
-        waits = all(pod.status is PodStatus.PENDING for pod in members)
-        self.waiting = len(members) if waits else 0
+        self.waiting = len(members) * all(pod.status is PodStatus.PENDING for pod in members)
         """How many pods wait in the snapshot; 0 where not all do."""
 
     @cached_property

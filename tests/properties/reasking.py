@@ -35,7 +35,7 @@ from itertools import combinations, islice, product
 
 from kai_cp.bench.follow import following
 from kai_cp.reader import parse
-from kai_cp_models.actions.common import line_of, waiting_lines
+from kai_cp_models.actions.common import at_first, line_of
 from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.ledger import Ledger
@@ -189,7 +189,7 @@ class Audit:
         snapshot, _ = prepare(self.snapshot, self.settings)
         ledger = Ledger.of(snapshot, self.settings.rules)
         # One that is kept from asking in every plan has no turn.
-        lines = (one for one in waiting_lines(ledger).values() if one.ask is not None)
+        lines = (one for one in at_first(ledger).groups.values() if one.ask is not None)
         able = (one.ask for one in lines if one.refusal is None or one.refusal.reason not in UNCONDITIONAL)
         asks = {ask.group.key: ask for ask in able if ask is not None}
         book, got = ledger.book.copy(), gained(plan)

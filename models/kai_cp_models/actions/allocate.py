@@ -80,8 +80,7 @@ def allocate(
             run.shown.clear()
             cycle.waiting.pop(key, None)
             order.use(cycle.ledger.book, ask.group.queue)
-            whole = len(ask.pods) == len(ask.gang.pods)
-            batch = None if whole else cycle.ledger.state(ask.gang).batch
+            batch = cycle.ledger.state(ask.gang).batch if len(ask.pods) < len(ask.gang.pods) else None
             if batch is not None:
                 run.asks[key] = ask_of(cycle.ledger, ask.gang, batch)
                 order.push(key, run.asks[key].entry)

@@ -116,8 +116,8 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     apart = _ended(cycle) | victims.keys()
     for one in asks.keys() & ledger.touched.keys():
         # What got a place in this cycle gets its next batch in a later one.
-        given = (pod for pod in asks[one].gang.pods if pod.key in held)
-        if one in apart or any(pod.status is PodStatus.PENDING for pod in given):
+        given = (pod.key in held for pod in asks[one].gang.pods if pod.status is PodStatus.PENDING)
+        if one in apart or any(given):
             del asks[one]
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.

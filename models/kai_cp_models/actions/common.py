@@ -17,7 +17,7 @@ from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.units import Gang, GangState
+from kai_cp_models.units import Gang
 from kai_cp_models.unready import DELAYED, delay_of, unready
 
 _FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod groups only", True)
@@ -38,15 +38,16 @@ class WaitingGroup(NamedTuple):
 
 def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     """What every pod group asks for that ``action`` may serve (4.1); refusals are recorded."""
-    ledger, known = cycle.ledger, _at_first(cycle.ledger)
-    found = dict(known.asks)
-    # Most groups are as in the snapshot, and nothing keeps them from asking in any action.
-    changed = (key for key in (*ledger.touched, *cycle.left_out) if key in known.groups)
-    for key in dict.fromkeys((*known.kept, *changed)):
-        one: WaitingGroup | None = known.groups[key]
-        if key in ledger.touched:
-            gang = ledger.fixed.gangs[key]
-            one = None if ledger.served(gang) else _waiting(ledger, gang, ledger.state(gang))
+    ledger, known, gangs = cycle.ledger, at_first(cycle.ledger), cycle.ledger.fixed.gangs
+    found, changed = dict(known.asks), [*known.kept, *cycle.left_out]
+    # Most groups are as in the snapshot and ask in every action, or places for all their pods are held.
+    for key, given in ledger.touched.items():
+        if key in found and given == found[key].gang.waiting:
+            del found[key]
+        else:
+            changed.append(key)
+    for key in filter(known.groups.__contains__, dict.fromkeys(changed)):
+        one = _waiting(ledger, gangs[key]) if key in ledger.touched else known.groups[key]
         ask = None if one is None else _asking(cycle, action, one)
         if ask is None:
             found.pop(key, None)
@@ -73,8 +74,8 @@ def _asking(cycle: Cycle, action: ActionName, one: WaitingGroup) -> Ask | None:
     return None
 
 
-class _AtFirst(NamedTuple):
-    """All pod groups that wait in the snapshot, and the line of those that ask for something (``asks``).
+class AtFirst(NamedTuple):
+    """All pod groups that wait in the snapshot, in order (3.6), and the line of those that ask (``asks``).
 
     ``kept``: those that ask for nothing, or that something keeps from it in some action.
     """
@@ -85,15 +86,15 @@ class _AtFirst(NamedTuple):
     line: FairOrder
 
 
-def _at_first(ledger: Ledger) -> _AtFirst:
+def at_first(ledger: Ledger) -> AtFirst:
     """How groups wait in the snapshot; computed once a cycle."""
-    known: list[_AtFirst] = ledger.fixed.waiting
+    known: list[AtFirst] = ledger.fixed.waiting
     if not known:
         found = {one.group.key: one for one in _as_read(ledger) if one is not None}
         asks = {key: one.ask for key, one in found.items() if one.ask is not None}
         kept = [key for key, (one, *why, ask) in found.items() if not (ask and one.preemptible) or any(why)]
         line = FairOrder(ledger.snapshot, ledger.book, {key: ask.entry for key, ask in asks.items()})
-        known.append(_AtFirst(found, asks, kept, line))
+        known.append(AtFirst(found, asks, kept, line))
     return known[0]
 
 
@@ -105,7 +106,7 @@ def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:
         number = alike[group.key]
         # A back-off and a maximum run time are of the group alone.
         if group.backed_off or timed or number not in known:
-            one = _waiting(ledger, gangs[group.key], gangs[group.key].at_first)
+            one = _waiting(ledger, gangs[group.key], first=True)
             if one is not None and one.ask is not None and one.refusal is None:
                 known[number] = one.ask
             yield one
@@ -115,13 +116,9 @@ def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:
             yield WaitingGroup(group, None, delay_of(snapshot, group), Ask(group, gangs, entry, like.kind))
 
 
-def waiting_lines(ledger: Ledger) -> Mapping[GroupKey, WaitingGroup]:
-    """All pod groups that wait in the snapshot, in the order of their leaves."""
-    return _at_first(ledger).groups
-
-
-def _waiting(ledger: Ledger, gang: Gang, state: GangState) -> WaitingGroup | None:
-    """How the group waits in this state; None when no pod does."""
+def _waiting(ledger: Ledger, gang: Gang, *, first: bool = False) -> WaitingGroup | None:
+    """How the group waits now, or ``first``: in the snapshot; None when no pod does."""
+    state = gang.at_first if first else ledger.state(gang)
     if not state.pending:
         return None
     ask = None if state.batch is None else ask_of(ledger, gang, state.batch, state)
@@ -131,11 +128,11 @@ def _waiting(ledger: Ledger, gang: Gang, state: GangState) -> WaitingGroup | Non
 
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:
     """The asks in the fair order, as the book gives it. None: that of the ledger."""
-    book, (_, first, _, line) = book or ledger.book, _at_first(ledger)
+    book, (_, first, _, line) = book or ledger.book, at_first(ledger)
     if 2 * len(asks) < len(first):
         return FairOrder(ledger.snapshot, book, {key: ask.entry for key, ask in asks.items()})
-    changed = (asks[key] for key in ledger.touched if key in asks)
-    others = {ask.group.key: ask.entry for ask in changed if first.get(ask.group.key) is not ask}
+    changed = asks.keys() & ledger.touched.keys()
+    others = {key: asks[key].entry for key in changed if first.get(key) is not asks[key]}
     return line.fork(book, asks if others or len(asks) < len(first) else None, others)
 
 
@@ -144,9 +141,9 @@ def _within_depth(cycle: Cycle, action: ActionName, found: dict[GroupKey, Ask]) 
     depth = cycle.snapshot.policy.queue_depth.get(action)
     if depth is None:
         return found
-    seen, beyond = Counter[str](), set[GroupKey]()
+    seen = Counter[str]()
     for ask in sorted(found.values(), key=attrgetter("entry")):
         seen[ask.group.queue] += 1
         if seen[ask.group.queue] > depth:
-            beyond.add(ask.group.key)
-    return {key: ask for key, ask in found.items() if key not in beyond}
+            del found[ask.group.key]
+    return found

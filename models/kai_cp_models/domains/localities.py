@@ -6,29 +6,25 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.plan import Decision
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodStatus
 from kai_cp_topology.locality import locality
 from kai_cp_topology.records import Locality, NodeFacts
 
 
-def localities(ledger: Ledger, decisions: Iterable[Decision]) -> dict[GroupKey, Locality]:
+def localities(ledger: Ledger) -> dict[GroupKey, Locality]:
     """The locality of every pod group that gets a place and then has GPUs on several nodes.
 
     All its pods count, including those that ran before. Empty where the snapshot does not tell which nodes
     are close to each other.
     """
-    snapshot = ledger.snapshot
-    served = {
-        decision.group
-        for decision in decisions
-        if decision.group is not None and snapshot.pod_by_key[decision.pod].status is PodStatus.PENDING
-    }
-    spread = {
-        key: held
-        for key in sorted(served)
-        if len(pods := ledger.fixed.gangs[key].pods) > 1 and len(held := _gpus_by_node(ledger, pods)) > 1
-    }
+    snapshot, gangs = ledger.snapshot, ledger.fixed.gangs
+    several = (key for key in ledger.touched if len(gangs[key].pods) > 1)
+    served = [
+        key
+        for key in several
+        if any(pod.status is PodStatus.PENDING and pod.key in ledger.held for pod in gangs[key].pods)
+    ]
+    spread = {key: held for key in sorted(served) if len(held := _gpus_by_node(ledger, gangs[key].pods)) > 1}
     found = {}
     # The fabric of a large cluster takes a while to find, and only gangs on several nodes need it.
     fabric = ledger.fixed.fabric if spread else None

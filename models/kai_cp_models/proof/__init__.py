@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kai_cp_models.actions.common import waiting_lines
+from kai_cp_models.actions.common import at_first
 from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
@@ -47,7 +47,7 @@ class Refuter:
         """What every pod group asks for first that waits in the snapshot and may come in some plan."""
         self._kinds: dict[GroupKey, _Kind] = {}
         """Of which kind each of them is."""
-        for key, one in waiting_lines(base).items():
+        for key, one in at_first(base).groups.items():
             if one.ask is not None and (one.refusal is None or one.refusal.reason not in UNCONDITIONAL):
                 self._first_asks[key] = one.ask
                 self._kinds[key] = base.snapshot.alike[key], one.delay is None
@@ -59,35 +59,35 @@ class Refuter:
         At first every group that waits may come. Those that are refused even so, and whatever else gets a
         place, come in no plan at all, and the rest is asked again beside fewer.
         """
-        found: dict[GroupKey, Proof] = {}
+        found, asks = dict[GroupKey, Proof](), dict[GroupKey, Ask]()
         if self._cycle.out_of_time() or self._cycle.dropped:
             return found
-        lines, served = waiting_lines(self._base), self._served.groups
-        refused = self._cycle.waiting.keys() & lines.keys() - served
-        keys = (group.key for group in self._base.snapshot.waiting_groups)
-        waiting = {key: lines[key] for key in keys if key in refused}
-        # One that is ready in no plan needs no certificate.
-        found |= {key: Proof(one.refusal.reason) for key, one in waiting.items() if one.refusal is not None}
-        asks = {key: one.ask for key, one in waiting.items() if one.ask is not None and key not in found}
+        lines, served, refused = at_first(self._base).groups, self._served.groups, self._cycle.waiting
+        for key in (group.key for group in self._base.snapshot.waiting_groups):
+            one = lines.get(key) if key in refused and key not in served else None
+            if one is not None and one.refusal is not None:
+                # One that is ready in no plan needs no certificate.
+                found[key] = Proof(one.refusal.reason)
+            elif one is not None and one.ask is not None:
+                asks[key] = one.ask
         if asks:
             self._compose(asks, found)
         return found
 
     def _compose(self, asks: dict[GroupKey, Ask], found: dict[GroupKey, Proof]) -> None:
         """Add to ``found`` the proofs for those of ``asks`` that certificates refuse in every plan."""
-        never, rights = set(found), None
-        known = self._known()
-        kinds = self._kinds
+        rights, known, kinds = None, self._known(), self._kinds
+        never = Counter(kinds[key] for key in found if key in kinds)
         examples = dict(zip(kinds.values(), self._first_asks.values(), strict=True))
         could = {kind: Coming.of(known.departures, ask, kind[1]) for kind, ask in examples.items()}
-        every = _counted(could, kinds.values())
+        every = _counted(could, Counter(kinds.values()))
         # What is open beside more is open beside fewer, so the last ones are asked first.
-        groups: dict[tuple[Hashable, int], list[GroupKey]] = {}
+        groups: dict[tuple[Hashable, int, _Kind], list[GroupKey]] = {}
         for key, ask in asks.items():
-            groups.setdefault((known.kind(ask), self._served.before(key)), []).append(key)
+            groups.setdefault((known.kind(ask), self._served.before(key), kinds[key]), []).append(key)
         alike = dict(sorted(groups.items(), key=lambda item: item[0][1], reverse=True))
         while alike:
-            coming = every - _counted(could, (kinds[key] for key in never if key in kinds))
+            coming = every - _counted(could, never)
             wider, rights = rights, Rights(known.departures, coming)
             if wider is not None and (wider.taken, wider.moves) == (rights.taken, rights.moves):
                 return
@@ -100,7 +100,7 @@ class Refuter:
                 if certificate:
                     found |= dict.fromkeys(keys, Proof(certificate))
                 if certificate and (not beside or emptied.refusal(ask, 0)):
-                    never |= set(keys)
+                    never[kind[2]] += len(keys)
                     del left[kind]
             alike = left
 
@@ -112,10 +112,10 @@ class Refuter:
         return Known(self._cycle, self._base, departures, self._served, list(specs.values()))
 
 
-def _counted(could: Mapping[_Kind, Coming], kinds: Iterable[_Kind]) -> Counter[Coming]:
-    """What groups of these kinds could be, and how many of each."""
+def _counted(could: Mapping[_Kind, Coming], kinds: Mapping[_Kind, int]) -> Counter[Coming]:
+    """What so many groups of these kinds could be, and how many of each."""
     found = Counter[Coming]()
-    for kind, groups in Counter(kinds).items():
+    for kind, groups in kinds.items():
         found[could[kind]] += groups
     return found
 
