@@ -84,11 +84,10 @@ def _is_flat(workload: Workload) -> bool:
 
 
 def _flat(group: Group, pod: Item, *, in_order: bool, least: int | None) -> Group:
-    name = group.name
-    if in_order:
-        if _NAME not in pod.labels:
-            raise pod.bad(label(_NAME), "is missing")
-        name = f"{name}-{pod.labels[_NAME]}"
+    job = pod.labels.get(_NAME)
+    if not job:
+        raise pod.bad(label(_NAME), "is missing")
+    name = f"{group.name}-{job}" if in_order else group.name
     return replace(group, name=name, min_member=1 if least is None else least)
 
 
