@@ -17,7 +17,7 @@ import pytest
 
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel
-from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
+from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, PODS, PodSpec
@@ -71,16 +71,16 @@ def both(snapshot: Snapshot, *, moves: bool) -> tuple[Solved, Solved]:
     for model in (JointModel, NodeModel):
         solved = least(model(ledger, asks, units, may_lose=not moves), moves=moves)
         if solved.answer is not None:
-            keeps(ledger, asks, units, solved.answer)
+            keeps(ledger, asks, solved.answer)
         found.append(solved)
     return found[0], found[1]
 
 
-def keeps(ledger: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], answer: Answer) -> None:
+def keeps(ledger: Ledger, asks: Sequence[Ask], answer: Answer) -> None:
     """The answer turns into places: all asks are there, no node is over its capacity, gangs stay in one
     rack.
     """
-    made = disaggregate(ledger, asks, units, answer, pipeline_only=True)
+    made = disaggregate(ledger, answer, pipeline_only=True)
     assert made is not None, "the counts were right and the places were not"
     assert (made.free >= np.minimum(ledger.free, 0)).all()
     for ask in asks:
@@ -130,7 +130,7 @@ def test_both_lose_the_same_where_pods_may_move(seed: int, kind: Callable[[Snaps
     singly = least(NodeModel(ledger, asks, units), moves=False)
     assert together.cost == singly.cost
     if together.answer is not None:
-        keeps(ledger, asks, units, together.answer)
+        keeps(ledger, asks, together.answer)
 
 
 def test_some_worlds_have_cells_of_both_kinds() -> None:

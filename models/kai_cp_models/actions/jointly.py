@@ -185,7 +185,7 @@ class _Search:
             if solver is None:
                 return NoPlan(NOTHING_SUFFICES if first.proved else OUT_OF_TIME, self._served)
             answer = model.answer(solver)
-            if not any(answer.admitted):
+            if not answer.asks:
                 return NoPlan(NOTHING_SUFFICES)
             found = self._held(answer, stages, solver)
             if found is not None:
@@ -207,11 +207,10 @@ class _Search:
         self, answer: Answer, stages: Sequence[StageResult], solver: cp_model.CpSolver
     ) -> EvictionPlan | None:
         """The plan of an answer that holds when it is simulated; None when the answer is cut off."""
-        placed = _admitted(self._asks, answer)
         for owners in self._attributions(answer, solver):
             simulated, beyond = self._simulated(answer, owners), None
             if self._policy.by_share and simulated.ledger is not None:
-                beyond = overreaching(self._base, placed, simulated.ledger, owners)
+                beyond = overreaching(self._base, answer.asks, simulated.ledger, owners)
             if simulated.ledger is not None and beyond is None:
                 break
         else:
@@ -232,7 +231,7 @@ class _Search:
         everything = self._sure and self._model.exact and not self._pruned
         return EvictionPlan(
             ledger,
-            tuple(_admitted(self._asks, answer)),
+            tuple(answer.asks),
             tuple(self._ranked),
             owners,
             # What some of the plans cannot do bounds none of the others; no cost is below 0.
@@ -246,14 +245,13 @@ class _Search:
         """Ways to charge what is disturbed to triggers: to who needs it in turn, and as the solver chose."""
         if self._policy.by_share:
             base, takes, moved = self._base, self._run.takes_of, answer.moved
-            asks = _admitted(self._asks, answer)
-            yield shared_out(base, self._policy, asks, self._ranked, answer.lost, moved=moved, takes_of=takes)
+            asks, lost = answer.asks, answer.lost
+            yield shared_out(base, self._policy, asks, self._ranked, lost, moved=moved, takes_of=takes)
         yield _owners(self._model, answer, solver)
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
         return simulate(
             self._base,
-            self._asks,
             self._model.units,
             answer,
             self._run.line,
@@ -270,10 +268,6 @@ class _Search:
         fresh = ledger.evicted.keys() - self._run.base.evicted.keys()
         moves = [(pod.group, names) for pod, names in named if pod.key in fresh]
         return moved_beyond(moves, self._model.most_moved)
-
-
-def _admitted(asks: Sequence[Ask], answer: Answer) -> list[Ask]:
-    return [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
 
 
 def _cut(
@@ -306,11 +300,8 @@ def _cut(
             model.refuse([model.admitted[a], *took])
             return False
     # Without an optional ask that was admitted and has no place the others may fit.
-    unserved = [
-        literal
-        for ask, literal, yes in zip(model.asks, model.admitted, answer.admitted, strict=True)
-        if yes and ask.group.key not in simulated.served
-    ]
+    missed = {ask.group.key for ask in answer.asks} - simulated.served
+    unserved = [yes for ask, yes in zip(model.asks, model.admitted, strict=True) if ask.group.key in missed]
     early: dict[GroupKey, list[cp_model.BoolVarT]] = {}
     for o in lost:
         if (group := model.units[o].group.key) in simulated.early:
@@ -327,8 +318,9 @@ def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver) -> 
     """The admitted triggers that take each disturbed unit, or may move it."""
     moved = {o for o, item in enumerate(model.units) if any(pod.key in answer.moved for pod in item.pods)}
     found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
+    admitted = {ask.group.key for ask in answer.asks}
     for bound, part in zip(model.bounds, model.taken, strict=True):
-        owners = tuple(model.asks[a].group.key for a in bound.asks if answer.admitted[a])
+        owners = tuple(key for a in bound.asks if (key := model.asks[a].group.key) in admitted)
         if not owners:
             continue
         for o, literal in part.items():

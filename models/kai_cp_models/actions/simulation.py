@@ -14,7 +14,7 @@ from operator import attrgetter
 from kai_cp_models.actions.home import come_home, has_room_at_home
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.disaggregate import disaggregate, leave, leavers, may_leave, without
+from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave, without
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
@@ -39,7 +39,6 @@ class Simulated:
 
 def simulate(
     base: Ledger,
-    asks: Sequence[Ask],
     units: Sequence[EvictionUnit],
     answer: Answer,
     line: FairOrder,
@@ -56,8 +55,7 @@ def simulate(
     Where the greedy scores do not place every ask although the order is right, or move more than is
     ``allowed`` or the settings allow (``within_ceiling``), the model's own places are used (formulation 1.4).
     """
-    gone = leavers(units, answer)
-    placed = [ask for ask, yes in zip(asks, answer.admitted, strict=True) if yes]
+    gone, placed = answer.gone, answer.asks
     replayed = _replay(without(base, gone), placed, gone, line, lost_to or {})
     simulated = replayed.ledger
     # Where a pod that should move would be lost, the model's own places keep it.
@@ -74,9 +72,9 @@ def simulate(
         torn = [] if simulated is None else _torn(base, simulated, units, gone)
         if not torn:
             return replayed
-        gone += torn
+        gone = [*gone, *torn]
         return _replay(without(base, gone), placed, gone, line, lost_to or {})
-    made = disaggregate(base, asks, units, answer, pipeline_only=True)
+    made = disaggregate(base, answer, pipeline_only=True)
     if made is not None:
         bare = partial(without, made, [pod for ask in placed for pod in ask.pods])
         drawn = draw_together(placed, made, bare, pipeline_only=True)

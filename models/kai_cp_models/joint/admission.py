@@ -125,7 +125,7 @@ class Admission:
         if (found := self._made_room(ledger, ask)) is not None:
             return found, False
         self.placed_jointly = True
-        return disaggregate(self.base, asks, (), model.answer(solver), pipeline_only=False), False
+        return disaggregate(self.base, model.answer(solver), pipeline_only=False), False
 
     def _made_room(self, ledger: Ledger, ask: Ask) -> Ledger | None:
         """The ledger with the batch, and with the few placed again that ask for no larger pods: where sizes

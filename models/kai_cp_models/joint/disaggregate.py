@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import chain
 
-from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
+from kai_cp_models.joint.problem import Answer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, over_quota
 from kai_cp_models.pods import ACTIVE_USED, GpuKind, Pod
@@ -27,16 +27,6 @@ def without(ledger: Ledger, pods: Iterable[Pod]) -> Ledger:
     return emptied
 
 
-def leavers(units: Iterable[EvictionUnit], answer: Answer) -> list[Pod]:
-    """The pods that give up their places: those of lost units, and those that move."""
-    return [
-        pod
-        for lost, unit in zip(answer.lost, units, strict=True)
-        for pod in unit.pods
-        if lost or pod.key in answer.moved
-    ]
-
-
 def may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
     """Whether every rule lets all the pods give up their places together (budgets)."""
     running = [pod for pod in pods if pod.key not in ledger.held and pod.status in ACTIVE_USED]
@@ -51,29 +41,21 @@ def may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
     return True
 
 
-def disaggregate(
-    ledger: Ledger,
-    asks: Sequence[Ask],
-    units: Sequence[EvictionUnit],
-    answer: Answer,
-    *,
-    pipeline_only: bool,
-) -> Ledger | None:
+def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledger | None:
     """A ledger with the answer's evictions and places, or None where a place does not fit.
 
     That happens only where the model holds a relaxation of a rule; the caller then keeps its earlier ledger.
     """
-    gone = leavers(units, answer)
-    result = without(ledger, gone)
-    moved = [pod for pod in gone if pod.key in answer.moved]
+    result = without(ledger, answer.gone)
+    moved = [pod for pod in answer.gone if pod.key in answer.moved]
     fresh: dict[tuple[int, str], str] = {}
-    placed = [ask for admitted, ask in zip(answer.admitted, asks, strict=True) if admitted]
     # What memory of a GPU is charged depends on the node, and the model counts with the largest GPUs.
-    by_node = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in chain(moved, *(ask.pods for ask in placed)))
+    pods = chain(moved, *(ask.pods for ask in answer.asks))
+    by_node = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in pods)
     for pod in moved:
         if not _put(result, pod, answer, fresh, pipeline_only=True, by_node=by_node):
             return None
-    for ask in placed:
+    for ask in answer.asks:
         for pod in ask.pods:
             if not _put(result, pod, answer, fresh, pipeline_only=pipeline_only, by_node=by_node):
                 return None

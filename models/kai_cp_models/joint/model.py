@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence, Set
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 
 import numpy as np
 
@@ -371,9 +371,10 @@ class JointModel:
 
     def answer(self, solver: cp_model.CpSolver) -> Answer:
         """The solution pod by pod; pods of a class take its cells in placement order, the largest first."""
-        admitted = tuple(bool(solver.value(var)) for var in self.admitted) or (True,) * len(self.asks)
-        lost = tuple(bool(solver.value(var)) for var in self.lost)
+        served = [not self.admitted or solver.value(self.admitted[a]) for a in range(len(self.asks))]
+        lost = [bool(solver.value(var)) for var in self.lost]
         moved = frozenset(key for key, var in self.moved.items() if solver.value(var))
+        gone = [self._leaver[key] for key, leaves in self.gone.items() if solver.value(leaves)]
         going = {
             key: [pod for pod, goes in item.pods if solver.value(goes)] for key, item in self._classes.items()
         }
@@ -396,4 +397,4 @@ class JointModel:
             places = ((node, ()) for node in chain.from_iterable(nodes))
             found |= zip((pod.key for pod in pods), places, strict=True)
         found |= self._shares.places(going, solver, free)
-        return Answer(found, admitted, lost, moved)
+        return Answer(found, list(compress(self.asks, served)), lost, moved, gone)

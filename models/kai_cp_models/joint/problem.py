@@ -146,12 +146,17 @@ of the node."""
 
 @dataclass(frozen=True)
 class Answer:
-    """A solved problem pod by pod. ``nodes_of``: the place of every placed pod (asks and moved pods)."""
+    """A solved problem pod by pod. ``nodes_of``: the place of every placed pod (asks and moved pods).
+
+    ``asks``: those that are admitted. ``gone``: the pods that give up their places, as their unit is lost or
+    they move.
+    """
 
     nodes_of: Mapping[PodKey, Place]
-    admitted: tuple[bool, ...]
-    lost: tuple[bool, ...] = ()
+    asks: Sequence[Ask]
+    lost: Sequence[bool] = ()
     moved: frozenset[PodKey] = frozenset()
+    gone: Sequence[Pod] = ()
 
 
 def fits_in_place_of(ledger: Ledger, pod: Pod, other: Pod) -> bool:

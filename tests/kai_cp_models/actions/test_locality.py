@@ -135,8 +135,7 @@ def test_groups_placed_by_an_eviction_model_are_drawn_together(
     base = Ledger.of(two_racks())
     monkeypatch.setattr(simulation, "_replay", lambda *_: Simulated(None))
     places = {PodKey("ns", name): (base.snapshot.node_index[where], ()) for name, where in FAR.items()}
-    answer = Answer(places, (True,), (), frozenset())
-    simulated = simulate(base, asks_of(base, "g"), (), answer, line_of(base, {}))
+    simulated = simulate(base, (), Answer(places, asks_of(base, "g")), line_of(base, {}))
     assert simulated.ledger is not None
     assert {node_of(simulated.ledger, name) for name in FAR} == {"n0", "n1"}
     assert simulated.ledger.status(pod_of(base, "g-0")) is PodStatus.PIPELINED

@@ -154,7 +154,7 @@ def test_equal_gangs_are_counted_together_and_each_is_in_one_rack(
     assert outcome.status == ("solved" if fits else "infeasible")
     if not fits:
         return
-    placed = disaggregate(ledger, asks, (), model.answer(solver), pipeline_only=False)
+    placed = disaggregate(ledger, model.answer(solver), pipeline_only=False)
     assert placed is not None
     for ask in asks:
         used = {snapshot.nodes[placed.held[one.key].node].labels["rack"] for one in ask.pods}
@@ -168,7 +168,7 @@ def test_of_equal_gangs_only_those_that_are_admitted_are_counted() -> None:
     model.cp.maximize(sum(model.admitted))
     _, solver = solve(model.cp, Settings().solver, 1.0)
     answer = model.answer(solver)
-    assert sum(answer.admitted) == 1
+    assert len(answer.asks) == 1
     assert len(answer.nodes_of) == 2
 
 
