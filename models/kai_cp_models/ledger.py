@@ -8,7 +8,8 @@ where two states are needed at once. Amounts are integers in the units of ``Snap
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -173,22 +174,12 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""
-        return Ledger(
-            self.fixed,
-            self.room.copy(),
-            dict(self.devices),
-            dict(self.groups_on),
-            self.book.copy(),
-            tuple(rule.copy() for rule in self.rules),
-            dict(self.evicted),
-            dict(self.held),
-            dict(self.touched),
-            {spec: view.shared_copy() for spec, view in self._views.items()},
-            self._changed.copy(),
-            dict(self._tallies),
-            dict(self._states),
-            self._shared,
-        )
+        own = ("room", "devices", "groups_on", "book", "evicted", "held", "touched", "_changed")
+        result, copies = copy(self), {name: vars(self)[name].copy() for name in (*own, "_tallies", "_states")}
+        rules, views = tuple(rule.copy() for rule in self.rules), self._views.items()
+        seen = {spec: view.shared_copy() for spec, view in views}
+        vars(result).update(copies, rules=rules, _views=seen, _log=[], _marks=[])
+        return result
 
     # --- taking back -----------------------------------------------------------------------------
 
@@ -269,6 +260,10 @@ class Ledger:
             return held.node, held.gpu_groups
         node = self.fixed.snapshot.node_index.get(pod.node or "") if pod.status in ACTIVE_USED else None
         return None if node is None else (node, pod.gpu_groups)
+
+    def nodes_of(self, pods: Iterable[Pod]) -> set[int]:
+        """Indices of the nodes where the pods are, see ``place_of``."""
+        return {place[0] for place in map(self.place_of, pods) if place is not None}
 
     def charge_of(self, pod: Pod) -> Amounts:
         """What the queue is charged for the pod where it is, see ``place_of``; nothing without a place."""

@@ -74,6 +74,9 @@ class SearchLimits:
         4, "first plans", "with ever more units gone, while that serves more; the last ones serve few"
     )
     # --- models ------------------------------------------------------------------------------------
+    model_counts: int = _limit(
+        60_000, "variables", "that count pods by class and cell; a cycle cannot solve larger models"
+    )
     finished_variables: int = _limit(
         2_000, "variables", "beyond, the rough goal is the objective: each further one costs a presolve"
     )

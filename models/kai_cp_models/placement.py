@@ -163,9 +163,8 @@ class Placer:
 
     def _active_nodes(self, ledger: Ledger, subgroup: Subgroup) -> NDArray[np.int64]:
         """Nodes of the pods below a subgroup that have a place."""
-        pods = self.gang.pods_below(subgroup)
-        places = [ledger.place_of(pod) for pod in pods if ledger.status(pod) in ACTIVE_ALLOCATED]
-        return np.array(sorted({place[0] for place in places if place is not None}), dtype=np.int64)
+        pods = (pod for pod in self.gang.pods_below(subgroup) if ledger.status(pod) in ACTIVE_ALLOCATED)
+        return np.array(sorted(ledger.nodes_of(pods)), dtype=np.int64)
 
     def _subtree(self, ledger: Ledger, batch: Batch, area: _Area) -> Refusal | None:
         """Place the batch, or say why not and leave the ledger as it was."""

@@ -13,7 +13,7 @@ from kai_cp_models.actions.allocate import allocate
 from kai_cp_models.check import violations
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.engine import FAILED, REJECTED, decide
-from kai_cp_models.joint import admission
+from kai_cp_models.joint import admission, search
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.ledger import Ledger
@@ -207,7 +207,7 @@ def big_then_small(big_created: float = 1.0) -> Snapshot:
 
 def test_a_solver_that_finds_nothing_costs_no_group_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """What needs no solve is decided as before."""
-    monkeypatch.setattr(admission, "solve", in_vain)
+    monkeypatch.setattr(search, "solve", in_vain)
     monkeypatch.setattr(any_plan, "solve", in_vain)
     plan = decide(big_then_small(big_created=3.0), SETTINGS)
     assert placed(plan) == {"small-0", "small-1"}
@@ -226,7 +226,7 @@ def test_a_solver_that_comes_back_too_late_does_not_cost_the_greedy_answer(
         return in_vain()
 
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(admission, "solve", late)
+    monkeypatch.setattr(search, "solve", late)
     plan = decide(big_then_small(big_created=3.0), SETTINGS, deadline=300.0)
     assert now == 400.0
     assert placed(plan) == {"small-0", "small-1"}

@@ -52,11 +52,6 @@ def draw_together(
 
 def _distance(fabric: Fabric, ledger: Ledger, gang: Gang) -> int:
     """How far apart the pods with whole GPUs of a gang are (``Fabric.distance``)."""
-    nodes = {
-        place[0]
-        for pod in gang.pods
-        if pod.spec.requests[GPU]
-        and ledger.status(pod) in ACTIVE_ALLOCATED
-        and (place := ledger.place_of(pod))
-    }
+    pods = (pod for pod in gang.pods if pod.spec.requests[GPU] and ledger.status(pod) in ACTIVE_ALLOCATED)
+    nodes = ledger.nodes_of(pods)
     return 0 if len(nodes) < 2 else fabric.distance(np.array(list(nodes), dtype=np.int64))

@@ -59,7 +59,7 @@ class NodeDrain:
         self._movable = {pod.key: pod for item in self.ranked if item.movable for pod in item.pods}
         self._on: dict[int, set[PodKey]] = {}
         for pod in self._movable.values():
-            for node in _nodes_of(self.base, (pod,)):
+            for node in self.base.nodes_of((pod,)):
                 self._on.setdefault(node, set()).add(pod.key)
         self._costs: dict[PodSpec, Floats] = {}
         self._pieces: dict[int, Sequence[_Leaving]] = {}
@@ -99,7 +99,7 @@ class NodeDrain:
         ledger, moved = self.ledger.copy(), list(leaving)
         if not (left := _left(ledger, leaving)) or not nominated(ledger, ask):
             return None
-        touched = _nodes_of(self.ledger, leaving) | _nodes_of(ledger, ask.pods)
+        touched = self.ledger.nodes_of(leaving) | ledger.nodes_of(ask.pods)
         while left:
             # The largest first: small ones fit in what is left.
             key = max(left, key=lambda key: (max(map(gpu_weight, left[key])), key))
@@ -111,23 +111,23 @@ class NodeDrain:
                 if not self._allowed(ask, [*moved, *more]):
                     return None
                 moved += more
-                touched |= _nodes_of(ledger, more)
+                touched |= ledger.nodes_of(more)
                 if not (further := _left(ledger, more)):
                     return None
                 for other, members in further.items():
                     left.setdefault(other, []).extend(members)
                 if not _put_back(ledger, key, pods):
                     return None
-            touched |= _nodes_of(ledger, pods)
+            touched |= ledger.nodes_of(pods)
         return ledger, tuple(moved)
 
     def _accept(self, ask: Ask, ledger: Ledger, leaving: Sequence[Pod]) -> None:
-        touched = _nodes_of(self.ledger, leaving) | _nodes_of(ledger, (*ask.pods, *leaving))
+        touched = self.ledger.nodes_of(leaving) | ledger.nodes_of((*ask.pods, *leaving))
         keys = {pod.key for pod in leaving}
         for node in touched:
             self._on[node] = self._on.get(node, set()) - keys
         for pod in leaving:
-            for node in _nodes_of(ledger, (pod,)):
+            for node in ledger.nodes_of((pod,)):
                 self._on[node].add(pod.key)
             self.taken_by.setdefault(pod.key, ask.group.key)
         for costs in self._costs.values():
@@ -147,7 +147,7 @@ class NodeDrain:
         while found:
             leaving, mask = found.pop(min(range(len(found)), key=lambda i: _weight(found[i][0])))
             yield leaving
-            mask[list(_nodes_of(self.ledger, leaving))] = False
+            mask[list(self.ledger.nodes_of(leaving))] = False
             if again := self._cheapest(ask.pods, mask):
                 found.append((again, mask))
 
@@ -243,10 +243,6 @@ def _weight(pods: Iterable[Pod]) -> int:
     return sum(map(gpu_weight, pods))
 
 
-def _nodes_of(ledger: Ledger, pods: Iterable[Pod]) -> set[int]:
-    return {place[0] for pod in pods if (place := ledger.place_of(pod)) is not None}
-
-
 def _left(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
     """Take the pods' places in ``ledger`` away; returns them by pod group, or nothing where a rule keeps one
     of them.
@@ -279,22 +275,12 @@ def cheapest_nodes_to_drain(
     so a refusal based on the others is no proof.
     """
     free = ledger.free[:, GPU].astype(float)
-    movable = np.zeros(len(free))
-    nodes: list[list[int]] = []
-    for item in ranked:
-        pods = item.pods
-        places = [(place[0], pod) for pod in pods if (place := ledger.place_of(pod)) is not None]
-        nodes.append([node for node, _ in places])
-        if item.movable:
-            for node, pod in places:
-                movable[node] += gpu_weight(pod)
+    most = free.copy()
+    for pod in (pod for item in ranked if item.movable for pod in item.pods):
+        most[list(ledger.nodes_of((pod,)))] += gpu_weight(pod)
     wanted = [pod for ask in asks for pod in ask.pods]
     largest = max(pod.spec.requests[GPU] for pod in wanted)
-    missing = np.where(free + movable >= max(largest, MILLI), np.maximum(largest - free, 1), np.inf)
+    missing = np.where(most >= max(largest, MILLI), np.maximum(largest - free, 1), np.inf)
     count = max(LIMITS.fewest_nodes, LIMITS.nodes_per_pod * len(wanted))
     chosen = set(np.argsort(missing, kind="stable")[:count].tolist())
-    return [
-        item
-        for item, here in zip(ranked, nodes, strict=True)
-        if item.rank in keep or not chosen.isdisjoint(here)
-    ]
+    return [i for i in ranked if i.rank in keep or not chosen.isdisjoint(ledger.nodes_of(i.pods))]

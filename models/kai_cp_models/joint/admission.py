@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 
-from kai_cp_models.budget import Budget
+from kai_cp_models.budget import Allowance, Budget
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting
@@ -20,7 +20,7 @@ from kai_cp_models.joint.disaggregate import disaggregate, without
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
-from kai_cp_models.joint.search import solve
+from kai_cp_models.joint.search import solve_within
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import largest_first, place_all
@@ -113,14 +113,11 @@ class Admission:
             return None, False
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))
-        budget = self._budget
-        work = min(budget.work_worth() / 2, budget.work_left())
-        outcome, solver = solve(model.cp, self._settings, work, seconds=budget.seconds_left())
-        budget.spend(outcome.work)
-        budget.cut = budget.cut or outcome.cut
+        allowance = Allowance(self._budget, self._budget.work_worth() / 2)
+        outcome, solver = solve_within(model.cp, self._settings, allowance, allowance.work)
         if outcome.status == "unknown":
-            budget.in_vain(outcome.work)
-        if outcome.status != "solved" or outcome.cut:
+            self._budget.in_vain(outcome.work)
+        if outcome.status != "solved":
             return None, outcome.status == "infeasible"
         if (found := self._made_room(ledger, ask)) is not None:
             return found, False

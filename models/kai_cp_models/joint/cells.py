@@ -54,8 +54,8 @@ class PodClass:
 
     @property
     def size(self) -> int:
-        """Whole GPUs that one pod asks for."""
-        return 0 if self.shares else self.example.spec.requests[GPU] // MILLI
+        """Whole GPUs that one pod asks for; 0 for a share."""
+        return self.example.spec.requests[GPU] // MILLI
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class Counting:
         """
         examples = {pod.spec: pod for pod in asking}
         self.ledger = ledger
-        self._sizes = sorted({size for pod in examples.values() if (size := _whole_gpus(pod))})
+        self._sizes = sorted({size for pod in examples.values() if (size := pod.spec.requests[GPU] // MILLI)})
         self._nodes: Mask = np.full(len(ledger.idle), everywhere)
         for pod in examples.values():
             self._nodes |= ledger.fixed.table.accepting(pod)
@@ -106,8 +106,8 @@ class Counting:
     def _demand(self, pod: Pod) -> Ints:
         found = self._demands.get(pod.spec)
         if found is None:
-            whole = _whole_gpus(pod)
-            amounts = list(pod.spec.requests)
+            # Shares request no whole GPUs.
+            amounts, whole = list(pod.spec.requests), pod.spec.requests[GPU] // MILLI
             if pod.spec.gpu.shares:
                 amounts[GPU] = self._least_milli_gpus(pod)
             found = np.array([*(whole // size for size in self._sizes), *amounts], dtype=np.int64)
@@ -241,8 +241,3 @@ class CumulativeDemand:
         found: Mask = np.zeros(len(self._movable), dtype=bool)
         found[list(ranks)] = True
         return found
-
-
-def _whole_gpus(pod: Pod) -> int:
-    """Whole GPUs that the pod needs on one node; 0 for shares."""
-    return 0 if pod.spec.gpu.shares else pod.spec.requests[GPU] // MILLI

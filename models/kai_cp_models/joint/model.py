@@ -27,6 +27,7 @@ from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, Place
 from kai_cp_models.joint.search import Linear
 from kai_cp_models.joint.shares import ShareRows
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.loading import taken
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.snapshot import Subgroup
@@ -49,7 +50,6 @@ class JointModel:
         *,
         may_lose: bool = True,
         all_admitted: bool = False,
-        max_variables: int = 60_000,
     ) -> None:
         """``all_admitted``: every ask gets its places, and ``admitted`` has no variables."""
         self.ledger = ledger
@@ -79,7 +79,7 @@ class JointModel:
         """Leaf batches below constraints: one of those that are alike, and the asks that have them."""
         self._collect_asks()
         self._collect_units()
-        self._counts(max_variables)
+        self._counts()
         self._scopes()
         self._capacity()
 
@@ -157,7 +157,7 @@ class JointModel:
 
     # --- counts ----------------------------------------------------------------------------------
 
-    def _counts(self, max_variables: int) -> None:
+    def _counts(self) -> None:
         """Create ``x`` of every class and tie it to the asks and moves that need it."""
         self._leave_out_domains()
         classes = self._classes.values()
@@ -172,7 +172,7 @@ class JointModel:
                 most[POOL] = item.most
             counted.append((number, item, most))
             variables += len(most)
-            if variables > max_variables:
+            if variables > LIMITS.model_counts:
                 raise ModelTooLarge("too many classes and kinds of nodes")
         for number, item, most in counted:
             for cell, count in most.items():
@@ -209,7 +209,7 @@ class JointModel:
         for asks, scope, domain, items in self._required():
             below = self.asks[asks[0]].gang.pods_below(scope)
             there = (pod for pod in below if self.ledger.status(pod) in ACTIVE_ALLOCATED)
-            begun = [place[0] for place in map(self.ledger.place_of, there) if place is not None]
+            begun = list(self.ledger.nodes_of(there))
             able: Mask = np.isin(domain, domain[begun]) if begun else domain >= 0
             for item, count in items:
                 room = np.where(item.mask, self._room_for(item.example), 0)

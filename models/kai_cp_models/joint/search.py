@@ -160,7 +160,7 @@ def lexicographic(
         else:
             _minimise(model, part, bounded=level)
             worth, start = allowance.left() / min(3, len(left)), known or best is not None
-            outcome, solver = _within(model, settings, allowance, worth, gap=gap, known=start)
+            outcome, solver = solve_within(model, settings, allowance, worth, gap=gap, known=start)
             first = first or outcome
             if outcome.status == "solved":
                 best = solver
@@ -192,7 +192,7 @@ def _minimise(model: cp_model.CpModel, goals: Sequence[Objective], *, bounded: b
     model.minimize(cost)
 
 
-def _within(
+def solve_within(
     model: cp_model.CpModel,
     settings: SolverSettings,
     allowance: Allowance,
@@ -254,7 +254,7 @@ def start_from(
     trial.clear_objective()  # type: ignore[no-untyped-call]
     for variable, value in choices:
         trial.add(variable == value)
-    outcome, solver = _within(trial, settings, allowance, allowance.left())
+    outcome, solver = solve_within(trial, settings, allowance, allowance.left())
     if outcome.status == "solved":
         _hint(model, solver.response_proto.solution)
     return outcome.status == "solved"

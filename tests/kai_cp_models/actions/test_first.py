@@ -16,7 +16,7 @@ from kai_cp_models.actions import evict, first
 from kai_cp_models.actions.eviction_plan import EvictionPlan, NoPlan
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import simulate_all
-from kai_cp_models.joint import admission, search
+from kai_cp_models.joint import search
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.limits import LIMITS
@@ -44,7 +44,6 @@ def speechless() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "solve", solve)
-        patch.setattr(admission, "solve", solve)
         yield
 
 

@@ -3,6 +3,7 @@ that nothing tells apart are counted together."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 from time import monotonic
 
@@ -12,12 +13,14 @@ import pytest
 from kai_cp_models.budget import Budget
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint import admission
+from kai_cp_models.joint import model as joint_model
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.cells import NodeCells
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import PodKey
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
@@ -33,13 +36,17 @@ def two_kinds() -> Snapshot:
 
 
 @pytest.mark.parametrize(("kind", "counts"), [(NodeModel, 4), (JointModel, 2)])
-def test_a_model_beyond_the_limit_is_refused(kind: type[JointModel], counts: int) -> None:
+def test_a_model_beyond_the_limit_is_refused(
+    kind: type[JointModel], counts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The nodes are one cell, because no pod selects a pool."""
     ledger, asks, _ = problem(two_kinds())
-    made = kind(ledger, asks, max_variables=counts).cp.proto.variables
+    monkeypatch.setattr(joint_model, "LIMITS", replace(LIMITS, model_counts=counts))
+    made = kind(ledger, asks).cp.proto.variables
     assert sum(one.name.startswith("x[") for one in made) == counts
+    monkeypatch.setattr(joint_model, "LIMITS", replace(LIMITS, model_counts=counts - 1))
     with pytest.raises(ModelTooLarge):
-        kind(ledger, asks, max_variables=counts - 1)
+        kind(ledger, asks)
 
 
 @pytest.mark.parametrize("kind", [NodeModel, JointModel])
@@ -59,8 +66,9 @@ def test_a_model_that_is_too_large_has_no_counts_yet(
     kind(ledger, asks)
     assert any(name.startswith("x[") for name in made)
     made.clear()
+    monkeypatch.setattr(joint_model, "LIMITS", replace(LIMITS, model_counts=1))
     with pytest.raises(ModelTooLarge):
-        kind(ledger, asks, max_variables=1)
+        kind(ledger, asks)
     assert made == []
 
 
