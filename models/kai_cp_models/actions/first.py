@@ -130,18 +130,9 @@ def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
 
 def _cleared(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """Drain nodes for one ask after the other, in the fair order."""
-    # A group that asks for more gives up none of its pods.
-    asking = {ask.group.key for ask in chunk}
-    cycle = run.cycle
-    drain = NodeDrain(
-        run.base,
-        [item for item in run.ranked if item.group.key not in asking],
-        most_groups=cycle.snapshot.policy.most_moved_groups,
-        most_ratio=cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
-    )
-    missed = RefusalCache(run.base, run.policy)
+    drain, missed = NodeDrain(run, chunk), RefusalCache(run.base, run.policy)
     for ask in chunk:
-        if cycle.budget.passed():
+        if run.cycle.budget.passed():
             break
         # An ask for as much as a missed one is not worth the time.
         if missed.find(ask) is None and not drain.serve(ask):

@@ -7,14 +7,13 @@ looks for a plan that serves more asks or needs fewer moves.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import chain, islice
-from math import inf
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 import numpy as np
 
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import nominated, put_back, settle_moves
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.free_capacity import NodeAmounts
@@ -24,7 +23,7 @@ from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import quota_check
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, UNLIMITED, GroupKey, Pod, PodKey, PodSpec
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.running import gpu_weight
 
 _NEVER: Final = np.inf
@@ -38,28 +37,23 @@ class _Leaving(NamedTuple):
     gives: NodeAmounts
 
 
-@dataclass
 class NodeDrain:
-    """The state of the cluster while asks are served one after the other.
+    """The state of the cluster while the asks of a chunk are served one after the other."""
 
-    ``ranked``: units that may move. ``most_groups``: pod groups that may move for one ask;
-    ``most_ratio``: milli-GPUs that may move per milli-GPU admitted.
-    """
-
-    base: Ledger
-    ranked: Sequence[EvictionUnit]
-    most_groups: float = inf
-    most_ratio: float = UNLIMITED
-    served: list[Ask] = field(default_factory=list)
-    taken_by: dict[PodKey, GroupKey] = field(default_factory=dict)
-    """The ask that each moved pod moved for first."""
-
-    def __post_init__(self) -> None:
-        self.ledger = self.base
-        self._movable = {pod.key: pod for item in self.ranked if item.movable for pod in item.pods}
+    def __init__(self, run: ActionRun, chunk: Sequence[Ask]) -> None:
+        self.ledger = run.base
+        self.served: list[Ask] = []
+        self.taken_by: dict[PodKey, GroupKey] = {}
+        """The ask that each moved pod moved for first."""
+        self._most_groups = run.cycle.snapshot.policy.most_moved_groups
+        self._most_ratio = run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
+        # A group that asks for more gives up none of its pods.
+        asking = {ask.group.key for ask in chunk}
+        units = (item for item in run.ranked if item.movable and item.group.key not in asking)
+        self._movable = {pod.key: pod for item in units for pod in item.pods}
         self._on: dict[int, set[PodKey]] = {}
         for pod in self._movable.values():
-            for node in self.base.nodes_of((pod,)):
+            for node in self.ledger.nodes_of((pod,)):
                 self._on.setdefault(node, set()).add(pod.key)
         self._costs: dict[PodSpec, Floats] = {}
         self._pieces: dict[int, Sequence[_Leaving]] = {}
@@ -86,10 +80,10 @@ class NodeDrain:
     def _allowed(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
         """Whether the limits on moves allow it; pods that moved before count once."""
         fresh = [pod for pod in leaving if pod.key not in self.taken_by]
-        if len({pod.group for pod in fresh}) > self.most_groups:
+        if len({pod.group for pod in fresh}) > self._most_groups:
             return False
         moved = chain((self._movable[key] for key in self.taken_by), fresh)
-        return within_ceiling(self.most_ratio, moved, chain(self.served, (ask,)))
+        return within_ceiling(self._most_ratio, moved, chain(self.served, (ask,)))
 
     def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[Ledger, tuple[Pod, ...]] | None:
         """The ledger with ``leaving`` moved and the ask placed, and all moved pods; or None.

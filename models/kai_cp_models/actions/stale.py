@@ -17,9 +17,8 @@ def stale(gang: Gang, cycle: Cycle) -> bool:
     The whole tree is asked, so an optional subgroup that never started does not count (section 14: fix).
     """
     status_of = cycle.ledger.status
-    if any(status_of(pod) is PodStatus.SUCCEEDED for pod in gang.pods):
-        return False
-    if not any(status_of(pod) in ACTIVE_USED for pod in gang.pods):
+    statuses = set(map(status_of, gang.pods))
+    if PodStatus.SUCCEEDED in statuses or ACTIVE_USED.isdisjoint(statuses):
         return False
 
     def counted(pod: Pod) -> PodStatus:
