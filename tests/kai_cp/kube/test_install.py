@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 
@@ -73,3 +74,26 @@ def test_kubectl_explains_every_field(definition: Object) -> None:
         found = dict(fields(version["schema"]["openAPIV3Schema"]))
         assert len(found) > len(common)
         assert {path for path, part in found.items() if len(part.get("description", "")) < 5} == common
+
+
+@pytest.mark.parametrize("field", ["nodeLabel", "alias"])
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("rack", True),
+        ("cloud.provider.com/topology-block", True),
+        ("A.b_c-d", True),
+        ("", False),
+        ("a b", False),
+        ("-rack", False),
+        ("Cloud/rack", False),
+        ("a/b/c", False),
+    ],
+)
+def test_a_level_is_named_like_a_label(field: str, text: str, good: bool) -> None:
+    (topologies,) = (
+        d for _, d in install.definitions() if d["metadata"]["name"] == "topologies.kai.scheduler"
+    )
+    schema = topologies["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    level = dict(fields(schema))[f".spec.levels.{field}"]
+    assert bool(re.search(level["pattern"], text)) is good
