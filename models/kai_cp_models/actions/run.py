@@ -59,8 +59,6 @@ class ActionRun:
     refused: set[GroupKey] = field(default_factory=set)
     _takes: dict[AskKind, frozenset[int]] = field(default_factory=dict)
     """Sets of units that asks of each kind may take."""
-    _known: dict[object, frozenset[int]] = field(default_factory=dict)
-    """The same as ``Entitlement.takes`` keeps them."""
     _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
     _in_turn: tuple[object, list[EvictionUnit], tuple[Leaving, Sequence[int]]] | None = None
     """The last units that ``first_of`` opened, with their pods, and where those of each end."""
@@ -144,7 +142,7 @@ class ActionRun:
         found = self._takes.get(ask.kind)
         if found is None:
             entitled = Entitlement.of(ask, self.policy)
-            found = self._takes[ask.kind] = entitled.takes(self.base, self.ranked, self._known)
+            found = self._takes[ask.kind] = entitled.takes(self.base, self.ranked)
         return found
 
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:

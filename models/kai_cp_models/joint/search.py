@@ -107,13 +107,10 @@ def solve(
     )
     proved = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     cut = not proved and taken >= seconds
-    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Outcome(
-            "solved", proved, solver.objective_value, solver.best_objective_bound, done, cut
-        ), solver
-    if proved:
-        return Outcome("infeasible", True, work=done), solver
-    return Outcome("unknown", False, work=done, cut=cut), solver
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return Outcome("infeasible" if proved else "unknown", proved, work=done, cut=cut), solver
+    value, bound = solver.objective_value, solver.best_objective_bound
+    return Outcome("solved", proved, value, bound, done, cut), solver
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,8 @@ class VictimOrder(Sequence[EvictionUnit]):
         """What was evicted for units, the last of ``pods``, as units that stop their groups."""
         self.owing["queue"][[not group.preemptible for _, group, _ in along]] = -1
         self._made: list[EvictionUnit | None] = [None] * len(order)
+        self.known: dict[object, frozenset[int]] = {}
+        """Ranks of the units that some asks may take, see ``Entitlement.takes``."""
 
     @cached_property
     def queues(self) -> Sequence[str]:
@@ -297,14 +299,12 @@ class Entitlement(NamedTuple):
         elsewhere = queue != self.queue and queue in ledger.snapshot.leaf_queues
         return elsewhere and victim_allowed(ledger.book, self.queue, self.asked, queue)
 
-    def takes(
-        self, ledger: Ledger, ranked: VictimOrder, known: dict[object, frozenset[int]]
-    ) -> frozenset[int]:
+    def takes(self, ledger: Ledger, ranked: VictimOrder) -> frozenset[int]:
         """Ranks of the units that may be taken, with all that was evicted for them.
 
-        ``known``: a cache, added to. Equal sets are one object, because comparing large ones takes long.
+        Equal sets are one object, because comparing large ones takes long.
         """
-        snapshot, name = ledger.snapshot, self.policy.name
+        snapshot, name, known = ledger.snapshot, self.policy.name, ranked.known
         undisturbed = tuple(
             granted(snapshot, queue.name, name, self.queue) if self.reaches(ledger, queue.name) else np.nan
             for queue in snapshot.queues

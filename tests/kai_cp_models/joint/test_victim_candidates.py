@@ -52,7 +52,7 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
     [ask] = waiting_groups(cycle, "preempt").values()
     ranked = victim_candidates(cycle, [ask], PREEMPT)
     assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in ranked} == offered
-    ranks = Entitlement.of(ask, PREEMPT).takes(ledger, ranked, {})
+    ranks = Entitlement.of(ask, PREEMPT).takes(ledger, ranked)
     assert {ranked[rank].group.key for rank in ranks} == taken
 
 
