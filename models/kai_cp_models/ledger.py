@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
 from typing import Any, Final, NamedTuple
@@ -174,12 +173,21 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""
-        own = ("room", "devices", "groups_on", "book", "evicted", "held", "touched", "_changed")
-        result, copies = copy(self), {name: vars(self)[name].copy() for name in (*own, "_tallies", "_states")}
-        rules, views = tuple(rule.copy() for rule in self.rules), self._views.items()
-        seen = {spec: view.shared_copy() for spec, view in views}
-        vars(result).update(copies, rules=rules, _views=seen, _log=[], _marks=[])
-        return result
+        return replace(
+            self,
+            room=self.room.copy(),
+            devices=dict(self.devices),
+            groups_on=dict(self.groups_on),
+            book=self.book.copy(),
+            rules=tuple(rule.copy() for rule in self.rules),
+            evicted=dict(self.evicted),
+            held=dict(self.held),
+            touched=dict(self.touched),
+            _views={spec: view.shared_copy() for spec, view in self._views.items()},
+            _changed=self._changed.copy(),
+            _tallies=dict(self._tallies),
+            _states=dict(self._states),
+        )
 
     # --- taking back -----------------------------------------------------------------------------
 

@@ -146,7 +146,7 @@ class Gang:
         known = (pod for pod in members if (pod.subgroup or "default") in by_leaf)
         self.pods = tuple(known) if unknown else members
         """Pods of known subgroups."""
-        self.waiting = len(members) * all(pod.status is PodStatus.PENDING for pod in members)
+        self.waiting = len(members) if all(pod.status is PodStatus.PENDING for pod in members) else 0
         """How many pods wait in the snapshot; 0 where not all do."""
 
     @cached_property
