@@ -217,7 +217,7 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
         few = units <= LIMITS.first_plan_units and len(chunk) <= LIMITS.optional_chunk
         if plan is not None and not (few and len(plan.asks) < len(chunk)):
             return
-    if not run.policy.may_lose and (run.admitted or units > LIMITS.cleared_units):
+    if not run.policy.may_lose and (units > LIMITS.cleared_units or (run.found and run.found.owners)):
         return
     # In reclaim the fair order decides where admission ends; halving finds that point.
     halving = run.policy.by_share or run.many

@@ -62,7 +62,7 @@ class NodeDrain:
         """Give the ask a place, moving what must move; False: nothing has changed."""
         if quota_check(self.ledger, ask) is not None:
             return False
-        if self.served and nominated(placed := self.ledger.copy(), ask):
+        if nominated(placed := self.ledger.copy(), ask):
             self._accept(ask, placed, ())
             return True
         for leaving in islice(self._plans(ask), LIMITS.clearing_tries):

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kai_cp_models.actions import jointly
+from kai_cp_models.actions import evict, jointly
+from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.joint.search import Outcome
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import UNLIMITED, Pod
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Topology, TopologyConstraint
 from tests.support.plans import evicted, lost, nominated, placed, solved
@@ -102,6 +105,40 @@ class TestByHand:
         plan = solved(world(members, [], nodes, max_consolidation_preemptees=most))
         assert (placed(plan) == {"t-0"}) is served
         assert len(evicted(plan)) == (2 if served else 0)
+
+
+def first_fits(home: str) -> Snapshot:
+    """Only consolidation decides. t1 comes first and fits n3. t2 needs both GPUs of n1, whose pod may go
+    where ``home`` is a label: to n3, or to n2 as well.
+    """
+    groups = [group("t1", priority=70), group("t2", priority=60)]
+    labels = {"n1": ("one", "any"), "n2": ("any",), "n3": ("one", "any", "t1")}
+    nodes = [
+        node(name, gpus=1 + (name == "n1"), labels=dict.fromkeys(keys, "")) for name, keys in labels.items()
+    ]
+    members = [
+        pod("v-0", "n1", spec=spec(node_selector=((home, ""),))),
+        pod("t1-0", spec=spec(node_selector=(("t1", ""),))),
+        pod("t2-0", spec=spec(2)),
+    ]
+    return cluster(members, groups, nodes, actions=("consolidation",))
+
+
+@pytest.mark.usefixtures("speechless")
+def test_a_group_that_fits_comes_before_moves_for_later_ones() -> None:
+    """n3 is the only place for the pod of n1, and t1 has it first."""
+    plan = solved(first_fits("one"))
+    assert placed(plan) == {"t1-0"}
+    assert not evicted(plan)
+
+
+def test_moves_are_looked_for_beside_groups_that_needed_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where draining only finds the place of t1, the model moves for t2."""
+    monkeypatch.setattr(NodeDrain, "_plans", lambda *_: iter(()))
+    monkeypatch.setattr(evict, "LIMITS", replace(LIMITS, optional_chunk=1))
+    plan = solved(first_fits("any"))
+    assert placed(plan) == {"t1-0", "t2-0"}
+    assert nominated(plan)["v-0"] == "n2"
 
 
 def scattered(seed: int) -> Snapshot:
