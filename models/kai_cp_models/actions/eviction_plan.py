@@ -18,9 +18,7 @@ from kai_cp_models.pods import GroupKey, Pod
 
 NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one", True)
 NOTHING_SUFFICES: Final = Refusal("NotPossible", "no permitted set of evictions frees enough capacity")
-OUT_OF_TIME: Final = Refusal(
-    "NotDecidedInTime", "the time budget, or the patience of the settings, ended before it was decided"
-)
+OUT_OF_TIME: Final = Refusal("NotDecidedInTime", "the search of this cycle ended before it was decided")
 
 
 @dataclass(frozen=True)
