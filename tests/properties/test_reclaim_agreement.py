@@ -120,8 +120,15 @@ class Engine:
         owners = {}
         for rank, name in enumerate(order):
             gang = self._base.fixed.gangs[GroupKey("ns", name)]
-            unit = EvictionUnit(gang.group, gang.pods, 0, whole=True, rank=rank)
-            unit.holds, unit.weight = charged(self._base, gang.pods), gpu_weight(gang.pods[0])
+            unit = EvictionUnit(
+                gang.group,
+                gang.pods,
+                0,
+                whole=True,
+                rank=rank,
+                holds=charged(self._base, gang.pods),
+                weight=gpu_weight(gang.pods[0]),
+            )
             owners[unit] = (GroupKey("ns", self._taken_by[name]),)
         return overreaching(self._base, self._asks, self._after, owners)
 

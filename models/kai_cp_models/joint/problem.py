@@ -90,7 +90,7 @@ Owed = tuple[tuple[PodGroup, Pod], ...]
 """Evicted pods of other groups."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, frozen=True)
 class EvictionUnit:
     """One eviction unit: ``chain`` is its position in its group's chain; unit k+1 is lost after k.
 

@@ -25,9 +25,16 @@ def units(ledger: Ledger, *names: str) -> list[EvictionUnit]:
     for name in names:
         gang = ledger.fixed.gangs[GroupKey("ns", name)]
         for chain, one in enumerate(reversed(gang.pods)):
-            unit = EvictionUnit(gang.group, (one,), chain, whole=False, rank=len(found))
-            unit.holds, unit.weight = charged(ledger, unit.pods), gpu_weight(one)
-            unit.bucket = (gang.group.queue, gang.group.priority, 1)
+            unit = EvictionUnit(
+                gang.group,
+                (one,),
+                chain,
+                whole=False,
+                rank=len(found),
+                bucket=(gang.group.queue, gang.group.priority, 1),
+                holds=charged(ledger, (one,)),
+                weight=gpu_weight(one),
+            )
             found.append(unit)
     return found
 
