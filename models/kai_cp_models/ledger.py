@@ -254,6 +254,14 @@ class Ledger:
             self._tallies[key] = state.tally
         return state
 
+    def served(self, gang: Gang) -> bool:
+        """Whether all pods of the gang waited in the snapshot and have places now."""
+        return self.touched.get(gang.group.key, -1) == gang.waiting
+
+    def serves(self, gang: Gang) -> bool:
+        """Whether a pod of the gang that waited in the snapshot has a place now."""
+        return any(pod.key in self.held for pod in gang.pods if pod.status is PodStatus.PENDING)
+
     def tally(self, gang: Gang) -> GangTally:
         """The pods of a gang by pod set and status; all are looked at once, then those that change."""
         found = self._tallies.get(gang.group.key)

@@ -21,7 +21,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import quota_check
-from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
+from kai_cp_models.pods import UNLIMITED, GroupKey, Pod
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 
 
@@ -116,8 +116,7 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     apart = _ended(cycle) | victims.keys()
     for one in asks.keys() & ledger.touched.keys():
         # What got a place in this cycle gets its next batch in a later one.
-        given = (pod.key in held for pod in asks[one].gang.pods if pod.status is PodStatus.PENDING)
-        if one in apart or any(given):
+        if one in apart or ledger.serves(asks[one].gang):
             del asks[one]
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.

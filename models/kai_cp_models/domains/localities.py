@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod
 from kai_cp_topology.locality import locality
 from kai_cp_topology.records import Locality, NodeFacts
 
@@ -18,13 +18,9 @@ def localities(ledger: Ledger) -> dict[GroupKey, Locality]:
     are close to each other.
     """
     snapshot, gangs = ledger.snapshot, ledger.fixed.gangs
-    several = (key for key in ledger.touched if len(gangs[key].pods) > 1)
-    served = [
-        key
-        for key in several
-        if any(pod.status is PodStatus.PENDING and pod.key in ledger.held for pod in gangs[key].pods)
-    ]
-    spread = {key: held for key in sorted(served) if len(held := _gpus_by_node(ledger, gangs[key].pods)) > 1}
+    several = (key for key in sorted(ledger.touched) if len(gangs[key].pods) > 1)
+    served = (key for key in several if ledger.serves(gangs[key]))
+    spread = {key: held for key in served if len(held := _gpus_by_node(ledger, gangs[key].pods)) > 1}
     found = {}
     # The fabric of a large cluster takes a while to find, and only gangs on several nodes need it.
     fabric = ledger.fixed.fabric if spread else None

@@ -44,8 +44,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
         if key in gated:
             found.append(Unscheduled(key, "SchedulingGated", _gates(gated[key]), True))
             continue
-        # Nothing of it waits any more.
-        if key in touched and touched[key] == cycle.ledger.fixed.gangs[key].waiting:
+        if key in touched and cycle.ledger.served(cycle.ledger.fixed.gangs[key]):
             continue
         # What quotas lend to a group depends on more than its kind.
         alone = key in touched or (why is not None and why.reason in _BY_BOUNDS)
