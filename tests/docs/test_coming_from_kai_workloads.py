@@ -8,18 +8,12 @@ from typing import Any
 import pytest
 import yaml
 
-from kai_cp.workloads.batch import group_documents
-from kai_cp.workloads.settings import GroupingSettings
-from tests.support.workloads import GANG, KARTA, chain, karta, kubeflow, made, pod, samples
+from tests.support.workloads import GANG, KARTA, chain, grouped, karta, kubeflow, made, pod, samples
 
 SEGMENT = "kai.scheduler/segment-size"
 LWS = "leaderworkerset.sigs.k8s.io"
 QUEUE = "kai.scheduler/queue"
 Object = dict[str, Any]
-
-
-def grouped(*documents: Object, **settings: Any) -> Object:
-    return group_documents([{"kind": "GroupingSettings", "spec": settings}, *documents], GroupingSettings())
 
 
 def only(answer: Object) -> Object:

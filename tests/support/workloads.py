@@ -9,8 +9,16 @@ from typing import Any
 
 import yaml
 
+from kai_cp.workloads.batch import group_documents
+from kai_cp.workloads.settings import GroupingSettings
+
 Object = dict[str, Any]
 NAMESPACE = "team-a"
+
+
+def grouped(*documents: Object, **settings: Any) -> Object:
+    """What the pod grouper answers for the objects, with these settings."""
+    return group_documents([{"kind": "GroupingSettings", "spec": settings}, *documents], GroupingSettings())
 
 
 def uid(name: str) -> str:

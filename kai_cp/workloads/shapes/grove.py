@@ -16,10 +16,10 @@ from kai_cp.workloads.items import (
     checked_integer,
     checked_object,
     label,
-    object_in,
     objects_in,
     path,
     text_in,
+    value_at,
 )
 from kai_cp.workloads.reads import Forbidden
 from kai_cp.workloads.workload import Workload, inherited
@@ -43,7 +43,7 @@ def grove(workload: Workload) -> Grouped:
     group = replace(
         group,
         priority_class=group.priority_class if name is None else name,
-        topology=_constraint(gang, str(_CONSTRAINT), object_in(gang, _CONSTRAINT), topology),
+        topology=_constraint(gang, str(_CONSTRAINT), value_at(gang, _CONSTRAINT), topology),
         min_member=sum(leaf.min_member or 0 for leaf in leaves),
         subgroups=(*parents, *leaves),
     )
@@ -114,9 +114,7 @@ def _parents(gang: Item, topology: str) -> tuple[list[GroupSubgroup], Mapping[st
                 raise gang.bad(f"{where}.podGroupNames[{j}]", f"{shown(child)} is not a string")
             parent_of[child] = name
         inner = f"{where}.topologyConstraint"
-        constraint = _constraint(
-            gang, inner, checked_object(gang, inner, config.get("topologyConstraint")), topology
-        )
+        constraint = _constraint(gang, inner, config.get("topologyConstraint"), topology)
         found.append(GroupSubgroup(name, min_subgroup=len(children), topology=constraint))
     return found, parent_of
 
@@ -145,15 +143,14 @@ def _leaves(
             if _text(gang, inner, reference, "name") == pod.name:
                 inside = inside or name
         inner = f"{where}.topologyConstraint"
-        constraint = _constraint(
-            gang, inner, checked_object(gang, inner, entry.get("topologyConstraint")), topology
-        )
+        constraint = _constraint(gang, inner, entry.get("topologyConstraint"), topology)
         found.append(GroupSubgroup(name, least, parent=parent_of.get(name, ""), topology=constraint))
     return found, inside
 
 
-def _constraint(gang: Item, where: str, raw: Json | None, topology: str) -> GroupTopology:
-    pack = checked_object(gang, f"{where}.packConstraint", (raw or {}).get("packConstraint")) or {}
+def _constraint(gang: Item, where: str, value: object, topology: str) -> GroupTopology:
+    raw = checked_object(gang, where, value) or {}
+    pack = checked_object(gang, f"{where}.packConstraint", raw.get("packConstraint")) or {}
     levels = []
     for key in ("required", "preferred"):
         value = pack.get(key)

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.workloads.batch import group_documents
-from kai_cp.workloads.settings import GroupingSettings
-from tests.support.workloads import GANG, RAY, chain, kubeflow, made, pod
+from tests.support.workloads import GANG, RAY, chain, grouped, kubeflow, made, pod
 
 SEGMENT = "kai.scheduler/segment-size"
 MINIMUM = "kai.scheduler/batch-min-member"
@@ -19,10 +17,6 @@ PREEMPTIBILITY = "kai.scheduler/preemptibility"
 SPECS = "spec.pytorchReplicaSpecs"
 LWS = "leaderworkerset.sigs.k8s.io"
 Object = dict[str, Any]
-
-
-def grouped(*documents: Object, **settings: Any) -> Object:
-    return group_documents([{"kind": "GroupingSettings", "spec": settings}, *documents], GroupingSettings())
 
 
 def messages(answer: Object) -> set[str]:
