@@ -12,6 +12,7 @@ from kai_cp_models.check.audit import SUBJECTS
 from kai_cp_models.joint.goals import GOALS
 from kai_cp_models.rules.stateful import RULES
 from kai_cp_models.rules.static import STATIC_RULES
+from kai_cp_models.settings import ObjectiveSettings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -72,6 +73,13 @@ def test_the_formulation_names_every_rule_and_goal() -> None:
 def test_the_page_of_goals_says_what_each_is() -> None:
     page = (ROOT / "docs" / "goals.md").read_text("utf-8")
     assert not [name for name, goal in GOALS.items() if f"| `{name}` | {goal.unit} |" not in page]
+
+
+def test_the_formulation_lists_the_default_goals_in_order() -> None:
+    page = (ROOT / "docs" / "formulation.md").read_text("utf-8")
+    section = page.partition("### 1.4 ")[2].partition("\n### ")[0]
+    listed = re.findall(r"^(\d+)\. `(\w+)`: ", section, re.MULTILINE)
+    assert listed == [(str(number), name) for number, name in enumerate(ObjectiveSettings().goals, 1)]
 
 
 def test_every_subject_of_the_checker_is_in_the_formulation() -> None:
