@@ -9,13 +9,13 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import orjson
 
-from kai_cp.kube.serving.address import endpoint
+from kai_cp.kube.serving.address import AddressServer
 from kai_cp.reader.fields import Malformed
 
 LOG = logging.getLogger(__name__)
@@ -34,25 +34,16 @@ JudgeCall = Callable[[str, Any], Any]
 """From path and document to the answer; Malformed and LookupError are the caller's fault."""
 
 
-class TlsServer(ThreadingHTTPServer):
-    """A server with one thread per connection. :meth:`use` sets the certificate for later connections."""
-
-    daemon_threads = True
-    request_queue_size = 128
+class TlsServer(AddressServer):
+    """A server of webhooks. :meth:`use` sets the certificate for later connections."""
 
     def __init__(self, address: str, judge: JudgeCall) -> None:
-        host, port = endpoint(address)
+        super().__init__(address, _Handler)
         self.judge = judge
         self.draining = False
         self._context: ssl.SSLContext | None = None
         self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
-        super().__init__((host or "0.0.0.0", port), _Handler)
         self._thread = threading.Thread(target=self.serve_forever, name="webhooks", daemon=True)
-
-    @property
-    def port(self) -> int:
-        """The port on which the server listens."""
-        return int(self.server_address[1])
 
     @property
     def serving(self) -> bool:

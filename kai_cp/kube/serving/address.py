@@ -1,4 +1,4 @@
-"""The address of a server: how it is written, and why it cannot be had."""
+"""The address of a server: how it is written, how it is listened on, and why it cannot be had."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import typer
@@ -15,7 +16,7 @@ from kai_cp.errors import Unavailable
 
 
 def endpoint(address: str) -> tuple[str, int]:
-    """Host and port of ``host:port``; an empty host means every interface, port 0 any free port.
+    """Host and port of ``host:port``; an empty host or ``::`` means every interface, port 0 any free port.
 
     Raises ``ValueError`` for anything else.
     """
@@ -23,6 +24,39 @@ def endpoint(address: str) -> tuple[str, int]:
     if not (colon and port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16):
         raise ValueError(f"{address!r} is no address such as :8080 or 127.0.0.1:8080")
     return host.strip("[]"), int(port)
+
+
+def listening(address: str, backlog: int) -> socket.socket:
+    """The socket that listens on ``address``; one that means every interface takes IPv6 and IPv4 alike.
+
+    Without IPv6 on the machine an empty host is every interface of IPv4. Raises ``OSError``.
+    """
+    host, port = endpoint(address)
+    if host in ("", "::") and socket.has_dualstack_ipv6():
+        return socket.create_server(
+            ("::", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+        )
+    family, _, _, _, known = socket.getaddrinfo(host or "0.0.0.0", port, type=socket.SOCK_STREAM)[0]
+    # Of an IPv6 address that is local to a link, only the whole tuple names the interface.
+    return socket.create_server(known, family=family, backlog=backlog)
+
+
+class AddressServer(ThreadingHTTPServer):
+    """An HTTP server on ``host:port``, with one thread per connection. Raises ``OSError``."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: str, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("", 0), handler, bind_and_activate=False)
+        self.socket.close()  # Its family is fixed before the address is known.
+        self.socket = listening(address, self.request_queue_size)
+        self.server_address = self.socket.getsockname()
+
+    @property
+    def port(self) -> int:
+        """The port on which the server listens."""
+        return int(self.server_address[1])
 
 
 def Address(help: str) -> Any:

@@ -14,13 +14,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from kai_cp.kube.serving.address import endpoint
+from kai_cp.kube.serving.address import AddressServer, endpoint
 
 LOG = logging.getLogger(__name__)
 JSON: Final = "application/json"
@@ -67,15 +67,12 @@ def as_json(value: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE), JSON, status)
 
 
-class _Server(ThreadingHTTPServer):
-    """A server of ``routes`` with limited connections. If ``loopback``, it answers to local names only."""
+class _Server(AddressServer):
+    """A server of ``routes`` with limited connections. On loopback it answers to local names only."""
 
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, address: tuple[str, int], routes: Mapping[str, Route], *, loopback: bool) -> None:
+    def __init__(self, address: str, routes: Mapping[str, Route]) -> None:
         super().__init__(address, _Handler)
-        self.loopback = loopback
+        self.loopback = endpoint(address)[0] in LOOPBACK
         self._routes = sorted(routes.items(), key=lambda item: len(item[0]), reverse=True)
         self.answering = threading.BoundedSemaphore(MOST_ANSWERS)
         self._waiting: dict[Any, str] = {}
@@ -227,14 +224,13 @@ class HttpServer:
     """Serves routes by longest prefix. ``address`` is ``host:port``; an empty host means every interface."""
 
     def __init__(self, address: str, routes: Mapping[str, Route]) -> None:
-        host, port = endpoint(address)
-        self._server = _Server((host or "0.0.0.0", port), routes, loopback=host in LOOPBACK)
+        self._server = _Server(address, routes)
         self._thread = threading.Thread(target=self._server.serve_forever, name="http", daemon=True)
 
     @property
     def port(self) -> int:
         """The port on which the server listens."""
-        return int(self._server.server_address[1])
+        return self._server.port
 
     def start(self) -> None:
         """Begin to serve."""
