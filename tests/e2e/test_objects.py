@@ -15,12 +15,11 @@ import pytest
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError
-from kai_cp.kube.api.transport import Transport, configuration
+from kai_cp.kube.api.transport import configuration
 from kai_cp.kube.demo.controlplane import ControlPlane
-from kai_cp.kube.install import definitions, install
 from kai_cp.reader.storage import SELECTED_NODE
 from tests.e2e.admin import AdminTransport
-from tests.e2e.world import World, admin
+from tests.e2e.world import World
 
 Object = dict[str, Any]
 
@@ -29,44 +28,6 @@ def fetch(port: int, path: str) -> bytes:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
         return bytes(answer.read())
-
-
-def test_definitions_are_never_overwritten(control_plane: ControlPlane) -> None:
-    api = Transport(configuration(str(control_plane.kubeconfig())), "admin")
-    assert set(install(api).values()) == {False}
-    for _, definition in definitions():
-        found = api.get(r.CRDS, "", definition["metadata"]["name"])
-        assert found is not None
-        problems = [c for c in found["status"]["conditions"] if c["type"] == "NonStructuralSchema"]
-        assert not problems
-    api.close()
-
-
-@pytest.mark.parametrize(
-    ("resource", "body"),
-    [
-        (r.TOPOLOGIES, {"spec": {"levels": []}}),
-        (r.TOPOLOGIES, {"spec": {"levels": [{"nodeLabel": "a"}, {"nodeLabel": "a"}]}}),
-        (r.TOPOLOGIES, {"spec": {"levels": [{"nodeLabel": "kubernetes.io/hostname"}, {"nodeLabel": "b"}]}}),
-        (r.TOPOLOGIES, {"spec": {"levels": [{"nodeLabel": "a", "alias": "b"}, {"nodeLabel": "b"}]}}),
-        (r.TOPOLOGIES, {"spec": {"levels": [{"nodeLabel": "a b"}]}}),
-        (r.TOPOLOGIES, {"spec": {"levels": [{"nodeLabel": "a", "alias": ""}]}}),
-        (r.TOPOLOGIES, {}),
-        (r.POD_GROUPS, {"spec": {"minMember": -1}}),
-        (r.POD_GROUPS, {"spec": {"subGroups": [{"name": "Upper"}]}}),
-        (r.POD_GROUPS, {"spec": {"preemptibility": "perhaps"}}),
-        (r.BIND_REQUESTS, {"spec": {"selectedNode": "n"}}),
-        (r.QUEUES, {"spec": {"priority": "high"}}),
-    ],
-)
-def test_schemas_refuse_impossible_values(
-    control_plane: ControlPlane, resource: r.Resource, body: Object
-) -> None:
-    api = admin(control_plane)
-    with pytest.raises(ApiError) as told:
-        api.create(resource, "default" if resource.namespaced else "", {"metadata": {"name": "bad"}, **body})
-    assert told.value.status == 422
-    api.close()
 
 
 BAD_PODS = {

@@ -86,6 +86,17 @@ def claim(item: Object) -> Object:
     return {**item, "status": status} if status is not item.get("status") and status else item
 
 
+def bind_request(item: Object) -> Object:
+    """A BindRequest that says which pod goes to which node.
+
+    KAI's definition requires neither: an order without a pod is one for the pod of its name, as in snapshots,
+    and the node "" does not exist.
+    """
+    item = plain(item)
+    spec = item.get("spec") or {}
+    return {**item, "spec": {"podName": item["metadata"]["name"], "selectedNode": "", **spec}}
+
+
 def with_parameters(allocation: Mapping[str, Any]) -> Mapping[str, Any]:
     """An allocation whose parameters for drivers are objects again, as the API has them."""
     has = (allocation.get("devices") or {}).get("config")

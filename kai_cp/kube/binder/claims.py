@@ -26,7 +26,7 @@ class Claims:
     def prepare(self, pod: Object, _node: Object, request: Object) -> None:
         """Allocate and reserve the pod's claims; raises ``BindError`` if that fails."""
         allocations = {
-            entry["name"]: entry.get("allocation")
+            entry.get("name"): entry.get("allocation")
             for entry in request["spec"].get("resourceClaimAllocations") or ()
         }
         for inside, name in claim_names(pod):
@@ -36,7 +36,7 @@ class Claims:
 
     def undo(self, pod: Object, request: Object) -> None:
         """Remove the reservation, and after the last one our allocation."""
-        allocated = {entry["name"] for entry in request["spec"].get("resourceClaimAllocations") or ()}
+        allocated = {entry.get("name") for entry in request["spec"].get("resourceClaimAllocations") or ()}
         for inside, name in claim_names(pod):
             if name is not None:
                 self.release(pod, name, deallocate=inside in allocated)

@@ -71,7 +71,7 @@ class BinderMetrics:
 
 def followed(informers: Informers) -> dict[Resource, Store]:
     """The stores that a binder needs."""
-    transforms = {r.PODS: t.pod, r.NODES: t.node}
+    transforms = {r.PODS: t.pod, r.NODES: t.node, r.BIND_REQUESTS: t.bind_request}
     return {kind: informers.store(kind, transform=transforms.get(kind, t.plain)) for kind in FOLLOWED}
 
 

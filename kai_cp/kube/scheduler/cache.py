@@ -40,7 +40,7 @@ KINDS: Final = (
     FollowedKind("nodes", r.NODES, pooled=True, transform=t.node, relevant=t.node_change),
     FollowedKind("queues", r.QUEUES, pooled=True, relevant=t.spec_change),
     FollowedKind("podGroups", r.POD_GROUPS, pooled=True, relevant=t.spec_change),
-    FollowedKind("bindRequests", r.BIND_REQUESTS, relevant=t.request_change),
+    FollowedKind("bindRequests", r.BIND_REQUESTS, transform=t.bind_request, relevant=t.request_change),
     FollowedKind("priorityClasses", r.PRIORITY_CLASSES),
     FollowedKind("configMaps", r.CONFIG_MAPS, relevant=t.never, metadata_only=True),
     FollowedKind("persistentVolumes", r.VOLUMES),

@@ -92,6 +92,25 @@ def test_a_node_that_never_comes(server: StubServer, setup: Any, monkeypatch: py
     assert not server.requests("POST", "/binding")
 
 
+@pytest.mark.parametrize("spec", [None, {}, {"receivedResourceType": "Fraction", "selectedGPUGroups": ["g"]}])
+def test_an_order_that_names_no_node(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch, spec: Object | None
+) -> None:
+    """KAI's definition does not require one; the binder gives the order up and carries out the next one."""
+    monkeypatch.setattr("kai_cp.kube.binder.binder.LOOK_SECONDS", 0.01)
+    setup()
+    server.put(r.PODS, pod("p"))
+    request: Object = {"metadata": {"namespace": "ns", "name": "p", "uid": "uid-of-order"}}
+    server.put(r.BIND_REQUESTS, request if spec is None else {**request, "spec": spec})
+    order(server, pod("next"))
+    until(lambda: phase(server, "next") == "Succeeded")
+    until(lambda: phase(server) == "Failed")
+    assert len(server.requests("POST", "/binding")) == 1
+    server.remove(r.BIND_REQUESTS, "ns", "p")
+    order(server, pod("last"))
+    until(lambda: phase(server, "last") == "Succeeded")
+
+
 def test_a_new_binder_reports_what_the_last_one_bound(server: StubServer, setup: Any) -> None:
     """The last binder ended between the binding and its report."""
     order(server, pod("p", node="n"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
 from kai_cp_models.plan import Plan
@@ -123,6 +125,17 @@ def test_requests_for_lost_nodes_or_earlier_pods_are_cleaned(setup: Setup) -> No
     until(lambda: not len(setup.cache.stores[r.NODES]))
     setup.live.tidy()
     assert setup.server.get(r.BIND_REQUESTS, "ns", "p0") is None
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"podName": "p0"}, {"selectedNode": "gone"}])
+def test_a_request_that_names_no_pod_or_no_node_is_cleaned(setup: Setup, spec: dict[str, str] | None) -> None:
+    """KAI's definition requires neither."""
+    request = {"metadata": {"namespace": "ns", "name": "odd", "creationTimestamp": "2026-11-20T12:00:00Z"}}
+    setup.server.put(r.BIND_REQUESTS, request if spec is None else {**request, "spec": spec})
+    until(lambda: setup.cache.stores[r.BIND_REQUESTS].get(("ns", "odd")))
+    setup.live.catch_up()
+    assert setup.live.tidy()
+    assert setup.server.get(r.BIND_REQUESTS, "ns", "odd") is None
 
 
 def test_a_request_that_could_not_be_deleted_is_tried_again(setup: Setup) -> None:
