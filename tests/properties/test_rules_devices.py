@@ -9,8 +9,10 @@ from itertools import combinations, permutations, product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kai_cp_models.check import violations
+from kai_cp_models.plan import Plan
 from kai_cp_models.snapshot import Snapshot
-from tests.support.brute import Places, agrees, worlds
+from tests.support.brute import Places, agrees, named, worlds
 from tests.support.devices import (
     DRIVER,
     STATIC,
@@ -34,7 +36,9 @@ from tests.support.devices import (
     volumes,
     zones,
 )
+from tests.support.devices import given as given_devices
 from tests.support.objects import Object
+from tests.support.plans import ALL_RULES
 from tests.support.tiny import node, pod, world
 
 # --- claimed devices -------------------------------------------------------------------------------
@@ -161,6 +165,7 @@ def slices(devices: Sequence[Device], selectors: Mapping[str, Object]) -> list[O
 KINDS = st.sampled_from(("a", "b"))
 RARELY = st.sampled_from((False, False, False, True))
 LOCAL = st.lists(st.tuples(KINDS, st.sampled_from((0, 1, 2)), RARELY, RARELY), max_size=3)
+MANY = st.lists(st.tuples(KINDS, st.sampled_from((0, 0, 1)), RARELY, RARELY), min_size=3, max_size=6)
 COUNTS = st.builds(Want, st.integers(1, 2), st.sampled_from(("a", "ab")), st.just(False), st.booleans())
 REQUESTS = st.one_of(
     st.tuples(COUNTS),
@@ -223,6 +228,118 @@ def test_claimed_devices(
     # No pod has to use another alternative because of a later pod.
     sure = far == "nobody" and all(len(request) == 1 for each in wanted for request in each.requests)
     agrees(found, list(own), {"r": "n0"} if runs else {}, legal, sure=sure, check=False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a plan gives to one request: ``way`` of its alternatives, ``devices``, with ``admin`` access."""
+
+    way: int
+    devices: tuple[Device, ...]
+    admin: bool
+
+    def results(self, claim: Claim, number: int) -> list[Object]:
+        name = f"r{number}" + (f"/w{self.way}" if len(claim.requests[number]) > 1 else "")
+        access = {"adminAccess": True} if self.admin else {}
+        return [
+            {"request": name, "driver": DRIVER, "pool": one.pool, "device": one.name, **access}
+            for one in self.devices
+        ]
+
+
+def answers(
+    claim: Claim, given: Sequence[Answer], reachable: Sequence[Device], views: Sequence[Sequence[Device]]
+) -> bool:
+    """Whether these are answers to the claim's requests, whatever other claims have."""
+    wants = [request[one.way] for request, one in zip(claim.requests, given, strict=True)]
+    pairs = list(zip(wants, given, strict=True))
+    whole = any(
+        all(
+            want.count or set(one.devices) == {d for d in view if d.kind in want.kinds} for want, one in pairs
+        )
+        for view in views
+    )
+    return (
+        whole
+        and all(
+            one.devices
+            and len(set(one.devices)) == len(one.devices)
+            and want.count in (0, len(one.devices))
+            and want.admin == one.admin
+            and all(device in reachable and want.suits(device) for device in one.devices)
+            for want, one in pairs
+        )
+        and (not claim.alike or len({device.kind for one in given for device in one.devices}) == 1)
+    )
+
+
+@worlds(250)
+@given(st.tuples(MANY, LOCAL), st.lists(CLAIMS, min_size=1, max_size=2), st.booleans(), st.data())
+def test_the_checker_allows_exactly_what_claims_ask_for(
+    local: tuple[list[tuple[str, int, bool, bool]], ...], wanted: list[Claim], held: bool, data: st.DataObject
+) -> None:
+    """Two nodes, two pods for each claim. A plan gives them any devices, most of them such as are asked for.
+
+    Its pods of one claim now and then get different ones.
+    """
+    devices = [Device(f"n{i}", f"d{k}", *each) for i, mine in enumerate(local) for k, each in enumerate(mine)]
+    runs = held and bool(local[0])
+    asked = [each.made(f"c{i}") for i, each in enumerate(wanted)]
+    made = [pod(f"x{i}{u}", resourceClaims=claims(f"c{i}")) for i in range(len(wanted)) for u in "ab"]
+    if runs:
+        made.append(pod("r", "n0", resourceClaims=claims("cr")))
+        asked.append(claim("cr", exact(), users=("r",), held=allocation("n0", "d0")))
+    found = world(
+        [node("n0"), node("n1")], made, resourceClaims=asked,
+        resourceSlices=slices(devices, {}), deviceClasses=[device_class()],
+        deviceTaintRules=[taint_rule(pool=one.pool, device=one.name) for one in devices if one.ruled],
+    )  # fmt: skip
+    honest = data.draw(st.sampled_from((True, True, False)))
+    taken, legal, decisions = devices[:1] if runs else [], True, []
+    for i, each in enumerate(wanted):
+        at = data.draw(st.sampled_from((("n0",), ("n1",), ("n0", "n0"), ("n0", "n1"))))
+        views = [[one for one in devices if one.pool == host] for host in at]
+        reachable = [one for one in views[0] if all(one in view for view in views)]
+        free = [one for one in reachable if one not in taken] if honest else reachable
+        written = [_answers(data, each, devices, free, honest=honest)]
+        written += (
+            written
+            if honest or data.draw(st.booleans())
+            else [_answers(data, each, devices, free, honest=False)]
+        )
+        written = written[: len(at)]
+        same = all(set(_flat(one)) == set(_flat(written[0])) for one in written)
+        legal &= same and all(answers(each, one, reachable, views) for one in written)
+        taken = [*taken, *(d for answer in written[0] if not answer.admin for d in answer.devices)]
+        for user, host, one in zip("ab", at, written, strict=False):
+            results = [row for k, answer in enumerate(one) for row in answer.results(each, k)]
+            details = given_devices({"devices": {"results": results}})
+            decisions.append(named(found, "Bind", f"x{i}{user}", host, details=details))
+    legal &= len(set(taken)) == len(taken) and served([], taken)
+    faults = violations(found, Plan(tuple(decisions)), ALL_RULES.rules)
+    assert (not faults) is legal, faults
+
+
+def _flat(given: Sequence[Answer]) -> list[tuple[Device, bool]]:
+    return [(device, one.admin) for one in given for device in one.devices]
+
+
+def _answers(
+    data: st.DataObject, claim: Claim, devices: Sequence[Device], free: Sequence[Device], *, honest: bool
+) -> list[Answer]:
+    """Answers to all requests of a claim, as right as can be where they are ``honest``."""
+    found = []
+    left = list(free)
+    for request in claim.requests:
+        way = data.draw(st.integers(0, len(request) - 1))
+        want = request[way]
+        wild = not honest and data.draw(st.booleans())
+        pool = list(devices if wild else [one for one in left if want.suits(one)])
+        count = data.draw(st.integers(0, 2)) if wild else want.count or len(pool)
+        picked = data.draw(st.permutations(pool))[:count]
+        left = [one for one in left if want.admin or one not in picked]
+        found.append(Answer(way, tuple(picked), want.admin is not (wild and data.draw(st.booleans()))))
+    return found
 
 
 # --- NUMA zones ------------------------------------------------------------------------------------

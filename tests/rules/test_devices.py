@@ -16,7 +16,7 @@ from kai_cp_models.check import numa as check_numa
 from kai_cp_models.check import references as check_references
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import Pod
+from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.rules.stateful import dra, numa
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Snapshot
@@ -34,6 +34,8 @@ from tests.kai_cp_models.rules.stateful.test_dra import (
 from tests.kai_cp_models.rules.stateful.test_numa import FOUR, nrt, want
 from tests.kai_cp_models.rules.stateful.test_numa import cluster as numa_cluster
 from tests.kai_cp_models.rules.stateful.test_references import pvc
+from tests.support import tiny
+from tests.support.devices import device_class
 
 Subject = Callable[[PlannedCluster], Any]
 
@@ -86,6 +88,8 @@ def test_claims_a_legal_plan_passes() -> None:
         (lambda d: results(d)[0].update(pool="n1", device="a"), "not within reach of node n0"),
         (lambda d: results(d).clear(), "is served 0 times"),
         (lambda d: results(d)[0].update(request="other"), "is served 0 times"),
+        (lambda d: results(d).append({**results(d)[0], "request": "s"}), "which it does not make"),
+        (lambda d: results(d)[0].update(adminAccess=True), "another access"),
         (lambda d: allocation(d).update(nodeSelector={"nodeSelectorTerms": []}), "not for node n0"),
     ],
 )  # fmt: skip
@@ -124,6 +128,85 @@ def test_claims_pinned_owner_queue_and_users() -> None:
         found = cluster([x], TWO, [made])
         details = {"resourceClaimAllocations": [{"name": "c0", "allocation": held("n0", "a")}]}
         assert any(words in fault for fault in faults(check_dra.broken, found, decide(x, "n0", details)))
+
+
+def test_all_users_of_a_claim_get_the_devices_that_it_has() -> None:
+    runs, x, y, z = user("runs", "c", node="n0"), user("x", "c"), user("y", "d"), user("z", "d")
+    found = cluster(
+        [runs, x, y, z], TWO, [claim("c", exact(), allocation=held("n0", "a")), claim("d", exact())]
+    )
+
+    def given(which: Pod, node: str, device: str) -> Decision:
+        details = {"resourceClaimAllocations": [{"name": "c0", "allocation": held(node, device)}]}
+        return decide(which, node, details)
+
+    assert (
+        faults(check_dra.broken, found, given(x, "n0", "a"), given(y, "n0", "b"), given(z, "n0", "b")) == []
+    )
+    for wrong in ([given(x, "n0", "b")], [given(x, "n1", "a")], [given(y, "n0", "b"), given(z, "n1", "b")]):
+        assert any(
+            "is allocated in two ways now" in fault for fault in faults(check_dra.broken, found, *wrong)
+        )
+
+
+SHARED = device(
+    "s",
+    allowMultipleAllocations=True,
+    capacity={
+        "bw": {
+            "value": "8",
+            "requestPolicy": {"default": "2", "validRange": {"min": "2", "step": "3", "max": "6"}},
+        }
+    },
+)
+
+
+@pytest.mark.parametrize(("asked", "right"), [("", "2"), ("1", "2"), ("3", "5"), ("5", "5"), ("6", "")])
+def test_a_claim_takes_of_a_shared_device_what_its_policy_makes_of_it(asked: str, right: str) -> None:
+    x = user("x", "c")
+    request = exact()
+    request["exactly"]["capacity"] = {"requests": {"bw": asked} if asked else {}}
+    found = cluster([x], [slice_of("n0", SHARED)], [claim("c", request)])
+    for amount in ("1", "2", "3", "5", "6", "8"):
+        document = held("n0", "s")
+        document["devices"]["results"][0]["consumedCapacity"] = {"bw": amount}
+        details = {"resourceClaimAllocations": [{"name": "c0", "allocation": document}]}
+        assert (not faults(check_dra.broken, found, decide(x, "n0", details))) is (amount == right)
+    mask = dra.open(found).mask(x, now=True)
+    assert mask is not None
+    assert mask[0] == bool(right)
+
+
+def test_extended_resources_get_devices_of_their_class() -> None:
+    sick = device("c", taints=[{"key": "ill", "effect": "NoSchedule"}])
+    asking = [tiny.pod(name, requests={"cpu": "1", "example.com/nic": "1"}) for name in "xy"]
+    slices = [slice_of("n0", device("a"), device("b"), sick)]
+    found = tiny.world(
+        [tiny.node("n0"), tiny.node("n1")], asking, resourceSlices=slices,
+        deviceClasses=[device_class(extendedResourceName="example.com/nic"), device_class("other")],
+    )  # fmt: skip
+    x, y = (found.pod_by_key[PodKey("default", name)] for name in "xy")
+    (first, second) = placed(dra, found, (x, 0), (y, 0))
+    assert faults(check_dra.broken, found, first, second) == []
+
+    def written(details: Any) -> Any:
+        return details["extendedResourceClaimAllocation"]
+
+    def rows(details: Any) -> Any:
+        return written(details)["allocation"]["devices"]["results"]
+
+    for change, words in (
+        (lambda d: d.clear(), "gets no devices for example.com/nic"),
+        (lambda d: written(d)["containerMappings"].clear(), "requests stand for []"),
+        (lambda d: rows(d).clear(), "is served 0 times"),
+        (lambda d: rows(d)[0].update(device="c"), "do not satisfy"),
+        (lambda d: rows(d)[0].update(device="z"), "does not exist"),
+        (lambda d: rows(d)[0].update(device="b"), "is given to"),
+        (lambda d: rows(d).append({**rows(d)[0], "device": "b"}), "gets 2 devices, wants 1"),
+    ):
+        assert any(
+            words in fault for fault in faults(check_dra.broken, found, altered(first, change), second)
+        )
 
 
 def test_claims_of_a_victim_are_free_in_the_end_only() -> None:

@@ -6,14 +6,14 @@ shares the parsed records and the CEL evaluation with the rule, but not the rule
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 from kai_cp_models.check.planned_cluster import UNREADABLE, PlannedCluster, text_of
 from kai_cp_models.check.selectors import reaches
-from kai_cp_models.pods import EXTENDED_RESOURCES, Pod, PodKey, PodStatus, Requirement
+from kai_cp_models.pods import EXTENDED_RESOURCES, GPU, MILLI, GpuKind, Pod, PodKey, PodStatus, Requirement
 from kai_cp_models.quantity import exact
 from kai_cp_models.records.devices import (
     ALL,
@@ -21,12 +21,15 @@ from kai_cp_models.records.devices import (
     Claim,
     ClaimAllocation,
     Counter,
+    DeviceClass,
     DeviceId,
+    SharingPolicy,
     Wanted,
 )
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
+from kai_cp_models.rules.stateful.dra.extended import SERVED
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 
 MAX_USERS = 256
@@ -48,12 +51,15 @@ class Use:
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Placed pods whose claims are not allocated or wrongly allocated; devices given out twice."""
     snapshot = world.snapshot
-    claimed = any(spec.claims for spec in world.placed_specs) or any(
-        not _ALLOCATING.isdisjoint(decision.details) for decision in world.placed.values() if decision.details
-    )
-    if not claimed or not snapshot.policy.plugin("dynamicresources"):
+    served = {*snapshot.extras[SERVED], *((GPU,) if any(node.dra_gpus for node in snapshot.nodes) else ())}
+    concerned = any(spec.claims or any(spec.requests[d] for d in served) for spec in world.placed_specs)
+    if not concerned:
+        details = (decision.details for decision in world.placed.values() if decision.details)
+        concerned = any(not _ALLOCATING.isdisjoint(each) for each in details)
+    if not concerned or not snapshot.policy.plugin("dynamicresources"):
         return
-    catalog, written = catalog_of(snapshot), dict[PodKey, Written]()
+    catalog = catalog_of(snapshot)
+    written = dict[PodKey, Written]()
     for key in sorted(world.placed):
         try:
             written[key] = _written(world.placed[key].details)
@@ -64,6 +70,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     for now in (True, False):
         yield from _users(world, catalog, now=now)
         uses = list(_in_force(world, catalog, written, now=now))
+        yield from _one_each(world, catalog, written, now=now)
         yield from _once(catalog, uses, "now" if now else "in the end")
 
 
@@ -96,8 +103,60 @@ def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod, written: Written) ->
             # user.
             sharers = (key for key in world.placed if claim.key in _uses(world, world.pod(key)))
             nodes = dict.fromkeys((decision.node, *(world.placed[key].node for key in sharers)))
-            faults = [list(_contents(world, catalog, claim, allocation, node)) for node in nodes]
+            faults = [list(_contents(world, catalog, claim.requests, allocation, node)) for node in nodes]
             yield from (f"{where}: {text}" for text in (faults[0] if all(faults) else ()))
+            yield from (f"{where}: {text}" for text in _constrained(catalog, claim, allocation))
+    yield from _extended(world, catalog, pod, written.get(EXTENDED_RESOURCES))
+
+
+def _extended(
+    world: PlannedCluster, catalog: Catalog, pod: Pod, allocation: ClaimAllocation | None
+) -> Iterator[str]:
+    """Whether a pod gets the devices of each extended resource that DRA serves to it on its node, and no
+    others.
+    """
+    decision, asked = world.placed[pod.key], _backed(world, catalog, pod, world.placed[pod.key].node)
+    where = f"claims: pod {pod.key} on node {decision.node}: extended resources"
+    if allocation is None:
+        if asked:
+            yield f"{where}: it gets no devices for {', '.join(sorted(asked))}"
+        return
+    details = decision.details["extendedResourceClaimAllocation"]
+    try:
+        names = {
+            text_of(row["resourceName"]): text_of(row["requestName"])
+            for row in details.get("containerMappings") or ()
+        }
+    except UNREADABLE as problem:
+        yield f"{where}: the names of their requests cannot be read: {problem!r}"
+        return
+    if names.keys() != asked.keys() or len(set(names.values())) < len(names):
+        yield f"{where}: requests stand for {sorted(names)}, the pod needs {sorted(asked)}"
+        return
+    requests = tuple((Wanted(names[name], each.name, count=count),) for name, (each, count) in asked.items())
+    fault = _elsewhere(world, catalog, allocation, decision.node)
+    faults = [fault] if fault else _contents(world, catalog, requests, allocation, decision.node)
+    yield from (f"{where}: {text}" for text in faults)
+
+
+def _backed(
+    world: PlannedCluster, catalog: Catalog, pod: Pod, node: str
+) -> dict[str, tuple[DeviceClass, int]]:
+    """Class and number of the devices that serve the pod's extended resources on a node, by resource.
+
+    GPUs are one dimension whatever their resource is called: devices serve them where no device plugin does.
+    """
+    classes, found, spec = catalog.extended(), world.node(node), pod.spec
+    asked = dict[str, tuple[DeviceClass, int]]()
+    served = world.snapshot.extras[SERVED]
+    for d, name in enumerate(world.snapshot.dimensions):
+        if d != GPU and name in classes and spec.requests[d] > 0 and node in served.get(d, ()):
+            asked[name] = (classes[name], spec.requests[d] // MILLI)
+    gpus = sorted(one.extended_resource for one in classes.values() if one.extended_resource.endswith("gpu"))
+    devices_alone = 0 < found.dra_gpus >= found.allocatable[GPU] // MILLI
+    if gpus and devices_alone and spec.gpu.kind is GpuKind.REGULAR and spec.gpu.devices:
+        asked[gpus[0]] = (classes[gpus[0]], spec.gpu.devices)
+    return asked
 
 
 def _elsewhere(world: PlannedCluster, catalog: Catalog, allocation: ClaimAllocation, node: str) -> str:
@@ -112,42 +171,87 @@ def _elsewhere(world: PlannedCluster, catalog: Catalog, allocation: ClaimAllocat
 
 
 def _contents(
-    world: PlannedCluster, catalog: Catalog, claim: Claim, allocation: ClaimAllocation, node: str
+    world: PlannedCluster,
+    catalog: Catalog,
+    requests: Sequence[Sequence[Wanted]],
+    allocation: ClaimAllocation,
+    node: str,
 ) -> Iterator[str]:
-    """Whether a fresh allocation satisfies every request and constraint."""
-    by_request: dict[str, list[DeviceId]] = {}
+    """Whether a fresh allocation satisfies every request, and nothing else."""
+    by_request: dict[str, list[AllocatedDevice]] = {}
     for result in allocation.results:
-        device = result.device
-        by_request.setdefault(result.request, []).append(device)
-        if device not in catalog.index:
-            yield f"device {'/'.join(device)} does not exist"
+        by_request.setdefault(result.request, []).append(result)
+        if result.device not in catalog.index:
+            yield f"device {'/'.join(result.device)} does not exist"
             return
-    for alternatives in claim.requests:
+    for name in by_request.keys() - {wanted.name for alternatives in requests for wanted in alternatives}:
+        yield f"devices are given to request {name}, which it does not make"
+    for alternatives in requests:
         chosen = [wanted for wanted in alternatives if wanted.name in by_request]
         if len(chosen) != 1:
             yield f"request {alternatives[0].name} is served {len(chosen)} times"
             continue
         wanted = chosen[0]
         given = by_request[wanted.name]
-        if not all(_fits(catalog, wanted, device) for device in given):
+        if not all(_fits(catalog, wanted, result.device) for result in given):
             yield f"request {wanted.name} gets devices that do not satisfy it"
+        if not all(_as_asked(catalog, wanted, result) for result in given):
+            yield f"request {wanted.name} gets another access or other amounts than it asks for"
         need = wanted.count
         if wanted.mode == ALL:
             within = (catalog.devices[i].id for i in catalog.reachable(world.snapshot.node_index[node]))
             need = sum(_matches(catalog, wanted, device) for device in within)
-        if len(set(given)) != need:
-            yield f"request {wanted.name} gets {len(set(given))} devices, wants {need}"
+        devices = {result.device for result in given}
+        if len(devices) != need:
+            yield f"request {wanted.name} gets {len(devices)} devices, wants {need}"
+
+
+def _constrained(catalog: Catalog, claim: Claim, allocation: ClaimAllocation) -> Iterator[str]:
+    """Constraints that the devices of a fresh allocation do not keep."""
     for constraint in claim.constraints:
         names = constraint.requests
         values = [
-            dict(catalog.devices[catalog.index[device]].view.attributes).get(constraint.attribute)
-            for request, devices in by_request.items()
-            if not names or request in names or request.split("/")[0] in names
-            for device in devices
+            dict(catalog.devices[catalog.index[result.device]].view.attributes).get(constraint.attribute)
+            for result in allocation.results
+            if result.device in catalog.index
+            if not names or result.request in names or result.request.split("/")[0] in names
         ]
         wrong = len(set(values)) < len(values) if constraint.distinct else len(set(values)) > 1
         if wrong or None in values:
             yield f"devices do not keep the constraint on {'/'.join(constraint.attribute)}"
+
+
+def _as_asked(catalog: Catalog, wanted: Wanted, result: AllocatedDevice) -> bool:
+    """Whether a result has the access that the request asks for, and takes as much of a device that claims
+    share as the device's policy makes of what is asked.
+    """
+    found = catalog.devices[catalog.index[result.device]]
+    if result.admin != wanted.admin:
+        return False
+    if wanted.admin or not found.view.shareable:
+        return True
+    asked = {capacity_of(found, name): amount for name, amount in wanted.capacity}
+    taken = {capacity_of(found, name): amount for name, amount in result.consumed}
+    return taken == {
+        name: _taken(total, found.policies.get(name), asked.get(name)) for name, total in found.view.capacity
+    }
+
+
+def _taken(total: Fraction, policy: SharingPolicy | None, asked: Fraction | None) -> Fraction | None:
+    """What a request takes of a capacity: the default if it does not ask, else the least amount allowed that
+    is enough; None: no amount is.
+    """
+    if asked is None:
+        return total if policy is None or policy.default is None else policy.default
+    if policy is None:
+        return asked
+    if policy.values:
+        return min((value for value in policy.values if value >= asked), default=None)
+    if policy.minimum is None:
+        return asked
+    steps = -(-max(asked - policy.minimum, Fraction(0)) // policy.step) if policy.step else None
+    least = max(asked, policy.minimum) if steps is None else policy.minimum + steps * (policy.step or 0)
+    return least if policy.maximum is None or least <= policy.maximum else None
 
 
 def _fits(catalog: Catalog, wanted: Wanted, device: DeviceId) -> bool:
@@ -251,6 +355,40 @@ def _users(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[st
                 yield f"claims: claim {'/'.join(name)} has {users} users, at most {MAX_USERS} are allowed"
 
 
+def _promised(world: PlannedCluster) -> Mapping[ClaimName, ClaimAllocation]:
+    """What BindRequests allocate to the claims of pods that have a place."""
+    return {
+        (pod.key.namespace, ref.claim): pod.claim_allocations[ref.name]
+        for pod in world.snapshot.pods
+        if pod.node is not None
+        for ref in refs_of(world.snapshot, pod)
+        if ref.name in pod.claim_allocations
+    }
+
+
+def _lasts(world: PlannedCluster, claim: Claim, *, now: bool) -> bool:
+    """Whether what the claim had before this plan is still its own: not once all its users have left."""
+    return bool(_old_users(world, claim, now=now) or not _old_users(world, claim, now=True))
+
+
+def _one_each(
+    world: PlannedCluster, catalog: Catalog, written: Mapping[PodKey, Written], *, now: bool
+) -> Iterator[str]:
+    """Claims of which users get different devices, or others than the claim has."""
+    given: dict[ClaimName, list[ClaimAllocation]] = {}
+    for pod_key in sorted(world.binds if now else world.placed):
+        for ref in refs_of(world.snapshot, world.pod(pod_key)):
+            if ref.name in written[pod_key]:
+                given.setdefault((pod_key.namespace, ref.claim), []).append(written[pod_key][ref.name])
+    promised = _promised(world) if given else {}
+    for key in given.keys() & catalog.claims.keys():
+        claim = catalog.claims[key]
+        standing = claim.allocation or promised.get(key)
+        has = [standing] if standing and _lasts(world, claim, now=now) else []
+        if len({frozenset(_devices(each)) for each in (*has, *given[key])}) > 1:
+            yield f"claims: claim {'/'.join(key)} is allocated in two ways {'now' if now else 'in the end'}"
+
+
 def _in_force(
     world: PlannedCluster, catalog: Catalog, written: Mapping[PodKey, Written], *, now: bool
 ) -> Iterator[Use]:
@@ -263,17 +401,10 @@ def _in_force(
         seen.add(identity)
         return not known
 
-    promised = {
-        (pod.key.namespace, ref.claim): pod.claim_allocations[ref.name]
-        for pod in world.snapshot.pods
-        if pod.node is not None
-        for ref in refs_of(world.snapshot, pod)
-        if ref.name in pod.claim_allocations
-    }
+    promised = _promised(world)
     for key, claim in catalog.claims.items():
         standing = claim.allocation or promised.get(key)
-        before, after = _old_users(world, claim, now=True), _old_users(world, claim, now=now)
-        if standing and (after or not before) and fresh(key, standing):
+        if standing and _lasts(world, claim, now=now) and fresh(key, standing):
             yield Use("/".join(key), standing, False)
     known = {(uid, key) for key, claim in catalog.claims.items() for uid in claim.reserved}
     for pod in world.snapshot.pods:
