@@ -77,6 +77,10 @@ def wrong_values() -> dict[str, list[Object]]:
     large[0]["spec"]["runPolicy"] = {"schedulingPolicy": {"minAvailable": 2**32 + 1}}
     template = kubeflow("PyTorchJob", "pytorchReplicaSpecs", {"Worker": 1})
     template[0]["spec"]["pytorchReplicaSpecs"]["Worker"]["template"] = {"metadata": {"annotations": "x"}}
+    fewer = kubeflow("PyTorchJob", "pytorchReplicaSpecs", {"Master": 5, "Worker": 1})
+    fewer[0]["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = -3
+    for member in fewer[1:]:
+        member["metadata"]["annotations"] = {SEGMENT: "2"}
     many = made("jobset.x-k8s.io/v1alpha2", "JobSet", "j", spec={"replicatedJobs": [{"name": "a"}]})
     many["spec"]["replicatedJobs"][0]["replicas"] = 20_000
     groups = [{"groupName": "a" * 64, "replicas": 1}]
@@ -87,6 +91,7 @@ def wrong_values() -> dict[str, list[Object]]:
         "spec.elasticPolicy.minReplicas": elastic,
         "spec.runPolicy.schedulingPolicy.minAvailable": large,
         "spec.pytorchReplicaSpecs.Worker.template.metadata.annotations": template,
+        "spec.pytorchReplicaSpecs.Worker.replicas": fewer,
         "spec.replicatedJobs[0].replicas": [many, pod("a", many)],
         "spec.subGroups[1].name": [ray, pod("a", ray)],
         f"metadata.labels[{LWS}/worker-index]": [owner, pod("a", owner, labels={f"{LWS}/worker-index": "5"})],
@@ -99,6 +104,23 @@ def test_a_value_that_cannot_be_is_an_error_that_names_it(field: str) -> None:
     assert answer["podGroups"] == []
     assert all(f": {field}: " in error["message"] for error in answer["errors"])
     assert answer["errors"]
+
+
+def test_a_worker_index_is_a_number() -> None:
+    owner = lws(leaderWorkerTemplate={"size": 4, "workerTemplate": {}})
+    answer = grouped(owner, pod("a", owner, labels={f"{LWS}/worker-index": "00"}))
+    assert answer["pods"][0]["labels"]["kai.scheduler/subgroup-name"] == "leader"
+
+
+def test_a_job_that_is_not_there_is_no_replicated_job_of_its_name() -> None:
+    spec = {"replicatedJobs": [{"name": "a"}, {"name": "a-replica-5"}]}
+    jobset = made("jobset.x-k8s.io/v1alpha2", "JobSet", "j", spec=spec)
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "a", "jobset.sigs.k8s.io/job-index": "5"}
+    (error,) = grouped(jobset, pod("a", jobset, labels=labels))["errors"]
+    assert (
+        'metadata.labels[jobset.sigs.k8s.io/replicatedjob-name]: the JobSet has no Job "a-replica-5"'
+        in (error["message"])
+    )
 
 
 def test_an_empty_value_is_absent() -> None:

@@ -71,7 +71,9 @@ def _workers(workload: Workload, group: Group, least: int) -> tuple[list[GroupSu
         raise item.bad(where, f"{size} is below 1")
     replicas = integer_in(owner, _WORKER.below("replicas"))
     count = 1 if replicas is None else replicas
-    if not where or count <= 0:
+    if where and count < 0:
+        raise owner.bad(str(_WORKER.below("replicas")), f"{count} is negative")
+    if not where or not count:
         return [GroupSubgroup("worker", least)], "worker"
     pieces = -(-count // size)
     segments.refuse_too_many(owner, pieces)
