@@ -1,4 +1,4 @@
-"""The figures of the README are those of the table *kai* of docs/benchmarks.md."""
+"""The figures of the README and of docs/sizing.md are those of docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -47,3 +47,17 @@ def test_a_row_has_the_figures_of_its_case(row: str, case: str) -> None:
         wanted = {"start": f"{admitted[i]:.0f}", "are lost": f"{lost[i]:.0f}", "s": seconds(took[i])}
         assert said == {word: wanted[word] for word in said}, cell
         assert "s" in said
+
+
+SIZES = re.findall(r"^\| (\w+-10000) \|", (ROOT / "docs" / "sizing.md").read_text("utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_a_row_of_the_sizes_has_the_figures_of_its_case(case: str) -> None:
+    sizes, benchmarks = ((ROOT / "docs" / page).read_text("utf-8") for page in ("sizing.md", "benchmarks.md"))
+    pods, reading, first, *_, memory = cells(benchmarks, case)
+    assert cells(sizes, case) == [pods, reading, first, memory]
+
+
+def test_the_sizes_have_rows() -> None:
+    assert len(SIZES) > 2
