@@ -1,6 +1,7 @@
 """The independent checker: it says in plain Python whether a plan is allowed.
 
-It shares only the snapshot records with the engine, so that an error in the engine is not repeated here.
+It imports no planning code, so that an error there is not repeated here; models/README.md ("The checker")
+lists the facts that both share.
 Every subject is a module with ``broken(world)``, which names rule, object and numbers.
 """
 

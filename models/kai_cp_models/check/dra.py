@@ -27,7 +27,6 @@ from kai_cp_models.records.devices import (
     Wanted,
 )
 from kai_cp_models.rules.stateful.dra import cel
-from kai_cp_models.rules.stateful.dra.amounts import gpus_of
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of, catalog_of
 from kai_cp_models.rules.stateful.dra.extended import SERVED
 from kai_cp_models.rules.stateful.dra.refs import refs_of
@@ -89,7 +88,7 @@ def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod, written: Written) ->
             yield f"{where} is being deleted"
         if ref.template and claim.owner_uid != pod.uid:
             yield f"{where} belongs to another pod"
-        if group is not None and not ref.template and gpus_of(claim) and claim.queue != group.queue:
+        if group is not None and not ref.template and _gpus(claim) and claim.queue != group.queue:
             yield f"{where} is a shared GPU claim of queue {claim.queue}, the pod's queue is {group.queue}"
         allocation = written.get(ref.name)
         if allocation is None:
@@ -157,6 +156,12 @@ def _backed(
     if gpus and devices_alone and spec.gpu.kind is GpuKind.REGULAR and spec.gpu.devices:
         asked[gpus[0]] = (classes[gpus[0]], spec.gpu.devices)
     return asked
+
+
+def _gpus(claim: Claim) -> bool:
+    """Whether queues count GPUs for the claim: alternatives count for none of them."""
+    wanted = [ways[0] for ways in claim.requests if len(ways) == 1 and "/" not in ways[0].name]
+    return any("gpu" in one.device_class.lower() and (one.mode == ALL or one.count) for one in wanted)
 
 
 def _elsewhere(world: PlannedCluster, catalog: Catalog, allocation: ClaimAllocation, node: str) -> str:

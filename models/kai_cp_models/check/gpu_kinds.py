@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from kai_cp_models.check import amounts
+from kai_cp_models.check import amounts, hardware
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, Pod
-from kai_cp_models.rules.stateful.gpu_kinds import kinds_of, read
+from kai_cp_topology.records import PRODUCT_LABEL
 
 _Sums = Counter[tuple[str, str, bool]]
 """Milli-GPUs by queue, kind, and whether only non-preemptible pod groups count."""
@@ -21,10 +21,11 @@ _Sums = Counter[tuple[str, str, bool]]
 
 def broken(world: PlannedCluster) -> Iterator[str]:
     """Queues that get more GPUs of a kind than they may have."""
-    bounds = read(world.snapshot, []) if world.options.gpu_kinds else {}
-    if not bounds:
+    if not world.options.gpu_kinds or all(queue.notes.kinds is None for queue in world.snapshot.queues):
         return
-    kinds = dict(zip((node.name for node in world.snapshot.nodes), kinds_of(world.snapshot), strict=True))
+    bounds = {queue.name: queue.notes.kinds or {} for queue in world.snapshot.queues}
+    told = hardware.labels_of(world.snapshot)
+    kinds = {name: labels.get(PRODUCT_LABEL, "unknown") for name, labels in told.items()}
     running = [(pod, pod.node) for pod in world.snapshot.pods if pod.status in ACTIVE_ALLOCATED and pod.node]
     before = _sums(world, kinds, running)
     leaving = _sums(world, kinds, ((p, at) for p, at in running if p.key in world.evictions))

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 
+from kai_cp_models.check import hardware
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.pods import GPU, MILLI, GroupKey
-from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.snapshot import Node, Topology
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, PRODUCT_LABEL, Locality
 from kai_cp_topology.systems import System, system_of_product
@@ -27,8 +27,8 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     """Pod groups about which the plan says something else than their nodes' labels."""
     if not world.plan.localities:
         return
-    told = zip(world.snapshot.nodes, hardware_labels(world.snapshot), strict=True)
-    nodes = {node.name: replace(node, labels=labels) for node, labels in told}
+    told = hardware.labels_of(world.snapshot)
+    nodes = {node.name: replace(node, labels=told[node.name]) for node in world.snapshot.nodes}
     levels = _levels(nodes.values(), world.snapshot.topologies)
     for key, said in world.plan.localities.items():
         if key not in world.snapshot.group_by_key:

@@ -12,9 +12,9 @@ from itertools import combinations
 from typing import Any
 
 from kai_cp_models.check.planned_cluster import UNREADABLE, PlannedCluster, Resident, text_of
-from kai_cp_models.pods import Pod, PodKey
-from kai_cp_models.records.zones import RESTRICTED, SINGLE, TOPOLOGIES, NumaTopology, dimension
-from kai_cp_models.rules.stateful.numa.zones import is_device, written
+from kai_cp_models.pods import MILLI, Pod, PodKey
+from kai_cp_models.quantity import exact
+from kai_cp_models.records.zones import RESTRICTED, SINGLE, TOPOLOGIES, NumaTopology, dimension, in_milli
 
 ZoneAmounts = dict[str, int]
 ByZone = Mapping[str, Mapping[str, int]]
@@ -47,7 +47,7 @@ def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str
         wants = {
             dim: amount
             for dim, amount in _requests(world, pod).items()
-            if dim in listed and dim not in ignored and (pod.spec.guaranteed or is_device(dim))
+            if dim in listed and dim not in ignored and (pod.spec.guaranteed or dim == "gpu" or "/" in dim)
         }
         if not wants:
             continue
@@ -123,7 +123,7 @@ def _parsed(amounts: Mapping[str, Any]) -> ZoneAmounts:
     found: ZoneAmounts = {}
     for name, value in amounts.items():
         dim = dimension(name)
-        found[dim] = found.get(dim, 0) + written(value, dim)
+        found[dim] = found.get(dim, 0) + int(exact(str(value)) * (MILLI if in_milli(dim) else 1))
     if any(amount < 0 for amount in found.values()):
         raise ValueError("a negative amount")
     return found

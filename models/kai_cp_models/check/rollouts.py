@@ -14,7 +14,6 @@ from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.check.snapshot_facts import HeldByQueue
 from kai_cp_models.pods import Pod, PodKey
-from kai_cp_models.rules.stateful.rollouts import lending
 
 _Workload = tuple[str, str, str]
 """Namespace, name, leaf queue."""
@@ -29,7 +28,7 @@ class Rollouts:
     @cached_property
     def _newest(self) -> Mapping[_Workload, str]:
         """The revision of every workload in rollout whose first pod is the latest."""
-        seconds = lending(self._world.snapshot) if self._world.options.rollouts else {}
+        seconds = self._lent_for()
         first: dict[_Workload, dict[str, float]] = defaultdict(dict)
         for pod in self._world.snapshot.pods if seconds else ():
             workload = self._workload(pod)
@@ -43,6 +42,16 @@ class Rollouts:
             newest = sorted(revisions, key=lambda name: (revisions[name], name))[-1]
             if len(revisions) > 1 and self._world.snapshot.now - revisions[newest] <= seconds[workload[2]]:
                 found[workload] = newest
+        return found
+
+    def _lent_for(self) -> Mapping[str, float]:
+        """For how many seconds a leaf queue lends quota: the shortest time that its path states."""
+        snapshot, found = self._world.snapshot, dict[str, float]()
+        for queue in snapshot.queues if self._world.options.rollouts else ():
+            seconds = queue.notes.rollout
+            if seconds is not None:
+                below = (leaf for leaf in snapshot.leaf_queues if queue.name in snapshot.queue_path[leaf])
+                found |= {leaf: min(seconds, found.get(leaf, seconds)) for leaf in below}
         return found
 
     def _workload(self, pod: Pod) -> _Workload | None:
