@@ -135,6 +135,7 @@ def run(connection: Connection, options: AdmissionOptions, life: Lifecycle) -> i
 
 
 def _run(connection: Connection, options: AdmissionOptions, life: Lifecycle, parts: ExitStack) -> None:
+    life.ending_seconds += options.drain_seconds
     transport = connect(connection, "admission", life)
     parts.callback(transport.close)
     registry = CollectorRegistry()

@@ -95,7 +95,6 @@ class LeaderLease:
         while not self._stopping.wait(self._period):
             self._attempt()
             if not self.held:
-                LOG.error("lease lost", extra={"lease": self._name})
                 lost()
                 return
 

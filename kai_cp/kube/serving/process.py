@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import FrameType
 from typing import Annotated, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -35,9 +34,13 @@ LISTEN_ADDRESS: Final = "--listen-address"
 OK: Final = Response(b"ok\n")
 LOST_LEASE: Final = 3
 UNAUTHORIZED: Final = 4
+STUCK: Final = 5
 """Exit statuses: the supervisor starts the process anew, with fresh credentials and no memory."""
 HARD_SECONDS: Final = 5.0
 """A process that must end, and does not within this time, is ended."""
+ENDING_SECONDS: Final = 25.0
+"""A process that was asked to end has longer; a kubelet ends it after 30 s."""
+ASKS_TO_END: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,30 +81,48 @@ class Service:
 class Lifecycle:
     """The life of one process: the reason to end it, and callbacks that wait for one.
 
-    ``hard_exit`` is called with the status if the process must end and does not in time.
+    ``hard_exit`` is called if the process does not end in time: with its status, or ``STUCK`` if that is 0.
     """
 
-    def __init__(self, hard_exit: Callable[[int], object] | None = None) -> None:
+    def __init__(
+        self,
+        hard_exit: Callable[[int], object] | None = None,
+        timer: Callable[..., threading.Timer] = threading.Timer,
+    ) -> None:
         self._hard_exit = hard_exit
+        self._timer = timer
         self._over = threading.Event()
+        self._ending = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
         self.status = 0
+        self.ending_seconds = ENDING_SECONDS
+        """Longest time from a request to end until the end."""
+        self.lease = ""
+        """Namespace and name of the lease that the process needs; none if empty."""
 
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Register a callback for the end."""
-        self._callbacks.append(callback)
+        """Register a callback for the end; it is called at once if the process is ending already."""
+        with self._ending:
+            if not self.over:
+                self._callbacks.append(callback)
+                return
+        callback()
 
-    def end(self, status: int = 0) -> None:
-        """End the process; the first status counts."""
-        if not self._over.is_set():
+    def end(self, status: int = 0) -> bool:
+        """End the process; the first status counts, and only the first call returns True."""
+        with self._ending:
+            if self.over:
+                return False
             self.status = status
             self._over.set()
-            if status and self._hard_exit is not None:
-                timer = threading.Timer(HARD_SECONDS, self._hard_exit, (status,))
-                timer.daemon = True
-                timer.start()
-            for callback in self._callbacks:
-                callback()
+        if self._hard_exit is not None:
+            seconds = HARD_SECONDS if status else self.ending_seconds
+            timer = self._timer(seconds, self._hard_exit, (status or STUCK,))
+            timer.daemon = True
+            timer.start()
+        for callback in self._callbacks:
+            callback()
+        return True
 
     @property
     def over(self) -> bool:
@@ -114,23 +135,42 @@ class Lifecycle:
         return self._over
 
     def handle_signals(self) -> None:
-        """End on SIGTERM and SIGINT."""
+        """End on SIGTERM and SIGINT. To be called by the main thread.
 
-        def handler(_number: int, _frame: FrameType | None) -> None:
-            self.end()
+        A handler in Python runs on the main thread between any two of its steps, also while it holds the
+        lock of an event that :meth:`end` sets. So the interpreter writes the signal's number to a socket,
+        and a thread that holds no lock reads it.
+        """
+        heard, told = socket.socketpair()
+        told.setblocking(False)
 
-        signal.signal(signal.SIGTERM, handler)
-        signal.signal(signal.SIGINT, handler)
+        def listen_for_signals() -> None:
+            with told:  # Both ends stay open for as long as a signal may come.
+                while number := heard.recv(1):
+                    if number[0] in ASKS_TO_END:
+                        self.end()
+
+        for number in ASKS_TO_END:
+            signal.signal(number, lambda _number, _frame: None)
+        signal.set_wakeup_fd(told.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=listen_for_signals, name="signals", daemon=True).start()
 
     def unauthorized(self) -> None:
         """The API server refused our credentials (401): end (11.2)."""
-        LOG.error("credentials refused (401), ending")
-        self.end(UNAUTHORIZED)
+        if self.end(UNAUTHORIZED):
+            LOG.error(
+                "the API server refused this process's credentials (401), so it ends; if this happens again, "
+                "see whether its service account or kubeconfig is still valid"
+            )
 
     def lease_lost(self) -> None:
         """End at once, because another leader may be at work."""
-        LOG.error("lease lost, ending")
-        self.end(LOST_LEASE)
+        if self.end(LOST_LEASE):
+            LOG.error(
+                "the lease was lost, so this process ends before another leads; if it happens again, see "
+                "whether the API server answers within --lease-seconds",
+                extra={"lease": self.lease},
+            )
 
 
 def connect(
@@ -152,7 +192,7 @@ def serving(life: Lifecycle) -> Iterator[ExitStack]:
         with ExitStack() as parts:
             yield parts
     except LeaseLost:
-        life.end(LOST_LEASE)
+        life.lease_lost()
     except KubeError as error:
         LOG.error("ended", extra={"error": str(error)})
         life.end(1)
@@ -222,6 +262,7 @@ def candidate(
     )
     identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
     lease = LeaderLease(own, service.namespace, name, identity, times)
+    life.lease = f"{service.namespace}/{name}"
     life.on_end(lease.give_up)
     transport.set_fence(lease.fence)
     parts.callback(lease.release)
