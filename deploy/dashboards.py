@@ -341,6 +341,18 @@ SOLVER: Final = Dashboard(
             columns=8,
         ),
         Panel(
+            "Does somebody lead, and how long ago did a cycle go through?",
+            (
+                ("leaders of {{lease}}", "sum by (lease) (kai_cp_leader)"),
+                (
+                    "minutes since a cycle of {{instance}}",
+                    "(time() - kai_cp_last_cycle_success_timestamp_seconds) / 60 "
+                    "and on (instance) kai_cp_leader == 1",
+                ),
+            ),
+            "One process leads each lease; an idle scheduler looks every 10 minutes.",
+        ),
+        Panel(
             "Does the checker refuse plans?",
             (("{{action}}", "sum by (action) (increase(kai_cp_checker_rejections_total[1h]))"),),
             "Must stay 0; nothing of a refused plan is done.",

@@ -41,6 +41,7 @@ from kai_cp.kube.serving.process import (
     probes,
     serving,
 )
+from kai_cp.kube.telemetry.leadership import show_leadership
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 
 LOG = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ def _run(setup: BinderSetup, life: Lifecycle, parts: ExitStack) -> None:
     writer = BackgroundWriter(STATUS_WORKERS)
     registry = CollectorRegistry()
     RequestMetrics(registry, transport, writer)
+    show_leadership(registry, BINDER_LEASE, lease)
     reservations = GpuReservations(transport, stores[r.PODS], stores[r.BIND_REQUESTS], options)
     binder = _binder(options, transport, stores, reservations, writer, metrics=BinderMetrics(registry))
     listen(parts, LISTEN_ADDRESS, service.listen_address, probes(registry, informers.silent, binder.hung))

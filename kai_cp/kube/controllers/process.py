@@ -31,6 +31,7 @@ from kai_cp.kube.serving.process import (
     probes,
     serving,
 )
+from kai_cp.kube.telemetry.leadership import show_leadership
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 
 LOG = logging.getLogger(__name__)
@@ -94,10 +95,11 @@ def _run(setup: ControllersSetup, life: Lifecycle, parts: ExitStack) -> None:
     writer = BackgroundWriter(EVENT_WORKERS)
     registry = CollectorRegistry()
     RequestMetrics(registry, transport, writer)
+    show_leadership(registry, CONTROLLERS_LEASE, lease)
     recorder = Recorder(transport, writer, "kai-cp-controllers")
     factories: dict[str, Factory] = {name: CONTROLLERS[name] for name in setup.controllers}
     host = Host(factories, transport, recorder, registry, setup.options, lost=life.lease_lost)
-    listen(parts, LISTEN_ADDRESS, service.listen_address, probes(registry, host.informers.missing, host.hung))
+    listen(parts, LISTEN_ADDRESS, service.listen_address, probes(registry, host.informers.silent, host.hung))
     parts.callback(writer.stop)
     parts.callback(lambda: life.status or writer.drain(2.0))
     parts.callback(host.stop)

@@ -32,6 +32,8 @@ SETTLE_SECONDS: Final = 0.03
 LONGEST_SLEEP_SECONDS: Final = 600.0
 HUNG_SECONDS: Final = 600.0
 """A cycle that takes longer will not end."""
+FAILED_CYCLES: Final = 10
+"""After so many defects in a row, what the process remembers may be at fault, and it shall begin anew."""
 SENDING_SECONDS: Final = 0.1
 """A cycle waits for its orders to be sent for this long: most have no more. The others are sent beside the
 next cycles."""
@@ -84,18 +86,21 @@ class Scheduler:
         cluster.hurry(self.hurried)
         self.cycles = log or CycleLog()
         self._busy_since: float | None = None
-        self.last_success = 0.0
-        """Clock time of the end of the last cycle that went through."""
+        self._defects = 0
+        """Cycles in a row that a defect ended."""
 
     @property
     def mode(self) -> str:
         """What the scheduler does with its plans."""
         return self._options.mode.value
 
-    def alive(self) -> bool:
-        """Whether cycles still end in time."""
+    def fault(self) -> str:
+        """Why the process should be started anew: cycles do not end, or end by defects; "" if all is well."""
         began = self._busy_since
-        return began is None or time.monotonic() - began < HUNG_SECONDS
+        if began is not None and time.monotonic() - began > HUNG_SECONDS:
+            return "a cycle does not end"
+        failed = self._defects
+        return f"{failed} cycles in a row failed; the log has the defect" if failed >= FAILED_CYCLES else ""
 
     def deciding(self) -> bool:
         """Whether a cycle is under way, so that reports give way."""
@@ -125,10 +130,12 @@ class Scheduler:
             self._busy_since = began
             try:
                 due = self.cycle()
+                self._defects = 0
             except KubeError:
                 raise
             except Exception:
                 # A defect in one cycle's data must not stop the others; it is logged and tried again.
+                self._defects += 1
                 LOG.exception("cycle failed")
                 self._metrics.failed()
                 due = self._clock() + unproved_pause(self._unproved)
@@ -214,7 +221,7 @@ class Scheduler:
         self._sending.append((cycle, sending))
         settled = self._settle()
         if not decided.problem:
-            self.last_success = self._clock()
+            self._metrics.succeeded()
         return self._next(decided, again, settled=settled and tidy)
 
     def _settle(self) -> bool:

@@ -48,6 +48,7 @@ from kai_cp.kube.serving.process import (
     listen,
     serving,
 )
+from kai_cp.kube.telemetry.leadership import show_leadership
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp_models.settings import Settings
@@ -108,6 +109,7 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     backoff = BindBackoff(retried=metrics.bind_retries.inc)
     writer = BackgroundWriter(options.num_of_status_recording_workers)
     RequestMetrics(registry, transport, writer)
+    show_leadership(registry, options.lease_name, lease)
     recorder = Recorder(transport, writer, options.scheduler_name)
     cluster = ApiCluster(
         transport, cache, options, recorder, writer, backoff=backoff, foreign=metrics.foreign.inc

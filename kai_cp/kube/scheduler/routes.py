@@ -27,7 +27,7 @@ USAGE = "usage"
 
 def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: Scheduler) -> dict[str, Route]:
     """``/metrics``, ``/healthz`` and ``/readyz``; of all objects they name only queues."""
-    return probes(registry, cache.unsynced, lambda: "" if scheduler.alive() else "a cycle does not end")
+    return probes(registry, cache.unsynced, scheduler.fault)
 
 
 def data_routes(

@@ -200,23 +200,22 @@ def serving(life: Lifecycle) -> Iterator[ExitStack]:
 
 def probes(
     registry: CollectorRegistry,
-    missing: Callable[[], Sequence[str]],
-    hung: Callable[[], str] = lambda: "",
+    silent: Callable[[], Sequence[str]],
+    fault: Callable[[], str] = lambda: "",
 ) -> dict[str, Route]:
-    """``/metrics``, ``/healthz`` and ``/readyz`` of a process that is ready once nothing is ``missing``.
+    """``/metrics``, ``/healthz`` and ``/readyz`` of a process that is ready while no kind is ``silent``.
 
-    ``hung`` names work that does not end, or ""; the kubelet restarts a process that hangs.
+    ``fault`` says why the process should be started anew, or ""; the kubelet does so, and it is not ready.
     """
 
     def healthz(_rest: str) -> Response:
-        why = hung()
+        why = fault()
         return Response(f"{why}\n".encode(), status=500) if why else OK
 
     def readyz(_rest: str) -> Response:
-        kinds = ", ".join(missing())
-        return (
-            Response(f"not listed yet, or silent for long: {kinds}\n".encode(), status=503) if kinds else OK
-        )
+        kinds = ", ".join(silent())
+        why = f"not listed yet, or silent for long: {kinds}" if kinds else fault()
+        return Response(f"{why}\n".encode(), status=503) if why else OK
 
     return {
         "/metrics": lambda _rest: Response(generate_latest(registry), CONTENT_TYPE_LATEST),

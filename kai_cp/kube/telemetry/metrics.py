@@ -56,6 +56,7 @@ class SchedulerMetrics:
         self._disruption = DisruptionTotals()
         self._phase = histogram("cycle_duration_seconds", "Time of a cycle's phase.", "phase", SECONDS)
         self._cycles = counter("cycles_total", "Cycles.", "result")
+        self._success = gauge("last_cycle_success_timestamp_seconds", "When a cycle last went through.")
         self._status = counter("solve_status_total", "Stages by status.", "stage", "status")
         self._gap = board("solve_gap_ratio", "Gap of a stage in the last cycle.", "stage")
         self._objective = board("objective_value", "Objective of a stage in the last cycle.", "stage")
@@ -104,6 +105,10 @@ class SchedulerMetrics:
     def failed(self) -> None:
         """Record a cycle that failed."""
         self._cycles.labels("failed").inc()
+
+    def succeeded(self) -> None:
+        """Record that a cycle went through now."""
+        self._success.set(self._clock())
 
     def observe(self, cycle: CycleRecord) -> None:
         """Record a cycle."""

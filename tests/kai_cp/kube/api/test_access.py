@@ -173,9 +173,11 @@ def test_definitions_are_complete() -> None:
 def test_alerts_ask_for_metrics_that_exist() -> None:
     from prometheus_client import CollectorRegistry
 
+    from kai_cp.kube.telemetry.leadership import show_leadership
     from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 
     registry = CollectorRegistry()
+    show_leadership(registry, "kai-scheduler", None)
     SchedulerMetrics(registry)
     known = set()
     for family in registry.collect():

@@ -13,11 +13,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kai_cp.kube.api import background
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.scheduler import loop
 from kai_cp.kube.scheduler.backoff import BindBackoff, gated
 from kai_cp.kube.scheduler.clock import next_look, unproved_pause
 from kai_cp.kube.scheduler.comparison import Comparison
 from kai_cp.kube.scheduler.decider import Decided
-from kai_cp.kube.scheduler.loop import Scheduler
+from kai_cp.kube.scheduler.loop import FAILED_CYCLES, Scheduler
+from kai_cp.kube.scheduler.routes import public_routes
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.reader import parse
 from kai_cp_models.plan import Decision, Plan, Unscheduled
@@ -83,7 +85,7 @@ def test_a_change_is_acted_on_at_once_and_silence_is_kept(server: StubServer) ->
         return len(looping.scheduler.cycles.all()) == before
 
     until(silent)
-    assert looping.scheduler.alive()
+    assert not looping.scheduler.fault()
     text = generate_latest(looping.registry).decode()
     assert 'kai_cp_binds_total{result="done"} 1.0' in text
     assert "kai_queue_fair_share_gpu" in text
@@ -139,6 +141,40 @@ def test_a_cycle_that_fails_stops_nothing(server: StubServer) -> None:
     looping = Looping(server, raises_once)
     until(lambda: server.get(r.BIND_REQUESTS, "ns", "p"))
     assert 'kai_cp_cycles_total{result="failed"} 1.0' in generate_latest(looping.registry).decode()
+    looping.close()
+
+
+def test_a_scheduler_whose_every_cycle_fails_is_neither_alive_nor_ready(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "unproved_pause", lambda _failures: 0.0)
+    fill(server)
+    mended = threading.Event()
+    faults: list[str] = []
+
+    def broken(raw: Mapping[str, Any], now: float, usage: Any) -> Decided:
+        faults.append(looping.scheduler.fault())
+        if mended.is_set():
+            return first_fit(raw, now, usage)
+        raise RuntimeError("a defect")
+
+    looping = Looping(server, broken)
+    routes = public_routes(looping.registry, looping.cache, looping.scheduler)
+
+    def statuses() -> list[int]:
+        return [answer.status for path in ("/healthz", "/readyz") if (answer := routes[path](""))]
+
+    def last_success() -> float | None:
+        return looping.registry.get_sample_value("kai_cp_last_cycle_success_timestamp_seconds")
+
+    until(looping.scheduler.fault)
+    assert (statuses(), last_success()) == ([500, 503], 0.0)
+    assert [bool(fault) for fault in faults[: FAILED_CYCLES + 1]] == [False] * FAILED_CYCLES + [True]
+    mended.set()
+    server.put(r.PODS, pod("p"))
+    until(last_success)
+    until(lambda: not looping.scheduler.fault())
+    assert statuses() == [200, 200]
     looping.close()
 
 

@@ -18,6 +18,7 @@ from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.telemetry.cycles import CycleRecord
+from kai_cp.kube.telemetry.leadership import show_leadership
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
@@ -86,6 +87,7 @@ def test_the_table_in_the_docs_is_what_is_served(server: StubServer) -> None:
     BinderMetrics(binder)
     for registry in (scheduler, binder):
         RequestMetrics(registry, server.transport(), writer)
+        show_leadership(registry, "kai-scheduler", None)
     writer.stop()
     served = {
         family.name + ("_total" if family.type == "counter" else "")
