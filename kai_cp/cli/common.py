@@ -83,6 +83,13 @@ def instant_or_exit(text: str | None) -> float | None:
         fail(f"--now: {text!r} is not an RFC 3339 time such as 2026-11-20T12:00:00Z", WRONG_USAGE)
 
 
+def seconds_or_exit(option: str, seconds: float) -> float:
+    """The value of an option that gives a time to spend; anything but a positive number ends the program."""
+    if not (math.isfinite(seconds) and seconds > 0):
+        fail(f"{option}: {seconds:g} is not a number of seconds above 0", WRONG_USAGE)
+    return seconds
+
+
 def part_or_exit(text: str | None) -> tuple[int, int]:
     """The part that ``--part I/N`` names; everything by default."""
     if text is None:

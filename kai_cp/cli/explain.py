@@ -18,6 +18,7 @@ from kai_cp.cli.common import (
     fail,
     instant_or_exit,
     loaded_or_exit,
+    seconds_or_exit,
     settings_or_exit,
     source_or_exit,
     usage_or_exit,
@@ -99,10 +100,11 @@ def explain(
     if missing and target is not None and Path(target).exists():
         fail(f"the snapshot comes first: kai-cp explain {target} {snapshot}", WRONG_USAGE)
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
+    seconds_or_exit("--budget", budget)
     wanted = _kinds(kinds, settings.explain.fix_order) if not no_fixes else ()
     began = time.monotonic()
     name, raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
-    explainer = Explainer(Draft(raw, instant), settings, usage_or_exit(usage), max(0.0, budget), wanted)
+    explainer = Explainer(Draft(raw, instant), settings, usage_or_exit(usage), budget, wanted)
     explainer.timings["read"] = time.monotonic() - began - explainer.timings["decide"]
     keys = (
         explainer.waiting()

@@ -99,7 +99,7 @@ def reduce(
         )
     except OSError as error:
         fail(f"{output}: {error.strerror or error}", WRONG_USAGE)
-    count = sum(len(items or ()) for items in small["rawObjects"].values())
+    count = sum(len(items) for items in small["rawObjects"].values() if isinstance(items, list))
     typer.echo(f"{output}: {count:,} objects; still {wanted.kind} {subject} {wanted.reason}".rstrip())
 
 

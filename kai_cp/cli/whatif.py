@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from kai_cp.cli.common import (
     WRONG_USAGE,
     fail,
     instant_or_exit,
+    seconds_or_exit,
     settings_or_exit,
     usage_or_exit,
 )
@@ -156,6 +156,7 @@ def what_if(
     from kai_cp.explain.whatif import whatif
     from kai_cp.explain.whatif_text import lines
 
+    seconds_or_exit("--budget", budget)
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
     name, raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
     ops = _operations(context.meta.get(_ARGUMENTS, ()), instant)
@@ -171,7 +172,7 @@ def what_if(
         )
         if least is not None:
             question = Least.of(least, targets_of(target, after_), most)
-            cycles.deadline = time.monotonic() + (budget if math.isfinite(budget) else 60.0)
+            cycles.deadline = time.monotonic() + budget
             found["least"] = question.answer(cycles, after_)
     except BadOperation as problem:
         fail(str(problem), WRONG_USAGE)

@@ -40,7 +40,7 @@ def target_of(text: str, owned: Mapping[tuple[str, str], object]) -> AskedName:
     *before, name = text.split("/")
     kinds = {*OURS, *(kind for kind, _ in owned)}
     if len(before) > 2 or not all((*before, name)):
-        raise BadOperation(f"{text}: expected [KIND/][NAMESPACE/]NAME, such as job/team-a/train")
+        raise BadOperation(f"{text or '(empty)'}: expected [KIND/][NAMESPACE/]NAME, such as job/team-a/train")
     if len(before) == 2:
         return AskedName(before[0].lower(), before[1], name)
     if before and before[0].lower() in kinds:

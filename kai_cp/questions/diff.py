@@ -123,7 +123,7 @@ def snapshots(a: Document, b: Document) -> dict[str, Any]:
 def _objects(raw: Document) -> dict[tuple[str, str], Any]:
     found: dict[tuple[str, str], Any] = {}
     for kind, items in (raw.get("rawObjects") or {}).items():
-        for item in items or ():
+        for item in items if isinstance(items, list) else ():
             meta = item.get("metadata") if isinstance(item, Mapping) else None
             if isinstance(meta, Mapping):
                 name = "/".join(str(meta[key]) for key in ("namespace", "name") if meta.get(key))

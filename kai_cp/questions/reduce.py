@@ -70,14 +70,16 @@ class Fact:
 
 def units(raw: Json) -> list[Removable]:
     """The groups of objects that may be removed, largest first."""
-    objects = raw["rawObjects"]
+    objects = {kind: items for kind, items in raw["rawObjects"].items() if isinstance(items, list)}
     by_group: dict[str, set[tuple[str, int]]] = defaultdict(set)
     by_node: dict[str, set[tuple[str, int]]] = defaultdict(set)
     alone: list[set[tuple[str, int]]] = []
     for kind, items in objects.items():
-        for i, item in enumerate(items or ()):
+        for i, item in enumerate(items):
             place = (kind, i)
-            if kind == "podGroups":
+            if not isinstance(item, dict):
+                alone.append({place})
+            elif kind == "podGroups":
                 by_group[key_of(item)].add(place)
             elif kind == "pods" and (group := group_of(item)) is not None:
                 by_group[group].add(place)
@@ -89,7 +91,7 @@ def units(raw: Json) -> list[Removable]:
             else:
                 alone.append({place})
     for i, pod in enumerate(objects.get("pods") or ()):
-        node = spec_of(pod).get("nodeName")
+        node = str(spec_of(pod).get("nodeName")) if isinstance(pod, dict) else ""
         if node in by_node:
             by_node[node].add(("pods", i))
     found = [*by_group.values(), *by_node.values(), *alone]
@@ -97,13 +99,18 @@ def units(raw: Json) -> list[Removable]:
 
 
 def _group_of_pod(objects: Json, name: str) -> str | None:
-    return next((group_of(pod) for pod in objects.get("pods") or () if key_of(pod) == name), None)
+    return next(
+        (group_of(pod) for pod in objects.get("pods") or () if isinstance(pod, dict) and key_of(pod) == name),
+        None,
+    )
 
 
 def without(raw: Json, gone: frozenset[tuple[str, int]]) -> dict[str, Any]:
     """The snapshot without these objects."""
     lists = {
-        kind: [item for i, item in enumerate(items) if (kind, i) not in gone] if items else items
+        kind: [item for i, item in enumerate(items) if (kind, i) not in gone]
+        if isinstance(items, list)
+        else items
         for kind, items in raw["rawObjects"].items()
     }
     return {**raw, "rawObjects": lists}

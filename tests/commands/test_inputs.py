@@ -149,3 +149,26 @@ def test_usage_that_is_no_share_is_refused_by_every_command(tmp_path: Path, word
         done.stderr
         == f"kai-cp: --usage: {usage}: vision.gpu: 'many' is no share of the cluster from 0 to 1\n"
     )
+
+
+def test_lists_that_are_none_stop_no_command(tmp_path: Path) -> None:
+    raw = json.loads(DEMO.read_text())
+    raw["rawObjects"] |= {"configMaps": 5, "resourceSlices": "none"}
+    raw["rawObjects"]["pods"] += ["no pod", {"spec": {"nodeName": {}}}]
+    raw["rawObjects"]["bindRequests"] = [None, {"metadata": 7}]
+    odd, small = tmp_path / "odd.json", tmp_path / "small.json"
+    odd.write_text(json.dumps(raw))
+    same = run("diff", odd, odd)
+    assert (same.returncode, same.stderr) == (0, "")
+    assert run("diff", odd, DEMO).stderr == ""
+    done = run("snapshot", "reduce", odd, small, "--fact", "waiting default/giant NoNodeAccepts")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(small.read_bytes()) < len(odd.read_bytes()) / 5
+
+
+@pytest.mark.parametrize("seconds", ["-1", "0", "nan", "inf"])
+@pytest.mark.parametrize("words", [("explain", "--all"), ("what-if", "--least", "move")])
+def test_a_budget_that_is_no_time_is_refused(words: tuple[str, str], seconds: str) -> None:
+    done = run(words[0], DEMO, *words[1:], "--budget", seconds)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"kai-cp: --budget: {seconds} is not a number of seconds above 0\n"
