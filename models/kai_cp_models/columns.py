@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.arrays import Ints, Kept, Mask
+from kai_cp_models.arrays import Ints, Kept, Mask, numbered
 from kai_cp_models.pods import GroupKey, Pod, PodSpec, PodStatus
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
@@ -180,12 +180,12 @@ class Columns:
         order, begins = self.by_group
         pods = self.of_pods.rows[order]
         bounds = np.column_stack((begins[at], begins[at + 1])).ravel()
-        kinds = np.append(_numbered(pods["specs"], pods["subgroups"], pods["statuses"]), 0)
+        kinds = np.append(numbered(pods["specs"], pods["subgroups"], pods["statuses"]), 0)
         least, most = (each.reduceat(kinds, bounds)[::2] for each in (np.minimum, np.maximum))
         same = (least == most) & (pods["statuses"][begins[at]] == _STATUS[PodStatus.PENDING])
         at, rows = at[same], self.of_groups.rows[at[same]]
         named = [rows[name] for name in ("queues", "roots", "priorities", "preemptible")]
-        found[at] = _numbered(least[same], begins[at + 1] - begins[at], *named)
+        found[at] = numbered(least[same], begins[at + 1] - begins[at], *named)
         return found
 
     @cached_property
@@ -283,15 +283,6 @@ class Columns:
         yield "roots", [codes[id(group.root)] for group in groups]
         yield "priorities", [group.priority for group in groups]
         yield "preemptible", [group.preemptible for group in groups]
-
-
-def _numbered(*columns: Ints) -> Ints:
-    """A number for each row, from 0 on: equal ones for rows that are equal in all columns."""
-    found = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        values, codes = np.unique(column, return_inverse=True)
-        found = np.unique(found * len(values) + codes, return_inverse=True)[1]
-    return found
 
 
 class PodsByGroup(Mapping[GroupKey, tuple[Pod, ...]]):

@@ -195,9 +195,25 @@ def bettered(snapshot: Snapshot, plan: Plan, other: Plan, settings: Settings) ->
                 yield f"{stage.name}: {stage.status}", theirs[name[2]] < stage.bound
                 if theirs[name[2]] != stage.objective:
                     return
+            if (part := _optimal_part(cycle, action, plan)) is not None:
+                here, there = (_values(cycle, action, part, one, settings) for one in (plan, other))
+                yield f"{action}: all goals", there < here
         if _places(after) != _places(instead):
             return
         cycle.ledger = after
+
+
+def _optimal_part(cycle: Cycle, action: ActionName, plan: Plan) -> dict[GroupKey, Ask] | None:
+    """The groups that were decided together, if the plan calls all goals of the action met as well as can be.
+
+    Where the action served several parts, or reclaim more than one group, their goals are not those of all
+    together.
+    """
+    stages = [stage for stage in plan.stages if stage.name.startswith(f"{action}: ")]
+    keys = served(cycle.snapshot, plan, action)
+    parts = [one for one in _parts(cycle, action, waiting_groups(cycle, action)) if keys & one.keys()]
+    several = len(parts) != 1 or (POLICIES[action].by_share and len(keys) != 1)
+    return None if several or any(stage.status != "OPTIMAL" for stage in stages) else parts[0]
 
 
 def _carried_out(ledger: Ledger, plan: Plan, action: ActionName) -> Ledger:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from random import Random
 
@@ -17,10 +18,12 @@ import pytest
 from kai_cp_models.check import violations
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.units import Gang, Gangs
+from tests.properties.comparing import bettered
 from tests.support.plans import evicted, lost, placed, solved
-from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 COUNT = int(os.environ.get("KAI_CP_EVICTION_CLUSTERS", "60"))
 
@@ -184,3 +187,33 @@ def test_consolidation_moves_as_few_as_can_be(seed: int) -> None:
         return
     assert placed(plan) == {p.key.name for p in waiting(snapshot)}
     assert len(evicted(plan)) == min(sum(d.kind == "Evict" for d in one.decisions) for one in found)
+
+
+BETTERED = (1132, 1263)
+"""Worlds in which the first units of the reverse fair order once counted as the best ones, though few others
+free the CPUs as well."""
+
+
+def one_size(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether all pods that the plan evicts hold as many GPUs, so that any order of losing them is permitted
+    if one is (4.4)."""
+    gone = (snapshot.pod_by_key[d.pod] for d in plan.decisions if d.kind == "Evict")
+    return len({p.spec.gpu.devices for p in gone}) == 1
+
+
+@pytest.mark.parametrize("action", ["preempt", "reclaim"])
+@pytest.mark.parametrize("seed", [*range(COUNT), *BETTERED])
+def test_no_allowed_plan_betters_what_is_called_optimal(seed: int, action: str) -> None:
+    snapshot = world(seed, action)
+    rng = Random(seed)
+    if seed % 2:
+        # Units of one queue and priority that differ in what they have worked so far.
+        starts = {g.key: NOW - rng.choice((100, 100, 300)) for g in snapshot.groups}
+        aged = (replace(g, last_start=starts[g.key]) if g.key != waiting_key else g for g in snapshot.groups)
+        snapshot = replace(snapshot, groups=tuple(aged))
+    plan = solved(snapshot)
+    for other in takings(snapshot, action) if evicted(plan) else ():
+        if action == "reclaim" and not (keeps_its_quota(snapshot, other) and one_size(snapshot, other)):
+            continue
+        stages = [stage for stage, below in bettered(snapshot, plan, other, Settings()) if below]
+        assert not stages or violations(snapshot, other), (stages, other)

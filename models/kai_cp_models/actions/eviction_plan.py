@@ -31,7 +31,7 @@ class EvictionPlan:
     owners: Owners
     stages: tuple[StageResult, ...]
     complete: bool
-    """Whether the solver looked at all goals."""
+    """Whether the stages hold for all goals: the solver pursued them, or no plan is better in any."""
     variables: int = 0
     constraints: int = 0
     """Of the model; 0 where no solver made the plan."""

@@ -113,18 +113,20 @@ def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     owners = shared_out(base, run.policy, asks, ranked, away, moved=moved, takes_of=run.takes_of)
     gone = [item for item, yes in zip(ranked, plan.lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.pods]
-    # The sum of GPUs bounds the loss of any plan. The choice of units is best when they are the first in the
-    # reverse fair order.
+    # The sum of GPUs bounds the loss of any plan.
     everywhere = Counting(base, (), everywhere=True)
     room, asked = everywhere.room(everywhere.leaving(leaving)), (pod for ask in asks for pod in ask.pods)
-    spare = int((room - everywhere.demand(asked))[GPU])
-    best = not owners or (not moved and not spare and len(gone) == len(ranked))
+    spare = max(0, int((room - everywhere.demand(asked))[GPU]))
     given = float(sum(item.weight for item in gone) - len(leaving))
-    least = given if best else max(0.0, given - max(spare, 0))
-    stages = [StageResult("lost GPUs [milli-GPUs]", given, least, best, 0.0)]
+    least = max(0.0, given - spare)
+    stages = [StageResult("lost GPUs [milli-GPUs]", given, least, given == least, 0.0)]
     if moved:
         stages.append(StageResult("moved pods", len(moved), 0.0, False, 0.0))
-    complete = best and (run.goals.default or not owners)
+    # Of plans that free just as many GPUs as are asked for, one that takes the first units may be the best.
+    in_turn = not (moved or spare) and len(gone) == len(ranked)
+    complete = not owners or (
+        in_turn and ranked[-1].rank < len(gone) and run.goals.default and run.ranked.best_in_turn(len(gone))
+    )
     return EvictionPlan(ledger, tuple(asks), tuple(ranked), owners, tuple(stages), complete)
 
 

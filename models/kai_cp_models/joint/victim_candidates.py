@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import chain
-from typing import Any, NamedTuple, overload
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 
-from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.arrays import Floats, Ints, Mask, numbered
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
@@ -41,6 +41,9 @@ def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> b
     if ratio == UNLIMITED:
         return True
     return sum(map(milli_gpus, moved)) <= ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
+
+
+_BUCKET: Final = ("queue", "priority", "state")
 
 
 class VictimOrder(Sequence[EvictionUnit]):
@@ -76,6 +79,23 @@ class VictimOrder(Sequence[EvictionUnit]):
         self._made: list[EvictionUnit | None] = [None] * len(order)
         self.known: dict[object, frozenset[int]] = {}
         """Ranks of the units that some asks may take, see ``Entitlement.takes``."""
+
+    def best_in_turn(self, count: int) -> bool:
+        """Whether no other units that free as many GPUs are better than the first ``count`` by the default
+        goals.
+
+        That is so where units of one queue, priority and elastic state are equally large, and those of one
+        age are also worth the same. Then others that reach no deeper are as many of each age, and only
+        ``newest_first`` tells them apart.
+        """
+        bucket = numbered(*(self.units[name] for name in _BUCKET))
+        units = self.units[np.isin(bucket, bucket[:count])]
+        named, kinds = list[Ints](), list[int]()
+        for names in _BUCKET, ("weight", "pods"), ("since", "created"), ("work", "whole", "new", "owed"):
+            named += [units[name] for name in names]
+            kinds.append(int(numbered(*named).max(initial=-1)))
+        all_hold_gpus = bool((units["weight"] > units["pods"]).all())
+        return kinds[0] == kinds[1] and kinds[2] == kinds[3] and all_hold_gpus
 
     @cached_property
     def queues(self) -> Sequence[str]:
