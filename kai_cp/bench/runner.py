@@ -27,7 +27,7 @@ from kai_cp_models.snapshot import Snapshot
 
 PROOF_GAP = 1e-6
 KILL_AFTER = 10.0
-"""A case that overruns its budget so many times (plus a minute for reading) is ended."""
+"""A case that takes this many times its budget, plus a minute for reading, is ended."""
 
 
 @dataclass(frozen=True, slots=True)

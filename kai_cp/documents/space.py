@@ -120,7 +120,7 @@ class FrontierPoint(TypedDict):
     groups: Annotated[int, Field(description="Pod groups they belong to.")]
     lostGpuHours: Annotated[float, Field(description="GPU-hours of running work that restarts.")]
     status: Annotated[Literal["OPTIMAL", "FEASIBLE"], Field(description="OPTIMAL: no fewer moves do it.")]
-    bound: Annotated[int | None, Field(description="At least so many moves.")]
+    bound: Annotated[int | None, Field(description="A bound: no plan does it with fewer moves.")]
     frees: Annotated[list[str], Field(description="Names of the nodes that it empties.")]
     plan: Annotated[list[Move], Field(description="The moves, in order.")]
 

@@ -99,7 +99,7 @@ def stops(
     step = _counted(_MOST_STEPS)
 
     def chosen(first: int, left: int) -> Iterator[tuple[Pod, ...]]:
-        """Choices of so many pods of the chains from ``first`` on, those of later chains first."""
+        """Choices of ``left`` pods of the chains from ``first`` on, those of later chains first."""
         if not left:
             yield ()
         for i in reversed(range(first, len(chains) if left else first)):

@@ -106,7 +106,7 @@ def planned(
             for pod in _pods_of(owner, most):
                 objects.apply(pod)
                 if len(objects.pod_keys) > most:
-                    raise BadOperation(f"more than {most} pods; so many are added at most")
+                    raise BadOperation(f"more than {most} pods; no more are added at once")
     for problem in group_pods(objects, GroupingSettings(scheduler_name=scheduler)):
         raise BadOperation(f"pod {problem['pod']}: {problem['message']}")
     pods = objects.all("v1", "Pod")

@@ -66,12 +66,12 @@ class QueueBound:
         return max(1, math.ceil((self.full - self.now) / self.step))
 
     def at(self, steps: int) -> float:
-        """The bound that is so many raises above ``now``, in the unit of the field; the last is ``full``."""
+        """The bound after ``steps`` raises from ``now``, in the unit of the field; the last is ``full``."""
         value = (self.full - (self.steps - steps) * self.step) / _UNIT[self.resource]
         return math.ceil(value) if self.resource != "gpu" else plain_number(round(value, 3))
 
     def raised(self, steps: int) -> float:
-        """The amount that so many raises add, in the unit of the field."""
+        """The amount that ``steps`` raises add, in the unit of the field."""
         return plain_number(self.at(steps) - self.now / _UNIT[self.resource])
 
     def operation(self, steps: int) -> Object:

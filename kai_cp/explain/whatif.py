@@ -33,7 +33,7 @@ def whatif(
 ) -> tuple[Object, DecidedCycle]:
     """The document without ``least``, and the cycle on the changed snapshot.
 
-    ``settle``: run both on for at most so many cycles, until one decides nothing.
+    ``settle``: run both on for at most this many cycles, until one decides nothing.
     """
     _moves_possible(cycles, draft, ops)
     before = cycles.decide(draft)

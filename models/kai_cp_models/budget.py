@@ -99,12 +99,12 @@ class Budget:
         self.deadline = end - FIRST_RESERVE * self._in_all
 
     def plan_took(self, checking: float, writing: float, decisions: int) -> None:
-        """Note the seconds that the last plan took, of so many decisions."""
+        """Note the seconds that the last plan took, and how many ``decisions`` it has."""
         self._took = checking, writing, max(1, decisions)
         self.plan_has(decisions)
 
     def plan_has(self, decisions: int) -> None:
-        """Keep time for a next plan that has so many decisions so far."""
+        """Keep time for the next plan, which has this many ``decisions`` so far."""
         if self._took is not None:
             checking, writing, before = self._took
             self._keep(checking * max(NEXT_PLAN, LARGER_PLAN * decisions / before) + WRITTEN * writing)
@@ -178,8 +178,8 @@ class Budget:
     def ended(self, least: float) -> bool:
         """Whether too little work is left for a search that needs ``least``.
 
-        None begins once the part has spent as much in vain as it still may: one that begins then would mostly
-        end without an answer.
+        No search starts once half of the part's patience is spent: one that starts then would mostly end
+        without an answer.
         """
         return self.work_now() < max(least, self._vain - self._before) or self.passed()
 

@@ -122,8 +122,8 @@ class NodeView:
         return share_mib(self._pod, gpu_memory_mib) if self._shares else 0
 
     def _beside(self, joined: Ints) -> Ints:
-        """[node, D] what the pods take of nodes where they can join so many devices."""
-        # Of a node beyond its capacity it is unknown which of the devices exist: it has too few GPUs for any.
+        """[node, D] what the pods take of nodes where they can join ``joined`` devices."""
+        # On a node beyond its capacity no one knows which devices exist: it has too few GPUs for any.
         new = np.maximum(self._shares - joined, 0)[:, None]
         found: Ints = np.array(self._request) + new * np.array(_with_devices([0] * len(self._request), 1))
         return found

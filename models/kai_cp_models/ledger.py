@@ -153,7 +153,7 @@ class Ledger:
     _states: dict[GroupKey, GangState] = field(default_factory=dict)
     """Of changed pod groups; one holds as long as its tally is that of the group."""
     _shared: tuple[int, SharedFree] | None = None
-    """The shared devices as they were after so many changes."""
+    """The shared devices, and the number of changes after which they were computed."""
     _log: list[_Done] = field(default_factory=list, init=False)
     """Operations since the oldest mark."""
     _marks: list[tuple[int, tuple[RuleState, ...] | None]] = field(default_factory=list, init=False)

@@ -128,12 +128,12 @@ class Running:
         return {group.key: g for g, group in enumerate(self.groups)}
 
     def positions(self, keys: Iterable[GroupKey | None]) -> list[int]:
-        """Where those of the groups are that run."""
+        """Positions of those of the groups that run."""
         return [g for key in keys if (g := self.position.get(key)) is not None]
 
 
 def _joined(begins: Ints, counts: Ints) -> Ints:
-    """Positions of rows, so many from each beginning on, one range after the other."""
+    """Positions of rows: from each beginning on as many as its count, one range after the other."""
     ends = np.cumsum(counts)
     found: Ints = np.repeat(begins - ends + counts, counts) + np.arange(ends[-1] if len(ends) else 0)
     return found

@@ -24,7 +24,7 @@ from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Subgroup
 
 STEPS_PER_SECOND: Final = 100_000
 QUICK: Final = 10_000
-"""Steps that all who ask for little may take together when they are looked at first."""
+"""Steps that all groups with few steps may take together when they are looked at first."""
 QUIET_SECONDS: Final = 0.3
 """Costly groups are looked at when nothing new has come for this time, because the pods of a gang come one by
 one."""
@@ -139,7 +139,7 @@ class _Way:
         self._times = 0
 
     def until(self, snapshot: Snapshot, costs: Mapping[GroupKey, int], dear: frozenset[str]) -> float | None:
-        """Until when the namespaces ``dear`` give way; None: all are looked at now."""
+        """Until when the namespaces ``dear`` wait for others; None: all are looked at now."""
         before, self._costs = self._costs, costs
         left, self._again_at = self._again_at - snapshot.now, 0.0
         if not dear or self._room_to_offer(snapshot, dear):

@@ -21,7 +21,7 @@ from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
 StatusOf = Callable[[Pod], PodStatus]
 _FirstWaiting = Callable[[str, int], tuple[Pod, ...]]
-"""The first pods of a pod set that wait, at most so many."""
+"""The first waiting pods of a pod set, by its name and at most how many."""
 as_read: StatusOf = attrgetter("status")
 """The status of a pod in the snapshot."""
 

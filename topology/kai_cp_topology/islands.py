@@ -48,7 +48,7 @@ def pick(graph: nx.Graph[int], free: Collection[int], count: int) -> tuple[int, 
 
 
 def nearest(product: str, gpus: int, free: Collection[int], count: int) -> tuple[int, ...]:
-    """``pick`` on a node of a product with so many GPUs."""
+    """``pick`` on a node of a product with ``gpus`` GPUs."""
     return pick(_graph(product, gpus), free, count)
 
 

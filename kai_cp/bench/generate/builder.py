@@ -20,7 +20,7 @@ from kai_cp.bench.generate.objects import (
 )
 
 DAYS = 5 * 86_400
-"""Running pod groups are up to so many seconds old."""
+"""Greatest age of a running pod group in seconds."""
 
 
 class Builder:

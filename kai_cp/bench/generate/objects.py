@@ -84,7 +84,7 @@ class GangSpec:
     """A pod group to be written: ``size`` pods of one request, all needed.
 
     ``age_seconds``: since creation. ``level``: required (or, with ``preferred``, wished) topology level.
-    ``segments``: split into so many subgroups, each in one domain of ``level`` (8.5).
+    ``segments``: how many subgroups it is split into, each in one domain of ``level`` (8.5).
     """
 
     name: str

@@ -24,7 +24,7 @@ SHARE: Final = 0.01
 TRIES: Final = 24
 """Nodes tried for one arriving pod."""
 PAUSE: Final = 10
-"""After a failed try, a class is tried again only when so many pods came or moved."""
+"""Pods that must have come or moved before a class is tried again after a failed try."""
 MOST: Final = 5
 """Most pods that move for one arriving pod."""
 

@@ -32,7 +32,7 @@ FRAGMENT: Final = 0.06
 STRANDED: Final = 0.6
 """Weight of GPUs without CPUs to feed them."""
 NEARLY: Final = 60.0
-"""Potentials that differ by less than so many milli-GPUs count as equal."""
+"""Potentials that differ by fewer milli-GPUs count as equal."""
 MIXES: Final = 7
 """Points of the distribution of CPUs per GPU."""
 CPU_PRICES: Final = (

@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAY: Final = 86_400.0
 AUTHORITY_LIVES: Final = 20.0
-"""An authority lives so many times as long as what it signs."""
+"""How many times as long an authority lives as what it signs."""
 RENEW_AT: Final = 2 / 3
 """Part of a life after which a successor is made."""
 TRUST_PART: Final = 0.05

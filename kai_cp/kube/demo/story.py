@@ -106,7 +106,7 @@ def tell(api: Transport, nodes: int) -> Iterator[tuple[str, float]]:
     create_gang(api, "sweep", "vision", 80, minimum=1)
     yield "an elastic sweep fills what is left, beyond its queue's share", 8
     create_gang(api, "chat", "inference", 12, fraction="0.5", priority="serve")
-    yield "products/inference starts 12 half-GPU servers: its quota is untouched, so others give way", 10
+    yield "products/inference starts 12 half-GPU servers: its quota is untouched, so others lose GPUs", 10
     create_gang(api, "api", "inference", 32, priority="serve")
     yield "and 32 GPUs more: surplus pods of the sweep are reclaimed, no gang is broken", 12
     create_gang(api, "giant", "language", 200)

@@ -83,7 +83,7 @@ class ApiCluster:
         self.orders = Orders(self._send)
 
     def hurry(self, hurried: Callable[[], bool]) -> None:
-        """Let work that can wait give way while new pods are to be decided."""
+        """Let work that can wait do so while new pods are to be decided."""
         self.orders.hurried = self._writer.hurried = hurried
 
     def binding(self) -> bool:

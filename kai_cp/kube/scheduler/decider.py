@@ -16,7 +16,8 @@ class Decided:
 
     ``problem`` is set if the engine failed; the plan is then the last checked one. ``unfinished`` tells
     whether objects wait for a later cycle because this one had no time left for them. ``again_at`` is when
-    objects that gave way to others are read; ``dear`` has the namespaces that give way to new pods of others.
+    objects that had to wait for others are read; ``dear`` has the namespaces that wait for new pods of
+    others.
     """
 
     snapshot: Snapshot

@@ -103,11 +103,11 @@ class Scheduler:
         return f"{failed} cycles in a row failed; the log has the defect" if failed >= FAILED_CYCLES else ""
 
     def deciding(self) -> bool:
-        """Whether a cycle is under way, so that reports give way."""
+        """Whether a cycle is under way, so that reports wait."""
         return self._busy_since is not None
 
     def hurried(self) -> bool:
-        """Whether orders and reports give way to new pods of others; they do not for a steady stream."""
+        """Whether orders and reports wait for new pods of others; they do not for a steady stream."""
         return self._hurried <= GIVES_WAY and (self._for_others or self._others.is_set())
 
     def stop(self) -> None:

@@ -29,7 +29,7 @@ MOST_CONNECTIONS: Final = 64
 MOST_ANSWERS: Final = 8
 """Answers that are made at once; a snapshot of a large cluster takes a second of a core."""
 READ_SECONDS: Final = 30.0
-"""Longest silence of a client; its connection may have to give way sooner."""
+"""Longest silence of a client; its connection may be closed sooner for another."""
 ANSWER_SECONDS: Final = 5.0
 """Longest wait for others' answers."""
 LOOPBACK: Final = frozenset(["localhost", "127.0.0.1", "::1"])

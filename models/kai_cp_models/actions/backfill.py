@@ -51,7 +51,7 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
 def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
     """Pods that the cycle evicts for others, moved ones included, by pod group in task order.
 
-    ``gone``: queues below which what reclaim stops is left out.
+    ``gone``: queues; victims of reclaim below them are left out.
     """
     found: dict[GroupKey, list[Pod]] = {}
     ledger, paths, ended = cycle.ledger, cycle.snapshot.queue_path, _ended(cycle)
@@ -91,7 +91,7 @@ def _come_home(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
 
 
 def _forget(cycle: Cycle, evicted: Iterable[Pod]) -> None:
-    """Forget the evictions of those pods that run again where they ran."""
+    """Forget the evictions of pods that run again where they ran."""
     for key in [pod.key for pod in evicted if pod.key not in cycle.ledger.evicted]:
         del cycle.evicted_by[key]
         cycle.placed_by.pop(key, None)
@@ -115,20 +115,20 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     asks = {key: ask for key, ask in waiting_groups(cycle, "allocate").items() if key in cycle.waiting}
     apart = _ended(cycle) | victims.keys()
     for one in asks.keys() & ledger.touched.keys():
-        # What got a place in this cycle gets its next batch in a later one.
+        # A group that got a place in this cycle gets its next batch in a later one.
         if one in apart or ledger.serves(asks[one].gang):
             del asks[one]
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.
         asks = {key: ask for key, ask in asks.items() if cycle.waiting[key].reason == OUT_OF_TIME.reason}
-    # Free capacity only shrinks here, as in allocate: what has no room never has.
+    # Free capacity only shrinks here, as in allocate: a group that does not fit now never will.
     shapes, lost_pods = {ask.kind.shape for ask in asks.values()}, chain.from_iterable(victims.values())
     asking = chain(chain.from_iterable(shape.examples for shape in shapes), lost_pods)
     roomy, changed = list(filter(ledger.has_room, {pod.spec: pod for pod in asking}.values())), False
     if not roomy:
         return False
     asks |= _asks_again(ledger, victims)
-    # Where one ask finds no place, asks for as much or more find none.
+    # Where one ask finds no place, no ask for as much or more finds one.
     order, refusals = line_of(ledger, asks), RefusalCache(ledger, None)
     while roomy and not cycle.out_of_time() and (key := order.pop()) is not None:
         ask, placed = asks[key], False

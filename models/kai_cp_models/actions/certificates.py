@@ -1,8 +1,8 @@
 """What refuses a trigger of an eviction action before any plan is made: one list, asked in order of cost.
 
-Every certificate holds under the action's own rules (4.1 to 4.4), beside what the trigger is looked at. What
-none of them refuses is tried; then only a model, or the end of the time, refuses it. A trigger that asks for
-no less than a refused one is passed over, too; that shows no more than the refusal did.
+Every certificate holds under the action's own rules (4.1 to 4.4), in the state that the trigger is tested
+with. A trigger that none of them refuses is tried; then only a model, or the end of the time, refuses it. A
+trigger that asks for no less than a refused one is passed over, too; that shows no more than the refusal did.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from kai_cp_models.shapes import BatchShape
 
 @dataclass
 class Beside:
-    """What a trigger is looked at beside: everything that the run has admitted, and the ``chunk`` in hand."""
+    """The state that a trigger is tested with: everything that the run has admitted, and the present
+    ``chunk``."""
 
     run: ActionRun
     chunk: list[Ask] = field(default_factory=list)

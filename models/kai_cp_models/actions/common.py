@@ -77,7 +77,7 @@ def _asking(cycle: Cycle, action: ActionName, one: WaitingGroup) -> Ask | None:
 class AtFirst(NamedTuple):
     """All pod groups that wait in the snapshot, in order (3.6), and the line of those that ask (``asks``).
 
-    ``kept``: those that ask for nothing, or that something keeps from it in some action.
+    ``kept``: groups that ask for nothing, or may not ask in some action.
     """
 
     groups: Mapping[GroupKey, WaitingGroup]
@@ -99,7 +99,8 @@ def at_first(ledger: Ledger) -> AtFirst:
 
 
 def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:
-    """How groups wait in the snapshot, in the order of their leaves; of equal ones the first is looked at."""
+    """How groups wait in the snapshot, in the order of their leaves; of equal groups only the first is
+    examined."""
     snapshot, gangs = ledger.snapshot, ledger.fixed.gangs
     known, alike, timed = dict[int, Ask](), snapshot.alike, snapshot.extras[TIMES] is not None
     for group in sorted(snapshot.waiting_groups, key=lambda group: group_sort_key(group, 0)):
@@ -127,7 +128,7 @@ def _waiting(ledger: Ledger, gang: Gang, *, first: bool = False) -> WaitingGroup
 
 
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:
-    """The asks in the fair order, as the book gives it. None: that of the ledger."""
+    """The asks in the fair order of the book; None: of the ledger's book."""
     book, (_, first, _, line) = book or ledger.book, at_first(ledger)
     if 2 * len(asks) < len(first):
         return FairOrder(ledger.snapshot, book, {key: ask.entry for key, ask in asks.items()})

@@ -1,8 +1,8 @@
 """Reclaim, preempt and consolidation: place waiting groups by evicting or moving others (4.3 to 4.7).
 
 One loop admits (formulation 1.3, 1.4). It takes the next triggers of the fair order that no certificate
-refuses, looks at one proposal after the other, and keeps the best: that which serves the earlier triggers,
-then that which is worth more by the goals. One proof of refusal serves a whole class of equal triggers.
+refuses, looks at one proposal after the other, and keeps the best one: it serves the earlier triggers, or the
+same ones for less by the goals. One proof of refusal serves a whole class of equal triggers.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
 
 
 def _in_time(run: ActionRun) -> bool:
-    """Whether there is time for the action: in a large cluster not for moves, before evictions, when almost
-    nothing is idle.
+    """Whether there is time for the action. In a large cluster where almost nothing is idle, no time is spent
+    on moves, because the evictions that follow need it.
     """
     cycle, ledger = run.cycle, run.base
     if run.policy.may_lose or cycle.budget.plain_work <= MOST_PATIENT_WORK:
@@ -105,10 +105,11 @@ def _parts(
 
 
 def _decide(run: ActionRun) -> None:
-    """Admit, with the least disruption, and go on with the groups that what is admitted may entitle.
+    """Admit with the least disruption, then go on with the groups that the admitted ones may entitle.
 
-    KAI tests every group on the totals that the groups before it left (4.4). Of few units, those that the
-    admitted groups take are chosen anew with each group that is within its share only beside that choice.
+    KAI tests every group on the totals that the groups before it left (4.4). Where there are few units, the
+    victims of the admitted groups are chosen anew with each group that is within its share only because of
+    that choice.
     """
     _admit_all(run)
     if run.policy.by_share and run.found is not None and len(run.ranked) <= LIMITS.open_units:
@@ -127,9 +128,9 @@ def _over_share(run: ActionRun, book: QueueBook) -> set[GroupKey]:
 
 
 def _entitled(run: ActionRun) -> dict[GroupKey, Ask]:
-    """The refused triggers that are within their share only beside what the admitted ones took.
+    """The refused triggers that are within their share only because of what the admitted ones took.
 
-    A group that lost pods to these asks for something else now, or for nothing.
+    A refused group that itself lost pods needs a new ask, or none.
     """
     found = _over_share(run, run.book) - _over_share(run, run.ledger.book)
     asks = waiting_groups(run.cycle, run.policy.name) if found else {}
@@ -151,7 +152,7 @@ def _admit_all(run: ActionRun) -> None:
             break
         _settle(run, *best)
         if run.many and _undecided(best[1]) and best[1].why is not OUT_OF_TIME:
-            # Beside so many not even the first alone gets a place.
+            # Beside this many, not even the first trigger alone gets a place.
             break
     _refuse(run, list(run.open), OUT_OF_TIME)
     if run.found is not None and run.found is not before:
@@ -232,7 +233,7 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
 
 
 def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
-    """Whether fewer triggers may get a place: not where the fair order gives none of these one."""
+    """Whether fewer triggers may get a place. They do not where the fair order gives no trigger one."""
     return isinstance(result, NoPlan) and result.served != frozenset()
 
 
@@ -242,7 +243,7 @@ def _better(
     """Whether the later result is better: it serves the earlier of ``asks``, or the same for less by the
     goals.
 
-    Of two that are no plan the later one says more.
+    Of two results without a plan, the later one says more.
     """
     if isinstance(result, NoPlan) or isinstance(than, NoPlan):
         return isinstance(than, NoPlan)

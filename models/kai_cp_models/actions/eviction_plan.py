@@ -61,9 +61,8 @@ class NoPlan:
 def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tuple[Pod, tuple[GroupKey, ...]]]:
     """Every pod of the units that some trigger takes or moves, with the triggers that its eviction names.
 
-    They are those that needed it, and not those that use what is left over: of the triggers that the unit is
-    lost to, those that use the place that the pod frees. Under reclaim the first of them is named. A move may
-    serve several.
+    Named are the triggers that use the freed place; if none does, or under reclaim, all that took the unit.
+    Of several, reclaim and preempt name the first. A move may serve several.
     """
     triggers = tuple(ask.group.key for ask in found.asks)
     everyone = frozenset(triggers)
@@ -90,8 +89,8 @@ MoveOfGroup = tuple[GroupKey | None, tuple[GroupKey, ...]]
 
 
 def moved_beyond(moves: Collection[MoveOfGroup], most: float) -> frozenset[GroupKey | None]:
-    """The pod groups of a trigger for which consolidation moves more than ``most`` of them; all, where there
-    are more than that for each trigger (4.3).
+    """The pod groups that move for one trigger, where they are more than ``most``; all that move, where they
+    are more than ``most`` for each trigger (4.3).
 
     A pod group that moves for several triggers counts for one of them.
     """

@@ -1,8 +1,8 @@
 """First plans of the eviction actions, without a solver: an answer, however little time there is.
 
 Reclaim and preempt evict the units that counting selects and place everything in the fair order.
-Consolidation clears nodes, one ask at a time. The answer states what such a plan loses beside the least that
-counting allows as its bound, so it is not called proved.
+Consolidation clears nodes, one ask at a time. The answer states what such a plan loses, and as its bound the
+least that counting allows, so it is not called proved.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def _widened(run: ActionRun, chunk: Sequence[Ask], units: list[EvictionUnit] | N
             # Counting finds no more units to open.
             break
         if run.policy.own_queue:
-            # Inside a queue losses change no turn: if no missed ask fits now, all again serve no more.
+            # Inside a queue losses change no turn: if no missed ask fits now, placing all again serves no
+            # more.
             taken = best.disturbed
             more = [unit for unit in units if unit.rank not in taken]
             if not simulate_all(best.ledger, missed, more, run.line, run.cycle.out_of_time).served:

@@ -42,7 +42,7 @@ def attempt(run: ActionRun, chunk: Sequence[Ask], *, optional: bool = False) -> 
     """Place everything admitted before and ``chunk``; with ``optional``, as much of ``chunk`` as possible.
 
     Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3);
-    anew, all those as well that the admitted asks may take.
+    with ``Way.ANEW`` also all units that the admitted asks may take.
     """
     budget, before = run.cycle.budget, run.found
     if budget.ended(LIMITS.model_work):
@@ -218,8 +218,8 @@ class _Search:
             self._sure = _cut(self._model, answer, simulated, owners, beyond) and self._sure
             return None
         if together := self._moving_beyond(simulated.ledger, answer, owners):
-            # They no longer move together. In other places for the same moves these might be for several
-            # asks, so the cut is not exact.
+            # They may not move together again. With other places the same moves might serve several asks, so
+            # the cut is not exact.
             self._sure = False
             self._model.refuse(one for key, one in self._model.moved_groups.items() if key in together)
             return None
@@ -234,7 +234,7 @@ class _Search:
             tuple(answer.asks),
             tuple(self._ranked),
             owners,
-            # What some of the plans cannot do bounds none of the others; no cost is below 0.
+            # The model leaves plans out, so its bound does not hold for those; no cost is below 0.
             tuple(s if everything else replace(s, bound=min(0.0, s.bound), proved=False) for s in stages),
             self.complete or not (any(answer.lost) or answer.moved),
             len(self._model.cp.proto.variables),
@@ -242,7 +242,8 @@ class _Search:
         )
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
-        """Ways to charge what is disturbed to triggers: to who needs it in turn, and as the solver chose."""
+        """Ways to charge what is disturbed: to each trigger in turn until its need is met, and as the solver
+        chose."""
         if self._policy.by_share:
             base, takes, moved = self._base, self._run.takes_of, answer.moved
             asks, lost = answer.asks, answer.lost
@@ -261,7 +262,7 @@ class _Search:
         )
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
-        """Pod groups that move together for one ask though so many may not (4.3)."""
+        """Pod groups that move for one ask although they are too many (4.3)."""
         if self._model.most_moved == inf:
             return frozenset()
         named = named_triggers(self._policy, self._plan(ledger, answer, owners))

@@ -88,7 +88,7 @@ class NodeDrain:
     def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[Ledger, tuple[Pod, ...]] | None:
         """The ledger with ``leaving`` moved and the ask placed, and all moved pods; or None.
 
-        For a pod group that finds no other place other nodes are cleared, of pods that are smaller.
+        Where a moved pod group finds no other place, other nodes are cleared for it, of smaller pods.
         """
         ledger, moved = self.ledger.copy(), list(leaving)
         if not (left := _left(ledger, leaving)) or not nominated(ledger, ask):

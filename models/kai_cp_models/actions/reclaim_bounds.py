@@ -171,8 +171,8 @@ def _within_quota(book: QueueBook, queue: str, asked: amounts.Amounts) -> tuple[
 
 
 def inherited(unit: EvictionUnit, base: Ledger, ledger: Ledger) -> Owed:
-    """What an earlier action evicted for a place that the unit has in ``base`` and no more in ``ledger``: who
-    takes the unit takes that as well (formulation 1.5).
+    """What an earlier action evicted for a place that the unit has in ``base`` but not in ``ledger``;
+    whatever takes the unit takes those evictions too (formulation 1.5).
     """
     gone = any(base.place_of(pod) != ledger.place_of(pod) for pod in unit.pods if pod.key in base.held)
     return unit.owed if gone else ()
@@ -193,7 +193,7 @@ def overreaching(
     disturbed: dict[GroupKey, set[str]] = {}
     for item in sorted(owners, key=attrgetter("rank")):
         group, taker = item.group, owners[item][0]
-        # A place of this cycle that is withdrawn, or another now, was there at no time.
+        # A place of this cycle that is withdrawn or replaced never counted.
         if new := [pod for pod in item.pods if pod.key in base.held]:
             there = charged(ledger, [pod for pod in new if pod.key not in withdrawn])
             book.charge(group.queue, amounts.subtract(charged(base, new), there), group.preemptible, -1)

@@ -96,7 +96,7 @@ class ActionRun:
 
     @property
     def many(self) -> bool:
-        """Whether so many are admitted that one more is not worth a model of all of them."""
+        """Whether too many are admitted to build a model of all of them for one more."""
         return len(self.admitted) > LIMITS.beside
 
     @cached_property
@@ -108,7 +108,7 @@ class ActionRun:
         """Whether the plan is better in the first goal in which the two differ, after simulation and among
         all units that could go.
         """
-        # What would go only after all that either disturbs weighs in no goal.
+        # Units that would go only after all that either plan disturbs weigh in no goal.
         ranked = self.ranked[: max(found.disturbed | than.disturbed, default=-1) + 1]
         here, there = (self.disruption(one.ledger, ranked, one.asks) for one in (found, than))
         values = ((goal.value(here), goal.value(there)) for goal in self.goals.entries)
@@ -155,7 +155,8 @@ class ActionRun:
         """Of the units of these ranks, the first in reverse fair order that free enough for all asks by
         counting; None when all are too few. ``again``: asks that count twice, as far as there are units.
 
-        Counting ignores where capacity is. The threshold of a plan is hardly ever deeper than the last.
+        Counting ignores where capacity is. The threshold of a plan is hardly ever deeper than the last of
+        these units.
         """
         key = useful, tuple(ask.group.key for ask in asks)
         if self._in_turn is None or self._in_turn[0] != key:
@@ -200,7 +201,7 @@ class ActionRun:
 
     @cached_property
     def emptied(self) -> Ints:
-        """[size, D] the most that the nodes offer when all is gone that any ask may take."""
+        """[size, D] the most that the nodes offer when everything that any ask may take is gone."""
         if not self.policy.may_lose:
             return self.counting.idle_room
         return self.counting.room(self.cumulative.leaving)

@@ -1,7 +1,7 @@
 """An eviction plan simulated as KAI would carry it out (4.7): evict, then place again in the fair order.
 
 A plan is refused when a victim comes before the trigger in the fair order of the state after the eviction: it
-would take its place back in the next cycle (formulation 1.3 d).
+would take its place back in the next cycle (formulation 1.3).
 """
 
 from __future__ import annotations

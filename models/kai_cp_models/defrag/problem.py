@@ -33,8 +33,8 @@ class DefragQuestion:
     """What should become free.
 
     ``level``: a node label; None for single nodes (or anywhere, for gangs). ``pods`` and ``gpus``: gangs of
-    so many pods of so many whole GPUs that fit at the same time, each inside one domain; 0: free nodes or
-    domains.
+    ``pods`` pods with ``gpus`` whole GPUs each that fit at the same time, every gang inside one domain; 0:
+    free nodes or domains.
     """
 
     level: str | None = None

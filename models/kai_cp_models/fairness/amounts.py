@@ -63,7 +63,7 @@ def most(snapshot: Snapshot, pod: Pod) -> Amounts:
 
 
 def _accepted_at(snapshot: Snapshot, pod: Pod, gpu_mib: int) -> Amounts:
-    """What the pod is charged on a node whose GPUs have so much memory."""
+    """What the pod is charged on a node whose GPUs have ``gpu_mib`` of memory."""
     gpu = pod.spec.gpu
     cpu, memory, milli_gpus = without_shared_memory(snapshot, pod)
     if gpu.kind is GpuKind.MEMORY:

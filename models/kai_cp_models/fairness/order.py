@@ -1,8 +1,8 @@
 """Order: which pod group is next to be served (3.5, 3.6).
 
-``rank`` has its reverse: which group gives way first. The queue tree is walked level by level; each queue is
-represented by the first group below it. The ranks of queues and the first groups of leaves are kept, and
-after a change only the queues on its path are computed again.
+``rank`` has its reverse: which group loses its places first. The queue tree is walked level by level; each
+queue is represented by the first group below it. The ranks of queues and the first groups of leaves are kept,
+and after a change only the queues on its path are computed again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
 SortKey = tuple[int, int, float, str, str]
-"""Order of groups inside a leaf queue; smaller is served first and gives way last."""
+"""Order of groups inside a leaf queue; smaller is served first and loses its places last."""
 Entry = tuple[SortKey, Amounts]
 """A group's sort key, and the size of its next batch, pessimistic."""
 _Waiting = tuple[SortKey, GroupKey, Amounts]

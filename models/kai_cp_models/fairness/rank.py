@@ -1,4 +1,4 @@
-"""Rank: which running pod group gives way first, the exact reverse of the fair order (3.6).
+"""Rank: which running pod group loses its places first, the exact reverse of the fair order (3.6).
 
 Victims are taken one after the other, always from the queue that is last in the fair order. The book does not
 change: taken units count as gone in step 5 only. So the sequence of a queue does not depend on what other

@@ -97,7 +97,7 @@ def due_bounds(
 
 
 def above_due(book: QueueBook, queue: int, held: Amounts) -> float:
-    """By how many milli-GPUs a queue that holds so much is above what it keeps from every trigger; infinite
+    """How many milli-GPUs of its holdings a queue does not keep from every trigger; infinite
     where it may lose units for its CPUs or memory.
     """
     bounds = zip(held, _bounds(book, queue, entitled=True), strict=True)

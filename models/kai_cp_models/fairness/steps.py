@@ -11,7 +11,7 @@ from kai_cp_models.fairness.totals import SCALE
 from kai_cp_models.pods import UNLIMITED
 
 QueueStanding = tuple[bool, bool, int, bool]
-"""Steps 1 to 4 of the queue order; smaller is served first and gives way last."""
+"""Steps 1 to 4 of the queue order; smaller is served first and loses last."""
 
 
 class QueueSteps:
@@ -47,7 +47,7 @@ class QueueSteps:
         return self._tie(ties, min, 1) if len(ties) > 1 else ties[0]
 
     def last(self, ties: Sequence[int]) -> int:
-        """The queue that gives way first, of queues equal in steps 1 to 6 (steps 7 and 8 reversed)."""
+        """The queue that loses first, of queues equal in steps 1 to 6 (steps 7 and 8 reversed)."""
         return self._tie(ties, max, -1) if len(ties) > 1 else ties[0]
 
     def _tie(self, ties: Sequence[int], choose: Callable[..., int], sign: int) -> int:

@@ -55,7 +55,7 @@ class EvictingModel(JointModel):
         required: int,
         objective: ObjectiveSettings,
     ) -> None:
-        """``required``: so many asks must be placed, the others may be.
+        """``required``: how many asks, from the first on, must be placed; the others may be.
 
         Raises ``ModelTooLarge`` as the joint model does.
         """
@@ -88,9 +88,8 @@ class EvictingModel(JointModel):
     def _one_turn(self, bounds: Sequence[ReclaimBound]) -> bool:
         """Whether the totals that bound reclaim are those of the action's start.
 
-        After another trigger was served, its victims' queues hold less and its own holds more, so that units
-        may go which the rows keep. The same holds one level up in the queue tree after a loss on the level
-        below.
+        After another trigger was served, its victims' queues hold less and its own holds more, so units that
+        the rows keep may go. The same holds one level up in the queue tree after a loss on the level below.
         """
         book = self.ledger.book
         levels = (level for bound in bounds for level, _ in bound.bounds.values())
@@ -147,7 +146,7 @@ class EvictingModel(JointModel):
     def _within_share(self) -> None:
         """An ask's queue is within its fair share with what earlier asks get and take there (4.4).
 
-        That earlier asks take what is lost, and not later ones, is tested when the plan is played through.
+        Whether earlier asks take what is lost, and not later ones, is tested when the plan is simulated.
         """
         book = self.ledger.book
         asked: dict[str, list[tuple[Amounts, cp_model.IntVar]]] = {}
@@ -297,7 +296,8 @@ class EvictingModel(JointModel):
                 before, running = following, 0
 
     def _group_moves(self) -> dict[GroupKey, cp_model.IntVar]:
-        """moved_group[g]: some pod of g moves; consolidation moves at most so many for each ask (4.3).
+        """moved_group[g]: some pod of g moves; consolidation moves at most ``most_moved`` groups for each ask
+        (4.3).
 
         For which ask a pod moves is known only when it has a place; plans with too many are refused then.
         """
@@ -331,7 +331,7 @@ class EvictingModel(JointModel):
         return [literal if holds else ~literal for literal, holds in values]
 
     def refuse(self, literals: Iterable[cp_model.BoolVarT]) -> None:
-        """Not all of these hold together: a plan in which they did was refused (formulation 1.3 d)."""
+        """Forbid that all of these hold together: such a plan was refused (formulation 1.3)."""
         self.cp.add_bool_or([~literal for literal in literals])
 
     # --- goals -----------------------------------------------------------------------------------

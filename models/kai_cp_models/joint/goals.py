@@ -54,8 +54,8 @@ Disturbing: TypeAlias = EvictingModel | Disruption
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal, or a weighted sum of neighbours. ``unit``: what its weight is per; ``per_unit``: integers of
-    the cost in one unit.
+    """One goal, or a weighted sum of neighbours. ``unit``: the unit that its weight is for; ``per_unit``:
+    integers of the cost in one unit.
 
     ``costs``: what is minimised, mostly one integer, by the words for it, with their unit. ``moves``: the
     least cost where nothing is lost and something moves, as in consolidation; 0 for a goal without a meaning
@@ -122,7 +122,8 @@ def _stops(item: EvictionUnit) -> int:
 
 
 def _weights(count: int) -> Iterable[int]:
-    """Weights of so many units: each more than all before it together, or its depth where there are many."""
+    """Weights of ``count`` units: each weighs more than all before it together; where there are many, its
+    depth."""
     return (1 << position if count <= LIMITS.exact_order else position + 1 for position in range(count))
 
 

@@ -119,7 +119,7 @@ class JointModel:
                     self._classes[key].pods.append((pod, goes))
 
     def _has_equals(self, ask: Ask, scopes: Sequence[Subgroup]) -> bool:
-        """Whether asks of this shape may change places with it: one domain each is all that binds them."""
+        """Whether asks of this shape are interchangeable with it: nothing binds them but one domain each."""
         shape = ask.kind.shape
         if ask.kind.pinned is not None or any(pod.spec.gpu.shares for pod in shape.examples):
             return False
@@ -204,8 +204,8 @@ class JointModel:
                     yield asks, scope, domain, items
 
     def _leave_out_domains(self) -> None:
-        """Keep pods out of domains without room for their batch alone, and of all but that of pods of their
-        subgroup that have places."""
+        """Keep pods out of domains too small for their batch alone. Where pods of their subgroup have places,
+        keep them out of all domains but that one."""
         for asks, scope, domain, items in self._required():
             below = self.asks[asks[0]].gang.pods_below(scope)
             there = (pod for pod in below if self.ledger.status(pod) in ACTIVE_ALLOCATED)
@@ -218,7 +218,8 @@ class JointModel:
                 item.mask &= able
 
     def _scopes(self) -> None:
-        """Batches of one group share the choice of a domain; of equal asks it is counted how many have it."""
+        """Batches of one group share the choice of a domain; for equal asks, the model counts how many choose
+        it."""
         choices: dict[tuple[GroupKey, str], tuple[dict[int, cp_model.IntVar], list[Sequence[int]]]] = {}
         for asks, scope, domain, items in self._required():
             key = (self.asks[asks[0]].group.key, scope.name)
@@ -388,7 +389,7 @@ class JointModel:
         for item, pods in sorted(whole, key=lambda pair: -pair[0].size):
             counts = [(cell, solver.value(var)) for cell, var in item.x.items()]
             if self._leaving and not item.scoped:
-                # Pods that are alone go where most leaves, so that little is moved for one ask.
+                # Single pods go where most leaves, so that little moves for one ask.
                 size = Counter(id(goes) for _, goes in item.pods)
                 alone = {pod.key: size[id(goes)] for pod, goes in item.pods}
                 pods.sort(key=lambda pod: -alone[pod.key])

@@ -160,7 +160,8 @@ class Answer:
 
 
 def fits_in_place_of(ledger: Ledger, pod: Pod, other: Pod) -> bool:
-    """Whether ``pod`` fits wherever ``other`` does: it asks for no more and takes every node that that takes.
+    """Whether ``pod`` fits wherever ``other`` does: it asks for no more and accepts every node that ``other``
+    accepts.
 
     False where more than requests and static rules decide: one may need a port or a device that the other
     does not.

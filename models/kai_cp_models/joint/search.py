@@ -75,9 +75,10 @@ def solve(
 ) -> tuple[Outcome, cp_model.CpSolver]:
     """Solve the model as it is.
 
-    ``known``: the hint is a solution, which one worker betters and proves two to five times as fast as
-    several. Where none is known for a large model, several look for one; they take turns, so that they always
-    give the same answer. ``work``: the most it may use, see ``Budget``. ``seconds``: until the deadline.
+    ``known``: the hint is a solution, which one worker improves and proves two to five times as fast as
+    several do. Where none is known for a large model, several look for one; they take turns, so that they
+    always give the same answer. ``work``: the most it may use, see ``Budget``. ``seconds``: until the
+    deadline.
     """
     solver = cp_model.CpSolver()
     parameters = solver.parameters
@@ -222,7 +223,7 @@ def _together(model: cp_model.CpModel, goals: Sequence[Objective]) -> Sequence[O
 
 
 def _sum_in_order(model: cp_model.CpModel, goals: Sequence[Objective], costs: Sequence[Linear]) -> Linear:
-    """One cost by which solutions compare as by the goals in their order: a unit of each weighs more than
+    """One cost that orders solutions as the goals do in their order: a unit of each weighs more than
     all later goals can change together. ``costs``: of the goals, as expressions or as values.
     """
     found = costs[0]

@@ -198,7 +198,7 @@ class ShareRows:
 
 
 def _in_turn(nodes: Mapping[int, dict[str, int]], devices: int) -> Iterator[Place]:
-    """The places of one pod after the other, each on so many different devices: those that hold most."""
+    """The places of one pod after the other, each on ``devices`` different devices: those that hold most."""
     for node, left in nodes.items():
         for _ in range(sum(left.values()) // devices):
             names = tuple(sorted(left, key=lambda name: (-left[name], name))[:devices])

@@ -169,7 +169,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
 
 def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     """The pod groups on shared GPUs of the snapshot that pods have joined in this action; no pod joins one
-    that goes away (2.6), so those stay who ran there or got their place before."""
+    that goes away (2.6), so pods that already ran there, or got their place before, stay."""
     ledger, homes, by = cycle.ledger, cycle.ledger.fixed.homes, cycle.placed_by
     placed = policy.name in by.values()
     held = ledger.held if placed else {}
@@ -219,7 +219,7 @@ class _Given(NamedTuple):
         if any(eviction.action == RECLAIM.name for eviction in evictions):
             # Reclaim counted on the places that allocate gave.
             return _Given(policy, cycle.ledger.touched.keys(), {}, relying)
-        # What was evicted for several is still needed by the others, and moves evict nothing for good.
+        # The others still need what was evicted for several, and moves evict nothing for good.
         stay = (one for one in evictions if len(one.triggers) > 1 or not policy.may_lose)
         kept = {key for one in stay for key in one.triggers}
         owed: dict[GroupKey, Owed] = {}
@@ -260,7 +260,7 @@ _Left = tuple[Unit, bool, Owed]
 def _left(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_Left]:
     """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
     ledger, owed = cycle.ledger, given.owed.get(gang.group.key, ())
-    # A promised start that has come gives way to groups that outrank it in its queue, and to no others
+    # A promised start that has come yields to groups that outrank it in its queue, and to no others
     # (12.8). A place that others of the cycle may rely on stays as well.
     promised = (cycle.placed_by.get(pod.key) == "reservation" for pod in gang.pods)
     kept = (
@@ -275,7 +275,7 @@ def _left(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_Left]:
         if any(moved) or (kept and any(placed)):
             break
         yield unit, all(placed), owed if any(placed) else ()
-        # They are taken with the first of its places.
+        # What is owed is taken with the first of the places.
         owed = () if any(placed) else owed
 
 

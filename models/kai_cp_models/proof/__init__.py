@@ -44,7 +44,7 @@ class Refuter:
         self._cycle = cycle
         self._base = base
         self._first_asks: dict[GroupKey, Ask] = {}
-        """What every pod group asks for first that waits in the snapshot and may come in some plan."""
+        """The first ask of every pod group that waits in the snapshot and may come in some plan."""
         self._kinds: dict[GroupKey, _Kind] = {}
         """Of which kind each of them is."""
         for key, one in at_first(base).groups.items():
@@ -113,7 +113,7 @@ class Refuter:
 
 
 def _counted(could: Mapping[_Kind, Coming], kinds: Mapping[_Kind, int]) -> Counter[Coming]:
-    """What so many groups of these kinds could be, and how many of each."""
+    """What the groups of these kinds could be, and how many there are of each."""
     found = Counter[Coming]()
     for kind, groups in kinds.items():
         found[could[kind]] += groups

@@ -75,8 +75,8 @@ class Known:
 class Emptied:
     """The cluster when all that may leave has left: what certificates need of it, each computed once.
 
-    ``sources``: what may leave. ``moves``: whether the rest may move. ``looked``: whether so little may leave
-    that nodes are summed up without it.
+    ``sources``: what may leave. ``moves``: whether the rest may move. ``looked``: whether few enough pods may
+    leave for nodes to be summed up without them.
     """
 
     def __init__(self, known: Known, rights: Rights) -> None:
@@ -268,7 +268,8 @@ def _short(base: Ledger, pods: Sequence[Pod], leaving: Leaving) -> bool:
 
 
 def _no_places(beside: AnyPlan, ask: Ask) -> Refusal | None:
-    """CP-SAT: there are no places for this and all earlier ones, everything gone that may go, moves free."""
+    """CP-SAT: this batch and all earlier ones have no places, even with everything gone that may go and moves
+    free."""
     # What cannot be placed beside fewer groups cannot be placed beside more.
     key, before, emptied = ask.kind.signature, beside.before, beside.emptied
     known = beside.known.shown.get(key)

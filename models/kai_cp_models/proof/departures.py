@@ -61,7 +61,7 @@ class Departures:
     @cached_property
     def ended(self) -> frozenset[VictimSource]:
         """The sources of the pods that no waiting group takes: those that end for their own state, and those
-        that give way to a start that was promised or bought."""
+        evicted for a start that was promised or bought."""
         found = {("ended", self._queue(pod), 0.0, 0) for pod in self._ended}
         if self._starts_due():
             found |= {("reservation", queue, 0.0, 0) for queue in self._snapshot.preemptible_groups}
@@ -120,8 +120,8 @@ class Departures:
         if sources in self._masks:
             return self._masks[sources]
         index, units = self.base.book.tree.index, self._units
-        # What any group may take of a queue once its groups have run for so long, and what those above a
-        # priority may.
+        # What any group may take of a queue whose groups have run long enough, and what groups above a
+        # priority may take.
         taken, preempted = np.full((2, len(index) + 1), np.nan)
         below, ended, resized = np.full(len(index) + 1, -np.inf), *np.zeros((2, len(index) + 1), dtype=bool)
         for action, queue, seconds, priority in sources:

@@ -33,9 +33,9 @@ def goal_values(
     """The values of ``objective.goals`` in their order, for all actions of the plan together.
 
     The units that could be lost are ranked as they stand when allocate has ended as in ``after``, which is
-    the plan itself if None. Of a pod group that loses some of its pods, as many count as lost as policy takes
-    first (5.4), whichever of them they are. Two plans are to be compared so, with the same ``after``, where
-    they admit the same pods; who is admitted comes before all goals.
+    the plan itself if None. Of a pod group that loses some pods, as many count as lost, but those that policy
+    takes first (5.4), whichever it really loses. Compare two plans in this way, with the same ``after``, only
+    where they admit the same pods; admission comes before all goals.
     """
     evicted = {decision.pod for decision in plan.decisions if decision.kind == "Evict"}
     placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
@@ -57,7 +57,7 @@ def goal_values(
 
 
 def _lost(ranked: Collection[EvictionUnit], pods: Counter[GroupKey | None]) -> list[bool]:
-    """Whether each unit is lost, when each group loses so many ``pods``."""
+    """Whether each unit is lost, when each group loses the number of ``pods`` given."""
     left = Counter(pods)
     found: list[bool] = []
     for item in ranked:

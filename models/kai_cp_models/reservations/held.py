@@ -53,8 +53,8 @@ class HeldAmounts:
 
 @dataclass(frozen=True)
 class HoldWindow:
-    """How pods of a group count in held capacity: until when, whether they give way, and whose holds they
-    ignore."""
+    """How pods of a group count in held capacity: until when, whether they yield to holds, and whose holds
+    they ignore."""
 
     until: float = NEVER
     gives_way: bool = False

@@ -56,7 +56,7 @@ class Inputs:
         self.aside += [SetAside(item, one.reason, one.field) for one in unread_of(notes, TIME_NOTES)]
 
     def _fault(self, group: PodGroup, noted: Stored | Closed | Expired | None) -> tuple[str, str] | None:
-        """The field of a reservation that cannot be so, and what is wrong; None: it can hold."""
+        """The field of a reservation that is wrong, and why; None: the reservation can hold."""
         now = self._snapshot.now
         if noted is None:
             return None

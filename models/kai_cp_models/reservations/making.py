@@ -35,7 +35,7 @@ class _Start:
 
 
 def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
-    """Give an ask that may have one a start in the future."""
+    """Give the ask a start in the future, if it may have one."""
     key = ask.group.key
     if key in {hold.key for hold in walk.holds} or key in walk.state.reports:
         return

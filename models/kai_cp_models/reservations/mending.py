@@ -127,7 +127,8 @@ def _holder(hold: Hold, stored: Stored) -> Holder:
 
 
 def lost(state: TimeState, ledger: Ledger) -> list[tuple[Hold, NoPlaces]]:
-    """Holds that do not fit at their start, or exceed a bound of their queues then; later holds give way."""
+    """Holds that do not fit at their start, or exceed a bound of their queues then; later holds yield to
+    earlier ones."""
     if not state.holds:
         return []
     holds = sorted(state.holds, key=lambda hold: (hold.order, hold.key))

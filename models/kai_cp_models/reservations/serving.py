@@ -159,7 +159,7 @@ def _held_from(walk: Walk, ask: Ask, why: Refusal, beyond: Beyond | None) -> Ref
         return why
     first = min(ahead or walk.holds, key=lambda hold: (hold.start, hold.order))
     expected = walk.times.expected(ask.group)
-    needs = "says not how long it runs" if expected is None else f"needs {span(expected)}"
+    needs = "it declares no run time" if expected is None else f"needs {span(expected)}"
     left = span(first.start - walk.now)
     text = f"held for {first.key} from {clock(first.start, walk.now)}; {needs}, {left} are left"
     if not ask.group.preemptible and walk.times.limit(ask.group) == NEVER:

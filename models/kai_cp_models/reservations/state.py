@@ -134,7 +134,7 @@ class TimeState:
     def untils(self) -> Mapping[GroupKey, float]:
         """Until when each group that starts now counts: a holder for its run time, other groups by 12.8.
 
-        A group that gives way to every hold counts now, but at no later start.
+        A group that yields to every hold counts now, but at no later start.
         """
         at_once = float(np.nextafter(self.times.now, np.inf))
         return {key: at_once if window.gives_way else window.until for key, window in self.windows.items()}

@@ -132,7 +132,7 @@ class Walk:
         return True
 
     def owes(self, holders: Iterable[Holder]) -> None:
-        """These hold nothing until their turn comes; what is in their way leaves when it was due."""
+        """These hold nothing until their turn comes; groups in their way leave at the time that was set."""
         self.state = replace(self.state, unserved=tuple(holders))
         self.changed()
 

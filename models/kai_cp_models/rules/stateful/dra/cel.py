@@ -78,7 +78,7 @@ def tokens(expression: str) -> frozenset[str] | None:
 
 
 def judge(expression: str, device: DeviceView, most_steps: int = MOST_STEPS) -> CelVerdict:
-    """Evaluate, within so many steps. ``device`` has only what the expression can see."""
+    """Evaluate, within ``most_steps``. ``device`` has only what the expression can see."""
     key = (expression, device)
     known = _VERDICTS.get(key)
     if known is None or (known.over and known.steps < most_steps):
