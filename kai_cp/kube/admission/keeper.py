@@ -127,7 +127,11 @@ def _bundle(secret: Object) -> Bundle | None:
         parse(bundle.authorities)
         parse(bundle.certificate)
     except (binascii.Error, BadCertificate) as problem:
-        LOG.warning("the Secret's content cannot be used, and is replaced", extra={"error": str(problem)})
+        name = "/".join(secret["metadata"].get(key, "") for key in ("namespace", "name"))
+        LOG.warning(
+            "the content of a Secret cannot be used, and is replaced",
+            extra={"secret": name, "error": str(problem)},
+        )
         return None
     return bundle
 
@@ -192,7 +196,7 @@ class Publisher:
         if self._unwanted in conditions:
             advice = "make the registrations with `kai-cp webhooks --block-nvidia-visible-devices`"
             extra = {"configuration": name, "error": advice}
-            LOG.warning("pods that share no GPU are not sent here", extra=extra)
+            LOG.warning("pods that share no GPU are not sent here, so they are not checked", extra=extra)
             self._unwanted = ""
 
 
@@ -262,14 +266,20 @@ class Keeper:
                     self._publisher.publish(material.authorities)
                 except KubeError as problem:
                     # A new authority's certificate is served much later, so the one served now is trusted.
-                    LOG.warning("caBundle not written", extra={"error": str(problem)})
+                    LOG.warning(
+                        "caBundle was not written, and is tried again: until then the API server cannot call",
+                        extra={"error": str(problem)},
+                    )
                     well = False
             if material != self._shown:
                 self._use(tls_context(material))
                 self._shown = material
                 self.ends_at = ends_at(material.certificate)
         except (BadCertificate, KubeError) as problem:
-            LOG.warning("the certificate could not be checked or renewed", extra={"error": str(problem)})
+            LOG.warning(
+                "the certificate could not be checked or renewed, and is tried again",
+                extra={"error": str(problem)},
+            )
             return False
         return well
 

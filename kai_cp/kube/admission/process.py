@@ -168,7 +168,7 @@ def _run(connection: Connection, options: AdmissionOptions, life: Lifecycle, par
     while not life.over:
         keeper.look()
         if not keeper.shown and time.monotonic() - began > FIRST_LOOK_SECONDS:
-            LOG.error("no certificate, ending")
+            LOG.error("there is no certificate, so this process ends: the warnings before say why")
             life.end(1)
         elif keeper.shown and not server.serving:
             server.start()

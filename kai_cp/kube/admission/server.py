@@ -102,7 +102,9 @@ class TlsServer(AddressServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log the failure of one connection."""
-        LOG.exception("connection failed")
+        LOG.exception(
+            "a connection failed: report this defect with its trace", extra={"client": str(client_address)}
+        )
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -138,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (Malformed, ValueError, RecursionError) as problem:
             self._send(400, f"{problem}\n".encode(), "text/plain; charset=utf-8")
         except Exception:
-            LOG.exception("review failed", extra={"path": path})
+            LOG.exception("a request was not judged: report this defect with its trace", extra={"path": path})
             self._send(500, b"internal error\n", "text/plain")
         else:
             self._send(200, orjson.dumps(answer), "application/json")

@@ -134,9 +134,9 @@ class BackgroundWriter:
             except LeaseLost:
                 LOG.info("report not written: the lease is gone")
             except KubeError as error:
-                LOG.warning("report not written", extra={"error": str(error)})
+                LOG.warning("a report was refused, and is given up", extra={"error": str(error)})
             except Exception:
-                LOG.exception("report not written")
+                LOG.exception("a report was not written: report this defect with its trace")
             finally:
                 with self._condition:
                     self._writing -= 1

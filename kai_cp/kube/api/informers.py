@@ -129,7 +129,11 @@ class Informers:
             if time.monotonic() > end or pause.wait(0.05):
                 return False
             if time.monotonic() - said > PATIENCE_SECONDS:
-                LOG.warning("still waiting for the first lists", extra={"kinds": missing})
+                LOG.warning(
+                    "the first lists are waited for: see whether the API server answers and the role may "
+                    "list and watch these kinds",
+                    extra={"kinds": missing},
+                )
                 said = time.monotonic()
         return True
 

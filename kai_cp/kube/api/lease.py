@@ -117,14 +117,21 @@ class LeaderLease:
                         resources.LEASES, self._namespace, self._name, {**lease, "spec": spec}
                     )
             except KubeError as error:
-                LOG.warning("lease not released", extra={"error": str(error)})
+                LOG.warning(
+                    "the lease was not given back, so the next leader waits until it expires",
+                    extra={"lease": self._name, "error": str(error)},
+                )
 
     def _attempt(self) -> bool:
         began = self._monotonic()
         try:
             held = self._take()
         except KubeError as error:
-            LOG.warning("lease not renewed", extra={"lease": self._name, "error": str(error)})
+            LOG.warning(
+                "the lease was neither taken nor renewed, and is tried again: if it goes on, see whether the "
+                "API server answers",
+                extra={"lease": self._name, "error": str(error)},
+            )
             return self.held
         if held:
             self._until = began + self._duration * (1.0 - MARGIN)

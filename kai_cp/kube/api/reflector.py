@@ -104,16 +104,21 @@ class Reflector:
                 failures = failures + 1 if time.monotonic() - started < STEADY_SECONDS else 1
                 if not self._stopping.is_set():
                     LOG.warning(
-                        "watch failed, trying again",
+                        "the watch of a kind failed and is opened again: if it goes on, see whether the API "
+                        "server answers and the role may list and watch the kind",
                         extra={"resource": self.resource.plural, "failures": failures, "error": str(error)},
                     )
             except NotGranted:
-                LOG.exception("watch ended", extra={"resource": self.resource.plural})
+                LOG.exception(
+                    "the watch of a kind ended for good: report this defect with its trace",
+                    extra={"resource": self.resource.plural},
+                )
                 return
             except Exception:
                 # Whatever the server sent, the thread goes on with a new list.
                 LOG.exception(
-                    "watch ended with an error, listing again", extra={"resource": self.resource.plural}
+                    "the watch of a kind ended, and it is listed again: report this defect with its trace",
+                    extra={"resource": self.resource.plural},
                 )
                 self._version = ""
                 failures = failures + 1 if time.monotonic() - started < STEADY_SECONDS else 1

@@ -59,7 +59,7 @@ def retrying(
             pause = max(pause, asked or 0.0)
             attempt += 1
             LOG.warning(
-                "request failed, trying again",
+                "a request to the API server failed, and is tried again",
                 extra={"request": what, "attempt": f"{attempt}/{backoff.attempts}", "error": str(error)},
             )
             sleep(pause)

@@ -64,7 +64,10 @@ class _Index:
         try:
             return frozenset(() if SET_ASIDE in item else self._names_of(item))
         except Exception:
-            LOG.exception("an object is not indexed", extra={"object": _name_of(item)})
+            LOG.exception(
+                "this object is not found by its index: report this defect with its trace",
+                extra={"object": name_of(item)},
+            )
             return frozenset()
 
 
@@ -210,14 +213,20 @@ class Store:
         try:
             key_of(item)
         except (KeyError, TypeError, AttributeError):
-            LOG.warning("an object without a name was left out", extra={"reason": _reason_of(item)})
+            LOG.warning(
+                "an object without a usable name is left out: correct its metadata",
+                extra={"reason": _reason_of(item)},
+            )
             return None
         if SET_ASIDE in item:
             return item
         try:
             kept = self._transform(item)
         except Exception as error:
-            LOG.exception("object skipped", extra={"object": "/".join(key_of(item))})
+            LOG.exception(
+                "this object is skipped: report this defect with its trace",
+                extra={"object": "/".join(key_of(item))},
+            )
             return stand_in(item, f"it cannot be read: {type(error).__name__}: {error}")
         reason = reason_to_refuse(kept)
         return stand_in(item, reason) if reason else kept
@@ -232,7 +241,8 @@ class Store:
                     listener(old, new)
                 except Exception:
                     LOG.exception(
-                        "an event of an object could not be processed", extra={"object": _name_of(new or old)}
+                        "a change of this object was not heard: report this defect with its trace",
+                        extra={"object": name_of(new or old)},
                     )
         if not ours and any(self._matters(old, new) for old, new in changes):
             self._changed()
@@ -243,7 +253,10 @@ class Store:
         try:
             return self._relevant(old, new)
         except Exception:
-            LOG.exception("a change of an object could not be compared", extra={"object": _name_of(new)})
+            LOG.exception(
+                "a change of this object could not be compared: report this defect with its trace",
+                extra={"object": name_of(new)},
+            )
             return True
 
 
@@ -252,7 +265,7 @@ def usable(item: Object | None) -> Object | None:
     return None if item is None or SET_ASIDE in item else item
 
 
-def _name_of(item: Object | None) -> str:
+def name_of(item: Object | None) -> str:
     return "/".join(key_of(item)) if item is not None else ""
 
 

@@ -17,7 +17,7 @@ from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
-from kai_cp.kube.api.store import ObjectKey
+from kai_cp.kube.api.store import ObjectKey, name_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.api.workqueue import WorkQueue
 from kai_cp.kube.controllers.base import Context, Controller, Factory, NotYet, Want
@@ -144,11 +144,18 @@ class Host:
                 conflict = isinstance(error, ApiError) and error.status == 409
                 early = isinstance(error, NotYet) and not attempt
                 level = logging.DEBUG if conflict or early else logging.WARNING
-                LOG.log(level, "not in order yet", extra=_extra(name, key, str(error)))
+                LOG.log(
+                    level,
+                    "the object is not in order yet, and is tried again",
+                    extra=_extra(name, key, str(error)),
+                )
                 self._metrics.reconciles.labels(name, "conflict" if conflict else "error").inc()
                 queue.failed(key)
             except Exception as error:
-                LOG.exception("defect", extra=_extra(name, key, str(error)))
+                LOG.exception(
+                    "a controller failed at an object, and tries again: report this defect with its trace",
+                    extra=_extra(name, key, str(error)),
+                )
                 self._metrics.reconciles.labels(name, "defect").inc()
                 queue.failed(key)
             else:
@@ -162,7 +169,11 @@ def _keys(want: Want, old: Object | None, new: Object | None) -> Iterable[Object
     try:
         return list(want.keys(old, new))
     except Exception:
-        LOG.exception("change not understood", extra={"resource": want.resource.plural})
+        name = name_of(new or old)
+        LOG.exception(
+            "a change of this object was not heard by its controller: report this defect with its trace",
+            extra={"resource": want.resource.plural, "object": name},
+        )
         return ()
 
 

@@ -129,7 +129,7 @@ class OwnerLookup:
             known = read_defaults(self._context.transport.get(r.CONFIG_MAPS, namespace, name))
         except (ValueError, ApiError) as problem:
             LOG.warning(
-                "defaults by kind are not used",
+                "the ConfigMap of defaults by kind cannot be used, so there are none: correct it",
                 extra={"configmap": f"{namespace}/{name}", "error": str(problem)},
             )
             known = KindDefaults()

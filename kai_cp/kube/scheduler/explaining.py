@@ -162,7 +162,10 @@ class Explaining:
             return Response(reply.answer + b"\n", JSON)
         if reply.end == "late":
             return _refused(f"it took longer than {seconds:g} s", 504)
-        LOG.warning("explaining failed", extra={"error": reply.failure, "details": reply.details})
+        LOG.warning(
+            "a question was not answered: report this defect with its details",
+            extra={"error": reply.failure, "details": reply.details},
+        )
         return _refused("it could not be worked out; the log says why", 500)
 
     # --- for conditions --------------------------------------------------------------------------
@@ -174,7 +177,7 @@ class Explaining:
             try:
                 self.explain_next()
             except Exception:
-                LOG.exception("explaining for conditions failed")
+                LOG.exception("a condition was not explained: report this defect with its trace")
             # The rest of the time is for others.
             pause = max(LOOK_SECONDS, (time.monotonic() - began) * (1 - SHARE) / SHARE)
 

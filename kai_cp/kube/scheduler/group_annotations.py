@@ -91,7 +91,10 @@ class GroupAnnotations:
         try:
             changed = self._transport.patch(resources.POD_GROUPS, *key, body)
         except ApiError as error:
-            LOG.warning("annotation not written", extra={"podGroup": str(key), "error": str(error)})
+            LOG.warning(
+                "the annotation of a pod group was refused, and is given up",
+                extra={"podGroup": str(key), "error": str(error)},
+            )
             return
         if changed is not None:
             self._groups.put(changed, ours=True)

@@ -136,7 +136,10 @@ class Scheduler:
             except Exception:
                 # A defect in one cycle's data must not stop the others; it is logged and tried again.
                 self._defects += 1
-                LOG.exception("cycle failed")
+                LOG.exception(
+                    "the cycle failed, and is tried again: report this defect with its trace",
+                    extra={"cycle": self._number, "failed": self._defects},
+                )
                 self._metrics.failed()
                 due = self._clock() + unproved_pause(self._unproved)
             self._busy_since = None
@@ -245,7 +248,10 @@ class Scheduler:
         except KubeError:
             raise
         except Exception:
-            LOG.exception("reports not made")
+            LOG.exception(
+                "a cycle's reports were not made, and are tried again: report this defect with its trace",
+                extra={"cycle": self._number},
+            )
             self._metrics.failed()
             return self._clock() + unproved_pause(self._unproved)
 
@@ -299,7 +305,7 @@ class Scheduler:
         for decision, outcome, message in cycle.results:
             if outcome in ("conflict", "failed"):
                 LOG.warning(
-                    "decision not carried out",
+                    "a decision was not carried out, and the next cycle decides anew",
                     extra={
                         "pod": str(decision.pod),
                         "kind": decision.kind,

@@ -62,7 +62,10 @@ class Sending:
             try:
                 self._closed(group, [found[i] for i in sorted(found)])
             except Exception:
-                LOG.exception("what became of a pod group is not noted", extra={"podGroup": str(group)})
+                LOG.exception(
+                    "what became of a pod group is not noted: report this defect with its trace",
+                    extra={"podGroup": str(group)},
+                )
         with self._condition:
             self._left -= 1
             if not self._left:

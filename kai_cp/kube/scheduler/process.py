@@ -168,7 +168,11 @@ def _synced(cache: ClusterCache, life: Lifecycle) -> bool:
     cache.start()
     synced = cache.wait_synced(SYNC_SECONDS, life.event)
     if not synced:
-        LOG.error("the cluster could not be listed", extra={"kinds": cache.unsynced()})
+        LOG.error(
+            "these kinds could not be listed, so this process ends: see whether the API server answers and "
+            "the role may list and watch them",
+            extra={"kinds": cache.unsynced()},
+        )
         life.end(1)
     return synced
 

@@ -326,7 +326,9 @@ def _alone(kind: str, about: object) -> Iterator[None]:
     except KubeError:
         raise
     except Exception:
-        LOG.exception("reason not reported", extra={kind: str(about)})
+        LOG.exception(
+            "why this waits was not reported: report this defect with its trace", extra={kind: str(about)}
+        )
 
 
 def _numeric(item: Mapping[str, Any]) -> bool:

@@ -117,6 +117,6 @@ class Rivals:
         self._seen()
         if not fresh:
             return
-        LOG.error("another scheduler is at work", extra={"error": advice})
+        LOG.error("another scheduler is at work, so nothing is bound: stop one", extra={"error": advice})
         if pod is not None:
             self._recorder.say(pod, resources.PODS, "Warning", "AnotherScheduler", advice, topic="rival")

@@ -163,7 +163,10 @@ class UsageClient:
         """Begin to query, and wait at most ``wait`` seconds for the first answer."""
         self._thread.start()
         if not self._first.wait(self._options.wait):
-            LOG.warning("no usage data yet: fair shares count present use alone")
+            LOG.warning(
+                "there is no past usage yet, so fair shares count present use alone: see usageDBConfig",
+                extra={"address": self._options.address},
+            )
 
     def stop(self) -> None:
         """Stop querying."""
@@ -172,7 +175,10 @@ class UsageClient:
     def __call__(self) -> Mapping[str, Any] | None:
         """Usage by queue and resource; None before the first answer."""
         if self._usage is not None and self._clock() - self._fetched > self._options.staleness:
-            LOG.error("usage data is stale", extra={"age": round(self._clock() - self._fetched)})
+            LOG.error(
+                "past usage is older than its stalenessPeriod, and counts on: see whether Prometheus answers",
+                extra={"age": round(self._clock() - self._fetched), "address": self._options.address},
+            )
         return self._usage
 
     def age(self) -> float:
@@ -216,7 +222,10 @@ class UsageClient:
             try:
                 fresh = self.fetch()
             except (OSError, ValueError, KeyError, TypeError) as error:
-                LOG.warning("usage not fetched", extra={"error": f"{type(error).__name__}: {error}"})
+                LOG.warning(
+                    "past usage was not told, and is asked for again: see whether Prometheus answers",
+                    extra={"address": self._options.address, "error": f"{type(error).__name__}: {error}"},
+                )
             else:
                 differs = fresh != self._usage
                 self._usage, self._fetched = fresh, self._clock()

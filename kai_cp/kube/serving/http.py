@@ -167,7 +167,9 @@ class _Handler(BaseHTTPRequestHandler):
             if found is not None:
                 answer = self._answered(*found)
         except Exception:
-            LOG.exception("request failed", extra={"path": path})
+            LOG.exception(
+                "a request to this process failed: report this defect with its trace", extra={"path": path}
+            )
             answer = Response(b"internal error\n", status=500)
         return answer or Response(b"not found\n", status=404)
 

@@ -194,7 +194,10 @@ def serving(life: Lifecycle) -> Iterator[ExitStack]:
     except LeaseLost:
         life.lease_lost()
     except KubeError as error:
-        LOG.error("ended", extra={"error": str(error)})
+        LOG.error(
+            "a request that this process needs failed, so it ends and is to be started anew",
+            extra={"error": str(error)},
+        )
         life.end(1)
 
 
