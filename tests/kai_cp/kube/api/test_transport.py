@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
+from dataclasses import replace
 
 import pytest
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError, Gone, LeaseLost, NotGranted, NotReachable, Unauthorized
 from kai_cp.kube.api.transport import RateLimit
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import pod
-from tests.kai_cp.kube.stub import StubServer
+from tests.kai_cp.kube.stub import QUICK, StubServer
 
 
 def test_absent_is_an_answer(server: StubServer) -> None:
@@ -73,9 +74,11 @@ def test_a_watch_may_be_silent_once_it_is_open(server: StubServer) -> None:
 
 
 def test_a_watch_that_is_not_answered_is_given_up(server: StubServer) -> None:
-    server.faults = lambda _m, _p: time.sleep(1.0)  # type: ignore[func-returns-value]
+    given_up = threading.Event()
+    server.faults = lambda _m, _p: (500, {}) if given_up.wait(PATIENCE_SECONDS) else None
     with pytest.raises(NotReachable):
         next(server.transport(read_seconds=0.2).watch(r.PODS, "0", seconds=5))
+    given_up.set()
 
 
 def test_a_request_is_tried_four_times(server: StubServer) -> None:
@@ -89,9 +92,10 @@ def test_retry_after_is_obeyed(server: StubServer) -> None:
     number = itertools.count()
     server.faults = lambda _m, _p: (429, {"Retry-After": "1"}) if next(number) == 0 else None
     server.put(r.PODS, pod("p"))
-    began = time.monotonic()
-    assert server.transport().patch(r.PODS, "ns", "p", {}) is not None
-    assert time.monotonic() - began >= 1.0
+    pauses: list[float] = []
+    backoff = replace(QUICK, sleep=pauses.append)
+    assert server.transport(backoff=backoff).patch(r.PODS, "ns", "p", {}) is not None
+    assert pauses == [1.0]
 
 
 def test_retry_after_beyond_our_patience_is_given_up(server: StubServer) -> None:
@@ -151,8 +155,11 @@ def test_config_maps_are_asked_for_without_their_data(server: StubServer) -> Non
 
 
 def test_rate_limit_lets_a_burst_through_then_waits() -> None:
-    limit = RateLimit(qps=50, burst=5)
-    began = time.monotonic()
-    for _ in range(10):
+    now, pauses = [100.0], list[float]()
+    limit = RateLimit(qps=50, burst=5, monotonic=lambda: now[0], sleep=pauses.append)
+    for _ in range(8):
         limit.wait()
-    assert time.monotonic() - began >= 0.08
+    assert pauses == pytest.approx([0.02, 0.04, 0.06])
+    now[0] += 0.1
+    limit.wait()
+    assert len(pauses) == 3, "what was lent is paid back, and more"

@@ -18,7 +18,7 @@ from kai_cp.kube.scheduler.backoff import BindBackoff, gated
 from kai_cp.kube.scheduler.clock import next_look, unproved_pause
 from kai_cp.kube.scheduler.comparison import Comparison
 from kai_cp.kube.scheduler.decider import Decided
-from kai_cp.kube.scheduler.loop import FAILED_CYCLES, Scheduler
+from kai_cp.kube.scheduler.loop import FAILED_CYCLES, LONGEST_SLEEP_SECONDS, Scheduler
 from kai_cp.kube.scheduler.routes import public_routes
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.reader import parse
@@ -75,19 +75,26 @@ def fill(server: StubServer) -> None:
 def test_a_change_is_acted_on_at_once_and_silence_is_kept(server: StubServer) -> None:
     fill(server)
     looping = Looping(server)
-    until(lambda: looping.scheduler.cycles.all())
+    waits: list[tuple[int, float | None]] = []
+    wait = looping.cache.wake.wait
+
+    def cycles() -> int:
+        return len(looping.scheduler.cycles.all())
+
+    def waited(seconds: float | None = None) -> bool:
+        waits.append((cycles(), seconds))
+        return wait(seconds)
+
+    def bound() -> float | None:
+        return looping.registry.get_sample_value("kai_cp_binds_total", {"result": "done"})
+
+    looping.cache.wake.wait = waited  # type: ignore[method-assign]
+    until(cycles)
     server.put(r.PODS, pod("p"))
-    until(lambda: server.get(r.BIND_REQUESTS, "ns", "p"))
-
-    def silent() -> bool:
-        before = len(looping.scheduler.cycles.all())
-        time.sleep(1.0)  # Twenty cycles, if it continued.
-        return len(looping.scheduler.cycles.all()) == before
-
-    until(silent)
+    until(lambda: bound() == 1.0 and waits[-1:] == [(cycles(), LONGEST_SLEEP_SECONDS)])
+    assert server.get(r.BIND_REQUESTS, "ns", "p")
     assert not looping.scheduler.fault()
     text = generate_latest(looping.registry).decode()
-    assert 'kai_cp_binds_total{result="done"} 1.0' in text
     assert "kai_queue_fair_share_gpu" in text
     looping.close()
 
@@ -150,15 +157,18 @@ def test_a_scheduler_whose_every_cycle_fails_is_neither_alive_nor_ready(
     monkeypatch.setattr(loop, "unproved_pause", lambda _failures: 0.0)
     fill(server)
     mended = threading.Event()
-    faults: list[str] = []
+    faults: list[bool] = []
+    made = threading.Event()
 
     def broken(raw: Mapping[str, Any], now: float, usage: Any) -> Decided:
-        faults.append(looping.scheduler.fault())
+        made.wait(PATIENCE_SECONDS)
+        faults.append(bool(looping.scheduler.fault()))
         if mended.is_set():
             return first_fit(raw, now, usage)
         raise RuntimeError("a defect")
 
     looping = Looping(server, broken)
+    made.set()
     routes = public_routes(looping.registry, looping.cache, looping.scheduler)
 
     def statuses() -> list[int]:
@@ -169,7 +179,8 @@ def test_a_scheduler_whose_every_cycle_fails_is_neither_alive_nor_ready(
 
     until(looping.scheduler.fault)
     assert (statuses(), last_success()) == ([500, 503], 0.0)
-    assert [bool(fault) for fault in faults[: FAILED_CYCLES + 1]] == [False] * FAILED_CYCLES + [True]
+    until(lambda: len(faults) > FAILED_CYCLES)
+    assert faults[: FAILED_CYCLES + 1] == [False] * FAILED_CYCLES + [True]
     mended.set()
     server.put(r.PODS, pod("p"))
     until(last_success)
@@ -291,9 +302,26 @@ def test_evictions_of_others_are_compared_once_the_group_tells_of_them() -> None
     assert comparison.compare(seen("ab", "a", "b", "c"), Plan()).counts == {}
 
 
+class Busy:
+    """Whether pods are decided or bound, and how often threads that could write have asked."""
+
+    def __init__(self) -> None:
+        self.value = True
+        self.asked = 0
+
+    def __call__(self) -> bool:
+        self.asked += 1
+        return self.value
+
+    def heeded(self) -> None:
+        """Wait until threads have asked again; a thread that did not heed the answer has taken a write."""
+        before = self.asked
+        until(lambda: self.asked > before + 2)
+
+
 def test_one_report_at_a_time_while_pods_are_bound_and_the_newest_counts() -> None:
-    busy = [True]
-    writer = BackgroundWriter(3, busy=lambda: busy[0])
+    busy = Busy()
+    writer = BackgroundWriter(3, busy=busy)
     written: list[str] = []
     open_gate = threading.Event()
 
@@ -307,9 +335,9 @@ def test_one_report_at_a_time_while_pods_are_bound_and_the_newest_counts() -> No
     writer.submit("k", lambda: written.append("new"))
     writer.submit("urgent", lambda: written.append("urgent"), urgent=True)
     until(lambda: "urgent" in written)
-    time.sleep(0.3)
-    assert written == ["held", "urgent"], "one thread writes, and what is urgent"
-    busy[0] = False
+    busy.heeded()
+    assert (written, writer.waiting()) == (["held", "urgent"], 1), "one thread writes, and what is urgent"
+    busy.value = False
     until(lambda: "new" in written)
     open_gate.set()
     assert writer.drain(PATIENCE_SECONDS)
@@ -319,7 +347,8 @@ def test_one_report_at_a_time_while_pods_are_bound_and_the_newest_counts() -> No
 
 def test_reports_pause_while_something_new_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "PAUSE_SECONDS", 1e9)
-    writer = BackgroundWriter(3, busy=lambda: True)
+    busy = Busy()
+    writer = BackgroundWriter(3, busy=busy)
     hurried = [True]
     writer.hurried = lambda: hurried[0]
     written: list[str] = []
@@ -328,8 +357,8 @@ def test_reports_pause_while_something_new_waits(monkeypatch: pytest.MonkeyPatch
     until(lambda: written)
     writer.submit("urgent", lambda: written.append("urgent"), urgent=True)
     until(lambda: "urgent" in written)
-    time.sleep(0.3)
-    assert written == ["first", "urgent"], "one in a pause, and what is urgent"
+    busy.heeded()
+    assert (written, writer.waiting()) == (["first", "urgent"], 2), "one in a pause, and what is urgent"
     hurried[0] = False
     assert writer.drain(PATIENCE_SECONDS)
     assert written == ["first", "urgent", "second", "third"]
