@@ -57,7 +57,10 @@ def test_api_server_gone_for_a_while(world: World, control_plane: ControlPlane) 
     torch(made, "before")
     world.until(lambda: grouped(world) == 2, "the first job is grouped")
     control_plane.kill("kube-apiserver")
-    time.sleep(2.0)
+    world.until(
+        lambda: any("the watch of a kind failed" in line["message"] for line in controllers.lines()),
+        "the controllers miss it",
+    )
     control_plane.start_apiserver()
     torch(made, "after")
     world.until(lambda: grouped(world) == 4, "the second job is grouped")
@@ -160,7 +163,8 @@ def test_a_part_that_is_switched_off_does_nothing(world: World, control_plane: C
         program = made.start("--controllers=podgrouper", url=proxy.url)
         made.pod("alone")
         world.until(lambda: grouped(world) == 1, "it is grouped")
-        time.sleep(2.0)
+        made.pod("another")
+        world.until(lambda: grouped(world) == 2, "what follows from the first had its time")
         assert not [path for _, method, path in proxy.seen if method == "PATCH" and path.endswith("/status")]
         assert not [path for _, _, path in proxy.seen if "/queues" in path or "/nodes" in path]
         assert program.poll() is None
