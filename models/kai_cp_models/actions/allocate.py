@@ -23,7 +23,10 @@ from kai_cp_models.pods import GroupKey
 
 @dataclass
 class AdmissionPass:
-    """How far a pass along the fair order has come in ``cycle``; ``turns``: what was looked at, in order."""
+    """How far a pass along the fair order has come in ``cycle``; ``turns``: what was looked at, in order.
+
+    ``refused``: how many got no places; ``unproved``: of these, how many without a proof.
+    """
 
     cycle: Cycle
     order: FairOrder
@@ -31,21 +34,28 @@ class AdmissionPass:
     admission: Admission
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
-    shown: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
-    """Why no ask of a kind gets places, with a proof, until the next batch is admitted."""
+    unproved: int = field(default=0, init=False)
+    known: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
+    """Why no ask of a kind gets places, until the next batch is admitted."""
 
     def __contains__(self, key: object) -> bool:
-        """Whether nothing is shown of the kind of a group that waits."""
-        return self.asks[key].kind not in self.shown  # type: ignore[index]
+        """Whether a group that waits is of a kind that may get places."""
+        return self.asks[key].kind not in self.known  # type: ignore[index]
 
     def next(self) -> Ask | None:
-        """The next ask of whose kind nothing is shown; those before it are refused."""
+        """The next ask of a kind that may get places; those before it are refused."""
         passed: list[GroupKey] = []
         key = self.order.pop(self, passed)
-        self.cycle.waiting.update((one, self.shown[self.asks[one].kind]) for one in passed)
-        self.refused += len(passed)
+        for one in passed:
+            self.refuse(one, self.known[self.asks[one].kind])
         self.turns += passed
         return None if key is None else self.asks[key]
+
+    def refuse(self, key: GroupKey, why: Refusal) -> None:
+        """Note that the group gets no places."""
+        self.cycle.waiting[key] = why
+        self.refused += 1
+        self.unproved += not why.proved
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
@@ -74,10 +84,9 @@ def allocate(
             if first is None and not refusal.proved and not joint:
                 first = run.proved(cycle.save())
                 first.order.push(key, ask.entry)
-            run.refused += 1
-            cycle.waiting[key] = refusal
+            run.refuse(key, refusal)
         else:
-            run.shown.clear()
+            run.known.clear()
             cycle.waiting.pop(key, None)
             order.use(cycle.ledger.book, ask.group.queue)
             batch = cycle.ledger.state(ask.gang).batch if len(ask.pods) < len(ask.gang.pods) else None
@@ -87,11 +96,11 @@ def allocate(
         run.turns.append(key)
     # Batches that were not looked at before time ended are refused without a proof.
     run.refused += len(order)
-    admission.unproved += len(order)
+    run.unproved += len(order)
     if admission.placed_jointly:
         cycle.ledger = draw_together(admission.asks, cycle.ledger, admission.base.copy)
     cycle.turns = tuple(run.turns)
-    _record(cycle, admission, run.refused, joint, time.monotonic() - started)
+    _record(run, joint, time.monotonic() - started)
     return first
 
 
@@ -112,8 +121,8 @@ def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
     refusal = run.admission.known_refusal(ask)
     if refusal is not None:
         # What quotas lend depends on more than the kind.
-        if refusal.proved and quota_check(run.cycle.ledger, ask) is None:
-            run.shown[ask.kind] = refusal
+        if quota_check(run.cycle.ledger, ask) is None:
+            run.known[ask.kind] = refusal
         return refusal
     refusal = Placer(ask.gang).place(run.cycle.ledger, ask.batch)
     if refusal is None:
@@ -126,19 +135,18 @@ def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
     return None
 
 
-def _record(cycle: Cycle, admission: Admission, refused: int, joint: bool, seconds: float) -> None:
-    for key in cycle.ledger.held:
-        cycle.placed_by.setdefault(key, "allocate")
-    unproved = admission.unproved
-    cycle.stages.append(
+def _record(run: AdmissionPass, joint: bool, seconds: float) -> None:
+    for key in run.cycle.ledger.held:
+        run.cycle.placed_by.setdefault(key, "allocate")
+    run.cycle.stages.append(
         Stage(
             "allocate",
-            "OPTIMAL" if unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
-            objective=refused,
-            bound=refused - unproved,
-            gap=unproved / max(1, refused),
-            variables=admission.variables,
-            constraints=admission.constraints,
+            "OPTIMAL" if run.unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
+            objective=run.refused,
+            bound=run.refused - run.unproved,
+            gap=run.unproved / max(1, run.refused),
+            variables=run.admission.variables,
+            constraints=run.admission.constraints,
             seconds=seconds,
         )
     )

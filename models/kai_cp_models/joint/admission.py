@@ -52,8 +52,6 @@ class Admission:
         self._refusals = RefusalCache(base, None)
         self._counting = Counting(base, waiting)
         self._held = self._counting.demand(())
-        self.unproved = 0
-        """Refusals that carry no proof."""
         self.variables = 0
         self.constraints = 0
 
@@ -62,7 +60,6 @@ class Admission:
         result: Admission = copy(self)
         result.asks = list(self.asks)
         result._refusals = self._refusals.proved()
-        result.unproved = 0
         return result
 
     def admitted(self, ask: Ask) -> None:
@@ -73,11 +70,8 @@ class Admission:
     def known_refusal(self, ask: Ask) -> Refusal | None:
         """The refusal of a batch that is at most as hard to place; it holds for this one too."""
         found = self._refusals.find(ask)
-        if found is None or found.proved:
-            return found
-        if self._beyond(ask):
+        if found is not None and not found.proved and self._beyond(ask):
             return replace(found, proved=True)
-        self.unproved += 1
         return found
 
     def _beyond(self, ask: Ask) -> bool:
@@ -95,7 +89,6 @@ class Admission:
             return outcome
         result = replace(refusal, proved=proved)
         self._refusals.add(ask, result)
-        self.unproved += not proved
         return result
 
     def _solve(self, ledger: Ledger, ask: Ask) -> tuple[Ledger | None, bool]:
