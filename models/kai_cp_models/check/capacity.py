@@ -17,7 +17,7 @@ import numpy as np
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
-from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, PODS, PodStatus
+from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, PODS
 from kai_cp_models.snapshot import Node
 
 
@@ -47,9 +47,9 @@ def _suspects(world: PlannedCluster) -> frozenset[str]:
     gone = facts.requests((pod, pod.node) for pod in map(world.pod, evicted) if pod.node is not None)
     now = facts.requested + bound
     end = now - facts.releasing - gone + promised
-    before = {(name, group) for pod, name in facts.sharing for group in pod.gpu_groups}
-    keep = (place for place in facts.sharing if place[0].status is not PodStatus.RELEASING)
-    staying = {(name, group) for pod, name in keep if pod.key not in evicted for group in pod.gpu_groups}
+    before, members = facts.devices
+    left = {(pod.node or "", group) for pod in map(world.pod, evicted) for group in pod.gpu_groups}
+    staying = members.keys() - {device for device in left if members.get(device, set()) <= evicted.keys()}
     for taken, groups, decisions in ((now, before, world.binds), (end, staying, placed)):
         arriving = {(d.node, group) for d in decisions.values() for group in d.gpu_groups}
         for dimension, amount, devices in ((GPU, MILLI, groups | arriving), (PODS, 1, arriving - before)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -186,6 +186,16 @@ class SnapshotFacts:
     def sharing(self) -> Sequence[tuple[Pod, str]]:
         """Pods that hold a place and use shared GPUs, with their nodes."""
         return [place for place in self._holding if place[0].gpu_groups]
+
+    @cached_property
+    def devices(self) -> tuple[Set[tuple[str, str]], Mapping[tuple[str, str], Set[PodKey]]]:
+        """The shared GPUs by node and GPU group, and of those with pods that are not releasing, these."""
+        members: dict[tuple[str, str], set[PodKey]] = {}
+        for pod, name in self.sharing:
+            if pod.status is not PodStatus.RELEASING:
+                for group in pod.gpu_groups:
+                    members.setdefault((name, group), set()).add(pod.key)
+        return {(name, group) for pod, name in self.sharing for group in pod.gpu_groups}, members
 
     @cached_property
     def homes(self) -> Mapping[str, str]:
