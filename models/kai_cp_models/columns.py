@@ -86,6 +86,7 @@ class Columns:
         # Not the snapshot, which has these columns: nothing is to wait for the garbage collector.
         self.pods, self.groups = snapshot.pods, snapshot.groups
         self.nodes, self.queues = snapshot.nodes, snapshot.queues
+        self._node_index = snapshot.node_index
         if before is None or before.wasteful:
             self.codes: dict[str, Codes] = {name: {None: 0} for name in _CODED}
             pods: Records[Pod] = Records(Kept(), np.zeros(0, _POD))
@@ -105,9 +106,10 @@ class Columns:
     @cached_property
     def node(self) -> Ints:
         """[P] position of the node where the pod is, -1 where it is on none of the snapshot."""
-        found: Ints = self._position_of("nodes", [node.name for node in self.nodes])[
-            self.of_pods.rows["nodes"]
-        ]
+        # Codes are in the order of their numbers.
+        names, index = self.codes["nodes"], self._node_index
+        at = np.fromiter(map(index.get, names, repeat(-1)), np.int64, len(names))
+        found: Ints = at[self.of_pods.rows["nodes"]]
         return found
 
     @cached_property

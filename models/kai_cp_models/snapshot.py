@@ -249,7 +249,10 @@ class Snapshot:
     @cached_property
     def node_index(self) -> dict[str, int]:
         """Position of every node by name."""
-        return {node.name: i for i, node in enumerate(self.nodes)}
+        found: dict[str, int] = self.derived.of_records(
+            "node index", self.nodes, lambda: {node.name: i for i, node in enumerate(self.nodes)}
+        )
+        return found
 
     @cached_property
     def queue_by_name(self) -> dict[str, Queue]:
