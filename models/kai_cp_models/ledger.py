@@ -83,6 +83,8 @@ class Fixed:
         """By node: dimensions it has at all; others are never charged (2.1)."""
         self.waiting: list[Any] = []
         """How groups wait in the snapshot, see ``actions.common``."""
+        self.demands: dict[tuple[int, ...], dict[PodSpec, Ints]] = {}
+        """What ``Counting`` found for rows of such sizes."""
         self._close = close
         self._claiming = snapshot.extras[CLAIM_MILLI_GPUS]
         self._charges: dict[tuple[object, ...], Amounts] = {}

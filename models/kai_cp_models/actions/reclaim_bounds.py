@@ -44,15 +44,17 @@ def reclaim_bounds(
     ``units``: rank and queue of each. ``takes_of``: ranks of the units that each ask may take. Totals are
     tested in the order of the asks, with all earlier asks charged.
     """
-    book = base.book.copy()
+    book, by_queue = base.book.copy(), dict[str, list[tuple[int, int]]]()
+    for o, (rank, queue) in enumerate(units):
+        by_queue.setdefault(queue, []).append((o, rank))
 
     @cache
     def queues(takes: frozenset[int]) -> Sequence[str]:
-        return sorted({queue for rank, queue in units if rank in takes})
+        return sorted(q for q, members in by_queue.items() if any(rank in takes for _, rank in members))
 
     @cache
     def within_queues(takes: frozenset[int], open_: frozenset[str]) -> frozenset[int]:
-        return frozenset(o for o, (rank, queue) in enumerate(units) if queue in open_ and rank in takes)
+        return frozenset(o for q in open_ for o, rank in by_queue[q] if rank in takes)
 
     classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
     terms_of: dict[tuple[object, ...], tuple[frozenset[int], _Terms]] = {}

@@ -165,7 +165,7 @@ def gpus_alone_bind(
 
 def _one_pool(shares: Sequence[PodClass], nodes: Ints, ledger: Ledger) -> bool:
     """Whether to shares the devices of these nodes differ only in what is free of them."""
-    memory = {ledger.fixed.mib_on[node] for node in nodes}
+    memory = set(ledger.fixed.table.gpu_memory_mib[nodes].tolist())
     if len(memory) > 1 or any(item.scoped or not item.mask[nodes].all() for item in shares):
         return False
     needs = [ledger.share_mib_on(item.example, int(nodes[0])) for item in shares]

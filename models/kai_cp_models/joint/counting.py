@@ -22,7 +22,7 @@ from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask, Place
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodSpec
+from kai_cp_models.pods import GPU, MILLI, PODS, Pod
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.sharing import share_mib
 
@@ -61,7 +61,7 @@ class Counting:
         for pod in examples.values():
             self._nodes |= ledger.fixed.table.accepting(pod)
         self._free = ledger.free.copy()
-        self._demands: dict[PodSpec, Ints] = {}
+        self._demands = ledger.fixed.demands.setdefault(tuple(self._sizes), {})
         self._asked: dict[BatchShape, Ints] = {}
 
     @cached_property
