@@ -23,10 +23,7 @@ from kai_cp_models.pods import GroupKey
 
 @dataclass
 class AdmissionPass:
-    """How far a pass along the fair order has come in ``cycle``; ``turns``: what was looked at, in order.
-
-    ``refused``: how many got no places; ``unproved``: of these, how many without a proof.
-    """
+    """How far a pass along the fair order has come in ``cycle``; ``turns``: what was looked at, in order."""
 
     cycle: Cycle
     order: FairOrder
@@ -35,6 +32,7 @@ class AdmissionPass:
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
     unproved: int = field(default=0, init=False)
+    """Refusals that carry no proof."""
     known: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
     """Why no ask of a kind gets places, until the next batch is admitted."""
 
@@ -46,16 +44,12 @@ class AdmissionPass:
         """The next ask of a kind that may get places; those before it are refused."""
         passed: list[GroupKey] = []
         key = self.order.pop(self, passed)
-        for one in passed:
-            self.refuse(one, self.known[self.asks[one].kind])
+        whys = [self.known[self.asks[one].kind] for one in passed]
+        self.cycle.waiting.update(zip(passed, whys, strict=True))
+        self.refused += len(passed)
+        self.unproved += sum(not why.proved for why in whys)
         self.turns += passed
         return None if key is None else self.asks[key]
-
-    def refuse(self, key: GroupKey, why: Refusal) -> None:
-        """Note that the group gets no places."""
-        self.cycle.waiting[key] = why
-        self.refused += 1
-        self.unproved += not why.proved
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
@@ -84,7 +78,9 @@ def allocate(
             if first is None and not refusal.proved and not joint:
                 first = run.proved(cycle.save())
                 first.order.push(key, ask.entry)
-            run.refuse(key, refusal)
+            run.refused += 1
+            run.unproved += not refusal.proved
+            cycle.waiting[key] = refusal
         else:
             run.known.clear()
             cycle.waiting.pop(key, None)
@@ -118,8 +114,7 @@ def _begun(cycle: Cycle) -> AdmissionPass:
 
 def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
     """Give the ask places, or say why it gets none."""
-    refusal = run.admission.known_refusal(ask)
-    if refusal is not None:
+    if (refusal := run.admission.known_refusal(ask)) is not None:
         # What quotas lend depends on more than the kind.
         if quota_check(run.cycle.ledger, ask) is None:
             run.known[ask.kind] = refusal
