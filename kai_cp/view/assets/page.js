@@ -108,6 +108,7 @@ function queues() {
   const resource = state().get.get("of") || "gpu";
   const at = { cpu: 0, memory: 1, gpu: 2 }[resource] ?? 2;
   const scale = [1000, 2 ** 30, 1][at];
+  const unit = ["CPU cores", "GiB of memory", "GPUs"][at];
   const value = (numbers) => numbers[at] < 0 ? -1 : numbers[at] / scale;
   const roots = world.queues.filter((queue) => queue.depth === 0);
   const sum = (key) => roots.reduce((total, queue) => total + Math.max(0, value(queue[key])), 0);
@@ -127,7 +128,7 @@ function queues() {
   const pick = h("select", { "aria-label": "Resource", onchange: (event) => go({ of: event.target.value }) },
     [["gpu", "GPUs"], ["cpu", "CPU cores"], ["memory", "Memory [GiB]"]].map(([key, name]) => h("option", { value: key, selected: key === resource }, name)));
   return [
-    h("div", { class: "tiles" }, tile(amount(sum("used")), "used"), tile(amount(sum("fair")), "fair shares of the top queues"),
+    h("div", { class: "tiles" }, tile(amount(sum("used")), `${unit} used`), tile(amount(sum("fair")), `${unit}: fair shares of the top queues`),
       tile(String(world.queues.length), "queues"), tile(String(starved), "pod groups owed and not served", starved ? "bad" : "good")),
     h("div", { class: "controls" }, h("label", {}, "Show ", pick)),
     table(columns, rows, { empty: "There are no queues.", label: "Queues" }),
