@@ -75,6 +75,6 @@ def test_no_time_is_guessed_or_measured(module: Path) -> None:
         ("while not met():\n    assert time.monotonic() < end", []),
     ],
 )
-def test_what_counts(source: str, found: list[int]) -> None:
+def test_fixed_naps_and_stopwatches_are_found(source: str, found: list[int]) -> None:
     tree = ast.parse(source)
     assert [*naps(tree), *stopwatches(tree)] == found
