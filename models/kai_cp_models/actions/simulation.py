@@ -28,7 +28,7 @@ from kai_cp_models.units import Gang, StatusOf, satisfied
 class Simulated:
     """The ledger after the plan; None when the plan does not hold.
 
-    ``early``: lost groups that the fair order after the eviction puts before a trigger, so that they came
+    ``early``: evicted groups that the fair order after the eviction puts before a trigger, so that they came
     back first. ``served``: the asks that got a place.
     """
 
@@ -52,8 +52,9 @@ def simulate(
     ``lost_to``: the triggers that a victim's units were lost to. Each trigger is compared with its own
     victims only (4.7), so a victim comes after the other triggers once its own have their places.
 
-    Where the greedy scores do not place every ask although the order is right, or move more than is
-    ``allowed`` or the settings allow (``within_ceiling``), the model's own places are used (formulation 1.4).
+    Where the greedy scores do not place every ask although all that is lost comes after them, or move more
+    than is ``allowed`` or the settings allow (``within_ceiling``), the model's own places are used
+    (formulation 1.4).
     """
     gone, placed = answer.gone, answer.asks
     replayed = _replay(without(base, gone), placed, gone, line, lost_to or {})
@@ -68,7 +69,7 @@ def simulate(
         )
     ):
         return replayed
-    if replayed.early and any(answer.lost):
+    if any(yes and one.group.key in replayed.early for one, yes in zip(units, answer.lost, strict=True)):
         torn = [] if simulated is None else _torn(base, simulated, units, gone)
         if not torn:
             return replayed
