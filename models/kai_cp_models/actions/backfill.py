@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
 from kai_cp_models.actions.common import line_of, waiting_groups
-from kai_cp_models.actions.eviction_plan import OUT_OF_TIME
+from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, OUT_OF_TIME
 from kai_cp_models.actions.home import capacity_at_home
 from kai_cp_models.actions.simulation import missing, put_back, return_home, started
 from kai_cp_models.cycle import Cycle
@@ -98,8 +98,7 @@ def _forget(cycle: Cycle, evicted: Iterable[Pod]) -> None:
 
 
 def _asks_again(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> dict[GroupKey, Ask]:
-    found = {key: missing(ledger, key, pods) for key, pods in evicted.items()}
-    return {key: ask for key, ask in found.items() if ask is not None}
+    return {key: ask for key, pods in evicted.items() if (ask := missing(ledger, key, pods)) is not None}
 
 
 def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
@@ -120,7 +119,8 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
             del asks[one]
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.
-        asks = {key: ask for key, ask in asks.items() if cycle.waiting[key].reason == OUT_OF_TIME.reason}
+        searched = (NOTHING_SUFFICES.reason, OUT_OF_TIME.reason)
+        asks = {key: ask for key, ask in asks.items() if cycle.waiting[key].reason in searched}
     # Free capacity only shrinks here, as in allocate: a group that does not fit now never will.
     shapes, lost_pods = {ask.kind.shape for ask in asks.values()}, chain.from_iterable(victims.values())
     asking = chain(chain.from_iterable(shape.examples for shape in shapes), lost_pods)

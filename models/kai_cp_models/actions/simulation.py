@@ -53,8 +53,7 @@ def simulate(
     victims only (4.7), so a victim comes after the other triggers once its own have their places.
 
     Where the greedy scores do not place every ask although all that is lost comes after them, or move more
-    than is ``allowed`` or the settings allow (``within_ceiling``), the model's own places are used
-    (formulation 1.4).
+    than they may (``allowed``, ``within_ceiling``), the model's own places are used (formulation 1.4).
     """
     gone, placed = answer.gone, answer.asks
     replayed = _replay(without(base, gone), placed, gone, line, lost_to or {})

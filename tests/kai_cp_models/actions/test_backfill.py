@@ -11,7 +11,7 @@ import pytest
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.actions.backfill import backfill
-from kai_cp_models.actions.eviction_plan import NO_VICTIMS, OUT_OF_TIME
+from kai_cp_models.actions.eviction_plan import NO_VICTIMS, NOTHING_SUFFICES, OUT_OF_TIME
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.engine import decide
 from kai_cp_models.joint.problem import Ask, ask_of
@@ -99,11 +99,15 @@ def test_an_action_without_allocate_serves_only_groups_for_which_it_may_evict(
     assert not evicted(plan)
 
 
-@pytest.mark.parametrize(("why", "served"), [(OUT_OF_TIME, True), (NO_VICTIMS, False)])
+@pytest.mark.parametrize(
+    ("why", "served"), [(OUT_OF_TIME, True), (NOTHING_SUFFICES, True), (NO_VICTIMS, False)]
+)
 def test_without_allocate_idle_capacity_goes_to_groups_that_were_searched_for(
     why: Refusal, served: bool
 ) -> None:
-    """The search for u ended before it was found to need no eviction. Without victims there is no search."""
+    """The search for u ended before it was found to need no eviction, or found too few victims when less was
+    idle. Without victims there is no search.
+    """
     snapshot = cluster([pod("u-0")], [group("u")], [node("n1")], actions=("preempt",))
     cycle = Cycle(snapshot, Settings(), Ledger.of(snapshot), time.monotonic() + 600)
     cycle.waiting[snapshot.groups[0].key] = why
