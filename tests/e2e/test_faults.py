@@ -154,6 +154,35 @@ def test_bad_network(world: World, control_plane: ControlPlane) -> None:
         assert all(process.poll() is None for process in world.processes)
 
 
+def test_bound_pods_keep_their_devices_when_every_answer_is_lost(
+    world: World, control_plane: ControlPlane
+) -> None:
+    """Of each binding all answers are lost, so only the pod says that it was made."""
+    world.add_nodes(1, gpus=2)
+    queue = world.add_queue()
+    with FaultyProxy(control_plane) as proxy:
+        lost = Fault(lose_answer=True)
+        proxy.rule = lambda _, path: lost if path.endswith("/binding") else None
+        world.scheduler()
+        world.binder(url=proxy.url)
+        for i in range(4):
+            world.add_group(f"f{i}", queue)
+            notes = {"gpu-fraction": "0.5", "runai/shared-gpu-configmap": f"f{i}-abc1234-shared-gpu"}
+            world.add_pod(f"f{i}", f"f{i}", gpus=0, annotations=notes)
+        world.until(lambda: len(world.running()) == 4, "all run")
+
+        def phases() -> set[str]:
+            items = world.api.raw(r.BIND_REQUESTS.path(world.namespace))["items"]
+            return {(item.get("status") or {}).get("phase") for item in items}
+
+        world.until(lambda: phases() == {"Succeeded"}, "every order is closed")
+        assert len({pod["metadata"]["labels"]["runai-gpu-group"] for pod in world.pods()}) == 2
+        for i in range(4):
+            name = f"f{i}-abc1234-shared-gpu-0"
+            assert world.api.get(r.CONFIG_MAPS, world.namespace, name) is not None
+        assert not world.events("BindingError")
+
+
 @pytest.mark.parametrize(
     "fault",
     [

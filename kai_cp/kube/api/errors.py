@@ -6,9 +6,14 @@ from __future__ import annotations
 class KubeError(Exception):
     """Something went wrong between this process and the API server."""
 
+    unknown: bool = False
+    """Whether the request may have been carried out all the same."""
+
 
 class NotReachable(KubeError):
     """No answer: connection refused, reset, or timed out."""
+
+    unknown = True
 
 
 class Unauthorized(KubeError):
@@ -44,6 +49,7 @@ class ApiError(KubeError):
         self.reason = reason
         self.message = message
         self.retry_after = retry_after
+        self.unknown = status == 408 or status >= 500
         self.overtaken = overtaken
         """Another program wrote at the same time, and the request does not depend on that: a patch."""
 

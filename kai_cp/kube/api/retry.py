@@ -38,12 +38,17 @@ class Backoff:
 
 
 def retrying(call: Callable[[], Answer], backoff: Backoff, *, what: str) -> Answer:
-    """The answer of ``call``, which is repeated after a failure that may pass (no answer, 408, 429, 5xx)."""
+    """The answer of ``call``, which is repeated after a failure that may pass (no answer, 408, 429, 5xx).
+
+    The error is ``unknown`` if one of the attempts may have been carried out.
+    """
     attempt = 0
+    unknown = False
     while True:
         try:
             return call()
         except (NotReachable, ApiError) as error:
+            error.unknown = unknown = unknown or error.unknown
             last = attempt + 1 >= backoff.attempts
             if last or (isinstance(error, ApiError) and not error.transient):
                 raise

@@ -1,7 +1,8 @@
 """Turns a BindRequest into a bound pod (9.2): one request at a time per pod, many pods at once.
 
 Every failed attempt is written to the request, so a new leader continues where the last one stopped. The
-pod's condition ``PodBound`` shows the present state.
+pod's condition ``PodBound`` shows the present state. What was prepared for a pod is undone only when the
+server says that the pod is not bound: an answer that was lost says nothing.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
+from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable, Unauthorized
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
@@ -36,20 +37,36 @@ STOP_SECONDS: Final = 10.0
 """For what is being written when the process ends."""
 BINDING_SECONDS: Final = 1.0
 """Reports stand back until nothing was bound for this long."""
+SETTLED_SECONDS: Final = 60.0
+"""A server gives a request up after this time (its ``--request-timeout``), so a binding that was not
+answered is made by then, or never.
+"""
+AWAY: Final = (LeaseLost, NotReachable, Unauthorized)
+"""Nothing can be undone now either: the next attempt, or the next leader, goes on."""
 
 
-class Wait(NamedTuple):
-    """A bind that waits for an object, and the steps to undo if it never comes."""
+@dataclass
+class Begun:
+    """A bind that has begun and is neither ended nor undone. Times are those of ``time.monotonic()``."""
 
-    step: BindStep
-    since: float
-    """When the step began to wait (``time.monotonic()``)."""
-    started: float
-    """When the bind began."""
-    reached: int
-    """Steps that were begun."""
     request: Object
     pod: Object
+    started: float
+    reached: int = 0
+    """Steps that were begun."""
+    step: BindStep | None = None
+    """The step that waits for an object."""
+    since: float = 0.0
+    """When that step began to wait."""
+    sent: float = -math.inf
+    """When a binding was last sent that may have been made without an answer."""
+    error: Exception | None = None
+    """Why it failed. It ends when the server has said where the pod is."""
+
+    @property
+    def node(self) -> str:
+        """The node that was ordered."""
+        return _node_of(self.request)
 
 
 @dataclass
@@ -60,7 +77,7 @@ class BinderState:
     """How often the node was looked for in vain."""
     paused: bool = False
     """Whether the last attempt was followed by a pause."""
-    wait: Wait | None = None
+    begun: Begun | None = None
 
 
 class Binder:
@@ -171,34 +188,38 @@ class Binder:
                 self._queue.failed(key)
                 continue
             except Exception:
+                self._failed()
                 LOG.exception("bind attempt failed", extra={"pod": "/".join(key)})
-            state.paused = pause is not None and state.wait is None
+            state.paused = pause is not None and state.begun is None
             if pause is None:
                 del self._states[key]
             self._queue.done(key, pause)
 
     def _attempt(self, key: ObjectKey, state: BinderState) -> float | None:
         """Try once; returns the seconds until the next attempt, or None if there is none."""
-        order = self._order(key)
-        wait = state.wait
-        if wait is not None and (order is None or _ordered(order[0]) != _ordered(wait.request)):
-            state.wait = None
-            self._roll_back(wait.reached, wait.pod, wait.request)
-        if order is None:
-            return None
-        request, pod = order
-        if pod["spec"].get("nodeName"):
-            self._close(request, pod)
-            return None
-        if self._nodes.get(("", _node_of(request))) is None and state.looks < NODE_LOOKS:
-            state.looks += 1
-            return LOOK_SECONDS
         try:
-            return self._bind(request, pod, state)
-        except BindError as error:
-            return self._failure(request, pod, error.reason, retry=not error.final)
-        except ApiError as error:
-            return self._failure(request, pod, error.message or str(error), retry=True)
+            if state.begun is not None and _overtaken(state.begun, self._order(key)):
+                self._take_back(state.begun)
+                state.begun = None
+            order = self._order(key)
+            if order is None:
+                return None
+            request, pod = order
+            if pod["spec"].get("nodeName"):
+                self._close(request, pod)
+                return None
+            if self._nodes.get(("", _node_of(request))) is None and state.looks < NODE_LOOKS:
+                state.looks += 1
+                return LOOK_SECONDS
+            begun = state.begun = state.begun or Begun(request, pod, time.monotonic())
+            error = begun.error = begun.error or self._bind(request, pod, begun)
+            if error is None or self._take_back(begun):
+                self._report_bound(request, pod, begun)
+                return None
+        except Awaits as what:
+            return what.seconds if self.waiting.park(key, what) else 0.0
+        state.begun = None
+        return self._failure(request, pod, error)
 
     def _order(self, key: ObjectKey) -> tuple[Object, Object] | None:
         """The request to carry out, and its pod."""
@@ -214,46 +235,47 @@ class Binder:
     def _serves(self, pod: Object) -> bool:
         return not self._scheduler_name or pod["spec"].get("schedulerName") == self._scheduler_name
 
-    def _bind(self, request: Object, pod: Object, state: BinderState) -> float | None:
-        """Run the steps and bind; returns how many seconds the bind may still wait for an object, or None."""
-        now = time.monotonic()
-        wait, state.wait = state.wait, None
-        started, reached = (wait.started, wait.reached) if wait is not None else (now, 0)
-        node_name = _node_of(request)
+    def _bind(self, request: Object, pod: Object, begun: Begun) -> Exception | None:
+        """Run the steps and bind; returns what went wrong. Raises ``Awaits`` while a step waits."""
         try:
-            node = self._nodes.get(("", node_name))
+            node = self._nodes.get(("", begun.node))
             if node is None:
-                raise BindError(f"node {node_name} does not exist", final=True)
+                raise BindError(f"node {begun.node} does not exist", final=True)
             for i, step in enumerate(self._steps):
-                reached = max(reached, i + 1)
-                try:
-                    step.prepare(pod, node, request)
-                except Awaits as what:
-                    since = wait.since if wait is not None and wait.step is step else now
-                    left = since + what.seconds - time.monotonic()
-                    if left <= 0:
-                        raise BindError(what.reason) from what
-                    state.wait = Wait(step, since, started, reached, request, pod)
-                    return left if self.waiting.park(key_of(request), what) else 0.0
-            self._post(request, pod, node_name)
-        except LeaseLost:
-            raise  # the next leader continues; undoing would be a write
-        except KubeError:
-            self._roll_back(reached, pod, request)
+                begun.reached = max(begun.reached, i + 1)
+                self._prepare(step, pod, node, request, begun)
+            self._post(request, pod, begun)
+        except (*AWAY, Awaits):
             raise
+        except Exception as error:
+            return error
+        return None
+
+    def _prepare(self, step: BindStep, pod: Object, node: Object, request: Object, begun: Begun) -> None:
+        try:
+            step.prepare(pod, node, request)
+        except Awaits as what:
+            if begun.step is not step:
+                begun.step, begun.since = step, time.monotonic()
+            left = begun.since + what.seconds - time.monotonic()
+            if left <= 0:
+                raise BindError(what.reason) from what
+            raise Awaits(what.reason, what.store, what.seen, left) from what
+        if begun.step is step:
+            begun.step = None
+
+    def _report_bound(self, request: Object, pod: Object, begun: Begun) -> None:
         self._bound_at = time.monotonic()
-        self._bound(self._bound_at - started)
-        self._say_bound(pod, node_name)
-        namespace = pod["metadata"]["namespace"]
+        self._bound(self._bound_at - begun.started)
+        self._say_bound(pod, begun.node)
         self._writer.submit(
             ("bound", *key_of(pod)),
             lambda: self._report(request, pod),
-            namespace=namespace,
+            namespace=pod["metadata"]["namespace"],
             dropped=lambda: self._queue.add([key_of(request)]),
         )
-        return None
 
-    def _post(self, request: Object, pod: Object, node: str) -> None:
+    def _post(self, request: Object, pod: Object, begun: Begun) -> None:
         meta = pod["metadata"]
         annotations = {names.RECEIVED_TYPE: request["spec"].get("receivedResourceType") or "Regular"}
         zones = request["spec"].get("predictedNUMAZones")
@@ -269,57 +291,75 @@ class Binder:
                 "uid": meta["uid"],
                 "annotations": annotations,
             },
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": begun.node},
         }
         try:
             self._transport.create(
                 resources.PODS, meta["namespace"], body, name=meta["name"], subresource="binding"
             )
-        except ApiError as error:
-            if error.status == 409 and self._is_bound_to(pod, node):
-                return
-            if error.status == 404:
+        except KubeError as error:
+            if error.unknown:
+                begun.sent = time.monotonic()
+            elif isinstance(error, ApiError) and error.status == 404:
                 raise BindError("the pod is gone", final=True) from error
             raise
 
-    def _is_bound_to(self, pod: Object, node: str) -> bool:
-        """Whether the pod is bound to our node already: an answer was lost, or an earlier leader bound it."""
-        end = time.monotonic() + 2.0
-        while time.monotonic() < end:
-            known = self._pods.get(key_of(pod))
-            if known is None or known["metadata"]["uid"] != pod["metadata"]["uid"]:
-                return False
-            if known["spec"].get("nodeName"):
-                return bool(known["spec"]["nodeName"] == node)
-            time.sleep(0.05)
+    def _take_back(self, begun: Begun) -> bool:
+        """Undo a bind, unless the server says that the pod is on the node that was ordered: then it is
+        bound. Raises ``Awaits`` while a binding may still be made.
+        """
+        meta = begun.pod["metadata"]
+        found = self._transport.get(resources.PODS, meta["namespace"], meta["name"])
+        if found is not None:
+            self._pods.put(found, ours=True)
+            found = self._pods.get(key_of(begun.pod))
+        if found is not None and found["metadata"]["uid"] == meta["uid"]:
+            place = found["spec"].get("nodeName")
+            if place == begun.node:
+                return True
+            left = begun.sent + SETTLED_SECONDS - time.monotonic()
+            if not place and left > 0:
+                raise Awaits("a binding was not answered", self._pods, {key_of(found): found}, left)
+        self._roll_back(begun)
         return False
 
-    def _roll_back(self, reached: int, pod: Object, request: Object) -> None:
-        for step in reversed(self._steps[:reached]):
+    def _roll_back(self, begun: Begun) -> None:
+        for step in reversed(self._steps[: begun.reached]):
             try:
-                step.undo(pod, request)
-            except LeaseLost:
+                step.undo(begun.pod, begun.request)
+            except AWAY:
                 raise
-            except KubeError as error:
+            except Exception as error:
                 LOG.warning(
                     "not undone",
-                    extra={"step": type(step).__name__, "pod": pod["metadata"]["name"], "error": str(error)},
+                    exc_info=not isinstance(error, KubeError),
+                    extra={
+                        "step": type(step).__name__,
+                        "pod": begun.pod["metadata"]["name"],
+                        "error": str(error),
+                    },
                 )
 
-    def _failure(self, request: Object, pod: Object, reason: str, *, retry: bool) -> float | None:
+    def _failure(self, request: Object, pod: Object, error: Exception) -> float | None:
         self._failed()
+        reason = _reason_of(error)
         LOG.warning(
-            "bind failed", extra={"pod": "/".join(key_of(pod)), "reason": reason, "node": _node_of(request)}
+            "bind failed",
+            exc_info=None if isinstance(error, KubeError) else error,
+            extra={"pod": "/".join(key_of(pod)), "reason": reason, "node": _node_of(request)},
         )
         attempts = int((request.get("status") or {}).get("failedAttempts") or 0) + 1
         limit = request["spec"].get("backoffLimit")
-        again = retry and limit is not None and attempts < int(limit)
+        final = isinstance(error, BindError) and error.final
+        again = not final and limit is not None and attempts < int(limit)
         self._finish(request, "Failed", reason, attempts)
         self._recorder.say(pod, resources.PODS, "Warning", "BindingError", reason, topic="bind")
         try:
             self._condition(pod, "False", "BindingError", reason)
-        except (ApiError, NotReachable) as error:
-            LOG.warning("condition not written", extra={"pod": pod["metadata"]["name"], "error": str(error)})
+        except (ApiError, NotReachable) as problem:
+            LOG.warning(
+                "condition not written", extra={"pod": pod["metadata"]["name"], "error": str(problem)}
+            )
         return min(LONGEST_RETRY_SECONDS, 2.0 ** min(attempts, 16)) if again else None
 
     def _finish(self, request: Object, phase: str, reason: str, attempts: int = 0) -> None:
@@ -327,8 +367,10 @@ class Binder:
         if attempts:
             status["failedAttempts"] = attempts
         meta = request["metadata"]
+        # The version, because a later order may have the name; the server does not look at the UID.
+        body = {"metadata": {"resourceVersion": meta["resourceVersion"]}, "status": status}
         changed = self._transport.patch(
-            resources.BIND_REQUESTS, meta["namespace"], meta["name"], {"status": status}, subresource="status"
+            resources.BIND_REQUESTS, meta["namespace"], meta["name"], body, subresource="status"
         )
         if changed is not None:
             self._requests.put(changed, ours=True)
@@ -383,3 +425,18 @@ def _node_of(request: Object) -> str:
 def _ordered(request: Object) -> tuple[object, object]:
     """The fields that make a request a different one."""
     return request["metadata"].get("uid"), request["spec"]
+
+
+def _reason_of(error: Exception) -> str:
+    if isinstance(error, BindError):
+        return error.reason
+    if isinstance(error, ApiError) and error.message:
+        return error.message
+    return str(error) if isinstance(error, KubeError) else f"{type(error).__name__}: {error}"
+
+
+def _overtaken(begun: Begun, order: tuple[Object, Object] | None) -> bool:
+    """Whether a bind that has begun is not what is ordered now, or the pod is bound elsewhere."""
+    if order is None or _ordered(order[0]) != _ordered(begun.request):
+        return True
+    return order[1]["spec"].get("nodeName") not in (None, "", begun.node)

@@ -7,6 +7,7 @@ its device. The server limits a client's threads and memory only if the client's
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.recorder import Recorder
-from kai_cp.kube.api.store import Store
+from kai_cp.kube.api.store import Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, groups_of
@@ -27,6 +28,7 @@ MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
 MPS_THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 CDI_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
+DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 class Sharing:
@@ -108,7 +110,7 @@ class Sharing:
             )
             self._recorder.say(pod, resources.PODS, "Warning", "GpuSharingNotWired", text)
             return
-        portion = str((request["spec"].get("receivedGPU") or {}).get("portion") or "")
+        portion = _portion(request)
         visible = ",".join(f"{CDI_PREFIX}{uuid}" if self._options.cdi_enabled else uuid for uuid in devices)
         main = {PORTION: portion, NUMBER: portion}
         variables: dict[str, str] = {}
@@ -170,6 +172,15 @@ class Sharing:
 
 def _wants_mps(pod: Object) -> bool:
     return api_objects.annotations_of(pod).get(names.MPS) == "true"
+
+
+def _portion(request: Object) -> str:
+    """The share of each device that was ordered; raises ``BindError`` if there is none."""
+    text = (request["spec"].get("receivedGPU") or {}).get("portion")
+    if not isinstance(text, str) or not DECIMAL.fullmatch(text):
+        where = f"BindRequest {'/'.join(key_of(request))}: spec.receivedGPU.portion"
+        raise BindError(f"{where}: {text!r} is not a share of a GPU", final=True)
+    return text
 
 
 def _share_mib(node: Object, portion: str) -> int:

@@ -26,7 +26,10 @@ QUICK = Backoff(attempts=4, first=0.01, longest=0.05, patience=2.0)
 
 
 class StubServer:
-    """``faults``: called before every request; a (status, headers) is the answer at once."""
+    """``faults``: called before every request; a (status, headers) is the answer at once.
+
+    ``lost``: called after every request; with a true answer the client gets none.
+    """
 
     def __init__(self) -> None:
         self.objects: dict[str, Object] = {}
@@ -34,6 +37,7 @@ class StubServer:
         self.log: list[tuple[str, str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.faults: Callable[[str, str], tuple[int, dict[str, str]] | None] = lambda _m, _p: None
+        self.lost: Callable[[str, str], bool] = lambda _m, _p: False
         self.expired_before = 0
         self.bookmarks = False
         self.absent: set[str] = set()
@@ -147,7 +151,10 @@ class StubServer:
             self._watch(handler, path, int(query.get("resourceVersion") or 0), query)
         else:
             status, answer = self._do(method, path, query, body, handler.headers.get("Content-Type") or "")
-            self._answer(handler, status, answer, {})
+            if self.lost(method, handler.path):
+                handler.close_connection = True
+            else:
+                self._answer(handler, status, answer, {})
 
     def _do(
         self, method: str, path: str, query: dict[str, str], body: Any, content: str
@@ -188,10 +195,19 @@ class StubServer:
                 ):
                     return 409, status("Conflict")
                 return 200, self.store(target, body)
-            uid = (body.get("metadata") or {}).get("uid")
-            if uid and uid != found["metadata"]["uid"]:
-                return 409, status("Conflict", "Precondition failed: UID in precondition")
-            return 200, self.store(target, merged(found, body, strategic="strategic" in content))
+            return self._patch(path, target, found, body, strategic="strategic" in content)
+
+    def _patch(
+        self, path: str, target: str, found: Object, body: Object, *, strategic: bool
+    ) -> tuple[int, Object]:
+        meta, said = found["metadata"], body.get("metadata") or {}
+        if said.get("resourceVersion", meta["resourceVersion"]) != meta["resourceVersion"]:
+            return 409, status("Conflict", "the object has been modified")
+        if path.endswith("/status") and "/bindrequests/" in path:
+            body = {"status": body["status"]}  # a definition's status: the server looks at nothing else
+        elif said.get("uid", meta["uid"]) != meta["uid"]:
+            return 422, status("Invalid", "metadata.uid: field is immutable")
+        return 200, self.store(target, merged(found, body, strategic=strategic))
 
     def _bind(self, path: str, body: Object) -> tuple[int, Object]:
         pod = self.objects.get(path)

@@ -26,6 +26,7 @@ from tests.kai_cp.kube.samples import bind, node, pod
 from tests.kai_cp.kube.stub import StubServer
 
 Object = dict[str, Any]
+ALLOCATION = {"devices": {"results": [{"request": "r", "driver": "gpu.x", "pool": "n", "device": "d0"}]}}
 
 
 class Setup:
@@ -53,7 +54,9 @@ class Setup:
         ]
         self.steps: list[BindStep] = steps
         self.claims = stores[r.VOLUME_CLAIMS]
+        self.requests = stores[r.BIND_REQUESTS]
         self.retried = threading.Event()
+        self.failures = 0
         self.binder = Binder(
             api,
             stores[r.PODS],
@@ -63,12 +66,16 @@ class Setup:
             recorder=recorder,
             writer=self.writer,
             retried=self.retried.set,
+            failed=self._failed,
             workers=self.options.max_concurrent_reconciles,
         )
         self.writer.busy = lambda: False
         self.informers.start()
         until(lambda: not self.informers.missing())
         self.binder.start(lambda: None)
+
+    def _failed(self) -> None:
+        self.failures += 1
 
     def claim_is_bound(self) -> bool:
         """Whether the binder has seen the claim bound."""

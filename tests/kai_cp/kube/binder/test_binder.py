@@ -13,6 +13,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.reader.storage import SELECTED_NODE
 from kai_cp_models.pods import PodKey
 from tests.kai_cp.kube.binder.conftest import (
+    ALLOCATION,
     Object,
     claim,
     conditions,
@@ -25,7 +26,7 @@ from tests.kai_cp.kube.binder.conftest import (
 )
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, node, pod
-from tests.kai_cp.kube.stub import StubServer
+from tests.kai_cp.kube.stub import QUICK, StubServer
 
 
 def test_a_plain_pod(server: StubServer, setup: Any) -> None:
@@ -56,6 +57,169 @@ def test_a_lost_answer_binds_once(server: StubServer, setup: Any) -> None:
     server.faults = fault
     until(lambda: phase(server) == "Succeeded")
     assert "Failed" not in str(server.requests("PATCH", "bindrequests"))
+
+
+def prepared(server: StubServer, limit: int | None = None) -> None:
+    """Order a fraction with a claim, whose device and allocation must outlast the bind."""
+    server.put(r.RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "ns"}, "spec": {}})
+    item = fraction("p")
+    item["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
+    allocations = [{"name": "gpu", "allocation": ALLOCATION}]
+    order(server, item, limit, gpu_groups=("g1",), resourceClaimAllocations=allocations)
+
+
+def kept(server: StubServer) -> tuple[bool, bool, bool]:
+    """Whether the pod has its GPU group, its ConfigMap and its claim."""
+    found, taken = server.get(r.PODS, "ns", "p"), server.get(r.RESOURCE_CLAIMS, "ns", "c")
+    assert found is not None
+    assert taken is not None
+    return (
+        names.GPU_GROUP in (found["metadata"].get("labels") or {}),
+        server.get(r.CONFIG_MAPS, "ns", "x-0") is not None,
+        bool((taken.get("status") or {}).get("allocation")),
+    )
+
+
+def lose(server: StubServer, answer: int, *, bind: bool = False) -> None:
+    """No answer (0): bindings are made, but that is not told. Otherwise something on the way answers. With
+    ``bind`` they are made all the same.
+    """
+
+    def binding(method: str, path: str) -> bool:
+        return method == "POST" and path.endswith("/binding")
+
+    def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
+        if binding(method, path) and bind:
+            now_on_node(server)
+        return (answer, {}) if binding(method, path) else None
+
+    if answer:
+        server.faults = fault
+    else:
+        server.lost = binding
+
+
+def now_on_node(server: StubServer) -> None:
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    server.put(r.PODS, {**found, "spec": {**found["spec"], "nodeName": "n"}})
+
+
+@pytest.mark.parametrize("answer", [0, 504])
+def test_a_bound_pod_keeps_its_devices_when_all_answers_are_lost(
+    server: StubServer, setup: Any, answer: int
+) -> None:
+    """As many answers as there are attempts: only the pod itself says that it was bound."""
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    lose(server, answer, bind=True)
+    prepared(server)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Succeeded")
+    assert len(server.requests("POST", "/binding")) >= QUICK.attempts
+    assert kept(server) == (True, True, True)
+    assert "Failed" not in str(server.requests("PATCH", "bindrequests"))
+
+
+def test_a_binding_that_comes_late_finds_the_devices(server: StubServer, setup: Any) -> None:
+    """The server was slow: it bound the pod when every attempt had been given up."""
+    made = setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    lose(server, 504)
+    prepared(server)
+    play_reservation(server, "g1")
+    until(lambda: len(made.binder.waiting) == 1 and server.requests("GET", "/pods/p"))
+    assert kept(server) == (True, True, True)
+    now_on_node(server)
+    until(lambda: phase(server) == "Succeeded")
+    assert kept(server) == (True, True, True)
+
+
+def test_a_binding_that_never_comes_is_undone(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kai_cp.kube.binder.binder.SETTLED_SECONDS", 0.2)
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    lose(server, 504)
+    prepared(server)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Failed")
+    assert kept(server) == (False, False, False)
+
+
+def test_an_order_taken_back_leaves_a_pod_that_was_bound_its_devices(server: StubServer, setup: Any) -> None:
+    """The binding's answers were lost, and the order was deleted before anything else was known."""
+    made = setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    lose(server, 504)
+    prepared(server)
+    play_reservation(server, "g1")
+    until(lambda: len(made.binder.waiting) == 1 and server.requests("GET", "/pods/p"))
+    made.informers.stop()
+    now_on_node(server)
+    looks = len(server.requests("GET", "/pods/p"))
+    made.requests.remove(server.get(r.BIND_REQUESTS, "ns", "p"))
+    until(lambda: len(server.requests("GET", "/pods/p")) > looks and not made.binder.waiting)
+    assert kept(server) == (True, True, True)
+
+
+class Broken:
+    """A step with a defect."""
+
+    undone = 0
+
+    def prepare(self, _pod: Object, _node: Object, _request: Object) -> None:
+        raise ValueError("could not convert string to float: ''")
+
+    def undo(self, _pod: Object, _request: Object) -> None:
+        self.undone += 1
+        raise KeyError("spec")
+
+
+def test_a_defect_is_a_failed_attempt(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named, counted and undone like any other, whatever the steps raise meanwhile."""
+    monkeypatch.setattr("kai_cp.kube.binder.binder.LONGEST_RETRY_SECONDS", 0.02)
+    made = setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    broken = Broken()
+    made.steps.append(broken)
+    prepared(server, 2)
+    play_reservation(server, "g1")
+
+    def attempts() -> int:
+        status = (server.get(r.BIND_REQUESTS, "ns", "p") or {}).get("status") or {}
+        return int(status.get("failedAttempts") or 0)
+
+    until(lambda: attempts() == 2)
+    assert kept(server) == (False, False, False)
+    request = server.get(r.BIND_REQUESTS, "ns", "p")
+    assert request is not None
+    text = "ValueError: could not convert string to float: ''"
+    assert request["status"] == {"phase": "Failed", "reason": text, "failedAttempts": 2}
+    assert until(lambda: conditions(server).get("PodBound"))["message"] == text
+    assert until(lambda: [e for e in server.requests("POST", "/events") if e["message"] == text])
+    assert (broken.undone, made.failures) == (2, 2)
+    assert not server.requests("POST", "/binding")
+
+
+def test_a_late_report_is_not_written_to_a_later_order(server: StubServer, setup: Any) -> None:
+    """The order was deleted and another one made for the pod while the report was on its way."""
+    later: list[Object] = []
+
+    def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
+        if method == "PATCH" and "bindrequests" in path and not later:
+            request = server.get(r.BIND_REQUESTS, "ns", "p")
+            assert request is not None
+            meta = {**request["metadata"], "uid": "later"}
+            later.append({**request, "metadata": meta, "spec": {**request["spec"], "selectedNode": "m"}})
+            server.put(r.BIND_REQUESTS, later[0])
+        return (403, {}) if path.endswith("/binding") else None
+
+    server.faults = fault
+    server.put(r.NODES, node("m"))
+    order(server, pod("p"))
+    setup()
+    until(lambda: phase(server) == "Failed")
+    bindings = server.requests("POST", "/binding")
+    assert [body["target"]["name"] for body in bindings] == ["n", "m"]
 
 
 def test_a_pod_that_is_seen_long_after_its_request(server: StubServer, setup: Any) -> None:

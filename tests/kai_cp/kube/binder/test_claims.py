@@ -8,6 +8,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.binder.claims import FINALIZER
 from kai_cp.kube.binder.extended_claims import MARK, claim_name
 from tests.kai_cp.kube.binder.conftest import (
+    ALLOCATION,
     Object,
     order,
     phase,
@@ -21,9 +22,6 @@ def with_claim(name: str) -> Object:
     item = pod(name, gpus=0)
     item["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "c"}]
     return item
-
-
-ALLOCATION = {"devices": {"results": [{"request": "r", "driver": "gpu.x", "pool": "n", "device": "d0"}]}}
 
 
 def order_with_claim(server: StubServer) -> None:

@@ -99,6 +99,26 @@ def test_a_limit_needs_the_size_of_the_gpu(server: StubServer, setup: Any) -> No
     assert "no label nvidia.com/gpu.memory" in request["status"]["reason"]
 
 
+@pytest.mark.parametrize("received", [None, {"count": 1}, {"count": 1, "portion": ""}, {"portion": "half"}])
+@pytest.mark.parametrize("limits", [{"hami_core_enabled": True}, {"mps_limits": True}, {}])
+def test_an_order_without_a_portion_is_refused_by_name(
+    server: StubServer, setup: Any, received: Object | None, limits: Object
+) -> None:
+    order(server, fraction("p", mps="true"), gpu_groups=("g1",))
+    request = server.get(r.BIND_REQUESTS, "ns", "p")
+    assert request is not None
+    spec = {key: value for key, value in request["spec"].items() if key != "receivedGPU"}
+    server.put(r.BIND_REQUESTS, {**request, "spec": spec | ({"receivedGPU": received} if received else {})})
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS, **limits)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Failed")
+    request = server.get(r.BIND_REQUESTS, "ns", "p")
+    assert request is not None
+    portion = (received or {}).get("portion")
+    field = "BindRequest ns/p: spec.receivedGPU.portion"
+    assert request["status"]["reason"] == f"{field}: {portion!r} is not a share of a GPU"
+
+
 def test_mps_on_whole_gpus_gets_an_event(server: StubServer, setup: Any) -> None:
     order(server, pod("p", annotations={"mps": "true"}))
     setup()
