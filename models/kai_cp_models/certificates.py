@@ -14,8 +14,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.book import Rows
-from kai_cp_models.fairness.quota_checks import first_over, over_limit
+from kai_cp_models.fairness.quota_checks import Held, over_bounds, over_limit
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import Pod
@@ -44,8 +43,8 @@ class LeastHeld(NamedTuple):
     ``lent``: what their quotas lend to the batch at the most (3.8).
     """
 
-    held: Rows | Mapping[int, Amounts]
-    firm: Rows | Mapping[int, Amounts]
+    held: Held
+    firm: Held
     lent: Mapping[str, Amounts]
 
 
@@ -88,17 +87,16 @@ def _no_node_accepts(beside: Surroundings, ask: Ask) -> Refusal | None:
 
 def _over_bounds(beside: Surroundings, ask: Ask) -> Refusal | None:
     """A limit, or the quota of what cannot be preempted, is still exceeded (3.7)."""
-    book, asked, least = beside.base.book, ask.kind.shape.optimistic, beside.least_held(ask)
-    over = first_over(book, ask.group.queue, asked, least.held, book.limit, bound="limit")
-    if over is not None:
-        # In words, what the queue holds before anything leaves.
-        return Refusal("OverLimit", (over_limit(book, ask.group.queue, asked) or over).message, True)
-    if ask.group.preemptible:
-        return None
-    over = first_over(
-        book, ask.group.queue, asked, least.firm, book.firm_quota, bound="quota", lent=least.lent
+    book, queue, asked = beside.base.book, ask.group.queue, ask.kind.shape.optimistic
+    least, preemptible = beside.least_held(ask), ask.group.preemptible
+    over = over_bounds(
+        book, queue, asked, preemptible=preemptible, held=least.held, firm=least.firm, lent=least.lent
     )
-    return None if over is None else Refusal("NonPreemptibleOverQuota", over.message, True)
+    if over is None:
+        return None
+    # In words, what the queue holds before anything leaves.
+    said = over_limit(book, queue, asked) if over.bound == "limit" else over
+    return Refusal(over.reason, (said or over).message, True)
 
 
 def _over_sums(beside: Surroundings, ask: Ask) -> Refusal | None:

@@ -23,7 +23,7 @@ from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.quota_checks import first_over
+from kai_cp_models.fairness.quota_checks import over_bounds
 from kai_cp_models.fitting import NOWHERE, NodeView
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
 from kai_cp_models.loading import Homes, loaded, taken
@@ -578,11 +578,10 @@ class Ledger:
         if group is None:
             return False
         queue, charge = group.queue, self.fixed.charge(pod, node)
-        held = book.held_now(queue, book.held, firm=False)
-        if first_over(book, queue, charge, held, book.limit, bound="limit") is not None:
-            return True
-        if group.preemptible:
-            return False
-        firm, lent = book.held_now(queue, book.firm, firm=True), self.lent((pod,), charge)
+        held, firm = book.held_now(queue, book.held, firm=False), book.held_now(queue, book.firm, firm=True)
+        lent = None if group.preemptible else self.lent((pod,), charge)
         free = {} if lent is None else lent.by_queue
-        return first_over(book, queue, charge, firm, book.firm_quota, bound="quota", lent=free) is not None
+        over = over_bounds(
+            book, queue, charge, preemptible=group.preemptible, held=held, firm=firm, lent=free
+        )
+        return over is not None

@@ -21,7 +21,7 @@ from kai_cp_models.cycle import Refusal
 from kai_cp_models.domains.choice import candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
-from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
+from kai_cp_models.fairness.quota_checks import over_bounds
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, GroupKey, Pod, PodSpec, PodStatus
@@ -43,15 +43,11 @@ def over_quota(
 ) -> tuple[str, str] | None:
     """The same for pods of the group that are charged ``asked`` in all: one pod on a node exactly, or a batch
     at least."""
-    book, queue = ledger.book, group.queue
-    if (over := over_limit(book, queue, asked)) is not None:
-        return "OverLimit", over.message
-    if group.preemptible or (over := non_preemptible_over_quota(book, queue, asked)) is None:
-        return None
-    lent, words = ledger.lent(pods, asked) if lending else None, ""
-    if lent is not None:
-        over, words = non_preemptible_over_quota(book, queue, asked, lent.by_queue), lent.words
-    return None if over is None else ("NonPreemptibleOverQuota", over.message + words)
+    over, words = over_bounds(ledger.book, group.queue, asked, preemptible=group.preemptible), ""
+    if lending and over is not None and over.bound == "quota" and (lent := ledger.lent(pods, asked)):
+        over = over_bounds(ledger.book, group.queue, asked, preemptible=False, lent=lent.by_queue)
+        words = lent.words
+    return None if over is None else (over.reason, over.message + words)
 
 
 def largest_first(asks: Iterable[Ask]) -> list[Ask]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.pods import MILLI, UNLIMITED
 
 QuotaBound = Literal["limit", "quota", "fair share"]
+
+Held: TypeAlias = Rows | Mapping[int, Amounts]
+"""What queues hold, by their position in the book."""
 
 _NONE: Final[Mapping[str, Amounts]] = {}
 
@@ -31,6 +34,11 @@ class OverQuota:
     bound: QuotaBound = "limit"
 
     @property
+    def reason(self) -> str:
+        """The token of a pod group that is refused for it."""
+        return "OverLimit" if self.bound == "limit" else "NonPreemptibleOverQuota"
+
+    @property
     def message(self) -> str:
         """One sentence with numbers and units: "queue team-a: limit 8 GPUs, used 8, needs 2"."""
         bound, used, needs = in_words(self.resource, self.limit, self.used, self.requested)
@@ -40,24 +48,37 @@ class OverQuota:
 
 def over_limit(book: QueueBook, queue: str, amounts: Amounts) -> OverQuota | None:
     """The first limit, leaf to root, that ``amounts`` more would exceed."""
-    return first_over(book, queue, amounts, book.held, book.limit, bound="limit")
+    return over_bounds(book, queue, amounts, preemptible=True)
 
 
-def non_preemptible_over_quota(
-    book: QueueBook, queue: str, amounts: Amounts, lent: Mapping[str, Amounts] = _NONE
-) -> OverQuota | None:
-    """The first quota, leaf to root, that ``amounts`` more of non-preemptible pods would exceed.
-
-    ``lent``: by queue, the amount that its quota does not count (3.8).
-    """
-    return first_over(book, queue, amounts, book.firm, book.firm_quota, bound="quota", lent=lent)
-
-
-def first_over(
+def over_bounds(
     book: QueueBook,
     queue: str,
     amounts: Amounts,
-    used: Rows | Mapping[int, Amounts],
+    *,
+    preemptible: bool,
+    held: Held | None = None,
+    firm: Held | None = None,
+    lent: Mapping[str, Amounts] = _NONE,
+) -> OverQuota | None:
+    """The first limit, leaf to root, that ``amounts`` more would exceed; of pods that cannot be preempted
+    also the first quota.
+
+    ``held``, ``firm``: what queues hold, in all and of such pods; None: what the book says. ``lent``: by
+    queue, the amount that its quota does not count (3.8).
+    """
+    held, firm = book.held if held is None else held, book.firm if firm is None else firm
+    over = _first_over(book, queue, amounts, held, book.limit, bound="limit")
+    if over is not None or preemptible:
+        return over
+    return _first_over(book, queue, amounts, firm, book.firm_quota, bound="quota", lent=lent)
+
+
+def _first_over(
+    book: QueueBook,
+    queue: str,
+    amounts: Amounts,
+    used: Held,
     bounds: Rows,
     *,
     bound: QuotaBound,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kai_cp_models.extras import CLAIM_MILLI_GPUS, extra
 from kai_cp_models.fairness.book import QueueBook, allocatable_share
-from kai_cp_models.fairness.quota_checks import non_preemptible_over_quota, over_limit
+from kai_cp_models.fairness.quota_checks import over_bounds, over_limit
 from kai_cp_models.fairness.totals import QueueTotals
 from kai_cp_models.pods import UNLIMITED, PodStatus
 from kai_cp_models.snapshot import Shares, Snapshot
@@ -140,13 +140,14 @@ def test_quota_counts_non_preemptible_pods_only() -> None:
     book = QueueBook.of(tree())
     # a holds 1 of 2; d0 holds 1 non-preemptible GPU of 4 (the pods of b are preemptible); c has no quota, d1
     # has 4.
-    assert non_preemptible_over_quota(book, "a", (0, 0, 1000)) is None
-    refusal = non_preemptible_over_quota(book, "a", (0, 0, 1500))
+    assert over_bounds(book, "a", (0, 0, 1000), preemptible=False) is None
+    refusal = over_bounds(book, "a", (0, 0, 1500), preemptible=False)
     assert refusal is not None
     assert refusal.message == "queue a: quota 2 GPUs, used by non-preemptible pods 1, needs 1.5"
-    # The quota of b itself is unlimited, that of its department is not.
-    assert non_preemptible_over_quota(book, "b", (0, 0, 3000)) is None
-    refusal = non_preemptible_over_quota(book, "b", (0, 0, 4000))
+    # The quota of b itself is unlimited, that of its department is not. Without its pods the limit would
+    # allow this.
+    assert over_bounds(book, "b", (0, 0, 3000), preemptible=False) is None
+    refusal = over_bounds(book, "b", (0, 0, 4000), preemptible=False, held=book.firm)
     assert refusal is not None
     assert (refusal.queue, refusal.resource, refusal.limit, refusal.used) == ("d0", 2, 4000, 1000)
 
