@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations, product
+from itertools import combinations, product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -399,15 +399,19 @@ def test_numa_zones(sizes: list[tuple[int, int]], asks: list[tuple[int, bool]], 
 ZONES = {"n0": "a", "n1": "a", "n2": "b"}
 ANYWHERE = ""
 VOLUMES = st.lists(
-    st.tuples(st.sampled_from((5, 10)), st.sampled_from(("a", "b", ANYWHERE))), min_size=1, max_size=3
+    st.tuples(
+        st.sampled_from((5, 10)), st.sampled_from(("a", "b", ANYWHERE)), st.sampled_from(("local", "net"))
+    ),
+    min_size=1,
+    max_size=3,
 )
-"""Size in GiB and zone of volumes that no claim has yet."""
+"""Size in GiB, zone and class of volumes that no claim has yet."""
 CLAIMED = st.tuples(
     st.sampled_from((8, 4)),
     st.sampled_from(("local", "local", "local", "net", "bound a", "bound b", "alone a")),
 )
-"""Size and kind of the claim: local takes an existing volume, net a new one; bound and alone (one pod
-only) have one.
+"""Size and kind of the claim: local takes an existing volume, net also a new one; bound and alone (one
+pod only) have one.
 """
 
 
@@ -419,19 +423,21 @@ def reaches(zone: str, at: Sequence[str]) -> bool:
 class VolumeWorld:
     """Nodes in zones, volumes without a claim yet, and pods with the claims they mount.
 
-    ``standing``: size in GiB and zone; ``claimed``: size and kind by claim; ``pods``: the claims of each;
-    ``room``: GiB for new volumes by zone; ``most``: volumes of n0.
+    ``standing``: size in GiB, zone and class; ``claimed``: size and kind by claim; ``pods``: the claims of
+    each; ``room``: GiB for new volumes by zone; ``more``: GiB for other new ones on n1; ``most``: volumes
+    of n0.
     """
 
-    standing: list[tuple[int, str]]
+    standing: list[tuple[int, str, str]]
     claimed: list[tuple[int, str]]
     pods: dict[str, list[int]]
     room: tuple[int, int]
+    more: int
     most: int
 
     def snapshot(self) -> Snapshot:
-        pvs = [volume(f"v{i}", f"{size}Gi", nodes=on_nodes("zone", zone) if zone else None)
-               for i, (size, zone) in enumerate(self.standing)]  # fmt: skip
+        pvs = [volume(f"v{i}", f"{size}Gi", storage_class=kind, nodes=on_nodes("zone", at) if at else None)
+               for i, (size, at, kind) in enumerate(self.standing)]  # fmt: skip
         pvcs = []
         for i, (size, kind) in enumerate(self.claimed):
             bound = f"b{i}" if kind[-2:] in (" a", " b") else ""
@@ -448,7 +454,8 @@ class VolumeWorld:
             storageClasses=[storage_class("local", STATIC), storage_class("net")],
             csiDrivers=[csi_driver()],
             csiStorageCapacities=[
-                capacity(z, f"{gib}Gi", "zone", z) for z, gib in zip("ab", self.room, strict=True)
+                *(capacity(z, f"{gib}Gi", "zone", z) for z, gib in zip("ab", self.room, strict=True)),
+                capacity("more", f"{self.more}Gi", "kubernetes.io/hostname", "n1"),
             ],
             csiNodes=[csi_node("n0", self.most)],
         )
@@ -460,55 +467,67 @@ class VolumeWorld:
                 used.setdefault(number, []).append(at)
         return used
 
-    def allowed(self, places: Places) -> bool:
-        """Everything except the choice of an existing volume for each claim."""
+    def allowed(self, places: Places, taken: Mapping[int, int]) -> bool:
+        """Whether each claim that has not ``taken`` an existing volume has, or gets, one within reach."""
+        made = []
         used = self.users(places)
-        needed = {"a": 0, "b": 0}
         for number, at in used.items():
             size, kind = self.claimed[number]
-            if kind == "net":
-                if len(set(at)) > 1:
+            if number in taken:
+                if not reaches(self.standing[taken[number]][1], at):
                     return False
-                needed[ZONES[at[0]]] += size
-            elif kind != "local" and not (reaches(kind[-1], at) and (kind != "alone a" or len(at) == 1)):
+            elif kind == "net" and len(set(at)) == 1:
+                made.append((size, at[0]))
+            elif kind in ("net", "local") or not reaches(kind[-1], at) or (kind == "alone a" and len(at) > 1):
                 return False
         attached = sum(self.claimed[number][1] != "local" and "n0" in at for number, at in used.items())
-        return attached <= self.most and all(
-            needed[zone] <= gib for zone, gib in zip("ab", self.room, strict=True)
+        return attached <= self.most and self.holds(
+            made, {**dict(zip("ab", self.room, strict=True)), "n1": self.more}
+        )
+
+    def holds(self, made: Sequence[tuple[int, str]], room: Mapping[str, int]) -> bool:
+        """Whether some choice of capacities has room for new volumes, each with its size and node."""
+        if not made:
+            return True
+        size, at = made[0]
+        return any(
+            room[name] >= size and self.holds(made[1:], {**room, name: room[name] - size})
+            for name in (ZONES[at], at)
+            if name in room
         )
 
     def legal(self, places: Places) -> bool:
         """Kubernetes chooses the smallest volume that fits, pod by pod and the smallest claim first."""
         taken: dict[int, int] = {}
+        new: set[int] = set()
         for name, at in places.items():
             for number in sorted(self.pods[name], key=lambda n: (self.claimed[n][0], n)):
                 size, kind = self.claimed[number]
-                if kind == "local" and number not in taken:
-                    free = [i for i, (gib, zone) in enumerate(self.standing)
-                            if gib >= size and i not in taken.values() and reaches(zone, [at])]  # fmt: skip
-                    if not free:
+                if kind in ("local", "net") and number not in taken and number not in new:
+                    free = [i for i, (gib, zone, other) in enumerate(self.standing)
+                            if gib >= size and kind == other and i not in taken.values()
+                            and reaches(zone, [at])]  # fmt: skip
+                    if free:
+                        taken[number] = min(free, key=lambda i: (self.standing[i][0], i))
+                    elif kind == "local":
                         return False
-                    taken[number] = min(free, key=lambda i: (self.standing[i][0], i))
-        return self.allowed(places) and all(
-            reaches(self.standing[taken[number]][1], at)
-            for number, at in self.users(places).items()
-            if number in taken
-        )
+                    else:
+                        new.add(number)
+        return self.allowed(places, taken)
 
     def somehow(self, places: Places) -> bool:
         """Whether some choice of existing volumes fits."""
-        used = [
-            (number, at) for number, at in self.users(places).items() if self.claimed[number][1] == "local"
-        ]
-
-        def fits(chosen: Sequence[int]) -> bool:
-            pairs = zip(chosen, used, strict=True)
-            return all(
-                self.standing[i][0] >= self.claimed[n][0] and reaches(self.standing[i][1], at)
-                for i, (n, at) in pairs
-            )
-
-        return self.allowed(places) and any(map(fits, permutations(range(len(self.standing)), len(used))))
+        used = [n for n in self.users(places) if self.claimed[n][1] in ("local", "net")]
+        choices = [
+            [None, *(i for i, (gib, _, kind) in enumerate(self.standing)
+                     if gib >= self.claimed[n][0] and kind == self.claimed[n][1])]
+            for n in used
+        ]  # fmt: skip
+        for chosen in product(*choices):
+            taken = {n: i for n, i in zip(used, chosen, strict=True) if i is not None}
+            if len(set(taken.values())) == len(taken) and self.allowed(places, taken):
+                return True
+        return False
 
 
 @worlds(120)
@@ -516,15 +535,17 @@ class VolumeWorld:
     VOLUMES,
     st.lists(st.tuples(CLAIMED, st.sampled_from((0, 0, 1))), min_size=1, max_size=3),
     st.tuples(st.sampled_from((4, 8, 12)), st.sampled_from((0, 8))),
+    st.sampled_from((0, 0, 4, 8)),
     st.integers(0, 2),
 )
 def test_volumes(
-    standing: list[tuple[int, str]],
+    standing: list[tuple[int, str, str]],
     asked: list[tuple[tuple[int, str], int]],
     room: tuple[int, int],
+    more: int,
     most: int,
 ) -> None:
     """Every pod mounts a claim of its own, and some pods also that of the next pod."""
     pods = {f"x{i}": sorted({i, (i + more) % len(asked)}) for i, (_, more) in enumerate(asked)}
-    judge = VolumeWorld(standing, [each for each, _ in asked], pods, room, most)
+    judge = VolumeWorld(standing, [each for each, _ in asked], pods, room, more, most)
     agrees(judge.snapshot(), list(pods), {}, judge.legal, sure=False, somehow=judge.somehow)

@@ -136,25 +136,27 @@ def _options(
 
 
 def _capacities(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[str]:
-    """New volumes compared with capacities, where one capacity and no existing volume can serve them."""
-    standing = {v.storage_class for v in objects.volumes.values() if v.usable and v.claim is None}
-    reserved = {v.claim for v in objects.volumes.values()}
-    needed: dict[str, int] = {}
+    """New volumes compared with the capacities that can serve them, where no existing volume can."""
+    needed: dict[frozenset[str], int] = {}
     seen: set[PodKey] = set()
     for key in sorted(world.binds if now else world.placed):
+        node = world.placed[key].node
         for claim in _claims(objects, world.pod(key)):
             storage_class = objects.classes.get(claim.storage_class)
-            fresh = not claim.volume and claim.key not in seen | reserved and storage_class is not None
-            if fresh and storage_class and storage_class.provisioner in objects.tracked:
-                options = _options(world, objects, claim, world.placed[key].node)
-                if len(options) == 1 and claim.storage_class not in standing:
-                    seen.add(claim.key)
-                    needed[options[0].name] = needed.get(options[0].name, 0) + claim.bytes
-    for capacity in objects.capacities:
-        need, have = needed.get(capacity.name, 0), capacity.bytes if now else _bytes(world, objects, capacity)
+            if claim.volume or claim.key in seen or storage_class is None:
+                continue
+            if storage_class.provisioner in objects.tracked and not _standing(world, objects, claim, {node}):
+                seen.add(claim.key)
+                options = frozenset(option.name for option in _options(world, objects, claim, node))
+                needed[options] = needed.get(options, 0) + claim.bytes
+    by_name = {capacity.name: capacity for capacity in objects.capacities}
+    for options in needed:
+        need = sum(amount for others, amount in needed.items() if others <= options)
+        found = [by_name[name] for name in sorted(options)]
+        have = sum(each.bytes if now else _bytes(world, objects, each) for each in found)
         if need > have:
-            when = "now" if now else "in the end"
-            yield f"volumes: storage capacity {capacity.name} has {have} bytes, the plan needs {need} {when}"
+            when, named = "now" if now else "in the end", ", ".join(sorted(options))
+            yield f"volumes: storage capacity {named} has {have} bytes, the plan needs {need} {when}"
 
 
 def _bytes(world: PlannedCluster, objects: StorageObjects, capacity: StorageCapacity) -> int:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
 
-from kai_cp_models.arrays import Mask
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.records.storage import (
     STATIC_ONLY,
@@ -98,15 +99,8 @@ class StorageState(LeavingState):
     def _class_nodes(self, storage_class: StorageClass) -> Mask:
         key = ("class", storage_class.name)
         if key not in self._masks:
-            terms = storage_class.topologies
-            self._masks[key] = np.array(
-                [
-                    not terms
-                    or any(all(node.labels.get(k) in values for k, values in term) for term in terms)
-                    for node in self.snapshot.nodes
-                ],
-                dtype=np.bool_,
-            )
+            found = [_allowed(storage_class, node.labels) for node in self.snapshot.nodes]
+            self._masks[key] = np.array(found, dtype=np.bool_)
         return self._masks[key]
 
     def _claims(self, pod: Pod) -> list[VolumeClaim]:
@@ -159,24 +153,18 @@ class StorageState(LeavingState):
         """The node of a pod that was evicted in this cycle."""
         return self.snapshot.node_index[pod.node] if pod.key in self.left and pod.node is not None else None
 
-    def _waiting(self, pod: Pod, storage_class: str) -> int:
-        """Bytes that the pod's waiting claims of a class need together."""
-        return sum(
-            claim.bytes
-            for claim in self._claims(pod)
-            if not claim.volume and claim.storage_class == storage_class and claim.key not in self._sources
-        )
-
     def _claim_nodes(self, pod: Pod, *, now: bool) -> Iterator[tuple[VolumeClaim, Mask]]:
         """Nodes on which each claim's volume can be used, or made beside the pod's other ones."""
         given: dict[str, Mask] = {}
+        drawn: dict[int, Ints] = {}
         for claim in self._claims(pod):
             if claim.volume:
                 yield claim, self._volume_nodes(self.objects.volumes[claim.volume])
             elif claim.key in self._sources:
                 yield claim, self._sources[claim.key].nodes
             else:
-                mask = self._standing(claim, given) | self._made(pod, claim, now=now)
+                standing = self._standing(claim, given)
+                mask = standing | self._made(claim, ~standing, drawn, now=now)
                 if claim.selected_node:
                     mask &= np.array(
                         [node.name == claim.selected_node for node in self.snapshot.nodes], dtype=np.bool_
@@ -193,15 +181,39 @@ class StorageState(LeavingState):
             mask |= here
         return mask
 
-    def _made(self, pod: Pod, claim: VolumeClaim, *, now: bool) -> Mask:
-        """Nodes on which a volume can be made for the claim."""
+    def _made(self, claim: VolumeClaim, where: Mask, drawn: dict[int, Ints], *, now: bool) -> Mask:
+        """Nodes among those ``where`` a volume can be made for the claim; ``drawn``: what the pod's smaller
+        claims take of each capacity, on each of its nodes.
+        """
         storage_class = self.objects.classes[claim.storage_class]
         if storage_class.provisioner == STATIC_ONLY or claim.selector is not None:
             return ~self._everywhere()
-        made = self._class_nodes(storage_class)
-        if storage_class.provisioner in self.objects.tracked:
-            return made & self._with_room(claim, self._waiting(pod, claim.storage_class), now=now)
+        asked = self._class_nodes(storage_class) & where
+        if storage_class.provisioner not in self.objects.tracked:
+            return asked
+        made = ~self._everywhere()
+        for i, room in self._roomy(claim, now=now):
+            nodes = np.flatnonzero(self._capacity_nodes(self.objects.capacities[i]))
+            taken = drawn.get(i, np.zeros(len(nodes), dtype=np.int64))
+            here = asked[nodes] & ~made[nodes] & (taken + claim.bytes <= room)
+            if here.any():
+                made[nodes[here]] = True
+                drawn[i] = taken + here * claim.bytes
         return made
+
+    def _roomy(self, claim: VolumeClaim, *, now: bool) -> list[tuple[int, int]]:
+        """The capacities from which the claim's volume can be made, with the bytes that each has left.
+
+        The least comes first, so that larger claims find the others.
+        """
+        rooms = self._room[0] if now else self._room[0] + self._room[1]
+        found = [
+            (i, int(rooms[i]))
+            for i, capacity in enumerate(self.objects.capacities)
+            if capacity.storage_class == claim.storage_class
+            and claim.bytes <= min(capacity.largest, int(rooms[i]))
+        ]
+        return sorted(found, key=itemgetter(1))
 
     def _candidates(self, claim: VolumeClaim) -> list[Volume]:
         """Free volumes that the claim may be bound to, smallest first; a reserved one alone."""
@@ -215,18 +227,6 @@ class StorageState(LeavingState):
             if v.usable and v.claim is None and v.name not in taken and claim.fits(v)
         ]
         return sorted(found, key=lambda v: (v.bytes, v.name))
-
-    def _with_room(self, claim: VolumeClaim, need: int, *, now: bool) -> Mask:
-        mask = ~self._everywhere()
-        for i, capacity in enumerate(self.objects.capacities):
-            if self._fits(i, capacity, claim, need, now=now):
-                mask |= self._capacity_nodes(capacity)
-        return mask
-
-    def _fits(self, i: int, capacity: StorageCapacity, claim: VolumeClaim, need: int, *, now: bool) -> bool:
-        room = int(self._room[0][i] + (0 if now else self._room[1][i]))
-        same = capacity.storage_class == claim.storage_class
-        return same and claim.bytes <= capacity.largest and need <= room
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self.attached.count(pod, node, 1, leaving=False)
@@ -242,14 +242,14 @@ class StorageState(LeavingState):
             )
 
     def _choose(self, claim: VolumeClaim, node: int, *, now: bool) -> VolumeSource:
-        """The smallest fitting volume, else a new one from the first capacity with room."""
+        """The smallest fitting volume, else a new one from the capacity with the least room."""
         for volume in self._candidates(claim):
             if self._volume_nodes(volume)[node]:
                 return VolumeSource(self._volume_nodes(volume), frozenset(), volume=volume.name)
         # The driver decides which nodes will reach a volume that does not exist yet.
         here = np.arange(len(self.snapshot.nodes)) == node
-        for i, capacity in enumerate(self.objects.capacities):
-            if self._fits(i, capacity, claim, claim.bytes, now=now) and self._capacity_nodes(capacity)[node]:
+        for i, _ in self._roomy(claim, now=now):
+            if self._capacity_nodes(self.objects.capacities[i])[node]:
                 self._room[0][i] -= claim.bytes
                 return VolumeSource(here, frozenset(), capacity=i)
         return VolumeSource(here, frozenset())
