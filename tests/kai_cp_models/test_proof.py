@@ -18,6 +18,7 @@ from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
+from tests.support.devices import claim, claims, device, device_class, exact, kind_is, slice_of
 from tests.support.objects import LEVELS, Object, ago
 from tests.support.plans import bound, placed
 from tests.support.tiny import MIB_PER_GPU, node, pod, queue, world
@@ -402,3 +403,41 @@ def test_a_queue_loses_no_more_to_reclaim_than_it_holds_above_its_due(
     settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}})
     plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
     assert {one.group.name: one.proved for one in plan.unscheduled if one.group.name == "gang"} == waits
+
+
+def parts(cards: int) -> Object:
+    """Cards of seven slices each, whose devices are single slices and the first four together."""
+    counters = [
+        {"name": f"card{g}", "counters": {f"s{i}": {"value": "1"} for i in range(7)}} for g in range(cards)
+    ]
+
+    def part(card: int, first: int, count: int) -> Object:
+        drawn = {f"s{i}": {"value": "1"} for i in range(first, first + count)}
+        draws = [{"counterSet": f"card{card}", "counters": drawn}]
+        return device(f"{card}-{first}-{count}", kind=str(count), consumesCounters=draws)
+
+    made = [part(g, first, 1) for g in range(cards) for first in range(7)]
+    return slice_of("n0", *made, *(part(g, 0, 4) for g in range(cards)), sharedCounters=counters)
+
+
+@pytest.mark.parametrize(
+    ("cards", "quarters", "served", "proved"),
+    [(2, 2, True, False), (2, 3, False, True), (8, 8, False, False)],
+)
+def test_a_search_for_devices_that_gave_up_proves_nothing(
+    cards: int, quarters: int, *, served: bool, proved: bool
+) -> None:
+    """Each card can give one part of four slices beside single ones, if these are its last ones. With eight
+    cards, the search tries the first ones for longer than it lasts."""
+    ones = exact(cards, name="one", selectors=kind_is("1"))
+    wants = [ones, exact(quarters, name="four", selectors=kind_is("4"))]
+    snapshot = world(
+        [node("n0")],
+        [pod("x", resourceClaims=claims("c"))],
+        resourceSlices=[parts(cards)],
+        deviceClasses=[device_class()],
+        resourceClaims=[claim("c", *wants)],
+    )
+    plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
+    assert placed(plan) == ({"x"} if served else set())
+    assert [one.proved for one in plan.unscheduled] == ([] if served else [proved])

@@ -232,7 +232,7 @@ def _taking(emptied: Emptied, pod: Pod) -> Mask:
         if not rule.concerns(pod) or emptied.matters(rule) or emptied.known.opened(rule, pod):
             continue
         allowed = rule.mask(pod, now=False)
-        if allowed is not None:
+        if allowed is not None and not rule.gave_up:
             mask &= allowed
     request = np.array(pod.spec.requests)
     if pod.spec.gpu.shares:
@@ -336,7 +336,7 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
     work = min(LIMITS.proof_work, budget.work_now())
     outcome, _ = solve(model.cp, cycle.settings.solver, work, seconds=budget.seconds_left())
     budget.spend(outcome.work)
-    shown = outcome.status == "infeasible" and outcome.proved
+    shown = outcome.status == "infeasible" and outcome.proved and not any(r.gave_up for r in ledger.rules)
     if not shown:
         budget.in_vain(outcome.work)
     budget.cut = budget.cut or outcome.cut

@@ -104,6 +104,11 @@ class RuleState(Forked):
         """Why nodes are refused, in words with numbers; "" when the rule refuses none."""
         return ""
 
+    @property
+    def gave_up(self) -> bool:
+        """Whether a search of the rule has ended at its limit: then what the rule refuses proves nothing."""
+        return False
+
     def alone(self, pods: Sequence[Pod], accepting: Callable[[Pod], Mask]) -> tuple[str, str] | None:
         """(reason token, message) if this rule alone keeps the pods from starting together; else None.
 

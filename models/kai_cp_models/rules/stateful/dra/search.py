@@ -3,7 +3,7 @@
 Devices are tried in the order of the slices, so the first free ones are taken where all are alike.
 Alternatives of ``firstAvailable`` are tried in their order. Two free devices that no request, no
 constraint and no counter can tell apart are tried once. The search gives up after ``STEPS`` picks
-and then reports that the pod does not fit.
+and then reports that the pod does not fit; the problem remembers that this proves nothing.
 """
 
 from __future__ import annotations
@@ -74,6 +74,8 @@ class DeviceProblem:
             for wanted, _ in options
             if wanted.mode == ALL
         }
+        self.gave_up = False
+        """Whether a search for it gave up."""
         self._kinds: dict[int, object] = {}
         self._solved: dict[tuple[object, ...], bool] = {}
         shareable = np.array([device.view.shareable for device in catalog.devices], dtype=np.bool_)
@@ -165,6 +167,7 @@ class DeviceSearch:
         try:
             return tuple(self._picks) if self._request(0) else None
         except _GaveUp:
+            self.problem.gave_up = True
             return None
 
     def _request(self, i: int) -> bool:

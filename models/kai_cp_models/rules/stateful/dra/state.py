@@ -302,6 +302,10 @@ class DraState(LeavingState):
         picks = DeviceSearch(problem, candidates, room, barred).run()
         return None if picks is None else (everyone, picks)
 
+    @property
+    def gave_up(self) -> bool:
+        return any(problem.gave_up for problem in self._problems.values())
+
     # --- pods come and go ------------------------------------------------------------------------
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
@@ -339,6 +343,10 @@ class DraState(LeavingState):
             self._gpus[node] = gpus_of_node(self.catalog, node)
         near = nearest_first(self._gpus[node], candidates, room.held, claims)
         picks = DeviceSearch(self._problem(claims), near, room).run()
+        if picks is None:
+            # In this order the search may give up where it does not in that of ``mask``.
+            room = self._holdings.room(candidates, now=now)
+            picks = DeviceSearch(self._problem(claims), candidates, room).run()
         found = (list(claims), picks) if picks is not None else self._rearranged(claims, node, now)
         if found is None:
             raise ValueError(f"{pod.key}: node {self.snapshot.nodes[node].name} lacks devices for its claims")
