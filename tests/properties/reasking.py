@@ -19,7 +19,8 @@ policies (``other_policy(cluster, seed)``): plugins and actions left out, limits
 ``--rest`` asks in clusters whose plans were carried out until there was nothing left to do: they are full,
 and what is refused there is refused beside nothing that got a place.
 ``--options`` draws all of that, GPUs by claim, closed places, heroes, maximum run times, users and
-defragmentation, and the settings, too (``with_options(seed)``).
+defragmentation, and the settings, too (``with_options(seed)``). ``--stateful`` draws clusters that are dense
+in claims, volumes, terms between pods and ports (``stateful(seed)``).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from tests.support import objects as raw
 from tests.support.clusters import FEATURES, random_cluster
 from tests.support.extras import TOGETHER, everything, other_policy
 from tests.support.options import with_options
+from tests.support.stateful import stateful
 
 SETTINGS = Settings.model_validate({"solver": {"budget_seconds": 20, "patience": 50}})
 NOWHERE = {"example.org/nowhere": "x"}
@@ -302,6 +304,8 @@ def _cluster(seed: int, options: argparse.Namespace) -> tuple[raw.Object, Settin
     """What the options of the command draw."""
     if options.options:
         return with_options(seed)
+    if options.stateful:
+        return stateful(seed)
     cluster = everything(seed) if options.together else random_cluster(seed)
     if options.policies:
         cluster = other_policy(cluster, seed)
@@ -318,6 +322,7 @@ def main() -> int:
     parser.add_argument("--policies", action="store_true", help="draw the policy, too")
     parser.add_argument("--rest", action="store_true", help="ask once there is nothing to do any more")
     parser.add_argument("--options", action="store_true", help="draw every feature, the policy and settings")
+    parser.add_argument("--stateful", action="store_true", help="draw what stateful rules read, densely")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
     refused = proved = 0
@@ -337,7 +342,7 @@ def main() -> int:
         for name in audit.told:
             found(f"seed {seed}: {name}")
     tiny = shown = whole = 0
-    for seed in () if options.together or options.options else seeds:
+    for seed in () if options.together or options.options or options.stateful else seeds:
         drawn = tiny_cluster(seed)
         if drawn is None:
             continue

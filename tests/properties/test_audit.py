@@ -2,8 +2,9 @@
 
 ``KAI_CP_AUDIT_CLUSTERS`` sets how many clusters are tried, ``KAI_CP_AUDIT_FIRST`` the first seed. A failing
 seed is reproduced with ``DRAWINGS``: ``plain`` clusters; ``together`` with stateful rules, kinds of GPUs,
-rollouts and reservations; ``options`` with all of it, the policy and the settings, too; ``generated`` ones of
-the suite scale, with 5 to 60 nodes and the default patience.
+rollouts and reservations; ``options`` with all of it, the policy and the settings, too; ``stateful`` ones
+dense in claims, volumes, terms between pods and ports; ``generated`` ones of the suite scale, with 5 to 60
+nodes and the default patience.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tests.support.clusters import random_cluster
 from tests.support.extras import TOGETHER, everything
 from tests.support.options import with_options
 from tests.support.rounds import advance
+from tests.support.stateful import stateful
 
 COUNT = int(os.environ.get("KAI_CP_AUDIT_CLUSTERS", "20"))
 FIRST = int(os.environ.get("KAI_CP_AUDIT_FIRST", "0"))
@@ -37,12 +39,14 @@ DRAWINGS: dict[str, Callable[[int], tuple[raw.Object, Settings]]] = {
     "plain": lambda seed: (random_cluster(seed), SETTINGS),
     "together": lambda seed: (everything(seed), TOGETHER),
     "options": with_options,
+    "stateful": stateful,
     "generated": lambda seed: (drawn(2 * seed + 1, (), ())[1], HURRIED),
 }
 FOUND = {
     "plain": (91_015, 91_109, 94_067, 2_001_050, 7_100_082, 7_300_524, 7_300_727, 31_000_586),
     "together": (5_000_109, 5_100_113, 7_000_068, 7_000_193, 7_301_813, 32_000_116, 32_000_131),
     "options": (7_622_112, 7_622_152),
+    "stateful": (),
     "generated": (1_108,),
 }
 """Clusters of earlier audits: consolidation moved too many pod groups for one ask; a moved pod went home
