@@ -35,6 +35,7 @@ from kai_cp.reader.storage import (
 )
 from kai_cp.reader.zones import read_topology
 from kai_cp_models.extras import Extras
+from kai_cp_models.pods import PodKey
 from kai_cp_models.policy import Policy
 from kai_cp_models.records.budgets import BUDGETS
 from kai_cp_models.records.devices import DEVICES, Counter, Device, DeviceObjects
@@ -97,8 +98,10 @@ def read_objects(lists: Lists, nodes: Set[str], policy: Policy, notes: Notes) ->
 
         found = found.having(TOPOLOGIES, tuple(read.each("nodeResourceTopologies", zones).values()))
     if "persistentVolumeClaims" in lists:
-        found = found.having(VOLUME_CLAIMS, read.each("persistentVolumeClaims", is_deleted))
-        found = found.having(STORAGE, _storage(read))
+        storage, deleted = _storage(read), read.each("persistentVolumeClaims", is_deleted)
+        # A pod does not start on a claim of which nothing is known.
+        known = {key: gone for key, gone in deleted.items() if PodKey(*key) in storage.claims}
+        found = found.having(STORAGE, storage).having(VOLUME_CLAIMS, known)
     return found
 
 

@@ -38,7 +38,7 @@ from tests.support.devices import (
 )
 from tests.support.devices import given as given_devices
 from tests.support.objects import Object
-from tests.support.plans import ALL_RULES
+from tests.support.plans import ALL_RULES, placed, solved
 from tests.support.tiny import node, pod, world
 
 # --- claimed devices -------------------------------------------------------------------------------
@@ -549,3 +549,16 @@ def test_volumes(
     pods = {f"x{i}": sorted({i, (i + more) % len(asked)}) for i, (_, more) in enumerate(asked)}
     judge = VolumeWorld(standing, [each for each, _ in asked], pods, room, more, most)
     agrees(judge.snapshot(), list(pods), {}, judge.legal, sure=False, somehow=judge.somehow)
+
+
+def test_a_pod_does_not_start_on_a_claim_that_cannot_be_read() -> None:
+    """What it says of its volume is unknown; other pods start."""
+    bad = {**volume_claim("bad"), "spec": 7}
+    found = world(
+        [node("n0")],
+        [pod("x", volumes=volumes("bad")), pod("y", volumes=volumes("good")), pod("z")],
+        persistentVolumeClaims=[bad, volume_claim("good", storage_class="net")],
+        storageClasses=[storage_class("net")],
+    )
+    assert placed(solved(found, ALL_RULES)) == {"y", "z"}
+    assert [one.item for one in found.set_aside] == ["PersistentVolumeClaim default/bad"]
