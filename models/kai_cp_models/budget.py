@@ -19,6 +19,45 @@ from kai_cp_models.snapshot import Snapshot
 SEARCH_SHARE: Final = 0.5
 """Work of all searches of a cycle per second of its budget; the rest is for everything else."""
 
+ALLOCATE_SHARE: Final = 0.5
+"""Share of the work left that the searches of allocate may do."""
+
+CONSOLIDATION_SHARE: Final = 0.35
+"""The same for consolidation."""
+
+RECLAIM_SHARE: Final = 0.55
+"""The same for reclaim; all other actions may do all of it."""
+
+MODEL_SHARE: Final = 0.5
+"""Share of what patience allows that one model of allocate may use."""
+
+PLACES_SHARE: Final = 0.5
+"""Share of the work left that one model of places at given starts may use."""
+
+REFIT_SHARE: Final = 0.5
+"""The same for better places of holds; the present ones stand until better ones are found."""
+
+DRAIN_SHARE: Final = 0.1
+"""The same for places to close."""
+
+HERO_SHARE: Final = 0.25
+"""The same for the least price of an earlier start that evicts others."""
+
+POINT_SHARE: Final = 0.34
+"""The same for one attempt at a point of the frontier of defragmentation."""
+
+LEAST_DEFRAG_WORK: Final = 1.0
+"""Work for a plan of defragmentation, however much the actions have done."""
+
+DETERMINISTIC_TIME_WORK: Final = 4.0
+"""Work per unit of CP-SAT's deterministic time, as measured."""
+
+LOAD_WORK: Final = 0.00001
+"""Work of passing a model to CP-SAT, per variable."""
+
+LEAST_SECONDS: Final = 0.001
+"""The least time that the clock gives a solve, so that the solve ends by itself."""
+
 LEAST_VAIN_WORK: Final = 0.3
 """Work that an action may always spend without success: one failed model of a small cluster takes up to 0.2,
 and the smaller attempts after it need some as well.

@@ -19,7 +19,7 @@ from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.stale import evict_stale
 from kai_cp_models.blame import named_in, raised_for
-from kai_cp_models.budget import Budget
+from kai_cp_models.budget import ALLOCATE_SHARE, LEAST_DEFRAG_WORK, Budget
 from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.collection import collector_held
 from kai_cp_models.cycle import Cycle
@@ -53,20 +53,7 @@ ACTIONS: Final[dict[ActionName, Callable[[Cycle], None]]] = {
     "stalegangeviction": evict_stale,
 }
 
-_ALLOCATE_SHARE: Final = 0.5
-"""Share of the work left that the searches of allocate may do."""
-
-_GROWN: Final = 1.1
-"""Decisions of an early answer per decision of the one before: a large plan takes long to be written, and a
-few more decisions can wait for the end."""
-
-_MOST_SHOWN: Final = 3
-"""Faults of a refused plan that are shown."""
-
 logger = logging.getLogger(__name__)
-
-_LEAST_DEFRAG_WORK: Final = 1.0
-"""Work for a plan of defragmentation, however much the actions have done."""
 
 
 def decide(
@@ -182,7 +169,7 @@ class _Engine:
 
         def step(cycle: Cycle) -> None:
             nonlocal looked
-            work = max(_LEAST_DEFRAG_WORK, cycle.budget.work_left())
+            work = max(LEAST_DEFRAG_WORK, cycle.budget.work_left())
             own = Budget(max(self._deadline, time.monotonic() + work), inf, work)
             looked = advance(cycle, rows, own)
             cycle.budget.cut |= own.cut
@@ -304,10 +291,10 @@ class _Engine:
         checking = time.monotonic() - started
         self._checked += checking
         if broken:
-            words = f"the checker refused the plan: {'; '.join(broken[:_MOST_SHOWN])}"
+            words = f"the checker refused the plan: {'; '.join(broken[: LIMITS.named])}"
             return words, named_in(broken, self._snapshot, decisions, self._decisions)
         self._decisions = decisions
-        if self._emit is not None and action != "allocate" and len(decisions) >= _GROWN * self._sent:
+        if self._emit is not None and action != "allocate" and len(decisions) >= LIMITS.grown * self._sent:
             self._send()
         self._cycle.budget.plan_took(checking, self._sending, len(decisions))
         return "", frozenset()
@@ -350,10 +337,8 @@ class _Engine:
 
 def _work_share(action: ActionName) -> float:
     """Share of the work left that the searches of an action may do."""
-    if action == "allocate":
-        return _ALLOCATE_SHARE
     policy = POLICIES.get(action)
-    return 1.0 if policy is None else policy.work_share
+    return ALLOCATE_SHARE if action == "allocate" else 1.0 if policy is None else policy.work_share
 
 
 def _first(*instants: float | None) -> float | None:

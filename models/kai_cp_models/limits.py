@@ -36,7 +36,9 @@ class SearchLimits:
     least_idle_share: float = _limit(
         0.02, "share of the GPUs asked for", "idle, below which moves wait in a large cluster"
     )
-    named: int = _limit(4, "pod groups", "a message names no more triggers for one move")
+    replaced_share: float = _limit(
+        0.5, "share of the admitted", "that allocate places again with one more; a model places more of them"
+    )
     # --- which victims are looked at ---------------------------------------------------------------
     first_plan_units: int = _limit(
         1_000,
@@ -113,6 +115,11 @@ class SearchLimits:
     exact_order: int = _limit(
         40, "eviction units", "whose order is exact, by powers of two, which overflow beyond 60"
     )
+    goals_ahead: int = _limit(3, "goals", "among which the work that is left is shared, however many follow")
+    most_beyond: int = _limit(10_000_000, "steps", "of GPUs lost beyond those admitted: bounds a variable")
+    late_percent: int = _limit(
+        50, "percent", "that the rough goal adds to the GPUs of the unit that policy takes last"
+    )
     # --- work below which nothing is begun ---------------------------------------------------------
     model_work: float = _limit(0.05, "work", "an eviction model is not worth building for less")
     admission_work: float = _limit(0.01, "work", "a model of allocate, which has no goals, for less")
@@ -123,13 +130,44 @@ class SearchLimits:
         "work per eviction unit",
         "of building a model with it, four variables at least, and loading and solving it for as long",
     )
+    places_work: float = _limit(0.005, "work", "a model of places at given starts, for less")
     # --- proofs ------------------------------------------------------------------------------------
     proof_pods: int = _limit(600, "pods", "that ask or move, up to which a model is solved for a proof")
     proof_leaving: int = _limit(5_000, "pods", "that leave, up to which nodes are summed up without them")
     proof_work: float = _limit(0.2, "work", "of one model for a proof: no more than patience always allows")
+    # --- the time axis -----------------------------------------------------------------------------
+    splits: int = _limit(4, "models", "of the same gangs, each with the classes split that were too coarse")
+    idle_pairs: int = _limit(4_000, "pairs", "of gangs on one node whose idle time is computed together")
+    single_nodes: int = _limit(500, "nodes", "up to which each is a class of its own where starts differ")
+    named_counts: int = _limit(20_000, "variables", "up to which names of nodes decide among equal answers")
+    held_again: int = _limit(
+        8, "plans", "for one hold in a cycle, because another moved into its capacity; then it ends"
+    )
+    kept_instants: int = _limit(64, "instants", "whose free capacity is kept; others are computed again")
+    # --- defragmentation ---------------------------------------------------------------------------
+    order_units: int = _limit(500, "eviction units", "beyond, one order of moves is tried, not several")
+    order_states: int = _limit(20_000, "sets of moved units", "looked at to find an order of the moves")
+    order_products: int = _limit(
+        60_000, "pods times nodes times units", "of one model that chooses targets and order together"
+    )
+    order_cuts: int = _limit(400, "plans", "without a safe order, before a point of the frontier is given up")
+    gangs_per_node: int = _limit(1_000, "gangs", "that a node could hold: bounds a variable")
     # --- the cycle ---------------------------------------------------------------------------------
     tries: int = _limit(
         6, "runs", "of one action, each without the pod groups that the ones before were faulty with"
+    )
+    named: int = _limit(3, "names", "in a message, which then ends with an ellipsis")
+    grown: float = _limit(
+        1.1,
+        "times the decisions",
+        "of the last early answer, before the next: a large plan takes long to write",
+    )
+    close_places: int = _limit(3, "places of one scale", "that are tried for a close gang")
+    changed_nodes: int = _limit(
+        48, "nodes", "from which on it is faster to look at them together, as measured"
+    )
+    new_line_share: float = _limit(
+        0.5, "share of the asks", "below which a fair order is made anew, which is faster than to copy it"
     )
 
 

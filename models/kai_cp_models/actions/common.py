@@ -13,6 +13,7 @@ from kai_cp_models.fairness.order import FairOrder, group_sort_key
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.times import TIMES
@@ -130,7 +131,7 @@ def _waiting(ledger: Ledger, gang: Gang, *, first: bool = False) -> WaitingGroup
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:
     """The asks in the fair order of the book; None: of the ledger's book."""
     book, (_, first, _, line) = book or ledger.book, at_first(ledger)
-    if 2 * len(asks) < len(first):
+    if len(asks) < LIMITS.new_line_share * len(first):
         return FairOrder(ledger.snapshot, book, {key: ask.entry for key, ask in asks.items()})
     changed = asks.keys() & ledger.touched.keys()
     others = {key: asks[key].entry for key in changed if first.get(key) is not asks[key]}

@@ -72,7 +72,7 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
         among = everyone if takers is triggers else frozenset(takers)
         for pod in item.pods:
             here = tuple(key for key in users.get(pod.node or "", ()) if key in among)
-            yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named]
+            yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named + 1]
 
 
 def _users(found: EvictionPlan) -> Mapping[str, Sequence[GroupKey]]:

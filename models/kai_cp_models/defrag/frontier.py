@@ -8,20 +8,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from kai_cp_models.budget import Allowance, Budget
+from kai_cp_models.budget import POINT_SHARE, Allowance, Budget
 from kai_cp_models.defrag.bound import domains_to_free, least_restarts, units_at_bound
 from kai_cp_models.defrag.model import DefragModel
 from kai_cp_models.defrag.order import Ordered, ordered
 from kai_cp_models.defrag.problem import DefragQuestion, Excluded, Problem
 from kai_cp_models.joint.search import Objective, lexicographic
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import UNLIMITED, GroupKey, PodKey
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
 
-_MOST_CUTS: Final = 400
-_POINT_SHARE: Final = 0.34
-"""Share of the remaining work that one point may use."""
 _LOST_TICKS: Final = 100.0
 """Lost work is compared in hundredths of a GPU-hour."""
 
@@ -175,8 +173,8 @@ class _Search:
             model.hint([k for _, k in cheapest[:value]])
         for units in self._forbidden:
             model.forbid(units)
-        for _ in range(_MOST_CUTS):
-            work = _POINT_SHARE * self._budget.work_left()
+        for _ in range(LIMITS.order_cuts):
+            work = POINT_SHARE * self._budget.work_left()
             allowance = Allowance(self._budget, work)
             trial = DefragTrial(model, self._problem, self._limit)
             solver, bound, status, proved = trial.solve(allowance)

@@ -15,11 +15,9 @@ import numpy as np
 from kai_cp_models.budget import Allowance
 from kai_cp_models.defrag.problem import Problem
 from kai_cp_models.joint.search import solve
-from kai_cp_models.pods import GPU, PodKey
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import GPU, MILLI, PodKey
 from kai_cp_models.solver import cp_model
-
-_MOST_STATES = 20_000
-_MOST_PRODUCTS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +66,7 @@ def _sequence(
         if len(done) == len(turns):
             return True
         state = frozenset(done)
-        if state in seen or len(seen) > _MOST_STATES:
+        if state in seen or len(seen) > LIMITS.order_states:
             return False
         seen.add(state)
         for u in turns:
@@ -81,7 +79,7 @@ def _sequence(
                 shift(u, -1)
         return False
 
-    if len(turns) > 500:
+    if len(turns) > LIMITS.order_units:
         return _greedy(problem, turns, targets)
     return tuple(done) if search() else None
 
@@ -112,7 +110,7 @@ def _together(problem: Problem, units: Sequence[int], value: int, allowance: All
     masks = [mask for u in units for mask in problem.units[u].masks]
     nodes = np.flatnonzero(np.any(masks, axis=0)).tolist()
     pods = [(u, i) for u in units for i in range(len(problem.units[u].pods))]
-    if len(pods) * len(nodes) * len(units) > _MOST_PRODUCTS:
+    if len(pods) * len(nodes) * len(units) > LIMITS.order_products:
         return Ordered(None, {}, False)
     model = cp_model.CpModel()
     into: dict[tuple[int, int, int], cp_model.IntVar] = {}
@@ -241,11 +239,11 @@ def _worth(
             pieces = []
             for node in nodes:
                 room = int(problem.free[node, GPU] + gone[node])
-                piece = model.new_int_var(0, max(0, room // (size * 1000)), "")
+                piece = model.new_int_var(0, max(0, room // (size * MILLI)), "")
                 taken = sum(gpus * var for gpus, var in by_node.get(node, ()))
-                model.add(size * 1000 * piece + taken <= room)
+                model.add(size * MILLI * piece + taken <= room)
                 pieces.append(piece)
-            gangs = model.new_int_var(0, len(nodes) * 1000, "")
+            gangs = model.new_int_var(0, len(nodes) * LIMITS.gangs_per_node, "")
             model.add(problem.question.pods * gangs <= sum(pieces))
             total.append(gangs)
     model.add(sum(total) >= value)

@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints, Mask
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU, MILLI
 from kai_cp_models.rules.stateful.dra.hardware import hardware_labels
 from kai_cp_models.snapshot import Snapshot
@@ -21,9 +22,6 @@ from kai_cp_topology.scales import Scale, scales
 
 _LAST: Final = np.iinfo(np.int64).max
 _NO_NODES: Final = np.zeros(0, dtype=np.int64)
-
-_MOST_TRIED: Final = 3
-"""The most places of one scale that are tried for a batch."""
 
 CLOSE: Final = 20
 """Score, per scale, of a node of the place that is filled now: above packing, below whether the capacity is
@@ -131,7 +129,7 @@ class Fabric:
                 able = holders[(place[holders] > 0) & (free[holders] >= asked)]
                 rank = np.full(summed.count, _LAST)
                 rank[place[able]] = gpus[able]
-                for number in _smallest(rank, np.sort(place[able]), _MOST_TRIED):
+                for number in _smallest(rank, np.sort(place[able]), LIMITS.close_places):
                     yield position, place == number
                 continue
             enough = np.logical_and.reduce([summed.of(kind.slots) >= kind.count for kind in kinds])
@@ -151,7 +149,7 @@ class Fabric:
             elif len(holders):
                 rank = total + int(total.max())
                 np.minimum.at(rank, place[holders], gpus[holders])
-            for number in _smallest(rank, np.flatnonzero(enough), _MOST_TRIED):
+            for number in _smallest(rank, np.flatnonzero(enough), LIMITS.close_places):
                 yield position, place == number
 
     def filling(self, slots: Ints, usable: Mask, present: Ints) -> tuple[FilledPlaces, Mask]:

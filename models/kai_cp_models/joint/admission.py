@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from copy import copy
 from dataclasses import replace
 
-from kai_cp_models.budget import Allowance, Budget
+from kai_cp_models.budget import MODEL_SHARE, Allowance, Budget
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting
@@ -106,7 +106,7 @@ class Admission:
             return None, False
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))
-        allowance = Allowance(self._budget, self._budget.work_worth() / 2)
+        allowance = Allowance(self._budget, MODEL_SHARE * self._budget.work_worth())
         outcome, solver = solve_within(model.cp, self._settings, allowance, allowance.work)
         if outcome.status == "unknown":
             self._budget.in_vain(outcome.work)
@@ -125,7 +125,7 @@ class Admission:
         most = max(MILLI - 1, *map(milli_gpus, ask.kind.shape.examples))
         small = [one for one in self.asks if max(map(milli_gpus, one.kind.shape.examples)) <= most]
         pods = [pod for one in small for pod in one.pods]
-        if 2 * len(small) > len(self.asks) or ledger.relied_on(pods):
+        if len(small) > LIMITS.replaced_share * len(self.asks) or ledger.relied_on(pods):
             return None
         room = without(ledger, pods)
         return room if place_all(room, largest_first([ask, *small])) else None

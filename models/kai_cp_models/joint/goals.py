@@ -22,11 +22,10 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, Pod, PodKey
 from kai_cp_models.settings import GoalWeights, ObjectiveSettings, goals_of
 
-_MOST_BEYOND: Final = 10_000_000
-"""Steps that ``lost_beyond`` counts at most."""
 _FINEST_WEIGHT: Final = 100
 """Parts of one to which the weights of a sum are rounded."""
 SECONDS_PER_HOUR: Final = 3_600
+_PERCENT: Final = 100
 
 
 @dataclass(frozen=True)
@@ -134,9 +133,12 @@ def _latest(plan: Disturbing) -> Linear:
 
 
 def _by_rank(ranked: Sequence[EvictionUnit]) -> list[int]:
-    """Lost GPUs; those of units that policy takes last count up to half as much again."""
+    """Lost GPUs in percent; those of units that policy takes last count for more."""
     last = max(len(ranked) - 1, 1)
-    return [item.weight * (100 + 50 * position // last) for position, item in enumerate(ranked)]
+    return [
+        item.weight * (_PERCENT + LIMITS.late_percent * position // last)
+        for position, item in enumerate(ranked)
+    ]
 
 
 # --- what is no sum ----------------------------------------------------------------------------------
@@ -175,7 +177,7 @@ def _beyond(plan: Disturbing) -> Linear:
         assert isinstance(lost, int)
         return max(0, (lost - sum(_gpus(ask.pods) for ask in plan.admitted)) // step)
     given = [_gpus(ask.pods) * admitted for ask, admitted in zip(plan.asks, plan.admitted, strict=True)]
-    beyond = plan.cp.new_int_var(0, _MOST_BEYOND, "beyond")
+    beyond = plan.cp.new_int_var(0, LIMITS.most_beyond, "beyond")
     plan.cp.add(step * beyond + step - 1 >= lost - sum(given))
     return beyond
 

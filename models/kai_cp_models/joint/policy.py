@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kai_cp_models.budget import CONSOLIDATION_SHARE, RECLAIM_SHARE
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName, EvictionAction
 
@@ -27,13 +29,13 @@ class EvictionPolicy:
     """What happens to a victim, as the first words of its eviction message; the triggers follow."""
 
     def message(self, triggers: Sequence[GroupKey]) -> str:
-        """The eviction's message; it names up to three triggers."""
-        names = ", ".join(map(str, triggers[:3])) + (" …" if len(triggers) > 3 else "")
+        """The eviction's message; it names the first triggers."""
+        names = ", ".join(map(str, triggers[: LIMITS.named])) + (" …" if len(triggers) > LIMITS.named else "")
         return f"{self.verb} {names}"
 
 
 RECLAIM: Final = EvictionPolicy(
-    "reclaim", may_lose=True, own_queue=False, by_share=True, work_share=0.55, verb="reclaimed for"
+    "reclaim", may_lose=True, own_queue=False, by_share=True, work_share=RECLAIM_SHARE, verb="reclaimed for"
 )
 PREEMPT: Final = EvictionPolicy(
     "preempt", may_lose=True, own_queue=True, by_share=False, work_share=1.0, verb="preempted by"
@@ -43,7 +45,7 @@ CONSOLIDATION: Final = EvictionPolicy(
     may_lose=False,
     own_queue=False,
     by_share=False,
-    work_share=0.35,
+    work_share=CONSOLIDATION_SHARE,
     verb="moved to free capacity for",
 )
 POLICIES: Final[Mapping[ActionName, EvictionPolicy]] = {

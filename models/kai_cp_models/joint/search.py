@@ -8,20 +8,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal, TypeAlias
 
-from kai_cp_models.budget import Allowance
+from kai_cp_models.budget import DETERMINISTIC_TIME_WORK, LEAST_SECONDS, LOAD_WORK, Allowance
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.solver import cp_model
 
 Linear: TypeAlias = "cp_model.LinearExpr | int"
 """A linear expression over the variables of a model; all coefficients are integers."""
-
-_LEAST_SECONDS = 0.001
-"""The least time that the clock gives a solve, so that the solve ends by itself."""
-DETERMINISTIC_TIME_WORK: Final = 4.0
-"""Work per unit of CP-SAT's deterministic time, as measured."""
-LOAD_WORK: Final = 0.00001
-"""Work of passing a model to CP-SAT, per variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +90,7 @@ def solve(
         parameters.max_presolve_iterations = 1
     parameters.relative_gap_limit = gap
     if seconds < inf:
-        parameters.max_time_in_seconds = max(seconds, _LEAST_SECONDS)
+        parameters.max_time_in_seconds = max(seconds, LEAST_SECONDS)
     started = time.monotonic()
     status = solver.solve(model)
     taken = time.monotonic() - started
@@ -157,7 +150,7 @@ def lexicographic(
             outcome = Outcome("solved", True, value, value)
         else:
             _minimise(model, part, bounded=level)
-            worth, start = allowance.left() / min(3, len(left)), known or best is not None
+            worth, start = allowance.left() / min(LIMITS.goals_ahead, len(left)), known or best is not None
             outcome, solver = solve_within(model, settings, allowance, worth, gap=gap, known=start)
             first = first or outcome
             if outcome.status == "solved":

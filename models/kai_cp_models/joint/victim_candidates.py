@@ -18,6 +18,7 @@ from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.rank import victim_order
 from kai_cp_models.fairness.reclaim import victim_allowed
 from kai_cp_models.fairness.runtime import granted
+from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.ledger import Ledger
@@ -73,7 +74,7 @@ class VictimOrder(Sequence[EvictionUnit]):
         self.unit_of: Ints = np.repeat(np.arange(len(order)), counts)
         self.unit_of = np.append(self.unit_of, np.array([rank for rank, *_ in along], np.int64))
         stopped = [(group, [Unit((pod,), 0, True)], True) for _, group, pod in along]
-        self.owing = unit_rows(ledger.snapshot, stopped, np.zeros((len(along), 3), np.int64))
+        self.owing = unit_rows(ledger.snapshot, stopped, np.zeros((len(along), RESOURCES), np.int64))
         """What was evicted for units, the last of ``pods``, as units that stop their groups."""
         self.owing["queue"][[not group.preemptible for _, group, _ in along]] = -1
         self._made: list[EvictionUnit | None] = [None] * len(order)

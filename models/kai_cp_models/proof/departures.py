@@ -12,6 +12,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, CPU, GPU, MEMORY, GpuKind, Pod, PodStatus
@@ -200,7 +201,7 @@ class Departures:
 
     def _summed(self, some: Mask) -> Sequence[Amounts]:
         queues, book = self._units["queue"][some], self.base.book
-        found = np.zeros((len(book.held) + 1, 3), dtype=np.int64)
+        found = np.zeros((len(book.held) + 1, RESOURCES), dtype=np.int64)
         np.add.at(found, queues, self._gives[some])
         rows = [(cpu, memory, gpu) for cpu, memory, gpu in found[:-1].tolist()]
         return book.summed((book.name(i), row) for i, row in enumerate(rows))

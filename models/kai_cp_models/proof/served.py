@@ -15,6 +15,7 @@ from kai_cp_models.actions.common import line_of
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
@@ -104,7 +105,7 @@ class ServedBatches:
         """[B, 2, 3] what limits and quotas count of each batch: in all, and of what cannot be preempted."""
         nothing = (0, 0, 0)
         rows = [(x.charged, nothing if x.ask.group.preemptible else x.charged) for x in self._batches]
-        return np.array(rows, dtype=np.int64).reshape(-1, 2, 3)
+        return np.array(rows, dtype=np.int64).reshape(-1, 2, RESOURCES)
 
     @cached_property
     def _turns(self) -> Mapping[GroupKey, int]:

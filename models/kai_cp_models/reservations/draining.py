@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.budget import Allowance
+from kai_cp_models.budget import DRAIN_SHARE, Allowance
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import IdleSoFar
@@ -34,9 +34,6 @@ from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.reservations.walk import Walk
 from kai_cp_models.snapshot import PodGroup
-
-_SHARE = 0.1
-"""Share of the remaining work that may be spent on choosing places to close."""
 
 
 def serve_drains(walk: Walk) -> None:
@@ -145,7 +142,7 @@ def _least_busy(walk: Walk, item: GangInterval, room: Ints, busy: Ints) -> NodeO
     """The places with the fewest busy GPUs. It uses the model of places, with busy GPUs in place of idle
     ones."""
     cost = Idle(np.array([walk.now, walk.now + 1]), busy[:, GPU][None, :] // MILLI)
-    allowance = Allowance(walk.cycle.budget, _SHARE * walk.cycle.budget.work_left())
+    allowance = Allowance(walk.cycle.budget, DRAIN_SHARE * walk.cycle.budget.work_left())
     answer = places([item], lambda _: room, walk.cycle.settings.solver, allowance, idle=cost)
     return None if answer.places is None else answer.places[item.key]
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.reservations.vectors import demand
@@ -212,8 +213,8 @@ class HeldRoom(RuleState):
     def refusals(self, pod: Pod) -> str:
         mask = self.mask(pod, now=False)
         held = 0 if mask is None else int(np.count_nonzero(~mask))
-        names = ", ".join(sorted({str(claim.group) for claim in self._binding(self._ignored(pod))})[:3])
-        return f"{held} node(s) are held for {names}" if held else ""
+        names = sorted({str(claim.group) for claim in self._binding(self._ignored(pod))})[: LIMITS.named]
+        return f"{held} node(s) are held for {', '.join(names)}" if held else ""
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self._count_pod(pod, node, 1)

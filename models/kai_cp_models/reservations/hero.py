@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 
 from kai_cp_models.arrays import Ints
+from kai_cp_models.budget import HERO_SHARE
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import solve
 from kai_cp_models.plan import Offer
@@ -25,7 +26,6 @@ from kai_cp_models.solver import cp_model
 _HOUR: Final = 3600.0
 _TICKS: Final = 10.0
 """Lost work is counted in tenths of a GPU-second."""
-_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def priced(
     terms = [(cost[key] * scale + len(leaves) + rank[key]) * leaf for key, leaf in leaves.items()]
     if terms:
         model.minimize(sum(terms))
-    work = _SHARE * scene.budget.work_left()
+    work = HERO_SHARE * scene.budget.work_left()
     outcome, solver = solve(model, scene.settings, work, seconds=scene.budget.seconds_left())
     scene.budget.spend(outcome.work)
     if outcome.status != "solved" or outcome.cut:

@@ -14,7 +14,7 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.pods import GPU, MILLI, GroupKey, PodKey
 from kai_cp_models.reservations.gang import GangNeeds
 
-_TICKS: Final = 1000
+TICKS_PER_SECOND: Final = 1000
 """Idle time is counted in GPU-milliseconds."""
 
 
@@ -83,7 +83,7 @@ class Idle:
         ``start``."""
         found = self._costs.get((gpus, start))
         if found is None:
-            ticks = np.rint(self._lengths(start) * _TICKS).astype(np.int64)
+            ticks = np.rint(self._lengths(start) * TICKS_PER_SECOND).astype(np.int64)
             found = (np.minimum(self.unused, gpus) * ticks[:, None]).sum(axis=0)
             self._costs[gpus, start] = found
         return found
@@ -91,7 +91,7 @@ class Idle:
     def saved(self, node: int, gpus: int, start: float, other: int, since: float, *, until: float) -> int:
         """GPU-milliseconds of ``cost`` that do not stand idle because another gang runs on the node
         meanwhile."""
-        ticks = np.rint(self._lengths(min(start, until), since) * _TICKS).astype(np.int64)
+        ticks = np.rint(self._lengths(min(start, until), since) * TICKS_PER_SECOND).astype(np.int64)
         unused = self.unused[:, node]
         less = np.minimum(unused, gpus) - np.minimum(np.maximum(unused - other, 0), gpus)
         return int((less * ticks).sum())

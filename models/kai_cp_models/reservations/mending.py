@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.holders import Holder, cause_of_delay, drop
@@ -17,10 +18,6 @@ from kai_cp_models.reservations.search import FoundPlaces, NoPlaces, stored_node
 from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.walk import WAITING, Walk
 from kai_cp_models.snapshot import PodGroup
-
-_MOST_AGAIN = 8
-"""How often a hold is planned anew in one cycle because another hold moved into its capacity; then it
-ends."""
 
 
 def gpus_stored(walk: Walk, holder: Holder) -> dict[int, float]:
@@ -111,7 +108,7 @@ def mend(walk: Walk, *, at_once: bool) -> None:
         walk.owes(_holder(hold, hold.stored) for hold, _ in gone if hold.stored)
         for hold, refused in gone:
             again[hold.key] += 1
-            known = again[hold.key] <= _MOST_AGAIN
+            known = again[hold.key] <= LIMITS.held_again
             walk.cycle.waiting[hold.key] = Refusal(WAITING, "its places were taken by right", False)
             if hold.stored is None:
                 _made_anew(walk, hold, known=known)

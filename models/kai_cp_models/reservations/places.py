@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,16 +25,11 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.search import Objective, lexicographic, solve
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, GroupKey, PodKey
 from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod, PlacedGangs, stored_gpus
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.solver import cp_model
-
-_MOST_SPLITS: Final = 4
-_MOST_PAIRS: Final = 4_000
-"""The most pairs of gangs on one node whose idle time is computed together."""
-_MOST_NAMED: Final = 20_000
-"""The most count variables with which node names decide between equal answers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +189,7 @@ class PlacesModel:
         apart = self._apart(reserved)
         if apart:
             found.append(Objective("domains", sum(apart)))
-        if len(self._x) <= _MOST_NAMED:
+        if len(self._x) <= LIMITS.named_counts:
             named = [
                 int(self.classes[c].nodes[0]) * variable
                 for (j, _, c), variable in self._x.items()
@@ -239,7 +233,7 @@ class PlacesModel:
             for j, gpus, mine in entries:
                 for i, other, theirs in entries:
                     earlier, later = self.items[i], self.items[j]
-                    if i == j or earlier.start >= later.start or len(found) >= _MOST_PAIRS:
+                    if i == j or earlier.start >= later.start or len(found) >= LIMITS.idle_pairs:
                         continue
                     saved = self._idle.saved(node, gpus, later.start, other, earlier.start, until=earlier.end)
                     if saved > 0:
@@ -347,7 +341,7 @@ def places(
     if idle is not None:
         # Steps in cost that depend on the number of pods can be modelled on single nodes only.
         single |= _shared(items, free)
-    for _ in range(_MOST_SPLITS):
+    for _ in range(LIMITS.splits):
         model = PlacesModel(items, free, idle=idle, single=single)
         if not model.feasible:
             return PlacedGangs(None, True)
@@ -386,6 +380,6 @@ def _shared(items: Sequence[GangInterval], free: Callable[[float], Ints]) -> NDA
     for item in reserved:
         for part in item.shape.parts:
             found |= part.capacity(free(item.start)) > 1
-    if len({item.start for item in reserved}) > 1 and count <= _MOST_PAIRS // 8:
+    if len({item.start for item in reserved}) > 1 and count <= LIMITS.single_nodes:
         found[:] = True
     return found

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.budget import Allowance
+from kai_cp_models.budget import REFIT_SHARE, Allowance
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.reservations.gang import GangNeeds
@@ -19,10 +18,6 @@ from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.search import Scene, item_of
 from kai_cp_models.reservations.state import Hold, time_of
 from kai_cp_models.reservations.timeline import Timeline
-
-_SHARE: Final = 0.5
-"""Share of the remaining work that may be spent on choosing places; the present ones stand until better ones
-are found."""
 
 
 def chosen_places(
@@ -46,7 +41,7 @@ def chosen_places(
         replace(item_of(hold, _domains(cycle, hold.shape)), reserved=counted is None or hold.key in counted)
         for hold in holds
     ]
-    allowance = Allowance(cycle.budget, _SHARE * cycle.budget.work_left())
+    allowance = Allowance(cycle.budget, REFIT_SHARE * cycle.budget.work_left())
     hint = {hold.key: hold.nodes for hold in holds}
     answer = places(items, timeline.free, cycle.settings.solver, allowance, idle=idle, hint=hint)
     return answer.places

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.budget import Allowance, Budget
+from kai_cp_models.budget import PLACES_SHARE, Allowance, Budget
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU, MILLI, GroupKey, PodKey
 from kai_cp_models.reservations.gang import GangNeeds, GangPart
 from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod, PlacedGangs
@@ -25,11 +25,6 @@ from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.settings import SolverSettings
-
-_SOLVES: Final = 0.5
-"""Share of the remaining work that one solve may use."""
-_LEAST_WORK: Final = 0.005
-"""With less work than this left, no model is built."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +62,11 @@ class Scene:
     @property
     def spent_up(self) -> bool:
         """Whether this action has no work left for another solve."""
-        return self.budget.work_left() < _LEAST_WORK or self.budget.passed()
+        return self.budget.work_left() < LIMITS.places_work or self.budget.passed()
 
     def allowance(self) -> Allowance:
         """The work that one solve may use."""
-        return Allowance(self.budget, _SOLVES * self.budget.work_left())
+        return Allowance(self.budget, PLACES_SHARE * self.budget.work_left())
 
     @property
     def objective_cap(self) -> int:

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodKey, PodStatus
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.reservations.vectors import demand
 
 _HOLDING = ACTIVE_ALLOCATED | {PodStatus.STUCK_IN_RELEASING}
-_KEPT = 64
-"""Number of instants whose free capacity is cached; others are computed again."""
 
 
 class SharedGpu(NamedTuple):
@@ -200,7 +199,7 @@ class Timeline:
         for ending in self._endings:
             if ending.until <= instant:
                 free[ending.node] += ending.need
-        if len(self._free) >= _KEPT:
+        if len(self._free) >= LIMITS.kept_instants:
             self._free.pop(next(iter(self._free)))
         self._free[instant] = free
         return free

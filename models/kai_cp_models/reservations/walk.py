@@ -21,6 +21,7 @@ from kai_cp_models.plan import Reservation, Stage
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.holders import Holder
+from kai_cp_models.reservations.items import TICKS_PER_SECOND
 from kai_cp_models.reservations.refit import chosen_places
 from kai_cp_models.reservations.search import FoundPlaces, Scene
 from kai_cp_models.reservations.state import Hold, time_of, update
@@ -203,7 +204,8 @@ class Walk:
     def idle_hours(self, hold: Hold) -> float:
         """GPU-hours that stand idle for a hold before its start, with all other holds ignored."""
         idle = self.scene().idle(hold.start)
-        return sum(int(idle.cost(gpus, hold.start)[node]) for node, gpus in hold.gpus.items()) / 1000 / HOUR
+        ticks = sum(int(idle.cost(gpus, hold.start)[node]) for node, gpus in hold.gpus.items())
+        return ticks / TICKS_PER_SECOND / HOUR
 
     def finish(self, seconds: float) -> None:
         """Find the best places for all holds, then make the walk's ledger the cycle's."""
