@@ -64,7 +64,7 @@ def test_every_limit_is_asked_for() -> None:
     assert not [one.name for one in fields(LIMITS) if f"LIMITS.{one.name}" not in text]
 
 
-def test_what_decides_names_no_numbers_of_its_own() -> None:
+def test_modules_that_decide_name_no_numbers_of_their_own() -> None:
     """Neither as constants nor in bodies of functions."""
     paths = [path for folder in PLACES for path in sorted((ROOT / folder).rglob("*.py"))]
     found = [
