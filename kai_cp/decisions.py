@@ -13,6 +13,7 @@ from typing import IO, Any, Final, Literal, TypeVar, get_args
 from kai_cp.files import MOST_BYTES
 from kai_cp.instants import from_rfc3339 as from_rfc3339
 from kai_cp.instants import rfc3339 as rfc3339
+from kai_cp.json_types import plain_number
 from kai_cp.reader.notes import IGNORED
 from kai_cp.starts import estimate_document, read_reservation, reservation_document, rollout_document
 from kai_cp_models.plan import CUT, Decision, Plan, QueueReport, Reservation, Stage, Unscheduled
@@ -254,9 +255,7 @@ def _decision(snapshot: Snapshot, decision: Decision) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | int | None:
-    if not math.isfinite(value):
-        return None
-    return int(value) if value == int(value) else round(value, 6)
+    return plain_number(value) if math.isfinite(value) else None
 
 
 def _shares(shares: Shares) -> dict[str, float | int | None]:

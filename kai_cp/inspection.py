@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from kai_cp.decisions import rfc3339, version
+from kai_cp.json_types import plain_number
 from kai_cp.reader.notes import IGNORED
 from kai_cp.reader.recorded_usage import FETCHED_AT
 from kai_cp.starts import rollout_document
@@ -37,8 +38,8 @@ def inspection(snapshot: Snapshot, sha256: str = "", settings: Settings | None =
         "now": rfc3339(snapshot.now),
         "cluster": {
             "nodes": len(nodes),
-            "gpus": _plain(sum(node["gpus"]["allocatable"] for node in nodes)),
-            "gpusUsed": _plain(sum(node["gpus"]["used"] for node in nodes)),
+            "gpus": plain_number(sum(node["gpus"]["allocatable"] for node in nodes)),
+            "gpusUsed": plain_number(sum(node["gpus"]["used"] for node in nodes)),
             "queues": len(snapshot.queues),
             "podGroups": len(snapshot.groups),
             "waitingPodGroups": len(line),
@@ -88,7 +89,8 @@ def _by_kind(document: dict[str, Any], snapshot: Snapshot) -> None:
             "nonPreemptible": holding.firm,
         }
         rows[holding.queue].setdefault("gpuKinds", {})[holding.kind] = {
-            name: UNLIMITED if value is None else _plain(value / MILLI) for name, value in amounts.items()
+            name: UNLIMITED if value is None else plain_number(value / MILLI)
+            for name, value in amounts.items()
         }
 
 
@@ -101,7 +103,7 @@ def _in_time(document: dict[str, Any], times: RunTimes) -> None:
             "start": rfc3339(stored.start),
             "promised": rfc3339(stored.promised),
             "made": rfc3339(stored.made),
-            "nodes": {name: _plain(gpus) for name, gpus in stored.nodes.items()},
+            "nodes": {name: plain_number(gpus) for name, gpus in stored.nodes.items()},
         }
         for group, stored in times.stored()
     ]
@@ -112,10 +114,6 @@ def _in_time(document: dict[str, Any], times: RunTimes) -> None:
             seconds = None if bound.seconds is None else round(bound.seconds)
             row["waitAtMostSeconds"] = seconds
             row["noBoundBecause"] = bound.why or None
-
-
-def _plain(value: float) -> float | int:
-    return int(value) if value == int(value) else round(value, 6)
 
 
 def _by_node(snapshot: Snapshot) -> dict[str, list[Pod]]:
@@ -134,7 +132,7 @@ def _node(node: Node, pods: Sequence[Pod]) -> dict[str, Any]:
     refusing += [f"taint {taint.key}" for taint in node.taints if taint.effect != "PreferNoSchedule"]
     return {
         "name": node.name,
-        "gpus": {"used": _plain(gpus), "allocatable": _plain(node.allocatable[GPU] / MILLI)},
+        "gpus": {"used": plain_number(gpus), "allocatable": plain_number(node.allocatable[GPU] / MILLI)},
         "sharedGpus": shared,
         "cpu": {"used": sum(pod.spec.requests[CPU] for pod in pods), "allocatable": node.allocatable[CPU]},
         "memory": {
@@ -158,11 +156,11 @@ def _queues(snapshot: Snapshot, line: Sequence[Waiter]) -> list[dict[str, Any]]:
         fair, used = shares[queue.name].fair, shares[queue.name].allocated
         amounts = {
             resource: {
-                "quota": _plain(queue.quota[at]),
-                "limit": _plain(queue.limit[at]),
-                "overQuotaWeight": _plain(queue.weight[at]),
-                "fairShare": _plain(fair[at]),
-                "allocated": _plain(used[at]),
+                "quota": plain_number(queue.quota[at]),
+                "limit": plain_number(queue.limit[at]),
+                "overQuotaWeight": plain_number(queue.weight[at]),
+                "fairShare": plain_number(fair[at]),
+                "allocated": plain_number(used[at]),
             }
             for at, resource in enumerate(RESOURCES)
         }
@@ -190,7 +188,7 @@ def _waiter(position: int, waiter: Waiter, now: float) -> dict[str, Any]:
         "priority": waiter.group.priority,
         "nextPods": waiter.pods,
         "pendingPods": waiter.pending,
-        "gpus": _plain(waiter.gpus),
+        "gpus": plain_number(waiter.gpus),
         "ageSeconds": int(max(0, now - waiter.group.created)),
         "remark": waiter.remark,
     }

@@ -11,3 +11,8 @@ Object = dict[str, Any]
 """A JSON object that is made or changed here, such as one for the API server."""
 Document = Mapping[str, Any]
 """What a command prints with ``--format json``; its fields are in docs/reference-json.md."""
+
+
+def plain_number(value: float) -> float | int:
+    """A number as documents write it: an integer if it is whole, else with at most six digits."""
+    return int(value) if value == int(value) else round(value, 6)

@@ -15,7 +15,7 @@ from kai_cp.explain.fixes import Fixes, fixes_of
 from kai_cp.explain.sentences import sentence
 from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
-from kai_cp.json_types import Object
+from kai_cp.json_types import Object, plain_number
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, UNLIMITED, GroupKey, PodStatus
 from kai_cp_models.queries.shares import gpus_asked
@@ -150,7 +150,7 @@ class Explainer:
             "waitingSeconds": max(0, int(situation.snapshot.now - since)) if waits else 0,
             "needs": {
                 "pods": len(pods),
-                "gpu": _number(gpus_asked(situation.snapshot, pods)),
+                "gpu": plain_number(gpus_asked(situation.snapshot, pods)),
                 "cpu": sum(pod.spec.requests[CPU] for pod in pods),
                 "memory": sum(pod.spec.requests[MEMORY] for pod in pods),
             },
@@ -232,9 +232,14 @@ def position_document(place: Position) -> Object:
         "at": place.at,
         "of": place.of,
         "inQueue": place.in_queue,
-        "aheadGpus": _number(place.ahead_gpus),
+        "aheadGpus": plain_number(place.ahead_gpus),
         "ahead": [
-            {"podGroup": str(one.group), "queue": one.queue, "gpu": _number(one.gpus), "because": one.because}
+            {
+                "podGroup": str(one.group),
+                "queue": one.queue,
+                "gpu": plain_number(one.gpus),
+                "because": one.because,
+            }
             for one in ahead
         ],
     }
@@ -253,10 +258,6 @@ def document(explainer: Explainer, entries: Sequence[Object], sha256: str) -> Ob
         "explanations": list(entries),
         "timings": {name: round(seconds, 6) for name, seconds in explainer.timings.items()},
     }
-
-
-def _number(value: float) -> float | int:
-    return int(value) if value == int(value) else round(value, 3)
 
 
 def _state_words(state: str) -> str:

@@ -13,11 +13,11 @@ from kai_cp.explain.disturb import move, stop
 from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.fixes import wall
 from kai_cp.explain.operations import QUEUE_RESOURCES, applied
-from kai_cp.explain.raises import QueueBound, plain_number
+from kai_cp.explain.raises import QueueBound
 from kai_cp.explain.sentences import words
 from kai_cp.explain.targets import asked_groups
 from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
-from kai_cp.json_types import Object
+from kai_cp.json_types import Object, plain_number
 from kai_cp_models.pods import UNLIMITED, GroupKey
 from kai_cp_models.queries.why import (
     Blocking,

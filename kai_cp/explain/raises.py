@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from kai_cp.explain.operations import QUEUE_RESOURCES
 from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
-from kai_cp.json_types import Object
+from kai_cp.json_types import Object, plain_number
 from kai_cp_models.pods import MILLI
 from kai_cp_models.queries.why import charge_steps, kind_of, shortages, subject_of
 from kai_cp_models.snapshot import Queue
@@ -125,11 +125,6 @@ def _operations(bounds: Sequence[QueueBound], steps: Sequence[int]) -> tuple[Obj
 
 def _sum(bounds: Sequence[QueueBound], steps: Sequence[int]) -> float:
     return plain_number(sum(one.raised(count) for one, count in zip(bounds, steps, strict=True) if count))
-
-
-def plain_number(value: float) -> float:
-    """A number as documents write it: an integer if it is whole."""
-    return int(value) if value == int(value) else round(value, 6)
 
 
 def _bounds(trials: Trials, field: Field) -> list[QueueBound]:

@@ -9,7 +9,7 @@ from kai_cp.decisions import ENGINE, rfc3339, version
 from kai_cp.explain.cycle import Cycles, DecidedCycle, PlacedGroups, carried_out, difference
 from kai_cp.explain.draft import BadOperation, Draft
 from kai_cp.explain.operations import applied, path_of
-from kai_cp.json_types import Object
+from kai_cp.json_types import Object, plain_number
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import PodKey
 from kai_cp_models.queries.shares import queue_shares
@@ -59,9 +59,9 @@ def whatif(
         most = gpu_bound(after.snapshot, BOUND_SECONDS)
         use = after.outcome.gpus
         found["bound"] = {
-            "gpus": _number(most.gpus),
-            "inUse": _number(use),
-            "gap": _number(round(most.gpus - use, 3)),
+            "gpus": plain_number(most.gpus),
+            "inUse": plain_number(use),
+            "gap": plain_number(round(most.gpus - use, 3)),
             "proof": "proved" if most.proved else "not proved",
         }
         if most.note:
@@ -119,7 +119,7 @@ def summary(decided: DecidedCycle) -> Object:
         "bound": kinds.count("Bind"),
         "nominated": kinds.count("Nominate"),
         "evicted": kinds.count("Evict"),
-        "gpus": _number(decided.outcome.gpus),
+        "gpus": plain_number(decided.outcome.gpus),
         "pending": [{"podGroup": str(one.group), "reason": one.reason} for one in plan.unscheduled],
         "stages": [
             {"name": s.name, "status": s.status, "objective": s.objective, "bound": s.bound}
@@ -130,8 +130,8 @@ def summary(decided: DecidedCycle) -> Object:
 
 
 def _shares(shares: Shares) -> Object:
-    return {"gpu": _number(shares.gpu), "cpu": _number(shares.cpu), "memory": _number(shares.memory)}
-
-
-def _number(value: float) -> float | int:
-    return int(value) if value == int(value) else round(value, 3)
+    return {
+        "gpu": plain_number(shares.gpu),
+        "cpu": plain_number(shares.cpu),
+        "memory": plain_number(shares.memory),
+    }

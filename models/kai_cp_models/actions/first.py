@@ -120,9 +120,9 @@ def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     spare = max(0, int((room - everywhere.demand(asked))[GPU]))
     given = float(sum(item.weight for item in gone) - len(leaving))
     least = max(0.0, given - spare)
-    stages = [StageResult("lost GPUs [milli-GPUs]", given, least, given == least, 0.0)]
+    stages = [StageResult("lost GPUs [milli-GPUs]", given, least, given == least)]
     if moved:
-        stages.append(StageResult("moved pods", len(moved), 0.0, False, 0.0))
+        stages.append(StageResult("moved pods", len(moved), 0.0, False))
     # Of plans that free just as many GPUs as are asked for, one that takes the first units may be the best.
     in_turn = not (moved or spare) and len(gone) == len(ranked)
     complete = not owners or (
@@ -151,6 +151,6 @@ def _moves(run: ActionRun, drain: NodeDrain) -> EvictionPlan:
         for item in run.ranked
     )
     owners = {item: tuple(asks) for item, asks in takers if asks}
-    stage = StageResult("moved pods", len(moved), 0, not moved, 0.0)
+    stage = StageResult("moved pods", len(moved), 0, not moved)
     complete = not moved and run.goals.default
     return EvictionPlan(ledger, tuple(drain.served), tuple(owners), owners, (stage,), complete)

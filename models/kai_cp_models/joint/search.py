@@ -115,7 +115,6 @@ class StageResult:
     objective: float
     bound: float
     proved: bool
-    seconds: float
 
 
 def lexicographic(
@@ -142,7 +141,6 @@ def lexicographic(
     left = list(goals)
     singly, level = 1, True
     while left:
-        began = time.monotonic()
         part = left[:1] if singly else _together(model, left)
         if best is not None:
             _hint(model, best.response_proto.solution)
@@ -160,13 +158,12 @@ def lexicographic(
         if len(part) > 1 and not outcome.proved:
             singly = len(part)
             continue
-        taken = time.monotonic() - began
         for goal in part:
             value, bound = best.value(goal.cost), float(goal.floor)
             if outcome.status == "solved":
                 # In a sum, every part of a proved optimum is optimal in its turn.
                 bound = outcome.bound if len(part) == 1 else value
-            results.append(StageResult(goal.name, value, bound, outcome.proved, taken))
+            results.append(StageResult(goal.name, value, bound, outcome.proved))
             model.add(goal.cost <= value)
             level &= value == goal.most
         left, singly = left[len(part) :], max(0, singly - 1)

@@ -177,7 +177,7 @@ class RolloutState(LeavingState):
             new = amounts.add(self._holds.get((workload, _NEW), NOTHING), beside)
             if workload == mine[0]:
                 new = amounts.add(new, asked)
-            given = _least(self._holds.get((workload, _OLD), NOTHING), new)
+            given = amounts.least(self._holds.get((workload, _OLD), NOTHING), new)
             for queue in self._snapshot.queue_path.get(workload.queue, ()):
                 found[queue] = amounts.add(found.get(queue, NOTHING), given)
         return Lent(found)
@@ -206,7 +206,3 @@ class RolloutState(LeavingState):
         self._holds[place] = change(self._holds.get(place, NOTHING), cost)
         if side == _OLD:
             self._old_on[workload, node] = self._old_on.get((workload, node), 0) + sign
-
-
-def _least(left: Amounts, right: Amounts) -> Amounts:
-    return min(left[0], right[0]), min(left[1], right[1]), min(left[2], right[2])
