@@ -154,7 +154,7 @@ class SearchLimits:
     gangs_per_node: int = _limit(1_000, "gangs", "that a node could hold: bounds a variable")
     # --- the cycle ---------------------------------------------------------------------------------
     tries: int = _limit(
-        6, "runs", "of one action, each without the pod groups that the ones before were faulty with"
+        6, "runs", "of one action; each retry leaves out the groups blamed for the last failure"
     )
     named: int = _limit(3, "names", "in a message, which then ends with an ellipsis")
     grown: float = _limit(
