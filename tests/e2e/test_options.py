@@ -10,8 +10,10 @@ import yaml
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.demo.controlplane import ControlPlane
+from tests.e2e.proxy import Fault, FaultyProxy
 from tests.e2e.workloads import DEPLOYMENTS, Workloads
-from tests.e2e.world import Program, World
+from tests.e2e.world import Program, World, condition
 
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 FIRM = {"preemptibility": "non-preemptible"}
@@ -112,6 +114,53 @@ def test_users_share_their_queue(world: World, tmp_path: Path) -> None:
     assert len([*world.running("a0"), *world.running("a1")]) == 1
 
 
+def protect(world: World, app: str) -> None:
+    """A PodDisruptionBudget that allows the eviction of every pod."""
+    spec = {"minAvailable": 0, "selector": {"matchLabels": {"app": app}}}
+    world.api.create(BUDGETS, world.namespace, {"metadata": {"name": app}, "spec": spec})
+
+
+def need(world: World, app: str, pods: int) -> None:
+    world.api.patch(BUDGETS, world.namespace, app, {"spec": {"minAvailable": pods}})
+
+
+def test_a_budget_holds_against_a_second_writer(
+    world: World, control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The budget is used up between the scheduler's snapshot and its eviction."""
+    world.add_nodes(1, gpus=2)
+    queue = world.add_queue()
+    taken: list[str] = []
+    with FaultyProxy(control_plane) as proxy:
+
+        def take(method: str, path: str) -> Fault | None:
+            if path.endswith("/eviction") and not taken:
+                taken.append(path)
+                need(world, "low", 1)
+            return None
+
+        proxy.rule = take
+        settings = tmp_path / "settings.yaml"
+        settings.write_text("rules: {pod_disruption_budgets: true}\n")
+        world.scheduler(f"--settings={settings}", url=proxy.url)
+        world.binder()
+        world.add_group("low", queue, preemptibility="preemptible")
+        world.add_pod("low", "low", gpus=2, labels={"app": "low"})
+        world.until(lambda: world.running("low"), "the victim runs")
+        protect(world, "low")
+        high = {"metadata": {"name": f"{world.name}-high"}, "value": 80}
+        world.api.create(r.PRIORITY_CLASSES, "", high)
+        try:
+            world.add_gang("high", queue, 1, gpus=2, priorityClassName=f"{world.name}-high")
+            world.until(lambda: taken, "the victim is to be evicted")
+            world.stays(lambda: len(world.running("low")) == 1, 3.0)
+            assert condition(world.pods("low")[0], "DisruptionTarget") is None
+            need(world, "low", 0)
+            world.until(lambda: world.running("high"), "its place is taken once the budget allows it")
+        finally:
+            world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
+
+
 def test_a_server_moves_where_queue_and_budget_let_it(world: World, tmp_path: Path) -> None:
     """a and b cannot be preempted, and one node is to become free. a moves once the queue says that it
     may.
@@ -130,14 +179,7 @@ def test_a_server_moves_where_queue_and_budget_let_it(world: World, tmp_path: Pa
         world.api.patch(r.NODES, "", other, {"spec": {"unschedulable": None}})
     say(world, queue, defrag="true")
     world.stays(lambda: len(world.running()) == 2, 3.0)
-    world.api.create(
-        BUDGETS,
-        world.namespace,
-        {
-            "metadata": {"name": "a"},
-            "spec": {"minAvailable": 0, "selector": {"matchLabels": {"app": "a"}}},
-        },
-    )
+    protect(world, "a")
     world.until(lambda: not world.pods("a"), "a is evicted for its new place")
     assert world.running("b"), "no budget covers b"
     world.add_pod("a-again", "a", 2, labels={"app": "a"})

@@ -43,6 +43,7 @@ class ApiError(KubeError):
         retry_after: float | None = None,
         *,
         overtaken: bool = False,
+        over_budget: bool = False,
     ) -> None:
         super().__init__(f"{status} {reason}: {message}")
         self.status = status
@@ -52,8 +53,11 @@ class ApiError(KubeError):
         self.unknown = status == 408 or status >= 500
         self.overtaken = overtaken
         """Another program wrote at the same time, and the request does not depend on that: a patch."""
+        self.over_budget = over_budget
+        """A PodDisruptionBudget does not allow the eviction now."""
 
     @property
     def transient(self) -> bool:
         """Whether the same request may succeed later without a change on our side."""
-        return self.overtaken or self.status in (408, 429, 500, 502, 503, 504)
+        busy = self.status in (408, 429, 500, 502, 503, 504)
+        return self.overtaken or (busy and not self.over_budget)

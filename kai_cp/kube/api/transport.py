@@ -61,6 +61,8 @@ METHODS: Final[Mapping[Verb, str]] = {
 _IN_EVENT: Final = 1
 _IN_LIST: Final = 2
 """Nesting levels around an object."""
+BUDGET_CAUSE: Final = "DisruptionBudget"
+"""Tells the refusal of an eviction from that of a busy server; both are 429."""
 WRITES: Final = frozenset({"create", "update", "patch", "delete"})
 
 cached_permits = lru_cache(maxsize=4096)(permits)
@@ -401,7 +403,10 @@ class Transport:
         seconds = float(wait) if wait.isdigit() else None
         reason = str(said.get("reason") or "")
         overtaken = response.status == 409 and method == "PATCH" and "recondition" not in message
-        return ApiError(response.status, reason, message, seconds, overtaken=overtaken)
+        details = said.get("details")
+        causes = details.get("causes") or () if isinstance(details, dict) else ()
+        budget = any(cause.get("reason") == BUDGET_CAUSE for cause in causes)
+        return ApiError(response.status, reason, message, seconds, overtaken=overtaken, over_budget=budget)
 
     @staticmethod
     def _read(response: Any) -> bytes:

@@ -34,12 +34,18 @@ from kai_cp_models.policy import STATE_ACTIONS
 LOG = logging.getLogger(__name__)
 NEAR_SECONDS: Final = 60.0
 """Start times this close are taken for the same."""
+PREEMPTED: Final = "PreemptionByScheduler"
+"""The reason that kube-scheduler and KAI give."""
 BINDING_SECONDS: Final = 1.0
 """Reports stand back until nothing was ordered for this long."""
 
 
 class ApiCluster:
-    """A cluster behind its API server. The next snapshot shows all decisions, sent or not."""
+    """A cluster behind its API server. The next snapshot shows all decisions, sent or not.
+
+    With ``budgets`` the server tests each eviction against the PodDisruptionBudgets, as it always does for
+    defragmentation: another program may have used them up since the snapshot.
+    """
 
     def __init__(
         self,
@@ -52,8 +58,10 @@ class ApiCluster:
         backoff: BindBackoff,
         clock: Callable[[], float] = time.time,
         foreign: Callable[[], object] = lambda: None,
+        budgets: bool = False,
     ) -> None:
         self._transport = transport
+        self._budgets = budgets
         self._options = options
         self._recorder = recorder
         self._writer = writer
@@ -258,14 +266,22 @@ class ApiCluster:
         return "failed", str(error)
 
     def _evict(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
-        namespace, name = decision.pod
-        if self._options.update_pod_eviction_condition:
-            reason = "PreemptionByScheduler"
-            self._condition(pod, "DisruptionTarget", reason, decision.message, status="True")
+        limited = self._budgets or decision.action == "defrag"
+        # With the Eviction API the server writes the condition, once the budgets allow the eviction.
+        marks = self._options.update_pod_eviction_condition and not limited and not _is_target(pod)
         try:
-            answer = self._transport.delete(resources.PODS, namespace, name, uid=pod["metadata"]["uid"])
-        except ApiError as error:
-            if error.status == 409:
+            if marks:
+                self._write_condition(pod, "DisruptionTarget", PREEMPTED, decision.message, status="True")
+            answer = self._ask_to_leave(pod) if limited else self._delete(pod)
+        except LeaseLost:
+            raise
+        except KubeError as error:
+            found = self._look(pod)
+            if found is None or "deletionTimestamp" in found["metadata"]:
+                return ("done", "") if error.unknown else ("gone", "it left by itself")
+            if marks:
+                self._condition(found, "DisruptionTarget", "NotEvicted", str(error))
+            if isinstance(error, ApiError) and (error.status == 409 or error.over_budget):
                 return "conflict", error.message
             raise
         if answer is None:
@@ -275,6 +291,38 @@ class ApiCluster:
         else:
             self._pods.remove(pod, ours=True)
         return "done", ""
+
+    def _delete(self, pod: Object) -> Object | None:
+        meta = pod["metadata"]
+        return self._transport.delete(resources.PODS, meta["namespace"], meta["name"], uid=meta["uid"])
+
+    def _ask_to_leave(self, pod: Object) -> Object | None:
+        """Evict the pod if its PodDisruptionBudgets allow that; the pod as it leaves, None when it is gone.
+
+        Raises :class:`ApiError`.
+        """
+        meta = pod["metadata"]
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
+            "deleteOptions": {"preconditions": {"uid": meta["uid"]}},
+        }
+        try:
+            self._transport.create(
+                resources.PODS, meta["namespace"], body, name=meta["name"], subresource="eviction"
+            )
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return self._look(pod) or {}
+
+    def _look(self, pod: Object) -> Object | None:
+        """The pod as the server has it now; None when it is gone."""
+        meta = pod["metadata"]
+        found = self._transport.get(resources.PODS, meta["namespace"], meta["name"])
+        return found if found is not None and found["metadata"]["uid"] == meta["uid"] else None
 
     def _note_results(
         self, starts: Mapping[GroupKey, str | None], key: GroupKey, results: Sequence[WriteResult]
@@ -340,7 +388,17 @@ class ApiCluster:
             self.annotations.set(key, {names.LAST_START: stamp})
         return before
 
-    def _condition(self, pod: Object, kind: str, reason: str, message: str, *, status: str = "False") -> None:
+    def _condition(self, pod: Object, kind: str, reason: str, message: str) -> None:
+        try:
+            self._write_condition(pod, kind, reason, message)
+        except LeaseLost:
+            raise
+        except KubeError as error:
+            LOG.warning("condition not written", extra={"pod": pod["metadata"]["name"], "error": str(error)})
+
+    def _write_condition(
+        self, pod: Object, kind: str, reason: str, message: str, *, status: str = "False"
+    ) -> None:
         entry = {
             "type": kind,
             "status": status,
@@ -349,17 +407,12 @@ class ApiCluster:
             "lastTransitionTime": api_objects.rfc3339(self._clock()),
         }
         meta = pod["metadata"]
-        body = {"status": {"conditions": [entry]}}
-        try:
-            changed = self._transport.patch(
+        body = {"metadata": {"uid": meta["uid"]}, "status": {"conditions": [entry]}}
+        self._keep_pod(
+            self._transport.patch(
                 resources.PODS, meta["namespace"], meta["name"], body, subresource="status", strategic=True
             )
-        except LeaseLost:
-            raise
-        except KubeError as error:
-            LOG.warning("condition not written", extra={"pod": meta["name"], "error": str(error)})
-            return
-        self._keep_pod(changed)
+        )
 
     def _keep_pod(self, pod: Object | None) -> None:
         if pod is not None:
@@ -420,6 +473,12 @@ def _last_start(group: Object) -> float:
         return seconds_of(api_objects.annotations_of(group).get(names.LAST_START, ""))
     except ValueError:
         return -math.inf
+
+
+def _is_target(pod: Object) -> bool:
+    """Whether another program has said already that the pod is being disrupted."""
+    found = api_objects.condition((pod.get("status") or {}).get("conditions"), "DisruptionTarget")
+    return found is not None and found.get("status") == "True" and found.get("reason") != PREEMPTED
 
 
 def leaving(pod: Object, stamp: str) -> Object:

@@ -111,9 +111,7 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
     RequestMetrics(registry, transport, writer)
     show_leadership(registry, options.lease_name, lease)
     recorder = Recorder(transport, writer, options.scheduler_name)
-    cluster = ApiCluster(
-        transport, cache, options, recorder, writer, backoff=backoff, foreign=metrics.foreign.inc
-    )
+    cluster = _cluster(setup, transport, cache, recorder, writer, backoff=backoff, metrics=metrics)
     parts.callback(cluster.close)
     reporter = Reporter(transport, cache, cluster, options, recorder, writer=writer)
     scheduler = Scheduler(
@@ -149,6 +147,28 @@ def _run(setup: SchedulerSetup, life: Lifecycle, parts: ExitStack, decider: Deci
             LOG.warning(danger)
         LOG.info("scheduling", extra={"mode": options.mode.value, "pods": len(cache.stores[resources.PODS])})
         scheduler.run()
+
+
+def _cluster(
+    setup: SchedulerSetup,
+    transport: Transport,
+    cache: ClusterCache,
+    recorder: Recorder,
+    writer: BackgroundWriter,
+    *,
+    backoff: BindBackoff,
+    metrics: SchedulerMetrics,
+) -> ApiCluster:
+    return ApiCluster(
+        transport,
+        cache,
+        setup.options,
+        recorder,
+        writer,
+        backoff=backoff,
+        foreign=metrics.foreign.inc,
+        budgets=setup.settings.rules.pod_disruption_budgets,
+    )
 
 
 def _lease(

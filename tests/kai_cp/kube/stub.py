@@ -40,6 +40,8 @@ class StubServer:
         self.lost: Callable[[str, str], bool] = lambda _m, _p: False
         self.expired_before = 0
         self.bookmarks = False
+        self.allowed = 0
+        """Evictions that the one PodDisruptionBudget of all pods still allows."""
         self.absent: set[str] = set()
         self._numbers = itertools.count(1)
         self._version = 0
@@ -165,6 +167,8 @@ class StubServer:
         with self._changed:
             if method == "POST" and last == "binding":
                 return self._bind(parent, body)
+            if method == "POST" and last == "eviction":
+                return self._evict(parent, body)
             if method == "POST":
                 name = f"{path}/{body['metadata']['name']}"
                 if name in self.objects:
@@ -180,14 +184,7 @@ class StubServer:
             if found is None:
                 return 404, status("NotFound")
             if method == "DELETE":
-                wanted = ((body or {}).get("preconditions") or {}).get("uid")
-                if wanted and wanted != found["metadata"]["uid"]:
-                    return 409, status("Conflict")
-                if found.get("kind") == "Pod" and found["spec"].get("nodeName"):
-                    meta = {**found["metadata"], "deletionTimestamp": "2026-11-20T12:00:30Z"}
-                    return 200, self.store(target, {**found, "metadata": meta})
-                self._drop(target)
-                return 200, {"kind": "Status", "status": "Success"}
+                return self._delete(target, found, body or {})
             if method == "PUT":
                 if body["metadata"].get("resourceVersion") not in (
                     None,
@@ -208,6 +205,27 @@ class StubServer:
         elif said.get("uid", meta["uid"]) != meta["uid"]:
             return 422, status("Invalid", "metadata.uid: field is immutable")
         return 200, self.store(target, merged(found, body, strategic=strategic))
+
+    def _delete(self, path: str, found: Object, options: Object) -> tuple[int, Object]:
+        wanted = (options.get("preconditions") or {}).get("uid")
+        if wanted and wanted != found["metadata"]["uid"]:
+            return 409, status("Conflict")
+        if found.get("kind") == "Pod" and found["spec"].get("nodeName"):
+            meta = {**found["metadata"], "deletionTimestamp": "2026-11-20T12:00:30Z"}
+            return 200, self.store(path, {**found, "metadata": meta})
+        self._drop(path)
+        return 200, status("", "Success")
+
+    def _evict(self, path: str, body: Object) -> tuple[int, Object]:
+        found = self.objects.get(path)
+        if found is None:
+            return 404, status("NotFound")
+        if not self.allowed:
+            causes = [{"reason": "DisruptionBudget", "message": "The disruption budget b needs 1 pod"}]
+            return 429, {**status("TooManyRequests", "it would violate"), "details": {"causes": causes}}
+        self.allowed -= 1
+        done, answer = self._delete(path, found, body.get("deleteOptions") or {})
+        return (201, status("", "Success")) if done == 200 else (done, answer)
 
     def _bind(self, path: str, body: Object) -> tuple[int, Object]:
         pod = self.objects.get(path)

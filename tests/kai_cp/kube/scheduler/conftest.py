@@ -25,7 +25,7 @@ class Setup:
 
     clock: Callable[[], float] = staticmethod(lambda: 1000.0)
 
-    def __init__(self, server: StubServer, **options: object) -> None:
+    def __init__(self, server: StubServer, *, budgets: bool = False, **options: object) -> None:
         self.server = server
         self.options = SchedulerOptions(**{"mode": Mode.ENFORCE, **options})  # type: ignore[arg-type]
         api = server.transport()
@@ -34,7 +34,14 @@ class Setup:
         recorder = Recorder(api, self.writer, "kai-scheduler")
         self.backoff = BindBackoff()
         self.live = ApiCluster(
-            api, self.cache, self.options, recorder, self.writer, backoff=self.backoff, clock=self.clock
+            api,
+            self.cache,
+            self.options,
+            recorder,
+            self.writer,
+            backoff=self.backoff,
+            clock=self.clock,
+            budgets=budgets,
         )
         self.cache.start()
         assert self.cache.wait_synced(PATIENCE_SECONDS)

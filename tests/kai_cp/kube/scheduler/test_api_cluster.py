@@ -199,6 +199,94 @@ def test_the_disruption_condition_comes_before_the_eviction(server: StubServer) 
     setup.close()
 
 
+def disrupted(server: StubServer, name: str = "p") -> str | None:
+    """The status of the pod's condition DisruptionTarget."""
+    found = server.get(r.PODS, "ns", name)
+    assert found is not None
+    entry = api_objects.condition(found["status"].get("conditions"), "DisruptionTarget")
+    return None if entry is None else str(entry["status"])
+
+
+def running(server: StubServer, **options: object) -> Setup:
+    server.put(r.PODS, pod("p", node="n", phase="Running"))
+    server.put(r.NODES, node("n"))
+    return Setup(server, **options)
+
+
+@pytest.mark.parametrize(("answer", "outcome"), [(403, "failed"), (409, "conflict"), (500, "failed")])
+def test_a_refused_eviction_leaves_no_disruption_condition(
+    server: StubServer, answer: int, outcome: str
+) -> None:
+    """The pod runs on, and its own failures are not to count as disruptions."""
+    server.faults = lambda m, _p: (answer, {}) if m == "DELETE" else None
+    setup = running(server, update_pod_eviction_condition=True)
+    assert setup.apply(Plan(decisions=(evict("p", "n"),)))[0].outcome == outcome
+    assert disrupted(server) == "False"
+    server.faults = lambda _m, _p: None
+    assert setup.apply(Plan(decisions=(evict("p", "n"),)))[0].outcome == "done"
+    assert disrupted(server) == "True"
+    setup.close()
+
+
+def test_an_eviction_whose_answers_are_lost_is_done(server: StubServer) -> None:
+    server.lost = lambda m, _p: m == "DELETE"
+    setup = running(server, update_pod_eviction_condition=True)
+    assert setup.apply(Plan(decisions=(evict("p", "n"),)))[0].outcome == "done"
+    assert disrupted(server) == "True"
+    setup.close()
+
+
+def test_a_pod_whose_condition_is_refused_is_not_evicted(server: StubServer) -> None:
+    """As with KAI: without the condition its owner would count the eviction as a failure."""
+    server.faults = lambda m, p: (403, {}) if m == "PATCH" and p.endswith("/status") else None
+    setup = running(server, update_pod_eviction_condition=True)
+    assert setup.apply(Plan(decisions=(evict("p", "n"),)))[0].outcome == "failed"
+    assert not server.requests("DELETE", "/pods/")
+    setup.close()
+
+
+def test_a_condition_of_another_program_stays(server: StubServer) -> None:
+    item = pod("p", node="n", phase="Running")
+    item["status"]["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": "ByTaint"}]
+    server.put(r.PODS, item)
+    server.put(r.NODES, node("n"))
+    server.faults = lambda m, _p: (403, {}) if m == "DELETE" else None
+    setup = Setup(server, update_pod_eviction_condition=True)
+    assert setup.apply(Plan(decisions=(evict("p", "n"),)))[0].outcome == "failed"
+    assert disrupted(server) == "True"
+    assert not server.requests("PATCH", "/status")
+    setup.close()
+
+
+@pytest.mark.parametrize(("budgets", "action"), [(True, "preempt"), (False, "defrag")])
+def test_a_budget_that_others_used_up_is_a_conflict(server: StubServer, budgets: bool, action: str) -> None:
+    """The server has the last word: two writers, each with a snapshot of one free eviction."""
+    for name in ("p", "q"):
+        server.put(r.PODS, pod(name, node="n", phase="Running"))
+    server.put(r.NODES, node("n"))
+    server.allowed = 1
+    setup = Setup(server, budgets=budgets, update_pod_eviction_condition=True)
+    plans = [Plan(decisions=(evict(name, "n", action=action),)) for name in ("p", "q")]
+    assert [setup.apply(plan)[0].outcome for plan in plans] == ["done", "conflict"]
+    assert not server.requests("DELETE", "/pods/")
+    assert len(server.requests("POST", "/eviction")) == 2, "a full budget is not asked again and again"
+    assert server.requests("POST", "/p/eviction")[0]["deleteOptions"] == {"preconditions": {"uid": "uid-p"}}
+    assert disrupted(server, "q") is None
+    shown = {item["metadata"]["name"]: item for item in setup.live.snapshot()["rawObjects"]["pods"]}
+    assert "deletionTimestamp" in shown["p"]["metadata"], "at once, not with the watch"
+    assert "deletionTimestamp" not in shown["q"]["metadata"]
+    server.allowed = 1
+    assert setup.apply(plans[1])[0].outcome == "done"
+    setup.close()
+
+
+def test_no_budget_is_asked_where_none_counts(server: StubServer) -> None:
+    setup = running(server)
+    assert setup.apply(Plan(decisions=(evict("p", "n"),)))[0].outcome == "done"
+    assert not server.requests("POST", "/eviction")
+    setup.close()
+
+
 def test_a_new_process_writes_what_the_last_one_did_not_come_to(server: StubServer) -> None:
     labelled = node("n")
     labelled["metadata"]["labels"]["pool"] = "a"
