@@ -118,12 +118,12 @@ class Admission:
         return disaggregate(self.base, model.answer(solver), pipeline_only=False), False
 
     def _made_room(self, ledger: Ledger, ask: Ask) -> Ledger | None:
-        """The ledger with the batch, and with the few placed again that ask for no larger pods: where sizes
-        divide each other only smaller ones are in the way. None: these are many, or one finds no place.
+        """The ledger with the batch, and with the few placed again that ask for smaller pods: where sizes
+        divide each other only these are in the way. None: they are many, or one finds no place.
         """
         # Shares of devices do not divide each other.
-        most = max(MILLI - 1, *map(milli_gpus, ask.kind.shape.examples))
-        small = [one for one in self.asks if max(map(milli_gpus, one.kind.shape.examples)) <= most]
+        most = max(MILLI, *map(milli_gpus, ask.kind.shape.examples))
+        small = [one for one in self.asks if max(map(milli_gpus, one.kind.shape.examples)) < most]
         pods = [pod for one in small for pod in one.pods]
         if len(small) > LIMITS.replaced_share * len(self.asks) or ledger.relied_on(pods):
             return None
