@@ -2,66 +2,70 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from types import TracebackType
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import GroupKey, Pod
-from kai_cp_models.snapshot import PodGroup, Snapshot
-from kai_cp_models.units import Gang
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.snapshot import Snapshot
 
-_NAMES = re.compile(r"[^\s,:;()']+")
+if TYPE_CHECKING:  # the checker reads the rules, which say for which pod group they raise
+    from kai_cp_models.check.planned_cluster import Violation
 
-
-def raised_for(problem: BaseException) -> GroupKey | None:
-    """The pod group that the code worked on when it raised, taken from its innermost frames; None:
-    unknown."""
-    frames: list[TracebackType] = []
-    here = problem.__traceback__
-    while here is not None:
-        frames.append(here)
-        here = here.tb_next
-    for frame in reversed(frames):
-        for value in frame.tb_frame.f_locals.values():
-            found = _group_of(value)
-            if found is not None:
-                return found
-    return None
+Asked = TypeVar("Asked", bound=Callable[..., Any])
 
 
-def _group_of(value: object) -> GroupKey | None:
-    if isinstance(value, Pod):
-        return value.group
-    if isinstance(value, PodGroup):
-        return value.key
-    if isinstance(value, (Ask, EvictionUnit, Gang)):
-        return value.group.key
-    return None
+def for_group(key_of: Callable[..., GroupKey | None]) -> Callable[[Asked], Asked]:
+    """What the function raises says for which pod group: ``key_of`` the arguments; the innermost counts."""
+
+    def decorated(function: Asked) -> Asked:
+        @wraps(function)
+        def asked(*given: Any, **named: Any) -> Any:
+            try:
+                return function(*given, **named)
+            except Exception as problem:
+                problem.__dict__.setdefault("pod_group", key_of(*given, **named))
+                raise
+
+        return asked  # type: ignore[return-value]
+
+    return decorated
 
 
-def named_in(
-    faults: Iterable[str], snapshot: Snapshot, decisions: Sequence[Decision], before: Sequence[Decision]
+def raised_for(problem: Exception) -> frozenset[GroupKey]:
+    """The pod group for which a function ``for_group`` has raised; none: unknown."""
+    key = problem.__dict__.get("pod_group")
+    return frozenset(() if key is None else (key,))
+
+
+def breaking(
+    faults: Iterable[Violation],
+    snapshot: Snapshot,
+    decisions: Sequence[Decision],
+    before: Sequence[Decision],
 ) -> frozenset[GroupKey]:
-    """The pod groups that the checker's sentences name: those that got places, else those that are disturbed.
+    """The pod groups that break rules: those that got places, else those that are disturbed.
 
-    ``decisions``: the refused plan; ``before``: the plan that it was built on. A sentence about a node or a
-    queue means the group that got its place there last; a sentence about nothing known means the group that
-    got the last place of all.
+    ``decisions``: the refused plan; ``before``: the plan that it was built on. A fault of a node or a queue
+    is that of the group that got its place there last; one of nothing that is new means the group that got
+    the last place of all.
     """
     known = {(d.kind, d.pod, d.node, d.action) for d in before}
     new = [d for d in decisions if (d.kind, d.pod, d.node, d.action) not in known and d.group is not None]
     served = [d for d in new if d.kind != "Evict"]
-    names: set[str] = set()
-    for fault in faults:
-        names.update(part.strip('."') for part in _NAMES.findall(fault))
+    faults = tuple(faults)
+    pods, groups = {key for one in faults for key in one.pods}, {key for one in faults for key in one.groups}
     for part in (served, new):
-        found = {d.group for d in part if str(d.group) in names or str(d.pod) in names}
+        found = {d.group for d in part if d.group in groups or d.pod in pods}
         if found:
             return frozenset(key for key in found if key is not None)
-    there = [d for d in served if d.node in names] or [
-        d for d in served if d.group is not None and snapshot.group_by_key[d.group].queue in names
+    nodes, queues = {one.node for one in faults}, {one.queue for one in faults}
+    known_groups, paths = snapshot.group_by_key, snapshot.queue_path
+    there = [d for d in served if d.node in nodes] or [
+        d
+        for d in served
+        if d.group in known_groups and queues & set(paths.get(known_groups[d.group].queue, ()))
     ]
     last = (there or served or new)[-1:]
     return frozenset(d.group for d in last if d.group is not None)

@@ -18,9 +18,9 @@ from kai_cp_models.actions.allocate import AdmissionPass, allocate
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.stale import evict_stale
-from kai_cp_models.blame import named_in, raised_for
+from kai_cp_models.blame import breaking, raised_for
 from kai_cp_models.budget import ALLOCATE_SHARE, LEAST_DEFRAG_WORK, Budget
-from kai_cp_models.check import SnapshotFacts, violations
+from kai_cp_models.check import SnapshotFacts, audit
 from kai_cp_models.collection import collector_held
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.defrag.act import Looked, advance
@@ -274,15 +274,13 @@ class _Engine:
             decisions = self._cycle.decisions()
         except Exception as problem:
             logger.debug("%s failed", action, exc_info=True)
-            blamed = raised_for(problem)
-            found = frozenset[GroupKey]() if blamed is None else frozenset({blamed})
-            return RuntimeError(f"{type(problem).__name__}: {problem}"), found
+            return RuntimeError(f"{type(problem).__name__}: {problem}"), raised_for(problem)
         self._tell_cut(action)
         if decisions == self._decisions:
             self._cycle.at_rest |= rested
             return "", frozenset()
         started = time.monotonic()
-        broken = violations(
+        broken = audit(
             self._snapshot,
             Plan(decisions=decisions, reservations=reservations(self._cycle)),
             self._cycle.settings.rules,
@@ -291,8 +289,8 @@ class _Engine:
         checking = time.monotonic() - started
         self._checked += checking
         if broken:
-            words = f"the checker refused the plan: {'; '.join(broken[: LIMITS.named])}"
-            return words, named_in(broken, self._snapshot, decisions, self._decisions)
+            words = f"the checker refused the plan: {'; '.join(map(str, broken[: LIMITS.named]))}"
+            return words, breaking(broken, self._snapshot, decisions, self._decisions)
         self._decisions = decisions
         if self._emit is not None and action != "allocate" and len(decisions) >= LIMITS.grown * self._sent:
             self._send()

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Floats, Mask
+from kai_cp_models.blame import for_group
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.domains.choice import candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
@@ -107,11 +108,11 @@ class Placer:
     _whole: Subgroup | None = field(default=None, init=False)
     """What all of the batch is below."""
 
+    @for_group(lambda placer, *_: placer.gang.group.key)
     def place(self, ledger: Ledger, batch: Batch) -> Refusal | None:
         """Place the batch in the ledger, or say why it has no place and leave the ledger as it was."""
         self._whole = batch.subgroup
-        failure = self._subtree(ledger, batch, _ANYWHERE)
-        if failure is None:
+        if (failure := self._subtree(ledger, batch, _ANYWHERE)) is None:
             self.start_together(ledger, batch.all_pods)
         return failure
 
@@ -164,8 +165,7 @@ class Placer:
 
     def _subtree(self, ledger: Ledger, batch: Batch, area: _Area) -> Refusal | None:
         """Place the batch, or say why not and leave the ledger as it was."""
-        areas = self._areas(ledger, batch, area)
-        if isinstance(areas, Refusal):
+        if isinstance(areas := self._areas(ledger, batch, area), Refusal):
             return areas
         failure: Refusal | None = Refusal("TopologyFragmented", "no topology domain has enough free capacity")
         for inside in areas:

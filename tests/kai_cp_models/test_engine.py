@@ -11,7 +11,7 @@ import pytest
 from kai_cp.reader import parse
 from kai_cp_models import engine
 from kai_cp_models.actions.allocate import allocate
-from kai_cp_models.check import violations
+from kai_cp_models.check import Violation, violations
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.engine import FAILED, REJECTED, decide
 from kai_cp_models.joint import admission, search
@@ -272,10 +272,14 @@ def test_a_rejected_action_falls_back_to_what_was_before(monkeypatch: pytest.Mon
     free.
     """
 
-    def picky(snapshot: Snapshot, plan: Plan, *_: object, **__: object) -> list[str]:
-        return ["no reclaim today"] if any(d.action == "reclaim" for d in plan.decisions) else []
+    def picky(snapshot: Snapshot, plan: Plan, *_: object, **__: object) -> list[Violation]:
+        return (
+            [Violation("test", "no reclaim today")]
+            if any(d.action == "reclaim" for d in plan.decisions)
+            else []
+        )
 
-    monkeypatch.setattr(engine, "violations", picky)
+    monkeypatch.setattr(engine, "audit", picky)
     emitted: list[Plan] = []
     snapshot = busy()
     plan = decide(snapshot, SETTINGS, emit=emitted.append)
@@ -291,7 +295,7 @@ def test_a_rejected_action_falls_back_to_what_was_before(monkeypatch: pytest.Mon
 def test_a_checker_that_rejects_everything_leaves_a_complete_empty_plan(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine, "violations", lambda *_, **__: ["nothing is right"])
+    monkeypatch.setattr(engine, "audit", lambda *_, **__: [Violation("test", "nothing is right")])
     snapshot = busy()
     plan = decide(snapshot, SETTINGS)
     assert plan.decisions == ()
@@ -302,7 +306,7 @@ def test_a_checker_that_rejects_everything_leaves_a_complete_empty_plan(
 def test_a_refused_plan_is_an_error_in_a_real_cycle_only(
     trial: bool, level: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(engine, "violations", lambda *_, **__: ["nothing is right"])
+    monkeypatch.setattr(engine, "audit", lambda *_, **__: [Violation("test", "nothing is right")])
     caplog.set_level(logging.DEBUG, logger=engine.__name__)
     plan = decide(busy(), SETTINGS, trial=trial)
     said = {record.levelno for record in caplog.records if "nothing is right" in record.getMessage()}
@@ -321,10 +325,10 @@ def test_a_joint_answer_that_is_rejected_leaves_the_greedy_one(monkeypatch: pyte
     )
     assert bound(decide(snapshot, SETTINGS)) == {"a-0": "deep", "b-0": "wide"}
 
-    def picky(_: Snapshot, plan: Plan, *__: object, **___: object) -> list[str]:
-        return ["no"] if bound(plan).get("a-0") == "deep" else []
+    def picky(_: Snapshot, plan: Plan, *__: object, **___: object) -> list[Violation]:
+        return [Violation("test", "no")] if bound(plan).get("a-0") == "deep" else []
 
-    monkeypatch.setattr(engine, "violations", picky)
+    monkeypatch.setattr(engine, "audit", picky)
     assert bound(decide(snapshot, SETTINGS)) == {"a-0": "wide"}
 
 
@@ -395,13 +399,13 @@ def test_time_is_kept_as_the_last_check_took(
     now = 0.0
     seen: list[float] = []
 
-    def slow(*args: object, **more: object) -> list[str]:
+    def slow(*args: object, **more: object) -> list[Violation]:
         nonlocal now
         now += checking
         return []
 
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    monkeypatch.setattr(engine, "violations", slow)
+    monkeypatch.setattr(engine, "audit", slow)
     monkeypatch.setitem(engine.ACTIONS, "consolidation", lambda cycle: seen.append(cycle.budget.deadline))
     decide(busy(), SETTINGS, deadline=100.0)
     decide(cluster([], actions=("consolidation",)), SETTINGS, deadline=now + 100.0)

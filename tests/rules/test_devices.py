@@ -42,7 +42,7 @@ Subject = Callable[[PlannedCluster], Any]
 
 def faults(subject: Subject, found: Snapshot, *decisions: Decision) -> list[str]:
     options = OptionalRules(topology_spread=False, pod_disruption_budgets=False)
-    return list(subject(PlannedCluster(found, Plan(decisions), options)))
+    return [str(fault) for fault in subject(PlannedCluster(found, Plan(decisions), options))]
 
 
 def decide(which: Pod, node: str, details: Any, kind: Any = "Bind") -> Decision:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import selects
 from kai_cp_models.pods import Pod, PodAffinityTerm, PodKey
 
@@ -19,7 +19,7 @@ PodPlace = tuple[Pod, str]
 """A pod and its node."""
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Placed pods whose required terms, or those of their neighbours, do not hold."""
     if not world.snapshot.policy.plugin("predicates") or not _anything(world):
         return
@@ -101,7 +101,7 @@ def _apart(
     spoken_of: tuple[PodAffinityTerm, ...],
     *,
     when: str,
-) -> Iterator[str]:
+) -> Iterator[Violation]:
     met: list[tuple[Pod, PodAffinityTerm, PodPlace]] = []
     for term in _required(pod.spec.pod_anti_affinity):
         domain = _domain(world, node, term.topology_key)
@@ -111,20 +111,24 @@ def _apart(
         met += [(place[0], term, place) for place in neighbours.holders.get((term, domain or ""), ())]
     for holder, term, (other, where) in met:
         if other.key != pod.key and _domain(world, node, term.topology_key) is not None:
-            yield (
-                f"affinity: pod {pod.key} on node {node} meets pod {other.key} on node {where} {when}:"
-                f" anti-affinity of {holder.key} in one {term.topology_key}"
+            yield Violation(
+                "affinity",
+                f"pod {pod.key} on node {node} meets pod {other.key} on node {where} {when}:"
+                f" anti-affinity of {holder.key} in one {term.topology_key}",
+                pods=(pod.key, other.key),
             )
 
 
-def _together(world: PlannedCluster, now: list[PodPlace], end: list[PodPlace]) -> Iterator[str]:
+def _together(world: PlannedCluster, now: list[PodPlace], end: list[PodPlace]) -> Iterator[Violation]:
     """Affinity, pod after pod: each finds a partner placed before it, or is the first of its kind."""
     pending: list[tuple[Pod, str, list[PodAffinityTerm], list[PodPlace]]] = []
     for key, decision in sorted(world.placed.items()):
         pod, terms = world.pod(key), _required(world.pod(key).spec.pod_affinity)
         missing = [t.topology_key for t in terms if _domain(world, decision.node, t.topology_key) is None]
         if missing:
-            yield f"affinity: pod {key} needs a {missing[0]}, node {decision.node} has none"
+            yield Violation(
+                "affinity", f"pod {key} needs a {missing[0]}, node {decision.node} has none", pods=(key,)
+            )
         elif terms:
             partners = [
                 (other, node)
@@ -167,7 +171,11 @@ def _together(world: PlannedCluster, now: list[PodPlace], end: list[PodPlace]) -
     for pod, node, terms, _ in pending:
         if (pod.key, node) in waiting:
             wanted = ", ".join(f"{t.topology_key}={_domain(world, node, t.topology_key)}" for t in terms)
-            yield f"affinity: pod {pod.key} on node {node} finds no pod that its affinity wants in {wanted}"
+            yield Violation(
+                "affinity",
+                f"pod {pod.key} on node {node} finds no pod that its affinity wants in {wanted}",
+                pods=(pod.key,),
+            )
 
 
 def _selects(term: PodAffinityTerm, pod: Pod) -> bool:

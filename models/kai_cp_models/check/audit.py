@@ -11,13 +11,13 @@ from pkgutil import iter_modules
 from typing import Final
 
 from kai_cp_models import check
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.plan import Plan
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Snapshot
 
-Subject = Callable[[PlannedCluster], Iterator[str]]
+Subject = Callable[[PlannedCluster], Iterator[Violation]]
 
 
 def _subjects() -> Iterator[tuple[str, Subject]]:
@@ -32,14 +32,14 @@ SUBJECTS: Final = dict(sorted(_subjects(), key=lambda one: (one[0] != "protocol"
 """Every subject by its name; ``protocol``, the form of a plan, is first."""
 
 
-def violations(
+def audit(
     snapshot: Snapshot,
     plan: Plan,
     options: OptionalRules | None = None,
     *,
     start: SnapshotFacts | None = None,
-) -> list[str]:
-    """Every rule that the plan breaks, in words; empty when the plan may be sent.
+) -> list[Violation]:
+    """Every rule that the plan breaks; empty when the plan may be sent.
 
     What already breaks a rule in the snapshot is not reported; only what the plan adds or makes worse is.
     ``options``: rules that KAI lacks and that are on. ``start``: shared by audits of one snapshot.
@@ -49,3 +49,14 @@ def violations(
     rules = options if options is not None else OptionalRules.model_validate({})
     world = PlannedCluster(snapshot, plan, rules, start)
     return [fault for subject in SUBJECTS.values() for fault in subject(world)]
+
+
+def violations(
+    snapshot: Snapshot,
+    plan: Plan,
+    options: OptionalRules | None = None,
+    *,
+    start: SnapshotFacts | None = None,
+) -> list[str]:
+    """``audit`` in words."""
+    return list(map(str, audit(snapshot, plan, options, start=start)))

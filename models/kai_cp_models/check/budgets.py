@@ -9,13 +9,13 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import selects
 from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Budgets that the evictions exceed; a moved pod counts, because it restarts."""
     counted = {
         key
@@ -32,7 +32,11 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         allowed = _allowed(budget, len(running), len(pods) - ended)
         if len(evicted) > allowed:
             where = f"{budget.namespace}/{budget.name}"
-            yield f"budgets: {len(evicted)} pods of budget {where} are evicted, it allows {allowed}"
+            yield Violation(
+                "budgets",
+                f"{len(evicted)} pods of budget {where} are evicted, it allows {allowed}",
+                groups=world.served(pod.key for pod in evicted),
+            )
 
 
 def covers(budget: DisruptionBudget, pod: Pod) -> bool:

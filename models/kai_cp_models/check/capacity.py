@@ -16,12 +16,12 @@ from operator import add
 import numpy as np
 
 from kai_cp_models.check import amounts
-from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
 from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, PODS
 from kai_cp_models.snapshot import Node
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Nodes that would hold more than they have."""
     suspects = _suspects(world)
     at_once = set(world.bound_nodes)
@@ -78,18 +78,28 @@ def used(world: PlannedCluster, node: Node, residents: Iterable[Resident]) -> li
     return total
 
 
-def _over(world: PlannedCluster, node: Node, residents: tuple[Resident, ...], when: str) -> Iterator[str]:
+def _over(
+    world: PlannedCluster, node: Node, residents: tuple[Resident, ...], when: str
+) -> Iterator[Violation]:
     total = used(world, node, residents)
     newest = ", ".join(sorted(str(r.pod.key) for r in residents if r.placed)[:3])
     for i, (amount, room) in enumerate(zip(total, node.allocatable, strict=True)):
         dimension = world.snapshot.dimensions[i]
         if 0 < room < amount:
             numbers = _numbers(i, amount, room, dimension)
-            yield f"capacity: node {node.name} would hold {numbers} {when} (placed there: {newest})"
+            yield Violation(
+                "capacity",
+                f"node {node.name} would hold {numbers} {when} (placed there: {newest})",
+                node=node.name,
+            )
         elif room <= 0:
             for resident in residents:
                 if resident.placed and _asks(resident, i):
-                    yield f"capacity: pod {resident.pod.key} asks for {dimension}, node {node.name} has none"
+                    yield Violation(
+                        "capacity",
+                        f"pod {resident.pod.key} asks for {dimension}, node {node.name} has none",
+                        pods=(resident.pod.key,),
+                    )
 
 
 def _asks(resident: Resident, dimension: int) -> bool:

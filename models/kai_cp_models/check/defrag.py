@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterator
 
 from kai_cp_models.check.budgets import covers
 from kai_cp_models.check.capacity import used
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 from kai_cp_models.snapshot import PodGroup
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Pods that defragmentation evicts without a right to it."""
     moved = {key for key, decision in world.evictions.items() if decision.action == "defrag"}
     if not moved:
@@ -27,10 +27,14 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         pod = world.pod(key)
         group = world.group_of(pod)
         if key not in world.moved:
-            yield f"defrag: pod {key} is evicted without a new place"
+            yield Violation(
+                "defrag", f"pod {key} is evicted without a new place", groups=world.served((key,))
+            )
         elif group is not None and not group.preemptible:
             for fault in _serving(world, pod, group, budgets, moved):
-                yield f"defrag: pod {key} cannot be preempted, and {fault}"
+                yield Violation(
+                    "defrag", f"pod {key} cannot be preempted, and {fault}", groups=world.served((key,))
+                )
 
 
 def _serving(

@@ -6,12 +6,12 @@ shares the parsed records and the CEL evaluation with the rule, but not the rule
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from kai_cp_models.check.planned_cluster import UNREADABLE, PlannedCluster, text_of
+from kai_cp_models.check.planned_cluster import UNREADABLE, PlannedCluster, Violation, text_of
 from kai_cp_models.check.selectors import reaches
 from kai_cp_models.pods import EXTENDED_RESOURCES, GPU, MILLI, GpuKind, Pod, PodKey, PodStatus, Requirement
 from kai_cp_models.quantity import exact
@@ -44,10 +44,11 @@ class Use:
 
     claim: str
     allocation: ClaimAllocation
-    placed: bool
+    pod: PodKey | None = None
+    """The placed pod that gets it in this plan."""
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Placed pods whose claims are not allocated or wrongly allocated; devices given out twice."""
     snapshot = world.snapshot
     served = {*snapshot.extras[SERVED], *((GPU,) if any(node.dra_gpus for node in snapshot.nodes) else ())}
@@ -64,8 +65,10 @@ def broken(world: PlannedCluster) -> Iterator[str]:
             written[key] = _written(world.placed[key].details)
         except UNREADABLE as problem:
             written[key] = {}
-            yield f"claims: pod {key}: what is allocated in its details cannot be read: {problem!r}"
-        yield from _pod(world, catalog, world.pod(key), written[key])
+            words = f"pod {key}: what is allocated in its details cannot be read: {problem!r}"
+            yield Violation("claims", words, pods=(key,))
+        for words in _pod(world, catalog, world.pod(key), written[key]):
+            yield Violation("claims", words, pods=(key,))
     for now in (True, False):
         yield from _users(world, catalog, now=now)
         uses = list(_in_force(world, catalog, written, now=now))
@@ -76,10 +79,10 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod, written: Written) -> Iterator[str]:
     decision, refs = world.placed[pod.key], refs_of(world.snapshot, pod)
     for name in sorted(written.keys() - {EXTENDED_RESOURCES, *(ref.name for ref in refs)}):
-        yield f"claims: pod {pod.key} on node {decision.node}: it has no claim {name!r} to allocate"
+        yield f"pod {pod.key} on node {decision.node}: it has no claim {name!r} to allocate"
     for ref in refs:
         claim = catalog.claims.get((pod.key.namespace, ref.claim))
-        where = f"claims: pod {pod.key} on node {decision.node}: claim {ref.claim or ref.template}"
+        where = f"pod {pod.key} on node {decision.node}: claim {ref.claim or ref.template}"
         if claim is None:
             yield f"{where} does not exist"
             continue
@@ -115,7 +118,7 @@ def _extended(
     others.
     """
     decision, asked = world.placed[pod.key], _backed(world, catalog, pod, world.placed[pod.key].node)
-    where = f"claims: pod {pod.key} on node {decision.node}: extended resources"
+    where = f"pod {pod.key} on node {decision.node}: extended resources"
     if allocation is None:
         if asked:
             yield f"{where}: it gets no devices for {', '.join(sorted(asked))}"
@@ -348,7 +351,7 @@ def _old_users(world: PlannedCluster, claim: Claim, *, now: bool) -> set[str]:
     return {uid for uid in users if uid not in by_uid or not _gone(world, by_uid[uid])}
 
 
-def _users(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[str]:
+def _users(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[Violation]:
     added: dict[ClaimName, set[str]] = {}
     for key in world.binds if now else world.placed:
         for claim in _uses(world, world.pod(key)):
@@ -357,7 +360,13 @@ def _users(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[st
         if name in catalog.claims:
             users = len(_old_users(world, catalog.claims[name], now=now) | uids)
             if users > MAX_USERS:
-                yield f"claims: claim {'/'.join(name)} has {users} users, at most {MAX_USERS} are allowed"
+                words = f"claim {'/'.join(name)} has {users} users, at most {MAX_USERS} are allowed"
+                yield Violation("claims", words, pods=_users_of(world, name))
+
+
+def _users_of(world: PlannedCluster, name: ClaimName) -> tuple[PodKey, ...]:
+    """Placed pods that use a claim."""
+    return tuple(key for key in world.placed if name in _uses(world, world.pod(key)))
 
 
 def _promised(world: PlannedCluster) -> Mapping[ClaimName, ClaimAllocation]:
@@ -378,7 +387,7 @@ def _lasts(world: PlannedCluster, claim: Claim, *, now: bool) -> bool:
 
 def _one_each(
     world: PlannedCluster, catalog: Catalog, written: Mapping[PodKey, Written], *, now: bool
-) -> Iterator[str]:
+) -> Iterator[Violation]:
     """Claims of which users get different devices, or others than the claim has."""
     given: dict[ClaimName, list[ClaimAllocation]] = {}
     for pod_key in sorted(world.binds if now else world.placed):
@@ -391,7 +400,8 @@ def _one_each(
         standing = claim.allocation or promised.get(key)
         has = [standing] if standing and _lasts(world, claim, now=now) else []
         if len({frozenset(_devices(each)) for each in (*has, *given[key])}) > 1:
-            yield f"claims: claim {'/'.join(key)} is allocated in two ways {'now' if now else 'in the end'}"
+            words = f"claim {'/'.join(key)} is allocated in two ways {'now' if now else 'in the end'}"
+            yield Violation("claims", words, pods=_users_of(world, key))
 
 
 def _in_force(
@@ -410,7 +420,7 @@ def _in_force(
     for key, claim in catalog.claims.items():
         standing = claim.allocation or promised.get(key)
         if standing and _lasts(world, claim, now=now) and fresh(key, standing):
-            yield Use("/".join(key), standing, False)
+            yield Use("/".join(key), standing)
     known = {(uid, key) for key, claim in catalog.claims.items() for uid in claim.reserved}
     for pod in world.snapshot.pods:
         standing = pod.claim_allocations.get(EXTENDED_RESOURCES)
@@ -418,20 +428,26 @@ def _in_force(
             continue
         # Once the claim itself exists, its own allocation counts.
         if not any(uid == pod.uid and key not in _uses(world, pod) for uid, key in known):
-            yield Use(f"extended resources of {pod.key}", standing, False)
+            yield Use(f"extended resources of {pod.key}", standing)
     for pod_key in sorted(world.binds if now else world.placed):
         given = written[pod_key]
         for ref in refs_of(world.snapshot, world.pod(pod_key)):
             key = (pod_key.namespace, ref.claim)
             if ref.name in given and fresh(key, given[ref.name]):
-                yield Use("/".join(key), given[ref.name], True)
+                yield Use("/".join(key), given[ref.name], pod_key)
         if EXTENDED_RESOURCES in given:
-            yield Use(f"extended resources of {pod_key}", given[EXTENDED_RESOURCES], True)
+            yield Use(f"extended resources of {pod_key}", given[EXTENDED_RESOURCES], pod_key)
 
 
-def _once(catalog: Catalog, uses: list[Use], when: str) -> Iterator[str]:
+def _once(catalog: Catalog, uses: list[Use], when: str) -> Iterator[Violation]:
     """No device, counter or capacity is given out beyond what there is."""
-    new = {use.claim for use in uses if use.placed}
+    new = {use.claim: use.pod for use in uses if use.pod is not None}
+
+    def exceeded(words: str, claims: Iterable[str]) -> Violation:
+        return Violation(
+            "claims", words, pods=tuple(new[claim] for claim in sorted(new.keys() & set(claims)))
+        )
+
     holders: dict[DeviceId, list[str]] = {}
     taken: dict[tuple[DeviceId, tuple[str, str]], Fraction] = {}
     for use in uses:
@@ -448,17 +464,21 @@ def _once(catalog: Catalog, uses: list[Use], when: str) -> Iterator[str]:
         found = catalog.devices[catalog.index[device]]
         if found.view.shareable:
             for name, total in found.view.capacity:
-                if taken.get((device, name), Fraction(0)) > total and new & set(claims):
-                    yield f"claims: capacity {name[1]} of device {'/'.join(device)} is exceeded {when}"
-        elif len(claims) > 1 and new & set(claims):
-            yield f"claims: device {'/'.join(device)} is given to {', '.join(sorted(claims))} {when}"
+                if taken.get((device, name), Fraction(0)) > total and new.keys() & set(claims):
+                    words = f"capacity {name[1]} of device {'/'.join(device)} is exceeded {when}"
+                    yield exceeded(words, claims)
+        elif len(claims) > 1 and new.keys() & set(claims):
+            words = f"device {'/'.join(device)} is given to {', '.join(sorted(claims))} {when}"
+            yield exceeded(words, claims)
     drawn: dict[Counter, Fraction] = {}
     for device in holders:
         for counter, amount in catalog.devices[catalog.index[device]].consumes:
             drawn[counter] = drawn.get(counter, Fraction(0)) + amount
-    fresh = {device for device, claims in holders.items() if new & set(claims)}
+    fresh = {device for device, claims in holders.items() if new.keys() & set(claims)}
     touched = {c for device in fresh for c, _ in catalog.devices[catalog.index[device]].consumes}
     for counter in sorted(touched):
         if drawn[counter] > catalog.counters.get(counter, Fraction(0)):
             place = f"{counter.counter_set}/{counter.counter} of pool {counter.pool}"
-            yield f"claims: counter {place} is exceeded {when}"
+            drawing = (d for d in fresh if counter in dict(catalog.devices[catalog.index[d]].consumes))
+            claims = [claim for device in drawing for claim in holders[device]]
+            yield exceeded(f"counter {place} is exceeded {when}", claims)

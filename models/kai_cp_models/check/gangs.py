@@ -11,18 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check import tree
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.pods import ACTIVE_ALLOCATED, PodStatus
 from kai_cp_models.snapshot import PodGroup
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Pod groups that get a place in part."""
     for group in world.touched_groups:
         if not world.placed_of(group) or _plainly_whole(world, group):
             continue
         if group.backed_off and any(p.key in world.added for p in world.placed_of(group)):
-            yield f"gangs: pod group {group.key} gets a place, but it is backed off on this node pool"
+            yield Violation(
+                "gangs",
+                f"pod group {group.key} gets a place, but it is backed off on this node pool",
+                groups=(group.key,),
+            )
         yield from _whole(world, group)
         yield from _moved(world, group)
         yield from _together(world, group)
@@ -51,7 +55,7 @@ def _plainly_whole(world: PlannedCluster, group: PodGroup) -> bool:
     return not (world.binds and world.nominations and any(bound) and any(later))
 
 
-def _whole(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
+def _whole(world: PlannedCluster, group: PodGroup) -> Iterator[Violation]:
     known = tree.leaf_names(group)
     new = []
     for pod in world.snapshot.members[group.key]:
@@ -59,32 +63,46 @@ def _whole(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
             if tree.leaf_name(pod) in known:
                 new.append(pod)
             else:
-                yield f"gangs: pod {pod.key} gets a place, but its subgroup {tree.leaf_name(pod)} is unknown"
+                yield Violation(
+                    "gangs",
+                    f"pod {pod.key} gets a place, but its subgroup {tree.leaf_name(pod)} is unknown",
+                    pods=(pod.key,),
+                )
     if not new:
         return
     alive = tree.alive(world.snapshot.members[group.key])
     if not tree.satisfied(group.root, alive):
         needs = tree.needs(group.root, alive)
-        yield f"gangs: pod group {group.key} gets a place, but it is not ready: {needs}"
+        yield Violation(
+            "gangs", f"pod group {group.key} gets a place, but it is not ready: {needs}", groups=(group.key,)
+        )
     added = tree.counts(new)
     after = tree.counts(world.active_after(group.key))
     for subgroup in tree.walk(group.root):
         if tree.size(subgroup, added) and not tree.satisfied(subgroup, after):
-            yield f"gangs: {tree.label(group, subgroup)} is placed in part: {tree.needs(subgroup, after)}"
+            yield Violation(
+                "gangs",
+                f"{tree.label(group, subgroup)} is placed in part: {tree.needs(subgroup, after)}",
+                groups=(group.key,),
+            )
 
 
-def _moved(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
+def _moved(world: PlannedCluster, group: PodGroup) -> Iterator[Violation]:
     after = tree.counts(world.active_after(group.key))
     if tree.satisfied(group.root, after):
         return
     for pod in world.snapshot.members[group.key]:
         if pod.key in world.moved:
             needs = tree.needs(group.root, after)
-            yield f"gangs: pod {pod.key} is moved, but {group.key} stays below its minimum: {needs}"
+            yield Violation(
+                "gangs",
+                f"pod {pod.key} is moved, but {group.key} stays below its minimum: {needs}",
+                groups=world.served((pod.key,)),
+            )
             return
 
 
-def _together(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
+def _together(world: PlannedCluster, group: PodGroup) -> Iterator[Violation]:
     members = world.snapshot.members[group.key]
     bound = [pod for pod in members if pod.key in world.binds]
     waiting = tree.counts(pod for pod in members if pod.key in world.nominations)
@@ -95,7 +113,9 @@ def _together(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
     for subgroup in tree.walk(group.root):
         # A subgroup beyond the minimum of its set may wait; if it starts, it starts as a whole.
         if tree.size(subgroup, starting) and not tree.satisfied(subgroup, runs):
-            yield (
-                f"gangs: {tree.label(group, subgroup)} starts in part: {tree.needs(subgroup, runs)}"
-                f" counting what is bound or runs, but {bound[0].key} is bound"
+            yield Violation(
+                "gangs",
+                f"{tree.label(group, subgroup)} starts in part: {tree.needs(subgroup, runs)}"
+                f" counting what is bound or runs, but {bound[0].key} is bound",
+                groups=(group.key,),
             )

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts, hardware
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, Pod
 from kai_cp_topology.records import PRODUCT_LABEL
 
@@ -19,7 +19,7 @@ _Sums = Counter[tuple[str, str, bool]]
 """Milli-GPUs by queue, kind, and whether only non-preemptible pod groups count."""
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Queues that get more GPUs of a kind than they may have."""
     if not world.options.gpu_kinds or all(queue.notes.kinds is None for queue in world.snapshot.queues):
         return
@@ -43,9 +43,11 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         what = "quota, used by non-preemptible pods" if firm else "limit"
         for held, when, counts in ((now, "now", bound[cell] > 0), (end, "in the end", more)):
             if counts and held > most:
-                yield (
-                    f"gpu_kinds: queue {name} would hold {held / MILLI:g} of {most / MILLI:g} GPUs of"
-                    f" {kind} ({what}) {when}"
+                yield Violation(
+                    "gpu_kinds",
+                    f"queue {name} would hold {held / MILLI:g} of {most / MILLI:g} GPUs of"
+                    f" {kind} ({what}) {when}",
+                    queue=name,
                 )
                 break
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import gcd
 
 from kai_cp_models.check import hardware
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.snapshot import Node, Topology
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, PRODUCT_LABEL, Locality
@@ -23,7 +23,7 @@ _Level = tuple[str, Mapping[str, object], int]
 """A node label, the place of every node that has one at this level, and the hops that the level adds."""
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Pod groups about which the plan says something else than their nodes' labels."""
     if not world.plan.localities:
         return
@@ -32,11 +32,13 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     levels = _levels(nodes.values(), world.snapshot.topologies)
     for key, said in world.plan.localities.items():
         if key not in world.snapshot.group_by_key:
-            yield f"locality: pod group {key} is unknown"
+            yield Violation("locality", f"pod group {key} is unknown", groups=(key,))
             continue
         found = _locality(world, key, nodes, levels)
         if said != found:
-            yield f"locality: pod group {key} is said to have {said}, it has {found}"
+            yield Violation(
+                "locality", f"pod group {key} is said to have {said}, it has {found}", groups=(key,)
+            )
 
 
 def _locality(

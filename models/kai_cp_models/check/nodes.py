@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.pods import Pod
 from kai_cp_models.rules.static import STATIC_RULES
@@ -19,7 +19,7 @@ from kai_cp_models.snapshot import Node, Snapshot
 _RULES: Final = tuple(rule for rule in STATIC_RULES if rule.NAME != "size")
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Pods placed on a node that refuses them."""
     claimed, known = world.snapshot.extras[CLAIM_MILLI_GPUS], world.start.refusals
     for pod, decision in world.arrivals:
@@ -28,7 +28,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         if faults is None:
             faults = known[alike] = refusals(world.snapshot, pod, world.node(decision.node))
         for fault in faults:
-            yield f"nodes: pod {pod.key} on node {decision.node}: {fault}"
+            yield Violation("nodes", f"pod {pod.key} on node {decision.node}: {fault}", pods=(pod.key,))
 
 
 def refusals(snapshot: Snapshot, pod: Pod, node: Node) -> list[str]:

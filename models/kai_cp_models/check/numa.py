@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any
 
-from kai_cp_models.check.planned_cluster import UNREADABLE, PlannedCluster, Resident, text_of
+from kai_cp_models.check.planned_cluster import UNREADABLE, PlannedCluster, Resident, Violation, text_of
 from kai_cp_models.pods import MILLI, Pod, PodKey
 from kai_cp_models.quantity import exact
 from kai_cp_models.records.zones import RESTRICTED, SINGLE, TOPOLOGIES, NumaTopology, dimension, in_milli
@@ -20,7 +20,7 @@ ZoneAmounts = dict[str, int]
 ByZone = Mapping[str, Mapping[str, int]]
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Placed pods that are not aligned, and zones that are promised beyond their capacity."""
     if not world.snapshot.policy.plugin("numa"):
         return
@@ -30,7 +30,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
             yield from _node(world, name, found)
 
 
-def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str]:
+def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[Violation]:
     empty = tuple(tuple(amounts.items()) for amounts in found.allocatable)
     listed = {dim for amounts in found.allocatable for dim in amounts}
     ignored = {dimension(n) for n in world.snapshot.policy.numa_ignore}
@@ -41,9 +41,15 @@ def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str
             given = predicted[pod.key] = _predicted(world.placed[pod.key].details)
         except UNREADABLE as problem:
             given = predicted[pod.key] = {}
-            yield f"zones: pod {pod.key} on node {name}: its numaZones cannot be read: {problem!r}"
+            yield Violation(
+                "zones",
+                f"pod {pod.key} on node {name}: its numaZones cannot be read: {problem!r}",
+                pods=(pod.key,),
+            )
         for zone in sorted(given.keys() - set(found.zones)):
-            yield f"zones: pod {pod.key} on node {name}: the node has no zone {zone!r}"
+            yield Violation(
+                "zones", f"pod {pod.key} on node {name}: the node has no zone {zone!r}", pods=(pod.key,)
+            )
         wants = {
             dim: amount
             for dim, amount in _requests(world, pod).items()
@@ -53,12 +59,16 @@ def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str
             continue
         sums = {dim: sum(amounts.get(dim, 0) for amounts in given.values()) for dim in wants}
         if sums != wants:
-            yield f"zones: pod {pod.key} on node {name} wants {wants}, its zones {sorted(given)} give {sums}"
+            yield Violation(
+                "zones",
+                f"pod {pod.key} on node {name} wants {wants}, its zones {sorted(given)} give {sums}",
+                pods=(pod.key,),
+            )
         elif not found.by_container or len(pod.spec.container_requests) < 2:
             widest = 1 if found.policy == SINGLE or len(given) < 2 else _fewest(empty, tuple(wants.items()))
             if len(given) > widest:
                 fault = f"spans {len(given)} zones, {found.policy} allows {widest}"
-                yield f"zones: pod {pod.key} on node {name} {fault}"
+                yield Violation("zones", f"pod {pod.key} on node {name} {fault}", pods=(pod.key,))
     for when, residents in (("now", world.now(name)), ("in the end", world.end(name))):
         if when == "now" and name not in world.bound_nodes:
             continue
@@ -68,7 +78,7 @@ def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[str
 
 def _sums(
     world: PlannedCluster, name: str, when: str, there: list[tuple[Resident, ByZone]], found: NumaTopology
-) -> Iterator[str]:
+) -> Iterator[Violation]:
     used: dict[str, ZoneAmounts] = {zone: {} for zone in found.zones}
     touched: set[str] = set()
     for resident, zones in there:
@@ -85,7 +95,9 @@ def _sums(
         for dim, amount in used[zone].items():
             have = max(room[zone].get(dim, 0), 0)
             if dim in room[zone] and amount > have:
-                yield f"zones: node {name} zone {zone} {when}: {dim} {amount} used of {have}"
+                yield Violation(
+                    "zones", f"node {name} zone {zone} {when}: {dim} {amount} used of {have}", node=name
+                )
 
 
 def _add(into: dict[str, ZoneAmounts], zones: ByZone) -> None:

@@ -32,6 +32,25 @@ def text_of(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken rule, in words and in objects: ``str`` is the sentence.
+
+    ``pods``, ``groups``: what got a place that it may not have. Of an eviction these are the pod groups that
+    it is for, not the one that it takes from. ``node``, ``queue``: where too much is; "" elsewhere.
+    """
+
+    rule: str
+    words: str
+    pods: tuple[PodKey, ...] = ()
+    groups: tuple[GroupKey, ...] = ()
+    node: str = ""
+    queue: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.words}"
+
+
+@dataclass(frozen=True, slots=True)
 class Resident:
     """A pod on a node, with the GPU groups it uses there."""
 
@@ -141,6 +160,14 @@ class PlannedCluster:
         """Whether an action has its turn before another; one that the policy does not name has none."""
         turns = self.turns
         return left in turns and right in turns and turns[left] < turns[right]
+
+    def served(self, evicted: Iterable[PodKey]) -> tuple[GroupKey, ...]:
+        """The pod groups that evictions are for; the pods' own where they are for none."""
+        decisions = [self.evictions[key] for key in evicted]
+        own = ((d.group,) if d.group is not None else () for d in decisions)
+        return tuple(
+            dict.fromkeys(key for d, mine in zip(decisions, own, strict=True) for key in d.triggers or mine)
+        )
 
     # --- pods ----------------------------------------------------------------------------------
 

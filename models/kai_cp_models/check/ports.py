@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Final
 
-from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
 
 _ANY: Final = ""
 _EVERY: Final = ("", "0.0.0.0")
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Pods placed on a node where their port is taken, now (binds) or in the end."""
     listens = any(spec.host_ports for spec in world.placed_specs)
     if not listens or not world.snapshot.policy.plugin("predicates"):
@@ -26,7 +26,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
             yield from _clashes([r for r in residents(name) if r.pod.spec.host_ports], f"{name} {when}")
 
 
-def _clashes(residents: list[Resident], where: str) -> Iterator[str]:
+def _clashes(residents: list[Resident], where: str) -> Iterator[Violation]:
     listening: dict[tuple[str, int], dict[str, list[Resident]]] = {}
     for resident in residents:
         places = {
@@ -38,7 +38,11 @@ def _clashes(residents: list[Resident], where: str) -> Iterator[str]:
             for other in _meets(before, address):
                 if other is not resident and (resident.placed or other.placed):
                     pods = f"{other.pod.key} and {resident.pod.key}"
-                    yield f"ports: pods {pods} share host port {port} on node {where}"
+                    yield Violation(
+                        "ports",
+                        f"pods {pods} share host port {port} on node {where}",
+                        pods=(other.pod.key, resident.pod.key),
+                    )
             before.setdefault(address, []).append(resident)
 
 

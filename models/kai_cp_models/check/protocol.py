@@ -12,23 +12,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Faults of form."""
     for decision in world.plan.decisions:
         for fault in _alone(world, decision):
-            yield f"protocol: {decision.kind} of pod {decision.pod}: {fault}"
+            words = f"{decision.kind} of pod {decision.pod}: {fault}"
+            yield Violation("protocol", words, pods=(decision.pod,), groups=_of(decision))
     if len(world.plan.decisions) > len(world.binds) + len(world.nominations) + len(world.evictions):
         for (kind, key), times in Counter((d.kind, d.pod) for d in world.plan.decisions).items():
             if times > 1:
-                yield f"protocol: {kind} of pod {key} appears {times} times"
+                yield Violation("protocol", f"{kind} of pod {key} appears {times} times", pods=(key,))
     yield from _kinds_together(world)
     yield from _order(world)
+
+
+def _of(decision: Decision) -> tuple[GroupKey, ...]:
+    """The pod groups that the decision is for."""
+    own = () if decision.group is None else (decision.group,)
+    return decision.triggers or own
 
 
 def _alone(world: PlannedCluster, decision: Decision) -> Iterator[str]:
@@ -79,16 +86,18 @@ def _place(world: PlannedCluster, decision: Decision, pod: Pod) -> Iterator[str]
         yield f"the same GPU group is named twice: {', '.join(decision.gpu_groups)}"
 
 
-def _kinds_together(world: PlannedCluster) -> Iterator[str]:
+def _kinds_together(world: PlannedCluster) -> Iterator[Violation]:
     evicted = {decision.pod for decision in world.plan.decisions if decision.kind == "Evict"}
     for key in world.binds:
         if key in world.nominations:
-            yield f"protocol: pod {key} is bound and nominated"
+            yield Violation("protocol", f"pod {key} is bound and nominated", pods=(key,))
         if key in evicted:
-            yield f"protocol: pod {key} is bound and evicted (a moved pod is nominated)"
+            yield Violation(
+                "protocol", f"pod {key} is bound and evicted (a moved pod is nominated)", pods=(key,)
+            )
 
 
-def _order(world: PlannedCluster) -> Iterator[str]:
+def _order(world: PlannedCluster) -> Iterator[Violation]:
     latest, turns = -1, world.turns
     evicted: dict[PodKey, int] = {}
     nominated: dict[PodKey, int] = {}
@@ -104,12 +113,13 @@ def _order(world: PlannedCluster) -> Iterator[str]:
         mine = turns.get(decision.action, latest)
         if mine < latest:
             what = f"{decision.kind} of pod {decision.pod} by {decision.action}"
-            yield f"protocol: {what} comes after a later action"
+            yield Violation("protocol", f"{what} comes after a later action", groups=_of(decision))
         latest = max(latest, mine)
     for key, decision in world.evictions.items():
         at = evicted[key]
         if at > nominated.get(key, at):
-            yield f"protocol: pod {key} is nominated before it is evicted"
+            yield Violation("protocol", f"pod {key} is nominated before it is evicted", pods=(key,))
         for trigger in decision.triggers:
             if at > first_nomination.get((trigger, decision.action), at):
-                yield f"protocol: pod {key} is evicted for {trigger} after {trigger} was nominated"
+                words = f"pod {key} is evicted for {trigger} after {trigger} was nominated"
+                yield Violation("protocol", words, groups=(trigger,))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.rollouts import Rollouts
 from kai_cp_models.check.snapshot_facts import HeldByQueue, HeldByQueues
 from kai_cp_models.pods import MILLI, UNLIMITED, Pod, PodKey
@@ -23,7 +23,7 @@ _SCALE = (1, 1, MILLI)
 _NOISE = 1e-6
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Queues that get more than they may have."""
     yield from _homeless(world)
     parts = world.added_held.items()
@@ -36,15 +36,23 @@ def broken(world: PlannedCluster) -> Iterator[str]:
     yield from _over(world, rollouts, world.added, added, ((moved, 1), (gone, -1)), now=False)
 
 
-def _homeless(world: PlannedCluster) -> Iterator[str]:
+def _homeless(world: PlannedCluster) -> Iterator[Violation]:
     for group in world.touched_groups:
         leaf = group.queue in world.snapshot.leaf_queues
         if leaf or not any(p.key in world.added for p in world.placed_of(group)):
             continue
         if group.queue not in world.snapshot.queue_by_name:
-            yield f"queues: pod group {group.key} gets a place, but its queue {group.queue!r} does not exist"
+            yield Violation(
+                "queues",
+                f"pod group {group.key} gets a place, but its queue {group.queue!r} does not exist",
+                groups=(group.key,),
+            )
         else:
-            yield f"queues: pod group {group.key} gets a place, but its queue {group.queue} is not a leaf"
+            yield Violation(
+                "queues",
+                f"pod group {group.key} gets a place, but its queue {group.queue} is not a leaf",
+                groups=(group.key,),
+            )
 
 
 def held(world: PlannedCluster, pods: Iterable[Pod], *, moved: bool = True) -> HeldByQueues:
@@ -85,7 +93,7 @@ def _over(
     changes: Iterable[tuple[HeldByQueues, int]],
     *,
     now: bool,
-) -> Iterator[str]:
+) -> Iterator[Violation]:
     """``more``: what the pods with these keys hold. ``changes``: what else comes (1) or goes (-1)."""
     total, firm = map(HeldByQueue, world.start.held)
     for (change, firm_change), times in ((more, 1), *changes):
@@ -108,7 +116,7 @@ def _without(held: HeldByQueue, taken: HeldByQueue) -> HeldByQueue:
 
 def _beyond(
     world: PlannedCluster, total: HeldByQueue, more: HeldByQueue, when: str, *, firm: bool
-) -> Iterator[str]:
+) -> Iterator[Violation]:
     """Queues that would hold more than their limit, or ``firm``: their quota, in a resource they get."""
     for name in sorted(more):
         queue = world.snapshot.queue_by_name[name]
@@ -117,8 +125,10 @@ def _beyond(
             most = bound * _SCALE[i]
             if more[name][i] and bound != UNLIMITED and total[name][i] > most + _NOISE:
                 what = "quota, used by non-preemptible pods" if firm else "limit"
-                yield (
-                    f"queues: queue {name} would hold {amounts.number(i, total[name][i])} of"
+                yield Violation(
+                    "queues",
+                    f"queue {name} would hold {amounts.number(i, total[name][i])} of"
                     f" {amounts.in_words(i, most)} ({what}) {when},"
-                    f" {amounts.number(i, more[name][i])} new"
+                    f" {amounts.number(i, more[name][i])} new",
+                    queue=name,
                 )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from kai_cp_models.check import amounts, tree
 from kai_cp_models.check.amounts import CheckedAmounts
 from kai_cp_models.check.levels import Levels, QueueLevel
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.victims import takers
 from kai_cp_models.pods import GpuKind, GroupKey, Pod
 from kai_cp_models.snapshot import PodGroup
@@ -34,7 +34,11 @@ class Trigger(NamedTuple):
     """Whether an eviction names it; a group that only uses what is left over takes nothing."""
 
     def __str__(self) -> str:
-        return f"reclaim: pod group {self.group.key} of queue {self.group.queue}"
+        return f"pod group {self.group.key} of queue {self.group.queue}"
+
+    def breaks(self, words: str) -> Violation:
+        """What is wrong with it."""
+        return Violation("reclaim", words, groups=(self.group.key,))
 
 
 class _Loss(NamedTuple):
@@ -54,7 +58,7 @@ _Costs = dict[tuple[str, bool], CheckedAmounts]
 """What pods cost in all, by queue and whether they can be preempted."""
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Reclaims that fairness does not allow."""
     if not world.snapshot.policy.plugin("proportion"):
         return
@@ -135,7 +139,7 @@ def _cost(world: PlannedCluster, pods: list[Pod]) -> CheckedAmounts:
 
 def _judge(
     world: PlannedCluster, levels: Levels, claim: Trigger, got: CheckedAmounts, costs: _Costs
-) -> Iterator[str]:
+) -> Iterator[Violation]:
     """``got``, ``costs``: what the pods that the trigger gets cost, and those that it takes."""
     # Only a share by memory asks for something else than what it is charged for.
     by_memory = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in claim.gets)
@@ -144,7 +148,7 @@ def _judge(
     for queue in sorted(claim.moves | {queue for queue, _ in costs}):
         mine, theirs = levels.levelled(claim.group.queue, queue)
         if not _candidate(mine, theirs, request):
-            yield f"{claim} may not disturb queue {theirs.name}: {theirs.described()}"
+            yield claim.breaks(f"{claim} may not disturb queue {theirs.name}: {theirs.described()}")
     losses = list(_losses(world, levels, claim, request, costs))
     for loss in losses:
         quota = loss.mine.within(loss.held, "quota")
@@ -155,7 +159,7 @@ def _judge(
         ):
             lost = ", ".join(amounts.in_words(i, x) for i, x in enumerate(loss.lost) if x)
             held = loss.theirs.described()
-            yield f"{claim} takes too much from queue {loss.theirs.name}: {held}, loses {lost}"
+            yield claim.breaks(f"{claim} takes too much from queue {loss.theirs.name}: {held}, loses {lost}")
     yield from _saturation(world, claim, losses)
 
 
@@ -176,15 +180,19 @@ def _losses(
 
 def _may_reclaim(
     world: PlannedCluster, levels: Levels, claim: Trigger, request: CheckedAmounts
-) -> Iterator[str]:
+) -> Iterator[Violation]:
     leaf = levels[claim.group.queue]
     if not leaf.within(amounts.plus(leaf.held, request), "fair_share"):
         asked = ", ".join(amounts.in_words(i, x) for i, x in enumerate(request) if x)
-        yield f"{claim} may not reclaim: with {asked} its queue is over its fair share: {leaf.described()}"
+        yield claim.breaks(
+            f"{claim} may not reclaim: with {asked} its queue is over its fair share: {leaf.described()}"
+        )
     for name in () if claim.group.preemptible else world.snapshot.queue_path[claim.group.queue]:
         level = levels[name]
         if not level.user and not level.within(amounts.plus(level.firm, request), "quota"):
-            yield f"{claim} is non-preemptible and over the quota of queue {name}: {level.described()}"
+            yield claim.breaks(
+                f"{claim} is non-preemptible and over the quota of queue {name}: {level.described()}"
+            )
 
 
 def _candidate(mine: QueueLevel, theirs: QueueLevel, request: CheckedAmounts) -> bool:
@@ -201,7 +209,7 @@ def _may_lose(theirs: QueueLevel, remaining: CheckedAmounts, entitled: bool) -> 
     return theirs.exceeds(remaining, "allocatable") or (entitled and theirs.exceeds(remaining, "quota"))
 
 
-def _saturation(world: PlannedCluster, claim: Trigger, losses: list[_Loss]) -> Iterator[str]:
+def _saturation(world: PlannedCluster, claim: Trigger, losses: list[_Loss]) -> Iterator[Violation]:
     """A level over its fair share must end less saturated than each sibling that it takes from."""
     multiplier = max(world.snapshot.policy.saturation_multiplier, 1.0)
     for loss in losses:
@@ -212,7 +220,7 @@ def _saturation(world: PlannedCluster, claim: Trigger, losses: list[_Loss]) -> I
                 continue
             others = theirs.ratio(i, loss.left[i])
             if ours * multiplier >= others - 1e-9 and _involved(world, claim, theirs.name)[i]:
-                yield (
+                yield claim.breaks(
                     f"{claim} leaves queue {mine.name} at {ours:.3g} of its fair share of {amounts.NAMES[i]},"
                     f" queue {theirs.name} that it takes from at {others:.3g}"
                 )

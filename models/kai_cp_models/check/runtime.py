@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kai_cp_models.check import tree
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.victims import takers
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import PodStatus
@@ -22,7 +22,7 @@ _GRANTING: Final[tuple[ActionName, ...]] = ("reclaim", "preempt")
 """Actions that leave a pod group its minimum runtime."""
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Protected pod groups that are touched."""
     policy = world.snapshot.policy
     defaults = policy.default_preempt_min_runtime_seconds, policy.default_reclaim_min_runtime_seconds
@@ -40,9 +40,11 @@ def broken(world: PlannedCluster) -> Iterator[str]:
             runtime = min(_min_runtime(world, group, decision) for decision in decisions)
             age = world.snapshot.now - group.last_start
             if age < runtime and not _spares_the_minimum(world, group, action):
-                yield (
-                    f"runtime: pod {decisions[0].pod} of pod group {group.key} is evicted by {action}"
-                    f" {age:g} s after its start, it is protected for {runtime:g} s"
+                yield Violation(
+                    "runtime",
+                    f"pod {decisions[0].pod} of pod group {group.key} is evicted by {action}"
+                    f" {age:g} s after its start, it is protected for {runtime:g} s",
+                    groups=world.served(decision.pod for decision in decisions),
                 )
 
 

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from kai_cp_models.check import amounts
-from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
 from kai_cp_models.pods import PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import Node
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """GPU groups that are overfull, or joined while they go away."""
     for name in sorted({decision.node for decision in world.placed.values() if decision.gpu_groups}):
         arrivals = [r for r in world.arriving(name) if r.gpu_groups]
@@ -37,17 +37,21 @@ def _memory(node: Node, residents: Iterable[Resident]) -> Counter[str]:
     return used
 
 
-def _overfull(node: Node, there: Iterable[Resident], arrivals: list[Resident], when: str) -> Iterator[str]:
+def _overfull(
+    node: Node, there: Iterable[Resident], arrivals: list[Resident], when: str
+) -> Iterator[Violation]:
     used = _memory(node, there)
     for group in sorted({group for r in arrivals for group in r.gpu_groups}):
         if used[group] > node.gpu_memory_mib:
-            yield (
-                f"sharing: GPU group {group} on node {node.name} would hold {used[group]} MiB"
-                f" of {node.gpu_memory_mib} {when}"
+            yield Violation(
+                "sharing",
+                f"GPU group {group} on node {node.name} would hold {used[group]} MiB"
+                f" of {node.gpu_memory_mib} {when}",
+                node=node.name,
             )
 
 
-def _going_away(world: PlannedCluster, node: str, arrivals: list[Resident]) -> Iterator[str]:
+def _going_away(world: PlannedCluster, node: str, arrivals: list[Resident]) -> Iterator[Violation]:
     known = {group for r in world.before(node) for group in r.gpu_groups}
     for resident in arrivals:
         action = world.placed[resident.pod.key].action
@@ -57,7 +61,11 @@ def _going_away(world: PlannedCluster, node: str, arrivals: list[Resident]) -> I
         for group in resident.gpu_groups:
             if group in known - staying:
                 where = f"GPU group {group} on node {node}"
-                yield f"sharing: pod {resident.pod.key} joins {where}, which is going away"
+                yield Violation(
+                    "sharing",
+                    f"pod {resident.pod.key} joins {where}, which is going away",
+                    pods=(resident.pod.key,),
+                )
 
 
 def _stays(world: PlannedCluster, resident: Resident, action: ActionName) -> bool:
@@ -68,11 +76,11 @@ def _stays(world: PlannedCluster, resident: Resident, action: ActionName) -> boo
     return eviction is None or world.earlier(action, eviction.action)
 
 
-def _elsewhere(world: PlannedCluster) -> Iterator[str]:
+def _elsewhere(world: PlannedCluster) -> Iterator[Violation]:
     """A group id names one device of one node."""
     home = dict(world.start.homes)
     for key, decision in world.placed.items():
         for group in decision.gpu_groups:
             if home.setdefault(group, decision.node) not in (decision.node, ""):
                 where = f"node {decision.node}, it is on {home[group]}"
-                yield f"sharing: pod {key} names GPU group {group} on {where}"
+                yield Violation("sharing", f"pod {key} names GPU group {group} on {where}", pods=(key,))

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check import tree
-from kai_cp_models.check.planned_cluster import PlannedCluster
-from kai_cp_models.pods import Pod
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
+from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.policy import STATE_ACTIONS
 from kai_cp_models.snapshot import PodGroup, Subgroup
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Pod groups that lose part of a minimum, or shrink in the wrong order."""
     for group in world.disturbed_groups:
         lost = [p for p in world.evicted_of(group) if p.key in world.lost]
@@ -29,7 +29,12 @@ def broken(world: PlannedCluster) -> Iterator[str]:
             yield from _wrong_pod(world, group, lost)
 
 
-def _torn(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
+def _served(world: PlannedCluster, group: PodGroup) -> tuple[GroupKey, ...]:
+    """The pod groups for which a pod group is evicted."""
+    return world.served(pod.key for pod in world.evicted_of(group))
+
+
+def _torn(world: PlannedCluster, group: PodGroup) -> Iterator[Violation]:
     before = tree.counts(world.active_before(group.key))
     after = tree.counts(world.active_after(group.key))
     for subgroup in tree.walk(group.root):
@@ -37,29 +42,36 @@ def _torn(world: PlannedCluster, group: PodGroup) -> Iterator[str]:
         shrinks = left < tree.size(subgroup, before)
         met = tree.satisfied(subgroup, before)
         if shrinks and met and left and not tree.satisfied(subgroup, after):
-            yield (
-                f"shrinking: {tree.label(group, subgroup)} is evicted in part:"
-                f" {tree.needs(subgroup, after)} stay"
+            yield Violation(
+                "shrinking",
+                f"{tree.label(group, subgroup)} is evicted in part: {tree.needs(subgroup, after)} stay",
+                groups=_served(world, group),
             )
         if shrinks and met and not subgroup.leaf and tree.satisfied(subgroup, after):
-            yield from _surplus_left(group, subgroup, before, after)
+            yield from _surplus_left(world, group, subgroup, before, after)
 
 
 def _surplus_left(
-    group: PodGroup, subgroup: Subgroup, before: tree.PodCounts, after: tree.PodCounts
-) -> Iterator[str]:
+    world: PlannedCluster,
+    group: PodGroup,
+    subgroup: Subgroup,
+    before: tree.PodCounts,
+    after: tree.PodCounts,
+) -> Iterator[Violation]:
     """A whole member is lost only when no surplus pod is left below the set."""
     dropped = [c for c in subgroup.children if tree.satisfied(c, before) and not tree.satisfied(c, after)]
     spare = [leaf for leaf in subgroup.leaves() if after[leaf.name] > leaf.minimum]
     if dropped and spare:
-        yield (
-            f"shrinking: {tree.label(group, dropped[0])} is evicted whole while"
+        yield Violation(
+            "shrinking",
+            f"{tree.label(group, dropped[0])} is evicted whole while"
             f" {tree.label(group, spare[0])} keeps {after[spare[0].name]} pods,"
-            f" {spare[0].minimum} are its minimum"
+            f" {spare[0].minimum} are its minimum",
+            groups=_served(world, group),
         )
 
 
-def _wrong_pod(world: PlannedCluster, group: PodGroup, lost: list[Pod]) -> Iterator[str]:
+def _wrong_pod(world: PlannedCluster, group: PodGroup, lost: list[Pod]) -> Iterator[Violation]:
     staying = [p for p in world.active_before(group.key) if p.key not in world.evictions]
     for pod in lost:
         later = [
@@ -68,7 +80,11 @@ def _wrong_pod(world: PlannedCluster, group: PodGroup, lost: list[Pod]) -> Itera
             if tree.leaf_name(p) == tree.leaf_name(pod) and _rank(p) > _rank(pod) and p.node == pod.node
         ]
         if later:
-            yield f"shrinking: pod {pod.key} is evicted before {later[0].key}, which comes after it"
+            yield Violation(
+                "shrinking",
+                f"pod {pod.key} is evicted before {later[0].key}, which comes after it",
+                groups=world.served((pod.key,)),
+            )
 
 
 def _rank(pod: Pod) -> tuple[object, ...]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import selects
 from kai_cp_models.pods import Pod, SpreadConstraint
 from kai_cp_models.rules.static import selector
 from kai_cp_models.snapshot import Node
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Placed pods in a domain that has too many more matching pods than another one."""
     if not world.options.topology_spread:
         return
@@ -20,7 +20,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         for constraint in pod.spec.spread:
             fault = _skew(world, pod, node, constraint)
             if fault:
-                yield f"spread: pod {key} on node {node.name}: {fault}"
+                yield Violation("spread", f"pod {key} on node {node.name}: {fault}", pods=(key,))
 
 
 def _skew(world: PlannedCluster, pod: Pod, node: Node, constraint: SpreadConstraint) -> str:

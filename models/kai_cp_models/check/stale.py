@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check import tree
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.pods import ACTIVE_USED, PodStatus
 from kai_cp_models.snapshot import PodGroup
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Evictions of gangs that are not stale, or only in part."""
     for group in world.disturbed_groups:
         evictions = (world.evictions[pod.key] for pod in world.evicted_of(group))
         if not any(decision.action == "stalegangeviction" for decision in evictions):
             continue
-        what = f"stale: pod group {group.key} is evicted"
+        what = f"pod group {group.key} is evicted"
         reason = _fresh(world, group)
         if reason:
-            yield f"{what}, but {reason}"
+            yield Violation("stale", f"{what}, but {reason}", groups=(group.key,))
         for pod in world.active_after(group.key):
-            yield f"{what}, but its pod {pod.key} keeps or gets a place"
+            words = f"{what}, but its pod {pod.key} keeps or gets a place"
+            yield Violation("stale", words, groups=(group.key,))
             break
 
 

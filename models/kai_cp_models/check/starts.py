@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from kai_cp_models.check.capacity import used
-from kai_cp_models.check.planned_cluster import PlannedCluster, Resident
+from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
 from kai_cp_models.plan import Decision, Reservation
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
@@ -28,21 +28,23 @@ _SECOND = 1.0
 _HOUR = 3600.0
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Reservations without capacity, and evictions by time without a right."""
     times, entries = world.snapshot.extras[TIMES], world.plan.reservations or ()
     reserving = times is not None and times.settings.reservations.enabled
     ending = times is not None and times.settings.max_runtime.enforce
     for one in world.plan.decisions:
         if (one.action == "reservation" and not reserving) or (one.action == "maxruntime" and not ending):
-            yield f"starts: {one.kind} of pod {one.pod} by {one.action}, which no setting switches on"
+            words = f"{one.kind} of pod {one.pod} by {one.action}, which no setting switches on"
+            yield Violation("starts", words, pods=(one.pod,))
     if entries and not reserving:
-        yield f"starts: {len(entries)} reservations, which no setting switches on"
+        words = f"{len(entries)} reservations, which no setting switches on"
+        yield Violation("starts", words, groups=tuple(entry.group for entry in entries))
     if times is None:
         return
     for group, count in Counter(entry.group for entry in entries).items():
         if count > 1:
-            yield f"starts: pod group {group} has {count} reservations"
+            yield Violation("starts", f"pod group {group} has {count} reservations", groups=(group,))
     holds = {e.group: e for e in entries if e.state in _HOLDING and e.group in world.snapshot.group_by_key}
     for entry in entries:
         if entry.state in _HOLDING:
@@ -60,57 +62,59 @@ def broken(world: PlannedCluster) -> Iterator[str]:
             yield from _ended(world, times, world.pod(key))
 
 
-def _form(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[str]:
-    what = f"starts: the reservation of {entry.group}"
+def _form(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[Violation]:
+    what = f"the reservation of {entry.group}"
     group = world.snapshot.group_by_key.get(entry.group)
     if group is None or entry.start is None or not entry.start < NEVER:
-        yield f"{what} is of no pod group, or has no start"
+        yield Violation("starts", f"{what} is of no pod group, or has no start", groups=(entry.group,))
         return
     if entry.start < times.now:
-        yield f"{what} starts in the past"
+        yield Violation("starts", f"{what} starts in the past", groups=(entry.group,))
     yield from _nodes(world, entry)
     stored = times.stored(entry.group)
     if stored is None:
         return
     if entry.start > stored.start and max(stored.start, times.now) < entry.start and not entry.cause:
-        yield f"{what} moves later without a cause"
+        yield Violation("starts", f"{what} moves later without a cause", groups=(entry.group,))
     if entry.promised is not None and entry.promised > stored.promised:
-        yield f"{what} promises less than before"
+        yield Violation("starts", f"{what} promises less than before", groups=(entry.group,))
 
 
-def _begun(world: PlannedCluster, times: Times, key: GroupKey) -> Iterator[str]:
+def _begun(world: PlannedCluster, times: Times, key: GroupKey) -> Iterator[Violation]:
     """Whose start was promised, or bought, may stay for its run time; so nothing else counts as started."""
     group = world.snapshot.group_by_key.get(key)
     if group is None or not world.placed_of(group):
-        yield f"starts: {key} is said to have started, but gets no place"
+        yield Violation("starts", f"{key} is said to have started, but gets no place", groups=(key,))
     elif times.due(key) is None and (times.notes(key).price is None or not times.hero(group)):
-        yield f"starts: {key} is said to have started, but has no right to places"
+        yield Violation("starts", f"{key} is said to have started, but has no right to places", groups=(key,))
 
 
-def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[str]:
+def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[Violation]:
     """A reservation holds no more than the gang, on usable nodes, in one domain."""
-    what = f"starts: the reservation of {entry.group}"
+    what = f"the reservation of {entry.group}"
     group = world.snapshot.group_by_key.get(entry.group)
     if group is None:
-        yield f"{what} is of no pod group"
+        yield Violation("starts", f"{what} is of no pod group", groups=(entry.group,))
         return
     waiting = [pod for pod in world.snapshot.members[entry.group] if pod.key not in world.placed]
     held = sum(_milli(gpus) for gpus in entry.nodes.values())
     if held > sum(pod.spec.requests[GPU] for pod in waiting):
-        yield f"{what} holds {held / MILLI:g} GPUs, more than its pods ask for"
+        yield Violation(
+            "starts", f"{what} holds {held / MILLI:g} GPUs, more than its pods ask for", groups=(entry.group,)
+        )
     for name, gpus in entry.nodes.items():
         i = world.snapshot.node_index.get(name)
         if i is None or world.snapshot.nodes[i].not_ready:
-            yield f"{what} holds node {name}, which takes no pods"
+            yield Violation("starts", f"{what} holds node {name}, which takes no pods", groups=(entry.group,))
         if not 0 < gpus < NEVER:
-            yield f"{what} holds {gpus:g} GPUs of node {name}"
+            yield Violation("starts", f"{what} holds {gpus:g} GPUs of node {name}", groups=(entry.group,))
     constraint = group.root.constraint
     topology = world.snapshot.policy.plugin("topology")
     if topology and constraint is not None and constraint.required and not constraint.error:
         level = constraint.required
         nodes = [world.node(name) for name in entry.nodes if name in world.snapshot.node_index]
         if len({node.labels.get(level) for node in nodes}) > 1:
-            yield f"{what} spans several domains of {level}"
+            yield Violation("starts", f"{what} spans several domains of {level}", groups=(entry.group,))
 
 
 def _milli(gpus: float) -> int:
@@ -118,7 +122,7 @@ def _milli(gpus: float) -> int:
     return round(gpus * MILLI) if 0 < gpus < NEVER else 0
 
 
-def _closed(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[str]:
+def _closed(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[Violation]:
     """Places that were closed before this cycle take only new pods that can be evicted at any time."""
     closed = times.notes(entry.group).closed
     for name, gpus in sorted(entry.nodes.items()):
@@ -130,12 +134,13 @@ def _closed(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator
         node = world.node(name)
         taken = used(world, node, (*world.staying(name), *firm))[GPU] + _milli(gpus)
         if taken > node.allocatable[GPU]:
-            yield f"starts: node {name} is closed for {entry.group}, and takes pods that cannot be preempted"
+            words = f"node {name} is closed for {entry.group}, and takes pods that cannot be preempted"
+            yield Violation("starts", words, pods=tuple(resident.pod.key for resident in firm))
 
 
 def _room(
     world: PlannedCluster, times: Times, entry: Reservation, holds: Mapping[GroupKey, Reservation]
-) -> Iterator[str]:
+) -> Iterator[Violation]:
     start = entry.start
     if start is None:
         return
@@ -156,9 +161,11 @@ def _room(
                 if expected is None or start < other.start + expected:
                     taken += _milli(other.nodes.get(name, 0.0))
         if taken > node.allocatable[GPU]:
-            yield (
-                f"starts: node {name} would hold {taken / MILLI:g} of {node.allocatable[GPU] / MILLI:g} GPUs"
-                f" when {entry.group} starts"
+            yield Violation(
+                "starts",
+                f"node {name} would hold {taken / MILLI:g} of {node.allocatable[GPU] / MILLI:g} GPUs"
+                f" when {entry.group} starts",
+                groups=(entry.group,),
             )
 
 
@@ -210,18 +217,18 @@ def _starts_by_reservation(world: PlannedCluster, key: PodKey) -> bool:
     return any(e.group == group and e.state == "started" for e in world.plan.reservations or ())
 
 
-def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) -> Iterator[str]:
-    what = f"starts: pod {pod.key} is evicted by reservation"
+def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) -> Iterator[Violation]:
+    what, groups = f"pod {pod.key} is evicted by reservation", world.served((pod.key,))
     victim = world.group_of(pod)
     if victim is None or not victim.preemptible:
-        yield f"{what}, but it is not preemptible"
+        yield Violation("starts", f"{what}, but it is not preemptible", groups=groups)
         return
     if len(decision.triggers) != 1:
-        yield f"{what} for {len(decision.triggers)} pod groups"
+        yield Violation("starts", f"{what} for {len(decision.triggers)} pod groups", groups=groups)
         return
     holder = world.snapshot.group_by_key.get(decision.triggers[0])
     if holder is None or not any(p.key in world.placed for p in world.snapshot.members[holder.key]):
-        yield f"{what} for {decision.triggers[0]}, which gets no place"
+        yield Violation("starts", f"{what} for {decision.triggers[0]}, which gets no place", groups=groups)
         return
     stored, price = times.due(holder.key), times.notes(holder.key).price
     if stored is not None and stored.start <= times.now:
@@ -229,10 +236,10 @@ def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) 
         if any(_by_backfill(times, p, victim, stored.nodes, stored.made) for p in members):
             return
     if not times.hero(holder) or price is None:
-        yield f"{what} for {holder.key}, which has no right to its places"
+        yield Violation("starts", f"{what} for {holder.key}, which has no right to its places", groups=groups)
         return
     if victim.priority + victim.aged_at_start >= holder.priority:
-        yield f"{what} for {holder.key}, which has no higher priority"
+        yield Violation("starts", f"{what} for {holder.key}, which has no higher priority", groups=groups)
     paid = [
         k for k, d in world.evictions.items() if d.action == "reservation" and d.triggers == decision.triggers
     ]
@@ -244,15 +251,19 @@ def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) 
             age = min(max(0.0, when - times.start(group)), cap)
             lost += world.pod(key).spec.requests[GPU] / MILLI * age / _HOUR
     if lost > price + _SECOND * len(paid) / _HOUR:
-        yield f"{what}: {holder.key} accepted {price:g} GPU-hours, its victims lose {lost:.2f}"
+        yield Violation(
+            "starts",
+            f"{what}: {holder.key} accepted {price:g} GPU-hours, its victims lose {lost:.2f}",
+            groups=groups,
+        )
 
 
-def _ended(world: PlannedCluster, times: Times, pod: Pod) -> Iterator[str]:
-    what = f"starts: pod {pod.key} is evicted by maxruntime"
+def _ended(world: PlannedCluster, times: Times, pod: Pod) -> Iterator[Violation]:
+    what, groups = f"pod {pod.key} is evicted by maxruntime", world.served((pod.key,))
     group = world.group_of(pod)
     if group is None or not times.overdue(group):
-        yield f"{what}, but its time is not over"
+        yield Violation("starts", f"{what}, but its time is not over", groups=groups)
         return
     left = [p for p in world.active_before(group.key) if p.key not in world.evictions]
     if left:
-        yield f"{what}, but {left[0].key} of its pod group stays"
+        yield Violation("starts", f"{what}, but {left[0].key} of its pod group stays", groups=groups)

@@ -4,15 +4,15 @@ hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import reaches, selects
 from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.records.storage import STATIC_ONLY, STORAGE, StorageCapacity, StorageObjects, VolumeClaim
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Placed pods without a usable volume; capacities and attach limits that are exceeded."""
     if not world.snapshot.policy.plugin("predicates"):
         return
@@ -24,7 +24,7 @@ def broken(world: PlannedCluster) -> Iterator[str]:
         for claim in _claims(objects, pod):
             fault = _fault(world, objects, claim, node)
             if fault:
-                yield f"volumes: pod {key} on node {node}: {fault}"
+                yield Violation("volumes", f"pod {key} on node {node}: {fault}", pods=(key,))
     yield from _given(world, objects)
     for now in (True, False):
         yield from _capacities(world, objects, now=now)
@@ -35,6 +35,12 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 def _claims(objects: StorageObjects, pod: Pod) -> list[VolumeClaim]:
     keys = dict.fromkeys(PodKey(pod.key.namespace, name) for name in pod.spec.volume_claims)
     return [objects.claims[key] for key in keys if key in objects.claims]
+
+
+def _placed(world: PlannedCluster, objects: StorageObjects, claims: Collection[PodKey]) -> tuple[PodKey, ...]:
+    """Placed pods with one of the claims."""
+    owned = ((key, _claims(objects, world.pod(key))) for key in world.placed)
+    return tuple(key for key, own in owned if any(claim.key in claims for claim in own))
 
 
 def _reaches(world: PlannedCluster, objects: StorageObjects, volume: str, node: str) -> bool:
@@ -94,7 +100,7 @@ def _not_made(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim
     return ""
 
 
-def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[str]:
+def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[Violation]:
     """Volumes that two claims would need, or that not all pods of a claim reach."""
     users: dict[PodKey, set[str]] = {}
     for key in sorted(world.placed):
@@ -121,7 +127,11 @@ def _given(world: PlannedCluster, objects: StorageObjects) -> Iterator[str]:
     for key in options:
         if not finds(key, set()):
             where = ", ".join(sorted(users[key]))
-            yield f"volumes: no volume is left that claim {key} can have on node {where}"
+            yield Violation(
+                "volumes",
+                f"no volume is left that claim {key} can have on node {where}",
+                pods=_placed(world, objects, (key,)),
+            )
 
 
 def _options(
@@ -135,9 +145,9 @@ def _options(
     ]
 
 
-def _capacities(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[str]:
+def _capacities(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[Violation]:
     """New volumes compared with the capacities that can serve them, where no existing volume can."""
-    needed: dict[frozenset[str], int] = {}
+    needed: dict[frozenset[str], list[VolumeClaim]] = {}
     seen: set[PodKey] = set()
     for key in sorted(world.binds if now else world.placed):
         node = world.placed[key].node
@@ -148,15 +158,17 @@ def _capacities(world: PlannedCluster, objects: StorageObjects, *, now: bool) ->
             if storage_class.provisioner in objects.tracked and not _standing(world, objects, claim, {node}):
                 seen.add(claim.key)
                 options = frozenset(option.name for option in _options(world, objects, claim, node))
-                needed[options] = needed.get(options, 0) + claim.bytes
+                needed.setdefault(options, []).append(claim)
     by_name = {capacity.name: capacity for capacity in objects.capacities}
     for options in needed:
-        need = sum(amount for others, amount in needed.items() if others <= options)
+        claims = [claim for others, some in needed.items() if others <= options for claim in some]
+        need = sum(claim.bytes for claim in claims)
         found = [by_name[name] for name in sorted(options)]
         have = sum(each.bytes if now else _bytes(world, objects, each) for each in found)
         if need > have:
             when, named = "now" if now else "in the end", ", ".join(sorted(options))
-            yield f"volumes: storage capacity {named} has {have} bytes, the plan needs {need} {when}"
+            words = f"storage capacity {named} has {have} bytes, the plan needs {need} {when}"
+            yield Violation("volumes", words, pods=_placed(world, objects, {claim.key for claim in claims}))
 
 
 def _bytes(world: PlannedCluster, objects: StorageObjects, capacity: StorageCapacity) -> int:
@@ -172,7 +184,7 @@ def _bytes(world: PlannedCluster, objects: StorageObjects, capacity: StorageCapa
     return total
 
 
-def _alone(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[str]:
+def _alone(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[Violation]:
     """A claim with ReadWriteOncePod has at most one user in the cluster."""
     names = [node.name for node in world.snapshot.nodes]
     users: dict[PodKey, dict[PodKey, bool]] = {}
@@ -185,10 +197,14 @@ def _alone(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iter
         if len(pods) > 1 and any(pods.values()):
             named = ", ".join(str(pod) for pod in sorted(pods))
             when = "now" if now else "in the end"
-            yield f"volumes: claim {key} is for one pod alone and used by {named} {when}"
+            yield Violation(
+                "volumes",
+                f"claim {key} is for one pod alone and used by {named} {when}",
+                pods=tuple(pod for pod, placed in pods.items() if placed),
+            )
 
 
-def _attached(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[str]:
+def _attached(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> Iterator[Violation]:
     for name in world.bound_nodes if now else world.target_nodes:
         volumes: dict[str, set[str]] = {}
         new: set[str] = set()
@@ -204,4 +220,4 @@ def _attached(world: PlannedCluster, objects: StorageObjects, *, now: bool) -> I
             if most is not None and len(volumes[driver]) > most:
                 when = "now" if now else "in the end"
                 count = f"{len(volumes[driver])} volumes of {driver}, at most {most}"
-                yield f"volumes: node {name} has {count} {when}"
+                yield Violation("volumes", f"node {name} has {count} {when}", node=name)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kai_cp_models.check import tree
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.snapshot import PodGroup, Subgroup, Topology, TopologyConstraint
 
 DomainPath = tuple[str, ...]
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Constrained subtrees whose new pods leave their domain or the topology."""
     if not world.snapshot.policy.plugin("topology"):
         return
@@ -29,21 +29,29 @@ def broken(world: PlannedCluster) -> Iterator[str]:
 
 def _constrained(
     world: PlannedCluster, group: PodGroup, subgroup: Subgroup, constraint: TopologyConstraint
-) -> Iterator[str]:
+) -> Iterator[Violation]:
     leaves = {leaf.name for leaf in subgroup.leaves()}
     members = [p for p in world.active_after(group.key) if tree.leaf_name(p) in leaves]
     placed = [(p, world.placed[p.key].node) for p in members if p.key in world.placed]
     if not placed:
         return
-    what = f"topology: {tree.label(group, subgroup)}"
+    what = f"{tree.label(group, subgroup)}"
     topology = next((t for t in world.snapshot.topologies if t.name == constraint.topology), None)
     if constraint.error or topology is None:
-        yield f"{what}: placed although {constraint.error or f'topology {constraint.topology} is unknown'}"
+        yield Violation(
+            "topology",
+            f"{what}: placed although {constraint.error or f'topology {constraint.topology} is unknown'}",
+            groups=(group.key,),
+        )
         return
     for pod, node in placed:
         missing = _place(world, topology, node)[1]
         if missing:
-            yield f"{what}: pod {pod.key} is on node {node}, which has no {missing}"
+            yield Violation(
+                "topology",
+                f"{what}: pod {pod.key} is on node {node}, which has no {missing}",
+                pods=(pod.key,),
+            )
     if not constraint.required:
         return
     depth = topology.levels.index(constraint.required) + 1
@@ -55,7 +63,11 @@ def _constrained(
     }
     if (held and not used <= held) or (not held and len(used) > 1):
         domains = ", ".join(sorted(".".join(domain) for domain in used | held))
-        yield f"{what}: spans several domains of {constraint.required}: {domains}"
+        yield Violation(
+            "topology",
+            f"{what}: spans several domains of {constraint.required}: {domains}",
+            groups=(group.key,),
+        )
 
 
 def _place(world: PlannedCluster, topology: Topology, node: str) -> tuple[DomainPath, str]:

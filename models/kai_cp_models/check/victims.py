@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import UNLIMITED, GroupKey
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
 from kai_cp_models.snapshot import PodGroup
 
 
-def broken(world: PlannedCluster) -> Iterator[str]:
+def broken(world: PlannedCluster) -> Iterator[Violation]:
     """Evictions without a right to them."""
     known: dict[tuple[object, ...], list[str]] = {}
     for key, decision in world.evictions.items():
@@ -34,8 +34,8 @@ def broken(world: PlannedCluster) -> Iterator[str]:
             if alike not in known:
                 known[alike] = list(_faults(world, victim, decision, lost))
             for fault in known[alike]:
-                what = f"victims: pod {key} of pod group {victim.key} is evicted by {decision.action}"
-                yield f"{what}{fault}"
+                what = f"pod {key} of pod group {victim.key} is evicted by {decision.action}"
+                yield Violation("victims", f"{what}{fault}", groups=world.served((key,)))
     yield from _triggers(world)
     yield from _consolidated(world)
 
@@ -91,30 +91,32 @@ def _refusal(trigger: PodGroup, victim: PodGroup, action: str) -> str:
     return ""
 
 
-def _triggers(world: PlannedCluster) -> Iterator[str]:
+def _triggers(world: PlannedCluster) -> Iterator[Violation]:
     served: dict[tuple[GroupKey, str], Decision] = {}
     for decision in world.evictions.values():
         for trigger in decision.triggers:
             served.setdefault((trigger, decision.action), decision)
     nominated = {world.pod(key).group for key in world.nominations.keys() & world.added}
     for (key, action), decision in served.items():
-        what = f"victims: pod {decision.pod} is evicted by {action} for pod group {key}"
+        what = f"pod {decision.pod} is evicted by {action} for pod group {key}"
         group = world.snapshot.group_by_key.get(key)
         if group is None:
-            yield f"{what}, which does not exist"
+            yield Violation("victims", f"{what}, which does not exist", pods=(decision.pod,))
             continue
         if key not in nominated:
-            yield f"{what}, which gets no place that it has to wait for"
+            yield Violation("victims", f"{what}, which gets no place that it has to wait for", groups=(key,))
         since = max(group.created, group.last_eviction or group.created)
         waited = world.snapshot.now - since
         if waited < group.preemption_delay_seconds:
-            yield (
+            yield Violation(
+                "victims",
                 f"{what}, whose preemption delay of {group.preemption_delay_seconds:g} s"
-                f" is not over after {waited:g} s"
+                f" is not over after {waited:g} s",
+                groups=(key,),
             )
 
 
-def _consolidated(world: PlannedCluster) -> Iterator[str]:
+def _consolidated(world: PlannedCluster) -> Iterator[Violation]:
     """The limit holds for each trigger; a group that moves for several triggers counts for one of them."""
     most = world.snapshot.policy.max_consolidation_preemptees
     if most == UNLIMITED:
@@ -130,8 +132,8 @@ def _consolidated(world: PlannedCluster) -> Iterator[str]:
                 alone[decision.triggers[0]].add(world.pod(decision.pod).group)
     for trigger, groups in alone.items():
         if len(groups) > most:
-            what = f"victims: consolidation moves {len(groups)} pod groups for {trigger}"
-            yield f"{what}, at most {most} are allowed"
+            what = f"consolidation moves {len(groups)} pod groups for {trigger}"
+            yield Violation("victims", f"{what}, at most {most} are allowed", groups=(trigger,))
     if len(moved) > most * len(alone):
-        what = f"victims: consolidation moves {len(moved)} pod groups for {len(alone)} triggers"
-        yield f"{what}, at most {most} for each are allowed"
+        what = f"consolidation moves {len(moved)} pod groups for {len(alone)} triggers"
+        yield Violation("victims", f"{what}, at most {most} for each are allowed", groups=tuple(alone))

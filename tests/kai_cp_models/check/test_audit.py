@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from kai_cp_models.blame import named_in
-from kai_cp_models.check import SnapshotFacts, capacity, gangs, violations
+from kai_cp_models.blame import breaking
+from kai_cp_models.check import SnapshotFacts, audit, capacity, gangs, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import Decision, Plan, Reservation
 from kai_cp_models.pods import GroupKey, PodKey
@@ -134,9 +134,9 @@ def test_every_plan_gets_an_answer(seed: int) -> None:
         wrong = _changed(rng, snapshot, plan)
         if rng.random() < 0.3:
             wrong = _changed(rng, snapshot, wrong)
-        faults = violations(snapshot, wrong, rules, start=start)
-        assert all(isinstance(fault, str) for fault in faults)
-        named_in(faults, snapshot, wrong.decisions, plan.decisions)
+        faults = audit(snapshot, wrong, rules, start=start)
+        assert violations(snapshot, wrong, rules, start=start) == [str(fault) for fault in faults]
+        breaking(faults, snapshot, wrong.decisions, plan.decisions)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

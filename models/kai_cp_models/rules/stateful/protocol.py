@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import isfunction, signature
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from kai_cp_models.arrays import Floats, Mask
+from kai_cp_models.blame import for_group
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.pods import Pod, PodKey
 from kai_cp_models.rules.stateful.forked import Forked
@@ -53,6 +55,12 @@ class RuleState(Forked):
     restrict the pod, and the pod does not restrict others by the rule: no other method needs to be called for
     it.
     """
+
+    def __init_subclass__(cls) -> None:
+        """What a question about a pod raises is the fault of the pod's group."""
+        for name, method in list(vars(cls).items()):
+            if isfunction(method) and name[0] != "_" and list(signature(method).parameters)[1:2] == ["pod"]:
+                setattr(cls, name, for_group(lambda _, pod, *__, **___: pod.group)(method))
 
     name: ClassVar[str] = ""
     """The rule's ``NAME``."""

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.blame import for_group
 from kai_cp_models.domains.tree import TopologyTree
 from kai_cp_models.migs import MIG_PREFIX
 from kai_cp_models.pods import ACTIVE_USED, GPU, Pod, PodSpec
@@ -155,6 +156,7 @@ class NodeTable:
         """[N] nodes that every static rule lets the pod use; computed once per spec, read-only."""
         return self._accepted(pod)[0]
 
+    @for_group(lambda _, pod: pod.group)
     def _accepted(self, pod: Pod) -> tuple[Mask, bool]:
         """``accepting``, and ``accepted``."""
         known = self._by_spec.get(pod.spec)

@@ -128,7 +128,7 @@ def test_check_lets_a_first_pod_be_followed_elsewhere() -> None:
 
     def faults(*places: tuple[Pod, str]) -> list[str]:
         plan = Plan(tuple(Decision("Bind", p.key, p.group, node, "allocate") for p, node in places))
-        return list(check.broken(PlannedCluster(found, plan, OptionalRules.model_validate({}))))
+        return list(map(str, check.broken(PlannedCluster(found, plan, OptionalRules.model_validate({})))))
 
     assert faults((first, "n0"), (later, "n2")) == []
     assert faults((first, "n0"), (twin, "n1")) == []

@@ -154,7 +154,7 @@ def test_capacity_is_promised_once() -> None:
     assert mask(state, y) == [1, 1, 0]
     both = [Decision("Bind", p.key, p.group, "n0", "allocate") for p in (x, y)]
     options = OptionalRules(topology_spread=False, pod_disruption_budgets=False)
-    assert "the plan needs" in next(check.broken(PlannedCluster(found, Plan(tuple(both)), options)))
+    assert "the plan needs" in str(next(check.broken(PlannedCluster(found, Plan(tuple(both)), options))))
 
 
 @pytest.mark.parametrize("csi", [True, False])

@@ -1,0 +1,126 @@
+"""Who pays for a fault is told by objects: names that occur in sentences, or in other names, mean nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp_models.blame import breaking, for_group, raised_for
+from kai_cp_models.check import Violation, audit
+from kai_cp_models.engine import decide
+from kai_cp_models.pods import GroupKey, Pod, PodSpec
+from kai_cp_models.rules.stateful import ports
+from kai_cp_models.rules.stateful.ports import PortState
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Shares, Snapshot
+from tests.support.plans import evicted, placed, reasons
+from tests.support.worlds import bind, cluster, evict, group, node, nominate, plan, pod, queue, spec
+
+NAMES = ("queue", "limit", "node", "pod", "pod-1", "pod-10", "capacity", "quota", "reclaim")
+"""Words of the sentences, and beginnings of each other. Every name is a queue, a node and a pod group."""
+SETTINGS = Settings()
+ONE_GPU = spec(1)
+
+
+def key(name: str) -> GroupKey:
+    return GroupKey("ns", name)
+
+
+def named(**limits: Shares) -> Snapshot:
+    return cluster(
+        [pod(f"{name}-0", spec=spec(1)) for name in NAMES],
+        [group(name, queue=name) for name in NAMES],
+        [node(name, gpus=1) for name in NAMES],
+        [queue(name, limit=limits.get(name, Shares(-1, -1, -1))) for name in NAMES],
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_over_the_limit_of_a_queue_is_who_got_its_place_there(name: str) -> None:
+    """Every queue gets one GPU; one may hold none."""
+    snapshot = named(**{name: Shares(-1, -1, 0)})
+    given = plan(*(bind(f"{each}-0", each) for each in NAMES))
+    faults = audit(snapshot, given)
+    assert {fault.queue for fault in faults} == {name}
+    assert breaking(faults, snapshot, given.decisions, ()) == {key(name)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_too_much_on_a_node_is_who_came_there(name: str) -> None:
+    """Two pods are put on a node with one GPU; the second was not there before."""
+    snapshot = named()
+    other = next(each for each in NAMES if each != name)
+    given = plan(*(bind(f"{each}-0", name if each == other else each) for each in NAMES))
+    first = [one for one in given.decisions if one.pod.name != f"{other}-0"]
+    faults = audit(snapshot, given)
+    assert {fault.node for fault in faults} == {name}
+    assert breaking(faults, snapshot, given.decisions, first) == {key(other)}
+
+
+def test_a_fault_of_nothing_known_is_that_of_the_last_place() -> None:
+    given = plan(*(bind(f"{each}-0", each) for each in NAMES))
+    faults = [Violation("test", "queue limit node pod pod-1")]
+    assert breaking(faults, named(), given.decisions, ()) == {key(NAMES[-1])}
+
+
+def test_a_sentence_says_rule_and_words() -> None:
+    assert str(Violation("capacity", "node n would hold 2 of 1 GPUs", node="n")) == (
+        "capacity: node n would hold 2 of 1 GPUs"
+    )
+
+
+def contended(what: PodSpec = ONE_GPU) -> Snapshot:
+    return cluster(
+        [pod("v-0", "n1", spec=what), pod("t-0", spec=what)],
+        [group("v", priority=40), group("t", priority=60)],
+        [node("n1", gpus=1)],
+        [queue("q")],
+    )
+
+
+@pytest.mark.parametrize("kind", ["nominated", "moved"])
+def test_a_trigger_without_a_right_pays_and_not_its_victim(kind: str) -> None:
+    """Reclaim takes from the trigger's own queue, once with another place for the victim."""
+    snapshot = contended()
+    moved = (nominate("v-0", action="reclaim"),) if kind == "moved" else ()
+    given = plan(evict("v-0", "reclaim", "t"), nominate("t-0", action="reclaim"), *moved)
+    faults = [fault for fault in audit(snapshot, given) if fault.rule == "victims"]
+    assert faults
+    assert breaking(faults, snapshot, given.decisions, ()) == {key("t")}
+
+
+def test_the_innermost_group_is_the_one_that_it_was_raised_for() -> None:
+    @for_group(lambda pod: pod.group)
+    def inner(pod: Pod) -> None:
+        raise ValueError(pod.key)
+
+    @for_group(lambda *pods: pods[0].group)
+    def outer(*pods: Pod) -> None:
+        for one in pods[1:]:
+            inner(one)
+
+    with pytest.raises(ValueError, match="b-0") as raised:
+        outer(pod("a-0"), pod("b-0"))
+    assert raised_for(raised.value) == {key("b")}
+    assert raised_for(ValueError()) == frozenset()
+
+
+@pytest.mark.parametrize(("method", "faulty"), [("mask", "t"), ("place", "t"), ("evict", "v")])
+def test_a_rule_that_raises_costs_only_the_group_of_the_pod(
+    method: str, faulty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trigger is tried beside its victim, and the rule raises for one of the two."""
+    plain = getattr(PortState, method)
+
+    def raising(state: PortState, pod: Pod, *more: Any, **named: Any) -> Any:
+        if pod.group == key(faulty):
+            raise RuntimeError("a bug")
+        return plain(state, pod, *more, **named)
+
+    snapshot = contended(spec(1, host_ports=(("", "TCP", 80),)))
+    assert placed(decide(snapshot, SETTINGS)) == {"t-0"}
+    monkeypatch.setattr(ports, "open", type("Raising", (PortState,), {method: raising}))
+    found = decide(snapshot, SETTINGS)
+    assert (evicted(found), placed(found)) == (set(), set())
+    assert (reasons(found).get("t") == "InternalError") is (faulty == "t")
