@@ -36,15 +36,15 @@ class Violation:
     """A broken rule, in words and in objects: ``str`` is the sentence.
 
     ``pods``, ``groups``: what got a place that it may not have. Of an eviction these are the pod groups that
-    it is for, not the one that it takes from. ``node``, ``queue``: where too much is; "" elsewhere.
+    it is for, not the one that it takes from. ``node``, ``queue``: where too much is; None elsewhere.
     """
 
     rule: str
     words: str
     pods: tuple[PodKey, ...] = ()
     groups: tuple[GroupKey, ...] = ()
-    node: str = ""
-    queue: str = ""
+    node: str | None = None
+    queue: str | None = None
 
     def __str__(self) -> str:
         return f"{self.rule}: {self.words}"
