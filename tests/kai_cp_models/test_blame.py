@@ -37,7 +37,7 @@ def named(**limits: Shares) -> Snapshot:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_over_the_limit_of_a_queue_is_who_got_its_place_there(name: str) -> None:
+def test_a_queue_over_its_limit_blames_the_group_that_got_the_last_place(name: str) -> None:
     """Every queue gets one GPU; one may hold none."""
     snapshot = named(**{name: Shares(-1, -1, 0)})
     given = plan(*(bind(f"{each}-0", each) for each in NAMES))
@@ -47,7 +47,7 @@ def test_over_the_limit_of_a_queue_is_who_got_its_place_there(name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_too_much_on_a_node_is_who_came_there(name: str) -> None:
+def test_a_node_over_its_capacity_blames_the_group_that_came_last(name: str) -> None:
     """Two pods are put on a node with one GPU; the second was not there before."""
     snapshot = named()
     other = next(each for each in NAMES if each != name)
