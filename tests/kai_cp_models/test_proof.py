@@ -18,7 +18,21 @@ from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
-from tests.support.devices import claim, claims, device, device_class, exact, kind_is, slice_of
+from tests.support.devices import (
+    aligned,
+    claim,
+    claims,
+    device,
+    device_class,
+    exact,
+    kind_is,
+    slice_of,
+    storage_class,
+    volume,
+    volume_claim,
+    volumes,
+    zones,
+)
 from tests.support.objects import LEVELS, Object, ago
 from tests.support.plans import bound, placed
 from tests.support.tiny import MIB_PER_GPU, node, pod, queue, world
@@ -441,3 +455,36 @@ def test_a_search_for_devices_that_gave_up_proves_nothing(
     plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
     assert placed(plan) == ({"x"} if served else set())
     assert [one.proved for one in plan.unscheduled] == ([] if served else [proved])
+
+
+@pytest.mark.parametrize(("shared", "proved"), [("8Gi", False), ("20Gi", True)])
+def test_volumes_that_go_to_the_wrong_claim_prove_nothing(shared: str, *, proved: bool) -> None:
+    """A claim of one user takes the smaller volume, the only one that several users may share. Nothing holds
+    a shared claim of 20 GiB."""
+    snapshot = world(
+        [node("n0")],
+        [pod("x", volumes=volumes("own", "shared"))],
+        storageClasses=[storage_class("local", "kubernetes.io/no-provisioner")],
+        persistentVolumes=[volume("a", modes=("ReadWriteOnce", "ReadWriteMany")), volume("b", "12Gi")],
+        persistentVolumeClaims=[
+            volume_claim("own"),
+            volume_claim("shared", shared, modes=("ReadWriteMany",)),
+        ],
+    )
+    plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
+    assert not plan.decisions
+    assert [one.proved for one in plan.unscheduled] == [proved]
+
+
+@pytest.mark.parametrize(("count", "proved"), [(12, True), (14, False)])
+def test_sets_of_zones_that_are_not_looked_at_prove_nothing(count: int, *, proved: bool) -> None:
+    """Of more than 12 zones not all sets are looked at, and all zones together are the last one."""
+    snapshot = world(
+        [node("n0", {"cpu": "14"})],
+        [pod("x", **aligned(14))],
+        plugins=["numa"],
+        nodeResourceTopologies=[zones("n0", *[1] * count, policy="restricted")],
+    )
+    plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
+    assert not plan.decisions
+    assert [one.proved for one in plan.unscheduled] == [proved]

@@ -114,7 +114,7 @@ class RuleState(Forked):
 
     @property
     def gave_up(self) -> bool:
-        """Whether a search of the rule has ended at its limit: then what the rule refuses proves nothing."""
+        """Whether the rule has refused something after an incomplete search, which proves nothing."""
         return False
 
     def alone(self, pods: Sequence[Pod], accepting: Callable[[Pod], Mask]) -> tuple[str, str] | None:

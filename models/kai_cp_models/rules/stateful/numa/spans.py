@@ -26,6 +26,11 @@ def zone_sets(zones: int, widest: int) -> Ints:
     return np.array(rows, dtype=np.int64).reshape(len(rows), zones)
 
 
+def left_out(zones: int) -> bool:
+    """Whether some sets of so many zones are not looked at."""
+    return (1 << zones) - 1 > MOST_SETS
+
+
 def spans(free: Ints, demand: Ints, exists: NDArray[np.bool_], *, widest: int) -> NDArray[np.int64]:
     """[N] size of the smallest zone set that holds the demand; 0: no set of up to ``widest`` zones.
 

@@ -12,7 +12,7 @@ from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.pods import MILLI, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.records.zones import NONE, RESTRICTED, SINGLE, dimension, in_milli
 from kai_cp_models.rules.stateful.incremental_cache import IncrementalCache
-from kai_cp_models.rules.stateful.numa.spans import first_set, spans, spread_over
+from kai_cp_models.rules.stateful.numa.spans import first_set, left_out, spans, spread_over
 from kai_cp_models.rules.stateful.numa.zones import is_device, zones_of
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.tally import holding
@@ -321,9 +321,13 @@ class NumaState(LeavingState):
             _, some = np.unique(self._kinds, return_index=True)
             fits = self._accepting(pod.spec, some, self.zones.allocatable[some])
             self._fits_empty[demand] = bool(fits.any())
-        if self._fits_empty[demand]:
+        if self._fits_empty[demand] or self.gave_up:
             return ""
         return "no node could NUMA-align the pod's resources under its Topology Manager policy, even if empty"
+
+    @property
+    def gave_up(self) -> bool:
+        return left_out(self.zones.exists.shape[1])
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Relaxed: per class, no more pods than its zones hold one class at a time; only on nodes with
