@@ -8,7 +8,7 @@ fewer rights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -18,6 +18,7 @@ from kai_cp_models.fairness.quota_checks import Held, over_bounds, over_limit
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import Pod
+from kai_cp_models.rules.stateful.protocol import RuleState
 
 
 class Surroundings(Protocol):
@@ -65,15 +66,15 @@ NOTHING_TO_MOVE_INTO: Final = Refusal(
 )
 
 
-def dead_end(ledger: Ledger, pods: Sequence[Pod]) -> str:
+def dead_end(rules: Iterable[RuleState], pods: Sequence[Pod]) -> str:
     """What one of the pods needs and does not exist, so that no free capacity could help it (4.3); "" if
     nothing."""
-    rules = ((rule, pod) for rule in ledger.rules for pod in pods if rule.concerns(pod))
-    return next(filter(None, (rule.dead_end(pod) for rule, pod in rules)), "")
+    words = (rule.dead_end(pod) for rule in rules for pod in pods if rule.concerns(pod))
+    return next(filter(None, words), "")
 
 
 def _missing_object(beside: Surroundings, ask: Ask) -> Refusal | None:
-    words = dead_end(beside.base, ask.pods)
+    words = dead_end(beside.base.rules, ask.pods)
     return Refusal("DependencyMissing", words, True) if words else None
 
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from kai_cp.reader import parse
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
-from kai_cp_models.settings import Settings
+from kai_cp_models.settings import Limits, Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support.devices import (
     aligned,
@@ -33,9 +34,9 @@ from tests.support.devices import (
     volumes,
     zones,
 )
-from tests.support.objects import LEVELS, Object, ago
+from tests.support.objects import LEVELS, NOW, Object, ago
 from tests.support.plans import bound, placed
-from tests.support.tiny import MIB_PER_GPU, node, pod, queue, world
+from tests.support.tiny import MIB_PER_GPU, cluster, node, pod, queue, world
 
 FAR = 3600.0
 LITTLE = 0.01
@@ -488,3 +489,27 @@ def test_sets_of_zones_that_are_not_looked_at_prove_nothing(count: int, *, prove
     plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
     assert not plan.decisions
     assert [one.proved for one in plan.unscheduled] == [proved]
+
+
+@pytest.mark.parametrize(("most", "served", "proved"), [(400, ["x"], [False]), (40, [], [True, True])])
+def test_selectors_that_a_later_cycle_evaluates_prove_nothing(
+    most: int, served: list[str], proved: list[bool]
+) -> None:
+    """Each selector has 60 characters and takes some 250 steps. A namespace may take ``most`` in a cycle, and
+    a claim never more."""
+    ten = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10].all(i, true)"
+    wants = {
+        name: exact(selectors=[{"cel": {"expression": f'{ten} && "{name}" != ""'}}]) for name in ("x", "y")
+    }
+    found = cluster(
+        [node("n0")],
+        [pod(name, resourceClaims=claims(name)) for name in wants],
+        resourceSlices=[slice_of("n0", device("a"), device("b"))],
+        deviceClasses=[device_class()],
+        resourceClaims=[claim(name, one) for name, one in wants.items()],
+    )
+    limits = Limits(cel_steps_per_namespace=most, cel_steps_per_cycle=most)
+    snapshot = parse(found, now=NOW.timestamp(), limits=limits)
+    plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
+    assert sorted(placed(plan)) == served
+    assert [one.proved for one in plan.unscheduled] == proved

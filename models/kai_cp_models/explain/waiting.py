@@ -168,7 +168,7 @@ def _of_pod(
     """
     refused = pod if why.pod is None else why.pod
     ledger, reason = cycle.ledger, why.reason
-    if missing := dead_end(ledger, (refused,)):
+    if missing := dead_end(ledger.rules, (refused,)):
         return "DependencyMissing", missing
     message = explain_pod(ledger, pod)
     batch = ledger.state(gang).batch

@@ -20,6 +20,7 @@ from kai_cp_models.certificates import (
     TOO_LITTLE,
     Certificate,
     LeastHeld,
+    dead_end,
 )
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
@@ -221,6 +222,12 @@ def _no_node_takes(beside: AnyPlan, ask: Ask) -> Refusal | None:
     return None
 
 
+def _missing_object(beside: AnyPlan, ask: Ask) -> Refusal | None:
+    """A rule that has looked at everything says that an object is missing."""
+    rules = (rule for rule in beside.base.rules if not rule.gave_up)
+    return _NO_PLACES if dead_end(rules, ask.pods) else None
+
+
 def _taking(emptied: Emptied, pod: Pod) -> Mask:
     """[N] nodes that may take the pod.
 
@@ -344,7 +351,7 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
 
 
 CERTIFICATES: Final[Sequence[Certificate[AnyPlan]]] = (
-    MISSING_OBJECT,
+    Certificate(MISSING_OBJECT.name, _missing_object),
     NO_NODE_ACCEPTS,
     OVER_BOUNDS,
     OVER_SUMS,

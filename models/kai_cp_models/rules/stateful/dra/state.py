@@ -304,7 +304,8 @@ class DraState(LeavingState):
 
     @property
     def gave_up(self) -> bool:
-        return any(problem.gave_up for problem in self._problems.values())
+        # A claim whose selectors are evaluated in a later cycle is refused in this one.
+        return self.catalog.waiting or any(problem.gave_up for problem in self._problems.values())
 
     # --- pods come and go ------------------------------------------------------------------------
 
