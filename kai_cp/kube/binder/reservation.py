@@ -166,8 +166,7 @@ class GpuReservations:
         pod = self._pods.get((self._options.resource_reservation_namespace, name))
         if pod is None:
             pod = self._seen(node).reservations.get(group)
-        alive = pod is not None and phase(pod) in LIVE and "deletionTimestamp" not in pod["metadata"]
-        return pod if alive else None
+        return pod if pod is not None and _holds(pod) else None
 
     def _refuse_while_scaling(self) -> None:
         if self._scaling(names.SCALING_APP):
@@ -259,8 +258,15 @@ def _promised_node(request: Object) -> tuple[str, ...]:
     return (spec["selectedNode"],) if spec.get("selectedGPUGroups") and spec.get("selectedNode") else ()
 
 
+def _holds(pod: Object) -> bool:
+    """Whether a reservation pod holds its GPU, or will: one that has ended or is leaving does not."""
+    return phase(pod) in LIVE and "deletionTimestamp" not in pod["metadata"]
+
+
 def _device(pod: Object | None) -> str | None:
-    return api_objects.annotations_of(pod).get(names.RESERVED_DEVICE) if pod is not None else None
+    if pod is None or not _holds(pod):
+        return None
+    return api_objects.annotations_of(pod).get(names.RESERVED_DEVICE)
 
 
 def _field(name: str, path: str) -> Object:

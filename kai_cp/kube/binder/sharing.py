@@ -141,7 +141,10 @@ class Sharing:
         except ApiError as error:
             if error.status != 409:
                 raise
-            self._transport.patch(resources.CONFIG_MAPS, namespace, name, {"data": dict(data)})
+            changed = self._transport.patch(resources.CONFIG_MAPS, namespace, name, {"data": dict(data)})
+            if changed is None:
+                text = f"ConfigMap {namespace}/{name} was deleted while it was written"
+                raise BindError(text) from error
 
     def _config_names(self, pod: Object) -> tuple[str, str] | None:
         prefix = api_objects.annotations_of(pod).get(names.SHARED_GPU_CONFIG)

@@ -180,3 +180,38 @@ def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
     pods.put({**scaling, "metadata": {**scaling["metadata"], "namespace": options.scale_adjust_namespace}})
     with pytest.raises(BindError, match="scaling pod"):
         reservations.acquire(pod("p"), "n", ["g1"])
+
+
+@pytest.mark.parametrize("gone", [{"phase": "Failed"}, {"leaving": True}])
+def test_a_reservation_that_holds_no_gpu_any_more_gives_no_device(gone: dict[str, Any]) -> None:
+    """It has the name of the one that would be made, and still names the device that it had."""
+    pods, api, options = Store(), Mock(), BinderOptions()
+    reservations = GpuReservations(api, pods, Store(), options)
+    old = pod(reservation_name("n", "g1"), node="n", phase=gone.get("phase", "Running"))
+    old["metadata"] |= {
+        "namespace": options.resource_reservation_namespace,
+        "labels": {names.GPU_GROUP: "g1"},
+        "annotations": {names.RESERVED_DEVICE: "GPU-old"},
+        **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if "leaving" in gone else {}),
+    }
+    pods.put(old)
+    api.create.side_effect = ApiError(409, "AlreadyExists", "it is there")
+    with pytest.raises(Awaits) as raised:
+        reservations.acquire(pod("p"), "n", ["g1"])
+    # What it waits for is a change of that pod.
+    assert list(raised.value.seen.values()) == [old]
+
+
+def test_a_config_map_that_is_deleted_while_it_is_written_fails_the_attempt(
+    server: StubServer, setup: Any
+) -> None:
+    server.faults = lambda m, p: (409, {}) if m == "POST" and p.endswith("/configmaps") else None
+    order(server, fraction("p"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Failed")
+    request, found = server.get(r.BIND_REQUESTS, "ns", "p"), server.get(r.PODS, "ns", "p")
+    assert request is not None
+    assert "ConfigMap ns/x-0 was deleted while it was written" in request["status"]["reason"]
+    assert found is not None
+    assert "nodeName" not in found["spec"]
