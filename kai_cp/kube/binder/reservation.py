@@ -123,7 +123,7 @@ class GpuReservations:
 
     def _is_open(self, request: Object) -> bool:
         """Whether a request may still bind its pod; the pod shows it before the request's status does."""
-        if (request.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        if api_objects.finished(request):
             return False
         pod = self._pods.get((request["metadata"]["namespace"], request["spec"]["podName"]))
         return pod is not None and not pod["spec"].get("nodeName")

@@ -215,3 +215,19 @@ def test_a_config_map_that_is_deleted_while_it_is_written_fails_the_attempt(
     assert "ConfigMap ns/x-0 was deleted while it was written" in request["status"]["reason"]
     assert found is not None
     assert "nodeName" not in found["spec"]
+
+
+@pytest.mark.parametrize(("attempts", "deleted"), [(1, []), (2, [reservation_name("n", "g1")])])
+def test_a_bind_that_is_tried_again_keeps_its_reservation(attempts: int, deleted: list[str]) -> None:
+    pods, requests, api, options = Store(), Store(), Mock(), BinderOptions()
+    reservations = GpuReservations(api, pods, requests, options)
+    labels = {"app": options.resource_reservation_app_label, names.GPU_GROUP: "g1"}
+    held = pod(reservation_name("n", "g1"), node="n", phase="Running", labels=labels)
+    held["metadata"] |= {"namespace": options.resource_reservation_namespace, "uid": "held"}
+    pods.put(held)
+    pods.put(pod("p"))
+    spec = {"podName": "p", "selectedNode": "n", "selectedGPUGroups": ["g1"], "backoffLimit": 2}
+    status = {"phase": "Failed", "failedAttempts": attempts}
+    requests.put({"metadata": {"namespace": "ns", "name": "p"}, "spec": spec, "status": status})
+    reservations.sync("n")
+    assert [call.args[2] for call in api.delete.call_args_list] == deleted
