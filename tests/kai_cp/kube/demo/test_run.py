@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import subprocess
 import sys
@@ -41,7 +40,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[su
     monkeypatch.setattr(demo, "ControlPlane", plane)
     monkeypatch.setattr(demo, "control_plane_binary", lambda *_, **__: tmp_path)
     monkeypatch.setattr(demo, "_start", start)
-    monkeypatch.setattr(demo, "_show", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    # To this thread: another one might take it so late that the next signal finds no handler any more.
+    monkeypatch.setattr(demo, "_show", lambda *_: signal.raise_signal(signal.SIGTERM))
     monkeypatch.setattr(demo, "tell", lambda *_: iter([("begun", 1.0)]))
 
     def unheard(*_: object) -> None:
