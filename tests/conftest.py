@@ -58,10 +58,12 @@ def shared() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _logging_of_its_own() -> Iterator[None]:
-    """A program run inside a test sends its log to that test's standard error, which is closed after it."""
+def _programs_of_its_own() -> Iterator[None]:
+    """A program run inside a test sends its log to that test's standard error, which is closed after it, and
+    would end at signals that later tests send."""
     root = logging.getLogger()
     level = root.level
     yield
+    signal.set_wakeup_fd(-1)
     root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
     root.setLevel(level)

@@ -28,10 +28,6 @@ from tests.support.devices import (
     exact,
     kind_is,
     slice_of,
-    storage_class,
-    volume,
-    volume_claim,
-    volumes,
     zones,
 )
 from tests.support.objects import LEVELS, NOW, Object, ago
@@ -456,25 +452,6 @@ def test_a_search_for_devices_that_gave_up_proves_nothing(
     plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
     assert placed(plan) == ({"x"} if served else set())
     assert [one.proved for one in plan.unscheduled] == ([] if served else [proved])
-
-
-@pytest.mark.parametrize(("shared", "proved"), [("8Gi", False), ("20Gi", True)])
-def test_volumes_that_go_to_the_wrong_claim_prove_nothing(shared: str, *, proved: bool) -> None:
-    """A claim of one user takes the smaller volume, the only one that several users may share. Nothing holds
-    a shared claim of 20 GiB."""
-    snapshot = world(
-        [node("n0")],
-        [pod("x", volumes=volumes("own", "shared"))],
-        storageClasses=[storage_class("local", "kubernetes.io/no-provisioner")],
-        persistentVolumes=[volume("a", modes=("ReadWriteOnce", "ReadWriteMany")), volume("b", "12Gi")],
-        persistentVolumeClaims=[
-            volume_claim("own"),
-            volume_claim("shared", shared, modes=("ReadWriteMany",)),
-        ],
-    )
-    plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
-    assert not plan.decisions
-    assert [one.proved for one in plan.unscheduled] == [proved]
 
 
 @pytest.mark.parametrize(("count", "proved"), [(12, True), (14, False)])

@@ -64,7 +64,6 @@ class StorageState(LeavingState):
             np.zeros(len(capacities), dtype=np.int64),
         )
         self._sources: dict[PodKey, VolumeSource] = {}
-        self._gave_up = False
         self._users = Counter(claim.key for pod in snapshot.pods for claim in self._claims(pod))
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
@@ -144,20 +143,11 @@ class StorageState(LeavingState):
         if self.dead_end(pod) or not self.exclusive.free(pod, now=now):
             mask[:] = False
         else:
-            together = {claim.key: nodes for claim, nodes in self._claim_nodes(pod, now=now)}
-            new = [one for one in self._claims(pod) if not one.volume and one.key not in self._sources]
-            alone = {one.key: self._new_nodes(one, {}, {}, now=now) for one in new if len(new) > 1}
-            possible = mask & np.all([*(together | alone).values()], axis=0)
-            mask &= np.all([*together.values()], axis=0)
-            # Each claim takes the volume that fits it best. With other volumes all might have one.
-            self._gave_up |= bool((possible & ~mask).any())
+            for _, nodes in self._claim_nodes(pod, now=now):
+                mask &= nodes
         if home is not None:
             mask[home] = stays
         return mask
-
-    @property
-    def gave_up(self) -> bool:
-        return self._gave_up
 
     def _home(self, pod: Pod) -> int | None:
         """The node of a pod that was evicted in this cycle."""
@@ -173,17 +163,13 @@ class StorageState(LeavingState):
             elif claim.key in self._sources:
                 yield claim, self._sources[claim.key].nodes
             else:
-                yield claim, self._new_nodes(claim, given, drawn, now=now)
-
-    def _new_nodes(
-        self, claim: VolumeClaim, given: dict[str, Mask], drawn: dict[int, Ints], *, now: bool
-    ) -> Mask:
-        """Nodes on which the claim gets a volume; see ``_standing`` and ``_made``."""
-        standing = self._standing(claim, given)
-        mask = standing | self._made(claim, ~standing, drawn, now=now)
-        if claim.selected_node:
-            mask &= np.array([node.name == claim.selected_node for node in self.snapshot.nodes], np.bool_)
-        return mask
+                standing = self._standing(claim, given)
+                mask = standing | self._made(claim, ~standing, drawn, now=now)
+                if claim.selected_node:
+                    mask &= np.array(
+                        [node.name == claim.selected_node for node in self.snapshot.nodes], dtype=np.bool_
+                    )
+                yield claim, mask
 
     def _standing(self, claim: VolumeClaim, given: dict[str, Mask]) -> Mask:
         """Nodes with a free volume for the claim; ``given``: where the pod's other claims take which."""
