@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +26,18 @@ if ROOT not in Path(kai_cp_models.__file__).parents:
 
 # Who runs the tests in the background (nohup, &) has them ignore Ctrl-C, and so would all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_END = os._exit
+
+
+def _end(status: int) -> None:
+    """End this process, but not from the timer of a program that a test ran in it: a program has 25 s to end,
+    and the tests go on."""
+    if not isinstance(threading.current_thread(), threading.Timer):
+        _END(status)
+
+
+os._exit = _end  # type: ignore[assignment]
 
 # cel-python raises the limit when first used; Hypothesis objects when that happens inside a test.
 sys.setrecursionlimit(2500)
