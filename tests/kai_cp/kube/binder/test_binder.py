@@ -120,13 +120,19 @@ def test_a_bound_pod_keeps_its_devices_when_all_answers_are_lost(
     assert "Failed" not in str(server.requests("PATCH", "bindrequests"))
 
 
-def test_a_binding_that_comes_late_finds_the_devices(server: StubServer, setup: Any) -> None:
-    """The server was slow: it bound the pod when every attempt had been given up."""
+def unanswered(server: StubServer, setup: Any) -> Any:
+    """A binder that has sent a binding without an answer, and waits for the pod."""
     made = setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
     lose(server, 504)
     prepared(server)
     play_reservation(server, "g1")
     until(lambda: len(made.binder.waiting) == 1 and server.requests("GET", "/pods/p"))
+    return made
+
+
+def test_a_binding_that_comes_late_finds_the_devices(server: StubServer, setup: Any) -> None:
+    """The server was slow: it bound the pod when every attempt had been given up."""
+    unanswered(server, setup)
     assert kept(server) == (True, True, True)
     now_on_node(server)
     until(lambda: phase(server) == "Succeeded")
@@ -147,11 +153,7 @@ def test_a_binding_that_never_comes_is_undone(
 
 def test_an_order_taken_back_leaves_a_pod_that_was_bound_its_devices(server: StubServer, setup: Any) -> None:
     """The binding's answers were lost, and the order was deleted before anything else was known."""
-    made = setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
-    lose(server, 504)
-    prepared(server)
-    play_reservation(server, "g1")
-    until(lambda: len(made.binder.waiting) == 1 and server.requests("GET", "/pods/p"))
+    made = unanswered(server, setup)
     made.informers.stop()
     now_on_node(server)
     looks = len(server.requests("GET", "/pods/p"))
