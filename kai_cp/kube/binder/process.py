@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -21,6 +20,7 @@ from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.store import Store
 from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.api.workqueue import WorkQueue
 from kai_cp.kube.binder.binder import Binder
 from kai_cp.kube.binder.claims import Claims
 from kai_cp.kube.binder.extended_claims import ExtendedClaims
@@ -112,7 +112,7 @@ def _run(setup: BinderSetup, life: Lifecycle, parts: ExitStack) -> None:
         return
     LOG.info("binding")
     binder.start(life.lease_lost)
-    _sync_nodes(reservations, stores[r.PODS], life)
+    sync_nodes(reservations, stores[r.PODS], life)
 
 
 def _binder(
@@ -152,18 +152,25 @@ def _binder(
     )
 
 
-def _sync_nodes(reservations: GpuReservations, pods: Store, life: Lifecycle) -> None:
-    """Delete unused reservations once at the start, and whenever a fractional pod leaves."""
-    due: SimpleQueue[str] = SimpleQueue()
-    reservations.watch_departures(due.put)
-    for node in {pod["spec"]["nodeName"] for pod in pods.all() if pod["spec"].get("nodeName")}:
-        due.put(node)
-    while not life.over:
+def sync_nodes(reservations: GpuReservations, pods: Store, life: Lifecycle) -> None:
+    """Delete unused reservations once at the start, and whenever a fractional pod leaves; what fails is tried
+    again."""
+    due = WorkQueue()
+    life.on_end(due.stop)
+    reservations.watch_departures(lambda node: due.add([("", node)]))
+    due.add(("", pod["spec"]["nodeName"]) for pod in pods.all() if pod["spec"].get("nodeName"))
+    while (taken := due.get()) is not None:
+        key, _ = taken
         try:
-            node = due.get(timeout=0.5)
-        except Empty:
-            continue
-        try:
-            reservations.sync(node)
+            reservations.sync(key[1])
         except KubeError as error:
-            LOG.warning("reservations not synced", extra={"node": node, "error": str(error)})
+            LOG.warning("reservations not synced", extra={"node": key[1], "error": str(error)})
+            due.failed(key)
+        except Exception:
+            LOG.exception(
+                "reservations of this node are not synced: report this defect with its trace",
+                extra={"node": key[1]},
+            )
+            due.failed(key)
+        else:
+            due.done(key)

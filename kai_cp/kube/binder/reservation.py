@@ -103,23 +103,27 @@ class GpuReservations:
 
     def sync(self, node: str) -> None:
         """Make a node's reservation pods and fractional pods agree again (9.2, step 1)."""
-        promised = {  # read before the pods, so that a pod bound meanwhile counts twice and not zero times
-            group
-            for request in self._requests_for(node)
-            if self._is_open(request)
-            for group in request["spec"]["selectedGPUGroups"]
-        }
         seen = self._seen(node)
         for group in sorted(seen.sharers.keys() | seen.reservations.keys()):
             with self._lock(group):
-                sharers = [pod for pod in seen.sharers.get(group, ()) if phase(pod) in LIVE]
-                reservation = seen.reservations.get(group)
-                if reservation is None:
-                    for pod in sharers:
-                        if phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]:
-                            self._delete(pod, "its GPU is no longer reserved")
-                elif not sharers and group not in promised:
-                    self._delete(reservation, "no pod shares its GPU any more", grace=0)
+                self._agree(node, group)
+
+    def _agree(self, node: str, group: str) -> None:
+        """Delete what is wrong in one group, as it is now; its lock is held."""
+        # Requests are read before the pods, so that a pod bound meanwhile counts twice and not zero times.
+        promised = any(
+            group in request["spec"]["selectedGPUGroups"] and self._is_open(request)
+            for request in self._requests_for(node)
+        )
+        seen = self._seen(node)
+        sharers = [pod for pod in seen.sharers.get(group, ()) if phase(pod) in LIVE]
+        reservation = seen.reservations.get(group)
+        if reservation is None:
+            for pod in sharers:
+                if phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]:
+                    self._delete(pod, "its GPU is no longer reserved")
+        elif not sharers and not promised:
+            self._delete(reservation, "no pod shares its GPU any more", grace=0)
 
     def _is_open(self, request: Object) -> bool:
         """Whether a request may still bind its pod; the pod shows it before the request's status does."""
@@ -233,14 +237,22 @@ class GpuReservations:
         return self._pods.get((options.resource_reservation_namespace, reservation_name(node, group)))
 
     def _delete(self, pod: Object, why: str, grace: int | None = None) -> None:
+        """Delete a pod; it counts as leaving at once. Raises ``KubeError`` if the answer was lost."""
         meta = pod["metadata"]
         LOG.info("deleting pod", extra={"pod": f"{meta['namespace']}/{meta['name']}", "reason": why})
         try:
-            self._transport.delete(
+            answer = self._transport.delete(
                 resources.PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace=grace
             )
         except KubeError as error:
+            if error.unknown:
+                raise
             LOG.warning("pod not deleted", extra={"pod": meta["name"], "error": str(error)})
+            return
+        if answer is not None and "spec" in answer:
+            self._pods.put(answer, ours=True)
+        else:
+            self._pods.remove(pod, ours=True)
 
     def _lock(self, group: str) -> threading.Lock:
         return self._locks[hash(group) % LOCKS]

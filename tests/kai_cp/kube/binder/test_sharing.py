@@ -9,7 +9,7 @@ import pytest
 
 from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.errors import ApiError, NotReachable
 from kai_cp.kube.api.store import Store
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.reservation import GpuReservations, reservation_name
@@ -171,6 +171,7 @@ def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
     for name, where in (("here", "n"), ("there", "m")):
         lost = pod(name, node=where, phase="Running", labels={names.GPU_GROUP: "g9"})
         pods.put({**lost, "metadata": {**lost["metadata"], "uid": name}})
+    api.delete.return_value = None
     reservations.sync("n")
     assert [call.args[2] for call in api.delete.call_args_list] == ["here"]
     api.create.side_effect = ApiError(409, "AlreadyExists", "it is there")
@@ -217,17 +218,72 @@ def test_a_config_map_that_is_deleted_while_it_is_written_fails_the_attempt(
     assert "nodeName" not in found["spec"]
 
 
-@pytest.mark.parametrize(("attempts", "deleted"), [(1, []), (2, [reservation_name("n", "g1")])])
-def test_a_bind_that_is_tried_again_keeps_its_reservation(attempts: int, deleted: list[str]) -> None:
+def reserved(pods: Store, group: str, options: BinderOptions) -> str:
+    """Put the reservation pod of a group on node n, with its device; returns its name."""
+    labels = {"app": options.resource_reservation_app_label, names.GPU_GROUP: group}
+    held = pod(reservation_name("n", group), node="n", phase="Running", labels=labels)
+    held["metadata"] |= {
+        "namespace": options.resource_reservation_namespace,
+        "uid": f"held-{group}",
+        "annotations": {names.RESERVED_DEVICE: f"GPU-{group}"},
+    }
+    pods.put(held)
+    return reservation_name("n", group)
+
+
+def bind_request(group: str, attempts: int = 0) -> Object:
+    """An order that pod p shares a GPU of node n; it is tried twice."""
+    spec = {"podName": "p", "selectedNode": "n", "selectedGPUGroups": [group], "backoffLimit": 2}
+    status = {"phase": "Failed", "failedAttempts": attempts} if attempts else {}
+    return {"metadata": {"namespace": "ns", "name": "p"}, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize(("attempts", "kept"), [(1, True), (2, False)])
+def test_a_bind_that_is_tried_again_keeps_its_reservation(attempts: int, kept: bool) -> None:
     pods, requests, api, options = Store(), Store(), Mock(), BinderOptions()
     reservations = GpuReservations(api, pods, requests, options)
-    labels = {"app": options.resource_reservation_app_label, names.GPU_GROUP: "g1"}
-    held = pod(reservation_name("n", "g1"), node="n", phase="Running", labels=labels)
-    held["metadata"] |= {"namespace": options.resource_reservation_namespace, "uid": "held"}
-    pods.put(held)
+    name = reserved(pods, "g1", options)
     pods.put(pod("p"))
-    spec = {"podName": "p", "selectedNode": "n", "selectedGPUGroups": ["g1"], "backoffLimit": 2}
-    status = {"phase": "Failed", "failedAttempts": attempts}
-    requests.put({"metadata": {"namespace": "ns", "name": "p"}, "spec": spec, "status": status})
+    requests.put(bind_request("g1", attempts))
+    api.delete.return_value = None
     reservations.sync("n")
-    assert [call.args[2] for call in api.delete.call_args_list] == deleted
+    assert [call.args[2] for call in api.delete.call_args_list] == ([] if kept else [name])
+
+
+def test_a_bind_ordered_while_reservations_are_deleted_keeps_its_own() -> None:
+    """No pod shares g1 or g2. One is ordered to share the second while the first is deleted."""
+    pods, requests, api, options = Store(), Store(), Mock(), BinderOptions()
+    reservations = GpuReservations(api, pods, requests, options)
+    name_of = {group: reserved(pods, group, options) for group in ("g1", "g2")}
+    deleted: list[str] = []
+
+    def delete(_kind: object, _namespace: str, name: str, **_options: object) -> None:
+        deleted.append(name)
+        other = "g2" if name == name_of["g1"] else "g1"
+        pods.put(pod("p"))
+        requests.put(bind_request(other))
+        assert reservations.acquire(pod("p"), "n", [other]) == [f"GPU-{other}"]
+
+    api.delete.side_effect = delete
+    reservations.sync("n")
+    assert len(deleted) == 1
+
+
+def test_a_deleted_reservation_gives_no_device_before_the_watch_says_so() -> None:
+    pods, api, options = Store(), Mock(), BinderOptions()
+    reservations = GpuReservations(api, pods, Store(), options)
+    name = reserved(pods, "g1", options)
+    api.delete.return_value = None
+    reservations.sync("n")
+    with pytest.raises(Awaits, match=name):
+        reservations.acquire(pod("p"), "n", ["g1"])
+    assert api.create.call_count == 1
+
+
+def test_a_lost_answer_to_a_deletion_fails_the_attempt() -> None:
+    pods, api, options = Store(), Mock(), BinderOptions()
+    reservations = GpuReservations(api, pods, Store(), options)
+    reserved(pods, "g1", options)
+    api.delete.side_effect = NotReachable("no answer")
+    with pytest.raises(NotReachable):
+        reservations.sync("n")
