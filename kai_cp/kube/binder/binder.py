@@ -140,6 +140,11 @@ class Binder:
         """Whether pods are being bound now, or were a moment ago; reports can wait meanwhile."""
         return time.monotonic() - self._bound_at < BINDING_SECONDS
 
+    @property
+    def idle(self) -> bool:
+        """Whether no request is being carried out, or will be tried again by itself."""
+        return self._queue.idle
+
     def hung(self) -> str:
         """The bind that has not ended in time, or ""."""
         return self._queue.hung()
@@ -183,13 +188,19 @@ class Binder:
                 self._lease_lost()
                 return
             except KubeError as error:
-                LOG.warning("bind not carried out", extra={"pod": "/".join(key), "error": str(error)})
+                LOG.warning(
+                    "a pod was not bound, and is tried again",
+                    extra={"pod": "/".join(key), "error": str(error)},
+                )
                 state.paused = True
                 self._queue.failed(key)
                 continue
             except Exception:
                 self._failed()
-                LOG.exception("bind attempt failed", extra={"pod": "/".join(key)})
+                LOG.exception(
+                    "a pod was not bound, and is tried again: report this defect with its trace",
+                    extra={"pod": "/".join(key)},
+                )
             state.paused = pause is not None and state.begun is None
             if pause is None:
                 del self._states[key]
@@ -331,11 +342,11 @@ class Binder:
                 raise
             except Exception as error:
                 LOG.warning(
-                    "not undone",
+                    "a step of a failed bind was not undone, so what it wrote stays",
                     exc_info=not isinstance(error, KubeError),
                     extra={
                         "step": type(step).__name__,
-                        "pod": begun.pod["metadata"]["name"],
+                        "pod": "/".join(key_of(begun.pod)),
                         "error": str(error),
                     },
                 )
@@ -344,7 +355,7 @@ class Binder:
         self._failed()
         reason = _reason_of(error)
         LOG.warning(
-            "bind failed",
+            "a pod was not bound: its condition PodBound says why",
             exc_info=None if isinstance(error, KubeError) else error,
             extra={"pod": "/".join(key_of(pod)), "reason": reason, "node": _node_of(request)},
         )
@@ -358,7 +369,8 @@ class Binder:
             self._condition(pod, "False", "BindingError", reason)
         except (ApiError, NotReachable) as problem:
             LOG.warning(
-                "condition not written", extra={"pod": pod["metadata"]["name"], "error": str(problem)}
+                "a condition was not written, so only an event says why the pod was not bound",
+                extra={"pod": "/".join(key_of(pod)), "error": str(problem)},
             )
         return min(LONGEST_RETRY_SECONDS, 2.0 ** min(attempts, 16)) if again else None
 

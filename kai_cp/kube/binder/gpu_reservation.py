@@ -55,7 +55,10 @@ def run(
     transport = connect(connection, "gpu-reservation", life)
     annotation = {"metadata": {"annotations": {names.RESERVED_DEVICE: uuid}}}
     if transport.patch(resources.PODS, namespace, pod, annotation) is None:
-        LOG.error("this pod does not exist", extra={"pod": f"{namespace}/{pod}"})
+        LOG.error(
+            "the pod of this process does not exist, so no GPU is reserved and the process ends",
+            extra={"pod": f"{namespace}/{pod}"},
+        )
         return 1
     LOG.info("device reserved", extra={"device": uuid})
     life.event.wait()

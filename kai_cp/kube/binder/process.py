@@ -164,11 +164,14 @@ def sync_nodes(reservations: GpuReservations, pods: Store, life: Lifecycle) -> N
         try:
             reservations.sync(key[1])
         except KubeError as error:
-            LOG.warning("reservations not synced", extra={"node": key[1], "error": str(error)})
+            LOG.warning(
+                "a node's unused reservation pods were not deleted, and are looked at again",
+                extra={"node": key[1], "error": str(error)},
+            )
             due.failed(key)
         except Exception:
             LOG.exception(
-                "reservations of this node are not synced: report this defect with its trace",
+                "a node's unused reservation pods were not deleted: report this defect with its trace",
                 extra={"node": key[1]},
             )
             due.failed(key)

@@ -247,7 +247,10 @@ class GpuReservations:
         except KubeError as error:
             if error.unknown:
                 raise
-            LOG.warning("pod not deleted", extra={"pod": meta["name"], "error": str(error)})
+            LOG.warning(
+                "a pod was not deleted, so it holds its GPU until the next shared pod leaves the node",
+                extra={"pod": f"{meta['namespace']}/{meta['name']}", "error": str(error)},
+            )
             return
         if answer is not None and "spec" in answer:
             self._pods.put(answer, ours=True)

@@ -394,7 +394,10 @@ class ApiCluster:
         except LeaseLost:
             raise
         except KubeError as error:
-            LOG.warning("condition not written", extra={"pod": pod["metadata"]["name"], "error": str(error)})
+            LOG.warning(
+                "a condition was not written, so the pod does not show what became of the decision",
+                extra={"pod": "/".join(key_of(pod)), "error": str(error)},
+            )
 
     def _write_condition(
         self, pod: Object, kind: str, reason: str, message: str, *, status: str = "False"
@@ -427,7 +430,10 @@ class ApiCluster:
         except LeaseLost:
             raise
         except KubeError as error:
-            LOG.warning("BindRequest not deleted", extra={"pod": meta["name"], "error": str(error)})
+            LOG.warning(
+                "a BindRequest was not deleted, and is tried again in a later cycle",
+                extra={"bindRequest": f"{meta['namespace']}/{meta['name']}", "error": str(error)},
+            )
             return False
         self._requests.remove(request, ours=True)
         return True
@@ -492,5 +498,9 @@ def _failed(decision: Decision, error: Exception) -> WriteResult:
     """The result for a pod with a defect; the other pods are still written."""
     if isinstance(error, (ApiError, NotReachable, Malformed)):
         return WriteResult(decision, "failed", str(error))
-    LOG.error("decision not carried out", exc_info=error, extra={"pod": "/".join(decision.pod)})
+    LOG.error(
+        "a decision was not carried out, and the next cycle decides anew: report this defect with its trace",
+        exc_info=error,
+        extra={"pod": "/".join(decision.pod)},
+    )
     return WriteResult(decision, "failed", f"{type(error).__name__}: {error}")

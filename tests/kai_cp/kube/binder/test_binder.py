@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -315,14 +314,14 @@ def test_a_pod_bound_already(server: StubServer, setup: Any) -> None:
 def test_the_first_failure_is_final_by_default(server: StubServer, setup: Any) -> None:
     server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
     order(server, pod("p"))
-    setup()
+    made = setup()
     until(lambda: phase(server) == "Failed")
     request = server.get(r.BIND_REQUESTS, "ns", "p")
     assert request is not None
     assert request["status"]["failedAttempts"] == 1
     bound = until(lambda: conditions(server).get("PodBound"))
     assert (bound["status"], bound["reason"]) == ("False", "BindingError")
-    time.sleep(0.3)
+    until(lambda: made.binder.idle)
     assert len(server.requests("POST", "/binding")) == 1
 
 
@@ -330,14 +329,14 @@ def test_retries_are_stored(server: StubServer, setup: Any, monkeypatch: pytest.
     monkeypatch.setattr("kai_cp.kube.binder.binder.LONGEST_RETRY_SECONDS", 0.05)
     server.faults = lambda m, p: (403, {}) if p.endswith("/binding") else None
     order(server, pod("p"), backoff_limit=3)
-    setup()
+    made = setup()
 
     def attempts() -> int:
         status = (server.get(r.BIND_REQUESTS, "ns", "p") or {}).get("status") or {}
         return int(status.get("failedAttempts") or 0)
 
     until(lambda: attempts() == 3)
-    time.sleep(0.3)
+    until(lambda: made.binder.idle)
     assert len(server.requests("POST", "/binding")) == 3
 
 
@@ -363,8 +362,8 @@ def test_a_failure_that_could_not_be_written_is_tried_again(
 def test_a_request_of_an_earlier_pod_is_left_alone(server: StubServer, setup: Any) -> None:
     order(server, pod("p"))
     server.put(r.PODS, {**pod("p"), "metadata": {**pod("p")["metadata"], "uid": "later"}})
-    setup()
-    time.sleep(0.3)
+    made = setup()
+    until(lambda: made.binder.idle)
     assert server.requests("POST", "/binding") == []
 
 
