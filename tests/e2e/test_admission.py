@@ -175,8 +175,11 @@ def test_admission_judges_what_is_written(world: World) -> None:
 
 
 def test_admission_that_is_away_may_be_passed_by(world: World) -> None:
-    with registered(world.api, free_port(), FailurePolicy.IGNORE):
-        time.sleep(1.0)
+    port = free_port()
+    with registered(world.api, port, FailurePolicy.IGNORE):
+        process = world.admission(port, "--gpu-sharing-enabled")
+        world.until(lambda: works(world), "the server knows the webhooks")
+        process.kill()
         assert not wired(fraction(world, "alone"))
 
 
@@ -281,11 +284,13 @@ def test_a_replica_ends_under_load(world: World) -> None:
         failed: list[str] = []
 
         def create(number: int) -> Object:
-            for attempt in range(40):
+            attempts = 0
+            while attempts < 40:
+                attempts += 1
                 try:
                     return fraction(world, f"pod-{number}")
                 except ApiError as error:
-                    if error.status == 409 and attempt:
+                    if error.status == 409 and attempts > 1:
                         return api.get(r.PODS, world.namespace, f"pod-{number}") or {}
                     failed.append(str(error))
                     time.sleep(0.05)

@@ -10,9 +10,10 @@ from collections import Counter
 import pytest
 
 from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.demo.controlplane import ControlPlane
 from tests.e2e.proxy import Fault, FaultyProxy
-from tests.e2e.world import PATIENCE_SECONDS, World, condition
+from tests.e2e.world import PATIENCE_SECONDS, Program, World, condition, holds_room
 
 
 def binds(proxy: FaultyProxy) -> Counter[str]:
@@ -25,6 +26,22 @@ def binds(proxy: FaultyProxy) -> Counter[str]:
 def orders(proxy: FaultyProxy) -> int:
     """The BindRequests that were created."""
     return sum(m == "POST" and path.endswith("/bindrequests") for _, m, path in proxy.seen)
+
+
+def misses_the_server(program: Program) -> bool:
+    """Whether it has noticed that the API server is gone."""
+    return any("the watch of a kind failed" in line["message"] for line in program.lines())
+
+
+def is_refused(world: World, name: str) -> bool:
+    """Whether the server refuses to bind a pod of this name; it takes a while to see policies."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": "nowhere"}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+    try:
+        world.api.create(r.PODS, world.namespace, body, name=name, subresource="binding")
+    except ApiError as error:
+        return name in error.message and error.status != 404
+    return False
 
 
 def test_an_unchanged_cluster_is_not_written_to(world: World, control_plane: ControlPlane) -> None:
@@ -106,12 +123,11 @@ def test_binder_killed_while_binding(world: World, control_plane: ControlPlane) 
 def test_api_server_restarted(world: World, control_plane: ControlPlane) -> None:
     world.add_nodes(2)
     queue = world.add_queue()
-    world.scheduler()
-    world.binder()
+    programs = [world.scheduler(), world.binder()]
     world.add_gang("before", queue, 4)
     world.until(lambda: len(world.running("before")) == 4, "the first gang runs")
     control_plane.kill("kube-apiserver")
-    time.sleep(2.0)
+    world.until(lambda: all(misses_the_server(program) for program in programs), "all miss it")
     control_plane.start_apiserver()
     world.add_gang("after", queue, 4)
     world.until(lambda: len(world.running("after")) == 4, "the second gang runs")
@@ -147,7 +163,7 @@ def test_bad_network(world: World, control_plane: ControlPlane) -> None:
         proxy.rule = rule
         for i in range(4):
             world.add_gang(f"gang{i}", queue, 8)
-            time.sleep(0.5)
+            world.until(lambda i=i: any(map(holds_room, world.pods(f"gang{i}"))), "the gang is being bound")
             proxy.drop_connections()
         world.until(lambda: len(world.running()) == 32, "everything runs")
         assert not world.events("Evict")
@@ -238,8 +254,7 @@ def test_old_leader_writes_nothing_after_its_lease(world: World, control_plane: 
         world.add_gang("one", queue, 2)
         world.until(lambda: len(world.running()) == 2, "the leader schedules")
         second = world.scheduler(*lease, user="scheduler2")
-        world.until(lambda: second.log.exists() and any(True for _ in second.lines()), "the second starts")
-        time.sleep(2.0)
+        world.until(second.ready, "the second is ready to lead")
         first.kill(signal.SIGSTOP)
         world.add_gang("two", queue, 4)
         world.until(lambda: len(world.running("two")) == 4, "the second leads")
@@ -416,7 +431,7 @@ def test_a_bind_refused_for_ever_starves_no_other(world: World) -> None:
             },
         },
     )
-    time.sleep(1.0)
+    world.until(lambda: is_refused(world, "cursed"), "the server knows the policy")
     try:
         world.scheduler()
         world.binder()
@@ -445,9 +460,7 @@ def test_modes_that_do_not_bind(world: World, control_plane: ControlPlane, mode:
         world.add_gang("gang", queue, 4)
         world.add_gang("big", queue, 16)
         world.until(lambda: any(line.get("unscheduled") == 1 for line in scheduler.lines()), "a plan")
-        time.sleep(3.0)
-        assert orders(proxy) == 0
-        assert not world.running()
+        world.stays(lambda: orders(proxy) == 0 and not world.running(), 3.0)
         conditions = (world.group("big").get("status") or {}).get("schedulingConditions")
         assert bool(conditions) == (mode == "advise")
         assert bool(proxy.writes()) == (mode == "advise")

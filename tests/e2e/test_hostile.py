@@ -6,7 +6,6 @@ The wait of a victim is counted in cycles, first undisturbed and then beside eac
 from __future__ import annotations
 
 import socket
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -238,9 +237,7 @@ def test_half_sent_requests_keep_no_probe_out_and_no_gang_waiting(world: World) 
         connection = socket.create_connection(("127.0.0.1", scheduler.listen), timeout=60)
         connection.sendall(b"GET /metrics HTTP/1.1\r\n")
         held.append(connection)
-    for _ in range(5):
-        assert healthy()
-        time.sleep(0.1)
+    world.stays(healthy, 0.5)
     assert cycles_until_bound(world, scheduler, "victim", queue) <= 2 * undisturbed
     for connection in held:
         connection.close()

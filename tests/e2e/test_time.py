@@ -85,8 +85,7 @@ def test_a_promise_is_kept_over_a_crash_backfilled_and_carried_out(world: World,
     assert held(world) == made, "the same promise after the crash"
     assert not world.running("t"), "what does not end before the start waits"
     assert time.time() < due, "all of this came before the start"
-    time.sleep(max(0.0, due - time.time() - 1.0))
-    assert world.running("s"), "no pod is evicted before the start"
+    world.stays(lambda: world.running("s"), due - time.time() - 1.0)
     world.api.delete(r.PODS, world.namespace, "a-0")
     world.until(lambda: len(world.running("hero")) == 2, "the holder runs")
     assert time.time() >= due

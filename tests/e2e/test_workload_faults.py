@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.resources import Resource
@@ -179,7 +178,7 @@ def test_nonsense_in_an_owner_is_reported_once_and_stops_no_other(world: World) 
     made.pod("good")
     world.until(lambda: "pg-good" in made.groups(), "the other one is grouped")
     world.until(lambda: world.events("PodGrouperWarning"), "the bad one is told")
-    time.sleep(4.0)
+    world.stays(lambda: len(world.events("PodGrouperWarning")) == 1, 4.0)
     (event,) = world.events("PodGrouperWarning")
     field = "spec.replicatedJobs[0].replicas"
     assert (

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -400,6 +401,15 @@ class Program:
     def wait(self, seconds: float) -> int:
         """Its exit status."""
         return self._process.wait(seconds)
+
+    def ready(self) -> bool:
+        """Whether it has all lists, as leader or as the next one."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"http://127.0.0.1:{self.listen}/readyz", timeout=PATIENCE_SECONDS) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
     def poll(self) -> int | None:
         """Exit status, or None while it runs."""
