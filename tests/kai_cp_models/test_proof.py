@@ -17,6 +17,7 @@ from kai_cp_models.engine import decide
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
+from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Limits, Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support.devices import (
@@ -291,6 +292,54 @@ def a_gang_may_borrow_in_part(refutable: bool) -> tuple[Snapshot, Plan]:
     return snapshot, Plan(tuple(binds(f"pair-{i}", "n0", group="pair") for i in range(2)))
 
 
+def budgeted(name: str, allowed: int) -> Object:
+    """A PodDisruptionBudget of the pods of app ``held``."""
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": "held"}}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+
+
+def what_one_leaves_of_a_budget_another_uses(refutable: bool) -> tuple[Snapshot, Plan]:
+    """high may preempt other, but does not, so the budget lets moves go, which makes room for wide."""
+    snapshot = world(
+        [node("n0", gpus=2, labels={"kind": "old"}), node("n1", gpus=2)],
+        [
+            pod("moves", "n0", gpus=1, labels={"app": "held"}),
+            pod("other", "n1", gpus=1, labels={"app": "held"}, queue="r"),
+            pod("huge", gpus=9),
+            pod("high", gpus=9, queue="r", priority="build"),
+            pod("wide", gpus=2, nodeSelector={"kind": "old"}),
+        ],
+        queues=[queue("q"), queue("r")],
+        actions="allocate, consolidation, preempt",
+        podDisruptionBudgets=[budgeted("b", int(refutable))],
+    )
+    better = [
+        evicts("moves", "n0", "consolidation", "wide"),
+        waits("wide", "n0", "consolidation"),
+        waits("moves", "n1", "consolidation"),
+    ]
+    return first_only(snapshot, "consolidation"), Plan(tuple(better))
+
+
+def of_two_whose_time_is_over_another_may_end(refutable: bool) -> tuple[Snapshot, Plan]:
+    """The budget lets one of them end: here a, or b, on whose node late would fit."""
+    started = {"kai.scheduler/last-start-timestamp": ago(7_200)}
+    over = {"annotations": {"kai-cp/max-runtime": "1h", **started}}
+    snapshot = world(
+        [node("n0", gpus=1), node("n1", gpus=1, labels={"kind": "old"})],
+        [
+            *(pod(name, f"n{i}", gpus=1, labels={"app": "held"}) for i, name in enumerate("ab")),
+            pod("late", gpus=1, nodeSelector={"kind": "old"}),
+        ],
+        groups={"a": over, "b": over if refutable else {"annotations": started}},
+        podDisruptionBudgets=[budgeted("b", 1)],
+    )
+    return snapshot, Plan((evicts("b", "n1", "maxruntime"), waits("late", "n1")))
+
+
 HOLES = {
     a_further_pod_may_evict: "late",
     what_was_placed_freely_may_evict: "late",
@@ -301,6 +350,8 @@ HOLES = {
     a_pod_that_leaves_may_count_for_the_minimum: "waits",
     without_shares_every_queue_may_reclaim: "waits",
     a_gang_may_borrow_in_part: "pair",
+    what_one_leaves_of_a_budget_another_uses: "wide",
+    of_two_whose_time_is_over_another_may_end: "late",
 }
 """Tiny worlds, each with a group that the engine refuses and another permitted plan serves."""
 
@@ -312,10 +363,13 @@ def test_a_group_that_another_permitted_plan_serves_is_not_called_impossible(
 ) -> None:
     snapshot, better = made(refutable)
     group = GroupKey("default", HOLES[made])
-    settings = Settings.model_validate({"solver": {"budget_seconds": PLENTY}, "rules": {"rollouts": True}})
+    rules = {"rollouts": True, "pod_disruption_budgets": True}
+    settings = Settings.model_validate(
+        {"solver": {"budget_seconds": PLENTY}, "rules": rules, "max_runtime": {"enforce": True}}
+    )
     plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
     proved = {one.group: one.proved for one in plan.unscheduled}
-    assert (violations(snapshot, better, settings.rules) == []) == refutable
+    assert (violations(prepare(snapshot, settings)[0], better, settings.rules) == []) == refutable
     assert group.name not in placed(plan)
     assert group.name in {name.partition("-")[0] for name in placed(better)}
     assert proved[group] == (not refutable)

@@ -136,6 +136,21 @@ def test_budgets_bound_the_evictions(made: dict[str, Any], allowed: int) -> None
         assert (not faults) is (count <= allowed)
 
 
+def test_a_pod_of_two_budgets_stays_whatever_they_allow() -> None:
+    """The Eviction API refuses it. p1 has one budget."""
+    pods = [pod(f"p{i}", "n0", labels={"app": "x", "one": str(i == 1)}) for i in range(2)]
+    other = budget("c", selector={"matchLabels": {"one": "False"}}, maxUnavailable=2)
+    found = snapshot(pods, raw={"podDisruptionBudgets": [budget("b", maxUnavailable=2), other]})
+    state = budgets.open(found)
+    assert [state.evictable(one) for one in pods] == [False, True]
+    rows = {tuple(row.leaving): row.bound for row in state.rows([], [], [])}
+    assert rows == {(pods[0].key,): 0, (pods[1].key,): 2}
+    for one, allowed in zip(pods, (False, True), strict=True):
+        evicted = Decision("Evict", one.key, one.group, "n0", "reclaim")
+        faults = list(check_budgets.broken(PlannedCluster(found, Plan((evicted,)), ON)))
+        assert (not faults) is allowed
+
+
 def test_taking_an_eviction_back_frees_the_budget() -> None:
     pods = [pod(f"p{i}", "n0", labels={"app": "x"}) for i in range(2)]
     state = budgets.open(snapshot(pods, raw={"podDisruptionBudgets": [budget("b", maxUnavailable=1)]}))

@@ -530,6 +530,17 @@ def test_the_checker_asks_which_group_evicts_by_time() -> None:
     assert faults(plan, BIG, long, chosen=chosen) == []
 
 
+def test_the_checker_keeps_an_ended_group_waiting_until_its_delay_has_passed() -> None:
+    """Its maximum ended it an hour ago."""
+    s = waits("s", 1, 4)
+    ended = replace(noted(s[0], ("kai-cp/ended", written(-60))), last_eviction=at(-60))
+    plan = Plan((nominate("s-0", "n1"),))
+    for delay, words in ((7_200, "it may start again in 3600 s"), (3_600, "")):
+        chosen = settings(max_runtime={"enforce": True, "requeue_delay_seconds": delay})
+        found = faults(plan, (ended, s[1]), chosen=chosen)
+        assert [words in line for line in found] == ([True] if words else [])
+
+
 def test_a_maximum_ends_no_group_that_a_disruption_budget_protects() -> None:
     """Both have run for an hour and may run for five minutes. The budget allows one eviction of the two pods
     of a, so a stays as a whole; b ends all the same.

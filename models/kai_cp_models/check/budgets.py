@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: a plan evicts no more running pods than each one allows.
+"""PodDisruptionBudgets: a plan evicts no more running pods than each one allows, and none that has two.
 
 This always holds for moves of ``defrag``, and for all other evictions when the rule is on.
 """
@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import selects
-from kai_cp_models.pods import Pod, PodStatus
+from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 
 
@@ -24,14 +24,19 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     }
     if not counted:
         return
+    found = dict[PodKey, str]()
     for budget in world.snapshot.extras[BUDGETS]:
         pods = [pod for pod in world.snapshot.pods if covers(budget, pod)]
         running = [pod for pod in pods if pod.status is PodStatus.RUNNING]
         ended = sum(pod.status in (PodStatus.SUCCEEDED, PodStatus.FAILED) for pod in pods)
         evicted = [pod for pod in running if pod.key in counted]
         allowed = _allowed(budget, len(running), len(pods) - ended)
+        where = f"{budget.namespace}/{budget.name}"
+        for pod in evicted:
+            if (other := found.setdefault(pod.key, where)) != where:
+                words = f"pod {pod.key} is evicted, which has two budgets: {other}, {where}"
+                yield Violation("budgets", words, groups=world.served((pod.key,)))
         if len(evicted) > allowed:
-            where = f"{budget.namespace}/{budget.name}"
             yield Violation(
                 "budgets",
                 f"{len(evicted)} pods of budget {where} are evicted, it allows {allowed}",

@@ -8,7 +8,7 @@ start in the past. It moves later only with a cause, and it never grows.
 ``reservation`` evicts for a group that gets its place in this plan: preemptible pod groups that started on
 its stored nodes after it was made, once its start has come; or any pod group of lower priority, where its
 queue is a hero queue and the price that it accepted covers what they lose. ``maxruntime`` ends whole pod
-groups whose enforced maximum is over.
+groups whose enforced maximum is over, which get no places again until their delay has passed.
 """
 
 from __future__ import annotations
@@ -55,11 +55,21 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
             yield from _closed(world, times, entry)
         elif entry.state == "started":
             yield from _begun(world, times, entry.group)
+    yield from _again(world, times)
     for key, decision in world.evictions.items():
         if decision.action == "reservation":
             yield from _evicted(world, times, world.pod(key), decision)
         elif decision.action == "maxruntime":
             yield from _ended(world, times, world.pod(key))
+
+
+def _again(world: PlannedCluster, times: Times) -> Iterator[Violation]:
+    """Whose maximum ended it gets no place before its delay has passed."""
+    for group in world.touched_groups:
+        left = times.requeue_delay_left(group)
+        if left > 0 and any(pod.key in world.added for pod in world.placed_of(group)):
+            words = f"{group.key} gets a place; its maximum ended it, it may start again in {left:.0f} s"
+            yield Violation("starts", words, groups=(group.key,))
 
 
 def _form(world: PlannedCluster, times: Times, entry: Reservation) -> Iterator[Violation]:

@@ -116,11 +116,10 @@ class Problem:
         return found
 
     def breaks_budget(self, pods: Sequence[Pod]) -> bool:
-        """Whether restarting these pods at once goes beyond a PodDisruptionBudget."""
-        return any(
-            sum(budget.selects(pod) for pod in pods) > allowed
-            for budget, allowed in zip(self._budgets, self._allowed, strict=True)
-        )
+        """Whether restarting these pods at once goes beyond a PodDisruptionBudget, or one of them has two."""
+        selected = [[budget.selects(pod) for pod in pods] for budget in self._budgets]
+        beyond = any(sum(row) > allowed for row, allowed in zip(selected, self._allowed, strict=True))
+        return beyond or any(sum(pod) > 1 for pod in zip(*selected, strict=True))
 
     def _offer(self, group: PodGroup) -> None:
         pods = [pod for pod in self.snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED]

@@ -25,6 +25,8 @@ from kai_cp_models.proof.departures import Departures
 from kai_cp_models.proof.rights import Coming, Rights
 from kai_cp_models.proof.served import ServedBatches
 from kai_cp_models.reasons import UNCONDITIONAL
+from kai_cp_models.reservations.maxruntime import overdue_groups
+from kai_cp_models.reservations.times import TIMES
 
 _Kind = tuple[int, bool]
 """Groups of one kind are alike (``Snapshot.alike``), and all of them may disturb others or none."""
@@ -121,9 +123,12 @@ def _counted(could: Mapping[_Kind, Coming], kinds: Mapping[_Kind, int]) -> Count
 
 
 def _ended(cycle: Cycle, base: Ledger) -> Iterable[Pod]:
-    """Pods that end for their own state in some plan; a gang that got its missing pods may be stale."""
-    snapshot = cycle.snapshot
-    stale = {pod.key for key, _ in stale_groups(replace(cycle, ledger=base)) for pod in snapshot.members[key]}
+    """Pods that end for their own state in some plan; a gang that got its missing pods may be stale, and one
+    whose time is over may end where a budget kept it in this plan."""
+    snapshot, times = cycle.snapshot, cycle.snapshot.extras[TIMES]
+    ending = [key for key, _ in stale_groups(replace(cycle, ledger=base))]
+    ending += [] if times is None else [key for key, _ in overdue_groups(cycle, times)]
+    ended = {pod.key for key in ending for pod in snapshot.members[key]}
     done = {key for key, one in cycle.evicted_by.items() if one.action in STATE_ACTIONS | TIME_ACTIONS}
-    found = (snapshot.pod_by_key[key] for key in sorted(stale | done))
+    found = (snapshot.pod_by_key[key] for key in sorted(ended | done))
     return (pod for pod in found if pod.status in ACTIVE_USED)

@@ -333,9 +333,12 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
     if emptied.moves:
         moving = tuple(beside.known.departures.moving(emptied.sources, pinned=False))
     units = [EvictionUnit(groups[pod.group], (pod,), 0, False) for pod in moving if pod.group is not None]
-    # In a permitted plan, the neighbour that opens a node to one of these may stay, or come.
+    # In a permitted plan, the neighbour that opens a node to one of these may stay, or come; and what one
+    # that leaves uses up is there for others where it stays.
     ledger, pods = emptied.ledger.copy(), [*moving, *(pod for part in asks for pod in part.pods)]
-    ledger.rules = tuple(rule for rule in ledger.rules if not any(map(rule.opened_by, pods)))
+    rules = zip(ledger.rules, beside.base.rules, strict=True)
+    found = (first if rule.uses_up else rule for rule, first in rules)
+    ledger.rules = tuple(rule for rule in found if not any(map(rule.opened_by, pods)))
     try:
         model = JointModel(ledger, asks, units, may_lose=False, all_admitted=True)
     except ModelTooLarge:

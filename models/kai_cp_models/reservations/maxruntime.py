@@ -13,10 +13,11 @@ from kai_cp_models.shown import span
 
 def end_overdue(cycle: Cycle, times: Times) -> None:
     """Evict every group whose enforced maximum has passed, preemptible or not."""
-    end_groups(cycle, "maxruntime", _overdue(cycle, times))
+    end_groups(cycle, "maxruntime", overdue_groups(cycle, times))
 
 
-def _overdue(cycle: Cycle, times: Times) -> Iterator[tuple[GroupKey, str]]:
+def overdue_groups(cycle: Cycle, times: Times) -> Iterator[tuple[GroupKey, str]]:
+    """The running groups whose enforced maximum has passed, each with the sentence that says so."""
     for group in cycle.snapshot.groups:
         if times.runs(group) and times.overdue(group):
             ran = span(times.now - times.start(group))

@@ -1,8 +1,8 @@
 """PodDisruptionBudgets, an option that KAI lacks: when on, no eviction goes beyond a budget.
 
 A budget allows what its status says. Without a status, the running pods that it selects are compared with
-``minAvailable`` or ``maxUnavailable``. All budgets that select a pod must allow its eviction. Pods that do
-not run yet need no budget.
+``minAvailable`` or ``maxUnavailable``. The Eviction API evicts no pod that two budgets select, whatever they
+allow. Pods that do not run yet need no budget.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class BudgetState(LeavingState):
 
     name = NAME
     family = "pdb"
+    uses_up = True
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
@@ -87,7 +88,7 @@ class BudgetState(LeavingState):
 
     def evictable(self, pod: Pod) -> bool:
         needs = pod.key in self._needs and pod.key not in self.left
-        return not needs or all(self._allowed[i] > 0 for i in self._of[pod.key])
+        return not needs or (len(self._of[pod.key]) == 1 and self._allowed[self._of[pod.key][0]] > 0)
 
     def _leave(self, pod: Pod, sign: int) -> None:
         for i in self._of.get(pod.key, ()) if pod.key in self._needs else ():
@@ -95,8 +96,11 @@ class BudgetState(LeavingState):
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """The rows are exact: evictions are at most what every budget still allows."""
+        twice = sorted(key for key in self._needs - self.left if len(self._of[key]) > 1)
+        if twice:
+            yield Row({}, 0, dict.fromkeys(twice, -1), f"{NAME}, two for one pod")
         for i, budget in enumerate(self._budgets):
-            pods = [key for key in sorted(self._needs - self.left) if i in self._of[key]]
+            pods = [key for key in sorted(self._needs - self.left) if self._of[key] == (i,)]
             if pods:
                 name = f"{NAME} {budget.namespace}/{budget.name}"
                 yield Row({}, max(self._allowed[i], 0), {key: -1 for key in pods}, name)

@@ -66,6 +66,8 @@ class RuleState(Forked):
     """The rule's ``NAME``."""
     family: ClassVar[str | None] = None
     """The family of rules that explanations name (``explain/families.py``); None: it is taken as given."""
+    uses_up: ClassVar[bool] = False
+    """Whether each pod that leaves may keep others from leaving."""
 
     def concerns(self, pod: Pod) -> bool:
         """Whether the pod matters to this rule at all."""
