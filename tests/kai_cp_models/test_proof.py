@@ -18,6 +18,7 @@ from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.rules.stateful.storage import state as storage
 from kai_cp_models.settings import Limits, Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support.devices import (
@@ -29,6 +30,10 @@ from tests.support.devices import (
     exact,
     kind_is,
     slice_of,
+    storage_class,
+    volume,
+    volume_claim,
+    volumes,
     zones,
 )
 from tests.support.objects import LEVELS, NOW, Object, ago
@@ -506,6 +511,22 @@ def test_a_search_for_devices_that_gave_up_proves_nothing(
     plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
     assert placed(plan) == ({"x"} if served else set())
     assert [one.proved for one in plan.unscheduled] == ([] if served else [proved])
+
+
+def test_a_search_for_volumes_that_gave_up_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two claims of one kind, and one volume that one of them may have; the other is too small."""
+    snapshot = world(
+        [node("n0")],
+        [pod("x", volumes=volumes("c", "d"))],
+        storageClasses=[storage_class("local", "kubernetes.io/no-provisioner")],
+        persistentVolumes=[volume("v"), volume("w", "1Gi")],
+        persistentVolumeClaims=[volume_claim("c"), volume_claim("d")],
+    )
+    for choices, proved in ((storage.CHOICES, True), (1, False)):
+        monkeypatch.setattr(storage, "CHOICES", choices)
+        plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
+        assert not plan.decisions
+        assert [one.proved for one in plan.unscheduled] == [proved]
 
 
 @pytest.mark.parametrize(("count", "proved"), [(12, True), (14, False)])

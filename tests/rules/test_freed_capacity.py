@@ -182,6 +182,10 @@ ROWS = [
     more=ALONE,
         actions=("preempt", "reclaim")),
     Row("room for a new volume", "volumes", {"volumes": volumes("cv")}, {"volumes": volumes("cx")}, more=NET),
+    Row("room of one of two capacities", "volumes", {"volumes": volumes("cv")}, {"volumes": volumes("cx")},
+        more={**NET, "csiStorageCapacities": [
+            capacity("a", "2Gi", "zone", "a") | {"maximumVolumeSize": "2Gi"},
+            capacity("b", "2Gi", "zone", "a")]}),
 ]  # fmt: skip
 
 

@@ -334,6 +334,7 @@ NUMA = [
 ]  # fmt: skip
 
 ALONE = ("ReadWriteOncePod",)
+BOTH = ("ReadWriteOnce", "ReadWriteMany")
 LOCAL, NET = storage_class("local", STATIC), storage_class("net")
 MOUNTS = pod("x", volumes=volumes("c"))
 VOLUMES = [
@@ -349,6 +350,32 @@ VOLUMES = [
         [pod("x", volumes=volumes("c", "d"))], "n0",
         persistentVolumes=[volume(f"v{i}", nodes=on_nodes("zone", z)) for i, z in enumerate("aab")],
         persistentVolumeClaims=[volume_claim("c"), volume_claim("d")], storageClasses=[LOCAL]),
+    row("volumes of which each claim gets one", "volumes", zoned("a", "b"),
+        [pod("x", volumes=volumes("own", "shared"))], "n0",
+        persistentVolumes=[volume("s", modes=BOTH, nodes=on_nodes("zone", "a")),
+                           volume("t", "12Gi", nodes=on_nodes("zone", "a")),
+                           volume("u", modes=BOTH, nodes=on_nodes("zone", "b")),
+                           volume("w", "4Gi", nodes=on_nodes("zone", "b"))],
+        persistentVolumeClaims=[volume_claim("own"), volume_claim("shared", modes=("ReadWriteMany",))],
+        storageClasses=[LOCAL]),
+    row("capacities of which each claim gets a part", "volumes", zoned("a", "b"),
+        [pod("x", volumes=volumes("c", "d", "e"))], "n0",
+        persistentVolumeClaims=[volume_claim(name, size, storage_class="net")
+                                for name, size in (("c", "4Gi"), ("d", "5Gi"), ("e", "6Gi"))],
+        storageClasses=[NET], csiDrivers=[csi_driver()],
+        csiStorageCapacities=[capacity(f"{zone}-{size}", size, "zone", zone)
+                              for zone, size in (("a", "9Gi"), ("a", "6Gi"), ("b", "8Gi"), ("b", "6Gi"))]),
+    row("a volume that another claim leaves", "volumes", zoned("a", "b"),
+        [pod("x", volumes=volumes("c", "d"))], "n0",
+        persistentVolumes=[volume("s", storage_class="net", nodes=on_nodes("zone", "a"))],
+        persistentVolumeClaims=[volume_claim("c", "1Gi", storage_class="net"),
+                                volume_claim("d", storage_class="net")],
+        storageClasses=[NET], csiDrivers=[csi_driver()],
+        csiStorageCapacities=[capacity(z, "2Gi", "zone", z) for z in "ab"]),
+    row("a volume that is kept for the claim", "volumes", zoned("a", "b"), [MOUNTS], "n0",
+        persistentVolumes=[volume("v", claim="c", nodes=on_nodes("zone", "a")),
+                           volume("w", nodes=on_nodes("zone", "b"))],
+        persistentVolumeClaims=[volume_claim("c")], storageClasses=[LOCAL]),
     row("a claim that chooses by label or as a block device", "volumes", zoned("a", "b", "c"), [MOUNTS], "",
         persistentVolumes=[volume("v", nodes=on_nodes("zone", "a"))],
         persistentVolumeClaims=[volume_claim("c", volumeMode="Block")], storageClasses=[LOCAL]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kai_cp.json_types import Object
@@ -21,7 +21,7 @@ from kai_cp.reader.storage import (
     read_volume,
     read_volume_claim,
 )
-from kai_cp_models.records.storage import STATIC_ONLY, Volume, VolumeClaim
+from kai_cp_models.records.storage import STATIC_ONLY, Volume, VolumeClaim, different
 from kai_cp_models.selectors import reaches
 
 
@@ -45,7 +45,7 @@ class Volumes:
 
     def prepare(self, pod: Object, node: Object, _request: Object) -> None:
         """Bind unbound claims. Raises ``Awaits`` until they are bound, ``BindError`` if they cannot be."""
-        keys = []
+        keys, local = [], list[tuple[VolumeClaim, str]]()
         for key in _claims_of(pod):
             raw = self._claims.get(key)
             if raw is None:
@@ -54,8 +54,10 @@ class Volumes:
                 raise BindError(f"persistentvolumeclaim {key[1]!r} is being deleted")
             claim = _claim(raw)
             if claim.volume is None:
-                self._provision(claim, raw, node)
                 keys.append(key)
+                if self._provision(claim, node):
+                    local.append((claim, raw["metadata"]["uid"]))
+        self._take_volumes(sorted(local, key=lambda one: (one[0].bytes, one[0].key)), node)
         seen = {key: self._claims.get(key) for key in keys}
         missing = {key: raw for key, raw in seen.items() if raw is None or _claim(raw).volume is None}
         if missing:
@@ -72,7 +74,8 @@ class Volumes:
             if claim.selected_node == request["spec"]["selectedNode"]:
                 self._annotate(claim, None)
 
-    def _provision(self, claim: VolumeClaim, raw: Object, node: Object) -> None:
+    def _provision(self, claim: VolumeClaim, node: Object) -> bool:
+        """Tell the claim's driver the node; True: it has none, and takes an existing volume."""
         known = self._classes.get(("", claim.storage_class))
         kind = None if known is None else read_storage_class(known, key_of(known))
         if kind is None or not kind.waits:
@@ -80,10 +83,9 @@ class Volumes:
                 f"persistentvolumeclaim {claim.key.name!r} is not bound, and its class does not wait for pods"
             )
         name = node["metadata"]["name"]
-        if kind.provisioner == STATIC_ONLY:
-            self._take_volume(claim, raw["metadata"]["uid"], node)
-        elif claim.selected_node != name:
+        if kind.provisioner != STATIC_ONLY and claim.selected_node != name:
             self._annotate(claim, name)
+        return kind.provisioner == STATIC_ONLY
 
     def _annotate(self, claim: VolumeClaim, node: str | None) -> None:
         body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
@@ -91,39 +93,47 @@ class Volumes:
         if changed is not None:
             self._claims.put(changed, ours=True)
 
-    def _take_volume(self, claim: VolumeClaim, uid: str, node: Object) -> None:
-        """Bind the smallest fitting local volume of the node to the claim with this UID."""
+    def _take_volumes(self, claims: Sequence[tuple[VolumeClaim, str]], node: Object) -> None:
+        """Bind the smallest fitting local volumes of the node to the claims with these UIDs, so that all get
+        one."""
         with self._lock:
             known = [(volume, raw) for raw in self._volumes.all() if (volume := _usable(raw)) is not None]
-            if any(volume.claim == claim.key and volume.claim_uid in (None, uid) for volume, _ in known):
-                return
-            fitting = [
-                (volume, raw)
-                for volume, raw in known
-                if volume.claim is None and claim.fits(volume) and _reachable(volume, node)
+            held = {(volume.claim, volume.claim_uid) for volume, _ in known}
+            left = [
+                (claim, uid)
+                for claim, uid in claims
+                if held.isdisjoint(((claim.key, None), (claim.key, uid)))
             ]
-            if not fitting:
-                name = node["metadata"]["name"]
-                raise BindError(f"no volume on node {name} fits claim {claim.key.name!r}")
-            best, seen = min(fitting, key=lambda one: (one[0].bytes, one[0].name))
-            body = {
-                "metadata": {
-                    "resourceVersion": seen["metadata"]["resourceVersion"],
-                    "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
-                },
-                "spec": {
-                    "claimRef": {
-                        "apiVersion": "v1",
-                        "kind": "PersistentVolumeClaim",
-                        "name": claim.key.name,
-                        "namespace": claim.key.namespace,
-                        "uid": uid,
-                    }
-                },
-            }
-            changed = self._transport.patch(resources.VOLUMES, "", best.name, body)
-            if changed is not None:
-                self._volumes.put(changed, ours=True)
+            able = [(v, raw) for v, raw in known if v.claim is None and _reachable(v, node)]
+            able.sort(key=lambda one: (one[0].bytes, one[0].name))
+            chosen = different([[v.name for v, _ in able if claim.fits(v)] for claim, _ in left])
+            if chosen is None:
+                names = ", ".join(claim.key.name for claim, _ in left)
+                raise BindError(f"no volumes on node {node['metadata']['name']} fit claims: {names}")
+            seen = {volume.name: raw for volume, raw in able}
+            for (claim, uid), name in zip(left, chosen, strict=True):
+                self._take(name, seen[name], claim, uid)
+
+    def _take(self, name: str, seen: Object, claim: VolumeClaim, uid: str) -> None:
+        """Reserve a volume for a claim."""
+        body = {
+            "metadata": {
+                "resourceVersion": seen["metadata"]["resourceVersion"],
+                "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+            },
+            "spec": {
+                "claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "name": claim.key.name,
+                    "namespace": claim.key.namespace,
+                    "uid": uid,
+                }
+            },
+        }
+        changed = self._transport.patch(resources.VOLUMES, "", name, body)
+        if changed is not None:
+            self._volumes.put(changed, ours=True)
 
 
 def _claims_of(pod: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -65,10 +65,11 @@ def _fault(world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, n
 def _standing(
     world: PlannedCluster, objects: StorageObjects, claim: VolumeClaim, nodes: set[str]
 ) -> list[str]:
-    """Volumes that the claim may be bound to and that all the nodes reach."""
+    """Volumes that the claim may be bound to and that all the nodes reach; one that is kept for it alone."""
+    kept = [volume for volume in objects.volumes.values() if volume.claim == claim.key]
     return [
         volume.name
-        for volume in objects.volumes.values()
+        for volume in kept or objects.volumes.values()
         if volume.usable
         and all(_reaches(world, objects, volume.name, node) for node in nodes)
         and (

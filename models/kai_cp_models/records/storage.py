@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -92,6 +92,28 @@ class StorageObjects:
     """CSI drivers that publish capacities."""
     limits: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Most volumes of a driver on a node, by driver and node name."""
+
+
+def different(options: Sequence[Sequence[str]]) -> Sequence[str] | None:
+    """One of each of the options, no two of them alike; None: that cannot be. Each is the first that is left,
+    unless a later one then finds none."""
+    found: list[str] = []
+
+    def gives(i: int, tried: set[str]) -> bool:
+        """Whether the i-th gets another one, or lets those move that have what it asks for."""
+        new = [one for one in options[i] if one not in tried]
+        tried.update(new)
+        for name in sorted(new, key=lambda one: one in found):
+            if name not in found or gives(found.index(name), tried):
+                found[i] = name
+                return True
+        return False
+
+    for i in range(len(options)):
+        found.append("")
+        if not gives(i, set()):
+            return None
+    return found
 
 
 STORAGE: Final[Key[StorageObjects]] = Key("storage", StorageObjects())

@@ -89,3 +89,37 @@ def test_a_local_volume_of_the_node_is_taken(server: StubServer, setup: Any) -> 
     untouched = server.get(r.VOLUMES, "", "big")
     assert untouched is not None
     assert "claimRef" not in untouched["spec"]
+
+
+def test_local_volumes_are_taken_so_that_every_claim_gets_one(server: StubServer, setup: Any) -> None:
+    """The smaller volume is the only one that several pods may share, and data, the first claim, could have
+    either."""
+    server.put(
+        r.STORAGE_CLASSES,
+        {
+            "metadata": {"name": "local"},
+            "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    )
+    for name, size, modes in (
+        ("s", "2Gi", ["ReadWriteOnce", "ReadWriteMany"]),
+        ("t", "9Gi", ["ReadWriteOnce"]),
+    ):
+        fields = {"storageClassName": "local", "accessModes": modes, "capacity": {"storage": size}}
+        server.put(r.VOLUMES, {"metadata": {"name": name}, "spec": fields})
+    server.put(r.VOLUME_CLAIMS, claim("local"))
+    shared = claim("local")
+    shared["metadata"] |= {"name": "shared", "uid": "u-shared"}
+    shared["spec"]["accessModes"] = ["ReadWriteMany"]
+    server.put(r.VOLUME_CLAIMS, shared)
+    both = with_volume("p")
+    both["spec"]["volumes"].append({"name": "more", "persistentVolumeClaim": {"claimName": "shared"}})
+    order(server, both)
+    setup()
+
+    def owners() -> dict[str, str]:
+        found = {name: server.get(r.VOLUMES, "", name) for name in "st"}
+        return {name: (one or {})["spec"].get("claimRef", {}).get("name", "") for name, one in found.items()}
+
+    until(lambda: owners() == {"s": "shared", "t": "data"})

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from operator import itemgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "storage"
+CHOICES: Final = 2_000
+"""The most choices of volumes for the claims of one pod on one node, before the search gives up."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,17 @@ class VolumeSource:
     users: frozenset[PodKey]
     volume: str | None = None
     capacity: int | None = None
+
+
+class _Options(NamedTuple):
+    """What a claim may choose from.
+
+    ``made``: nodes for which a volume can be made; ``capacities``: None: room is not tracked.
+    """
+
+    volumes: Sequence[Volume]
+    made: Mask
+    capacities: Sequence[int] | None
 
 
 class StorageState(LeavingState):
@@ -64,6 +78,7 @@ class StorageState(LeavingState):
             np.zeros(len(capacities), dtype=np.int64),
         )
         self._sources: dict[PodKey, VolumeSource] = {}
+        self._gave_up = False
         self._users = Counter(claim.key for pod in snapshot.pods for claim in self._claims(pod))
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
@@ -143,11 +158,30 @@ class StorageState(LeavingState):
         if self.dead_end(pod) or not self.exclusive.free(pod, now=now):
             mask[:] = False
         else:
-            for _, nodes in self._claim_nodes(pod, now=now):
-                mask &= nodes
+            self._accept(pod, mask, now=now)
         if home is not None:
             mask[home] = stays
         return mask
+
+    def _accept(self, pod: Pod, mask: Mask, *, now: bool) -> None:
+        """Take away the nodes on which the pod's claims get no volumes."""
+        new, possible = self._new(pod), mask.copy()
+        for claim, nodes in self._claim_nodes(pod, now=now):
+            mask &= nodes
+            possible &= self._new_nodes(claim, {}, {}, now=now) if len(new) > 1 and claim in new else nodes
+        # There the claims get some, but not all of them the one that fits best.
+        unsure = np.flatnonzero(possible & ~mask).tolist()
+        options = self._options(new, now=now) if unsure else ()
+        for node in unsure:
+            mask[node] = self._chosen(new, options, node, now=now) is not None
+
+    @property
+    def gave_up(self) -> bool:
+        return self._gave_up
+
+    def _new(self, pod: Pod) -> list[VolumeClaim]:
+        """Those of the pod's claims for which the cycle has yet to choose a volume."""
+        return [one for one in self._claims(pod) if not one.volume and one.key not in self._sources]
 
     def _home(self, pod: Pod) -> int | None:
         """The node of a pod that was evicted in this cycle."""
@@ -163,13 +197,17 @@ class StorageState(LeavingState):
             elif claim.key in self._sources:
                 yield claim, self._sources[claim.key].nodes
             else:
-                standing = self._standing(claim, given)
-                mask = standing | self._made(claim, ~standing, drawn, now=now)
-                if claim.selected_node:
-                    mask &= np.array(
-                        [node.name == claim.selected_node for node in self.snapshot.nodes], dtype=np.bool_
-                    )
-                yield claim, mask
+                yield claim, self._new_nodes(claim, given, drawn, now=now)
+
+    def _new_nodes(
+        self, claim: VolumeClaim, given: dict[str, Mask], drawn: dict[int, Ints], *, now: bool
+    ) -> Mask:
+        """Nodes on which the claim gets a volume; see ``_standing`` and ``_made``."""
+        standing = self._standing(claim, given)
+        mask = standing | self._made(claim, ~standing, drawn, now=now)
+        if claim.selected_node:
+            mask &= np.array([node.name == claim.selected_node for node in self.snapshot.nodes], np.bool_)
+        return mask
 
     def _standing(self, claim: VolumeClaim, given: dict[str, Mask]) -> Mask:
         """Nodes with a free volume for the claim; ``given``: where the pod's other claims take which."""
@@ -233,26 +271,83 @@ class StorageState(LeavingState):
         self.exclusive.count(pod, 1, leaving=False)
         if node == self._home(pod):
             self._give_back(pod, node, -1)
+        new, now = self._new(pod), not pipelined
+        options = self._options(new, now=now)
+        for claim, source in zip(new, self._chosen(new, options, node, now=now) or (), strict=False):
+            self._sources[claim.key] = source
+            if source.capacity is not None:
+                self._room[0][source.capacity] -= claim.bytes
         for claim in self._claims(pod):
-            if claim.volume:
-                continue
-            source = self._sources.get(claim.key) or self._choose(claim, node, now=not pipelined)
-            self._sources[claim.key] = VolumeSource(
-                source.nodes, source.users | {pod.key}, source.volume, source.capacity
-            )
+            if not claim.volume:
+                source = self._sources.get(claim.key) or self._unknown(node)
+                self._sources[claim.key] = replace(source, users=source.users | {pod.key})
 
-    def _choose(self, claim: VolumeClaim, node: int, *, now: bool) -> VolumeSource:
-        """The smallest fitting volume, else a new one from the capacity with the least room."""
-        for volume in self._candidates(claim):
-            if self._volume_nodes(volume)[node]:
-                return VolumeSource(self._volume_nodes(volume), frozenset(), volume=volume.name)
-        # The driver decides which nodes will reach a volume that does not exist yet.
-        here = np.arange(len(self.snapshot.nodes)) == node
-        for i, _ in self._roomy(claim, now=now):
-            if self._capacity_nodes(self.objects.capacities[i])[node]:
-                self._room[0][i] -= claim.bytes
-                return VolumeSource(here, frozenset(), capacity=i)
-        return VolumeSource(here, frozenset())
+    def _unknown(self, node: int) -> VolumeSource:
+        """A new volume: the driver decides which other nodes will reach it."""
+        return VolumeSource(np.arange(len(self.snapshot.nodes)) == node, frozenset())
+
+    def _options(self, claims: Sequence[VolumeClaim], *, now: bool) -> Sequence[_Options]:
+        """For each claim, the existing volumes and the capacities that are left for it, the best first."""
+        found = []
+        for claim in claims:
+            kind, made = self.objects.classes.get(claim.storage_class), ~self._everywhere()
+            if kind is not None and kind.provisioner != STATIC_ONLY and claim.selector is None:
+                made = self._class_nodes(kind)
+            tracked = kind is not None and kind.provisioner in self.objects.tracked
+            roomy = [i for i, _ in self._roomy(claim, now=now)] if tracked else None
+            found.append(_Options(self._candidates(claim), made, roomy))
+        return found
+
+    def _chosen(
+        self, claims: Sequence[VolumeClaim], options: Sequence[_Options], node: int, *, now: bool
+    ) -> Sequence[VolumeSource] | None:
+        """Volumes on a node for all of a pod's new claims, None: there are none.
+
+        The first choice is the smallest volume that fits, else a new one from the capacity with the least
+        room; the smallest claim chooses first.
+        """
+        if any(claim.selected_node not in (None, self.snapshot.nodes[node].name) for claim in claims):
+            return None
+        rooms = self._room[0] if now else self._room[0] + self._room[1]
+        sources = [list(self._sources_on(node, some, len(claims))) for some in options]
+        # What the first claims take, and by which choice: volumes, and bytes of capacities.
+        tried = set[tuple[int, frozenset[str], frozenset[tuple[int, int]]]]()
+        stack: list[tuple[tuple[VolumeSource, ...], frozenset[str], dict[int, int]]] = [((), frozenset(), {})]
+        while stack:
+            chosen, volumes, drawn = stack.pop()
+            at = len(chosen)
+            if at == len(claims):
+                return chosen
+            state = at, volumes, frozenset(drawn.items())
+            if state in tried:
+                continue
+            if len(tried) == CHOICES:
+                self._gave_up = True
+                return None
+            tried.add(state)
+            for source in reversed(sources[at]):
+                taken, more = source.capacity, drawn
+                if taken is not None:
+                    more = drawn | {taken: drawn.get(taken, 0) + claims[at].bytes}
+                if source.volume not in volumes and (taken is None or more[taken] <= rooms[taken]):
+                    with_it = volumes if source.volume is None else volumes | {source.volume}
+                    stack.append(((*chosen, source), with_it, more))
+        return None
+
+    def _sources_on(self, node: int, options: _Options, most: int) -> Iterator[VolumeSource]:
+        """Where a claim may get its volume on a node; of existing volumes the first ``most``, as the pod's
+        other claims cannot take them all."""
+        here = (v for v in options.volumes if self._volume_nodes(v)[node])
+        for volume in islice(here, most):
+            yield VolumeSource(self._volume_nodes(volume), frozenset(), volume=volume.name)
+        if options.made[node]:
+            new = self._unknown(node)
+            capacities = self.objects.capacities
+            if options.capacities is None:
+                yield new
+            for i in options.capacities or ():
+                if self._capacity_nodes(capacities[i])[node]:
+                    yield replace(new, capacity=i)
 
     def remove(self, pod: Pod, node: int) -> None:
         self.attached.count(pod, node, -1, leaving=False)
@@ -265,7 +360,7 @@ class StorageState(LeavingState):
                 continue
             users = source.users - {pod.key}
             if users:
-                self._sources[claim.key] = VolumeSource(source.nodes, users, source.volume, source.capacity)
+                self._sources[claim.key] = replace(source, users=users)
                 continue
             del self._sources[claim.key]
             if source.capacity is not None:
@@ -287,9 +382,7 @@ class StorageState(LeavingState):
             return
         for claim in self._claims(pod):
             if claim.volume and claim.owner_uid == pod.uid:
-                source = self._source_of(claim, node)
-                if source is not None:
-                    self._room[1][source] += sign * claim.bytes
+                self._room[1][self._capacities_of(claim, node)] += sign * claim.bytes
 
     def refusals(self, pod: Pod) -> str:
         reason = self.dead_end(pod)
@@ -344,12 +437,7 @@ class StorageState(LeavingState):
             tracked = storage_class is not None and storage_class.provisioner in self.objects.tracked
             if claim.volume or claim.key in self._sources or not tracked or self._users[claim.key] > 1:
                 continue
-            here = [
-                i
-                for i, other in enumerate(self.objects.capacities)
-                if other.storage_class == claim.storage_class and self._capacity_nodes(other)[node]
-            ]
-            if here == [capacity] and not self._candidates(claim):
+            if self._capacities_of(claim, node) == [capacity] and not self._candidates(claim):
                 total += claim.bytes
         return total
 
@@ -358,14 +446,15 @@ class StorageState(LeavingState):
         if not self.snapshot.policy.schedule_csi_storage:
             return 0
         owned = (claim for claim in self._claims(pod) if claim.volume and claim.owner_uid == pod.uid)
-        return sum(claim.bytes for claim in owned if self._source_of(claim, node) == capacity)
+        return sum(claim.bytes for claim in owned if capacity in self._capacities_of(claim, node))
 
-    def _source_of(self, claim: VolumeClaim, node: int) -> int | None:
-        """The capacity that a volume on a node was made from, if it can be determined."""
-        for i, capacity in enumerate(self.objects.capacities):
-            if capacity.storage_class == claim.storage_class and self._capacity_nodes(capacity)[node]:
-                return i
-        return None
+    def _capacities_of(self, claim: VolumeClaim, node: int) -> list[int]:
+        """The capacities that a volume on a node may have been made from; nothing says from which of them."""
+        return [
+            i
+            for i, capacity in enumerate(self.objects.capacities)
+            if capacity.storage_class == claim.storage_class and self._capacity_nodes(capacity)[node]
+        ]
 
 
 def _allowed(storage_class: StorageClass, labels: Mapping[str, str]) -> bool:
