@@ -131,7 +131,10 @@ class Least:
             return not left[count]
 
         if not helps(most):
-            return self._none(trials, waiting, f"none up to {amount(most):,.10g} helps")
+            so_many = f"{amount(most):,.10g}"
+            nodes = f"even {so_many} nodes like {self.subject} do not help"
+            raised = f"even a {self.kind} raised by {so_many} does not help"
+            return self._none(trials, waiting, nodes if self.kind == "nodes" else raised)
         count, proved = smallest(helps, most)
         below = _below(amount(count - 1), left[count - 1]) if left.get(count - 1) else None
         return self._document(amount(count), (make(count),), "proved" if proved else "not proved", below)
@@ -157,7 +160,7 @@ class Least:
 
             fix = least_of(trials, fix, choices, takes, every=plain)
         if fix is None or fix.amount > self.most:
-            return self._none(trials, waiting, f"none up to {self.most} that was tried helps")
+            return self._none(trials, waiting, f"no choice of up to {self.most} pods that was tried helps")
         below = None
         with suppress(NoTime):
             less = max(_without_one(trials, fix.ops[0]), key=_pods, default=None)

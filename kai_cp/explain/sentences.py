@@ -19,6 +19,7 @@ from kai_cp_models.queries.why import (
     free_after,
     kind_of,
     ordered,
+    refused_nodes,
     subject_of,
 )
 from kai_cp_models.shown import amount, quantity, share
@@ -94,9 +95,9 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
             continue
         usable = np.ones(len(free), dtype=bool)
         for item in classes:
-            for rule, refused in item.refused.items():
-                if rule in families:
-                    usable &= ~refused
+            refused = [mask for rule, mask in item.refused.items() if rule in families]
+            usable &= ~np.logical_or.reduce(refused) if refused else True
+            parts += [why for why in refused_nodes(situation, item) if refused and why not in parts]
         total, most = int(free[usable, d].sum()), int(free[usable, d].max(initial=0))
         alike = each * pods == asked
         wants = quantity(d, each if alike else asked, name)

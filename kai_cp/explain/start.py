@@ -65,7 +65,7 @@ class Starts:
         count = self._open_ends
         lasting = next((s for s in blocking.sets if not any(kind_of(f) in VICTIM_RULES for f in s)), None)
         if lasting is not None:
-            why = f"the end of other jobs does not help: {', '.join(sorted(lasting))} would still refuse it"
+            why = f"waiting for other jobs does not help: {', '.join(sorted(lasting))} would still block it"
             return Start(None, count, why)
         events = sorted([*self._ending, *self._protections(key)])
         for when in sorted({at for at, _ in events}):

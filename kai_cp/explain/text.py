@@ -127,8 +127,18 @@ def _starts(text: str) -> str:
 
 
 def describe(fix: Json, reader: str = "") -> str:
-    """A fix in words. For a ``reader`` in one namespace, pods of other namespaces are counted, not named."""
+    """A fix in words; *it* is the explained pod group. For a ``reader`` in one namespace, pods of other
+    namespaces are counted, not named.
+    """
     return " and ".join(_operation(_for_reader(op, reader) if reader else op) for op in fix["ops"])
+
+
+def describe_change(question: Json) -> str:
+    """What a question changes, in words: *it* is the pod group named before it."""
+    return " and ".join(
+        f"{op['podGroup']}: {_operation(op)}" if op.get("podGroup") else _operation(op)
+        for op in question["ops"]
+    )
 
 
 def _for_reader(op: Json, namespace: str) -> Json:
@@ -157,8 +167,8 @@ def _operation(op: Json) -> str:
     what = op["op"]
     if what == "add-nodes":
         return f"add {op['count']} node{'s' * (op['count'] != 1)} like {op['like']}"
-    if what == "set-request" and str(op["resource"]).startswith("gpu-"):
-        return f"ask for a {op['resource']} of {op['value']} per pod"
+    if what == "set-request":
+        return _request(str(op["resource"]), op["value"])
     words = _PLAIN.get(what)
     if words is not None:
         return words.format(**{key: _listed(value) for key, value in op.items()})
@@ -172,11 +182,19 @@ def _operation(op: Json) -> str:
     if what == "set-topology":
         part = f" of subgroup {op['subGroup']}" if op.get("subGroup") else ""
         level = op.get("level")
-        return f"ask for {level} only{part}" if level else f"ask for no required topology level{part}"
+        return f"require topology level {level} only{part}" if level else f"require no topology level{part}"
     if what in ("create", "add"):
         verb = "create" if what == "create" else "add"
         return f"{verb} {_listed([_named(item) for item in op.get('objects') or [op['object']]])}"
     return str(what)
+
+
+def _request(resource: str, value: Any) -> str:
+    """A smaller request: whole GPUs by their name in speech, everything else by its field."""
+    if resource.startswith("gpu-"):
+        return f"ask for a {resource} of {value} per pod"
+    unit = f"GPU{'s' * (str(value) != '1')}" if resource in ("gpu", "nvidia.com/gpu") else resource
+    return f"ask for {value} {unit} per pod"
 
 
 def _named(item: Json) -> str:
@@ -208,10 +226,9 @@ _PLAIN: Final = {
     "untaint": "take taint {key} off {node}",
     "enable-action": "switch action {action} on",
     "stop": "stop {pods}",
-    "remove": "stop {podGroups}",
+    "remove": "remove {podGroups}",
     "set-priority": "give it priority {value}",
     "set-min-member": "set its minMember to {value}",
-    "set-request": "ask for {value} {resource} per pod",
     "tolerate": "tolerate taint {key}",
     "drop-selector": "drop the node selector on {keys}",
     "ungate": "remove the scheduling gates of its pods",

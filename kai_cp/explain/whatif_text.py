@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import Final
 
 from kai_cp.decisions import cut_during
-from kai_cp.explain.text import WIDTH, as_of, describe
+from kai_cp.explain.text import WIDTH, as_of, describe, describe_change
 from kai_cp.json_types import Json
 from kai_cp.report.terminal import gpus, plural
 
@@ -18,7 +18,7 @@ def lines(document: Json, name: str) -> list[str]:
     diff, before, after = document["diff"], document["before"], document["after"]
     found = [_first(diff)]
     if document["ops"]:
-        found += _part("Change", describe(document))
+        found += _part("Change", describe_change(document))
     found += _part("GPUs", f"{_number(diff['gpusBefore'])} held before, {_number(diff['gpusAfter'])} after")
     for label, key in (("Gain", "gain"), ("Lose", "lose"), ("Added", "addedPlaced")):
         if diff[key]:
@@ -44,7 +44,7 @@ def lines(document: Json, name: str) -> list[str]:
         found += _part(
             "Bound",
             f"no scheduler has more than {gpus(bound['gpus'])} in use without stopping anything; "
-            f"this cycle has {_number(bound['inUse'])}",
+            f"this cycle has {_number(bound['inUse'])}{_price(diff)}",
         )
     during = cut_during(stage["name"] for cycle in (before, after) for stage in cycle["stages"])
     return found + as_of(document["now"], name, during)
@@ -65,9 +65,18 @@ def _first(diff: Json) -> str:
     return f"{', '.join(words)}."
 
 
+def _price(diff: Json) -> str:
+    """What the cycle stops and moves for what it has in use; nothing else may exceed the bound."""
+    stopped, moved = diff["lostAfter"], diff["movedAfter"]
+    said = [
+        f"{word} {plural(count, 'pod')}" for word, count in (("stops", stopped), ("moves", moved)) if count
+    ]
+    return f", and {' and '.join(said)}" if said else ""
+
+
 def _least(least: Json) -> str:
     if least["amount"] is None:
-        return f"{least['kind']}: {least.get('because') or 'no amount helps'}"
+        return str(least.get("because") or "no amount helps")
     if not least["amount"]:
         return "nothing is needed"
     proved = "" if least["proof"] == "proved" else " (perhaps fewer would do)"
@@ -76,7 +85,8 @@ def _least(least: Json) -> str:
         text += f", {plural(least['amount'], 'pod')} in all"
     below = least.get("below")
     if below:
-        text += f"; with {_number(below['amount'])}, {_listed(below['waiting'])} would still wait"
+        raised = "raised by" if least["kind"].startswith("raise-") else "with"
+        text += f"; {raised} {_number(below['amount'])}, {_listed(below['waiting'])} would still wait"
     return text
 
 

@@ -90,14 +90,14 @@ def headline(name: str, document: Mapping[str, Any], end: End) -> Text:
         result = f"no plan found in {time}"
     else:
         result = "nothing to change"
-    line = Text.assemble((name, "bold"), _size(document), ": ", (result, "bold"), ". ")
+    part = _part(document)
+    line = Text.assemble((name, "bold"), _size(document), part, ": ", (result, "bold"), ". ")
     if counts.waiting:
         verb = "stays" if counts.waiting == 1 else "stay"
         waited = document.get("cluster", {}).get("waitingPodGroups", 0)
         several = f"{counts.waiting:,} of {plural(waited, 'waiting pod group')}"
-        line.append(
-            f"{several if waited >= counts.waiting else plural(counts.waiting, 'pod group')} {verb} pending. "
-        )
+        whole = waited >= counts.waiting and not part
+        line.append(f"{several if whole else plural(counts.waiting, 'pod group')} {verb} pending. ")
     word = quality(document)
     style = "green" if word == "proved optimal" else "yellow"
     line.append(word[:1].upper() + word[1:], style=style)
@@ -108,6 +108,14 @@ def headline(name: str, document: Mapping[str, Any], end: End) -> Text:
     else:
         line.append(f", {time}.")
     return line
+
+
+def _part(document: Mapping[str, Any]) -> str:
+    """What was asked for, where the document is a part of an answer."""
+    asked = document.get("selected") or {}
+    nouns = (("queues", "queue"), ("namespaces", "namespace"), ("podGroups", "pod group"))
+    names = [f"{noun} {', '.join(asked[key])}" for key, noun in nouns if asked.get(key)]
+    return f", only {' and '.join(names)}" if names else ""
 
 
 def _size(document: Mapping[str, Any]) -> str:

@@ -53,4 +53,4 @@ def stale_groups(cycle: Cycle) -> Iterator[tuple[GroupKey, str]]:
         if not at_once and group.stale_since is None and group.staleness_grace_seconds is None:
             continue
         if grace_over(group, cycle) and stale(cycle.ledger.fixed.gangs[group.key], cycle):
-            yield group.key, f"{group.key} runs below its minimum for longer than its grace period"
+            yield group.key, f"{group.key} has run below its minimum for longer than its grace period"

@@ -20,7 +20,7 @@ from kai_cp_models.placement import over_quota, quota_check
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
-from kai_cp_models.rules.static.table import refusals
+from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.shown import amount, quantity, share
 from kai_cp_models.units import Gang
 
@@ -278,12 +278,7 @@ def _gated(cycle: Cycle) -> dict[GroupKey, int]:
 def explain_pod(ledger: Ledger, pod: Pod) -> str:
     """Why no node takes the pod in the ledger's state: static refusals by count, then the missing
     capacity."""
-    parts = [
-        f"{count} of {len(ledger.idle)} nodes: {why}"
-        for why, count in sorted(
-            refusals(ledger.fixed.table, pod).items(), key=lambda item: (-item[1], item[0])
-        )
-    ]
+    parts = refusing(ledger.fixed.table, pod)
     for rule in ledger.rules:
         if rule.concerns(pod) and (words := rule.refusals(pod)):
             parts.append(words)

@@ -37,6 +37,7 @@ from kai_cp_models.fairness.runtime import delayed, granted
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod
 from kai_cp_models.policy import ActionName
+from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.rules.static.taints import REFUSING, tolerates
 from kai_cp_models.snapshot import PodGroup, Shares, Snapshot, Taint
 
@@ -72,6 +73,7 @@ __all__ = [
     "own_faults",
     "protected_until",
     "question_of",
+    "refused_nodes",
     "refuses",
     "shortages",
     "subject_of",
@@ -99,6 +101,11 @@ def question_of(situation: Situation, group: PodGroup) -> object:
 def asked_classes(situation: Situation, group: PodGroup) -> list[AskClass]:
     """The next batch of a pod group, class by class, with the nodes that static rules refuse each."""
     return classes_of(situation.after, situation.gang(group.key), situation.batch(group.key))
+
+
+def refused_nodes(situation: Situation, item: AskClass) -> list[str]:
+    """Why static rules refuse a class of pods, in words with the number of nodes."""
+    return refusing(situation.after.fixed.table, item.example)
 
 
 def free_after(situation: Situation) -> Ints:

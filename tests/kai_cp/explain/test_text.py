@@ -118,6 +118,7 @@ def test_a_taint_is_not_called_hardware() -> None:
     world = cluster([node("n0"), node("n1", gpus=4, taints=[taint])], [pod("x", gpus=4)])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
     assert entry["message"] == (
+        "1 of 2 nodes: taint reserved=vip:NoSchedule not tolerated; "
         "needs 4 GPUs; 0 are free on nodes that accept it; these nodes together have 0; "
         "impossible on these nodes, whatever ends or is stopped"
     )
@@ -138,9 +139,7 @@ def test_a_limit_is_told_by_its_numbers_also_in_a_full_cluster() -> None:
 def test_a_share_of_a_gpu_is_asked_for_in_words() -> None:
     op = {"op": "set-request", "podGroup": "default/x", "resource": "gpu-fraction", "value": 0.4}
     assert describe({"ops": [op]}) == "ask for a gpu-fraction of 0.4 per pod"
-    assert describe({"ops": [{**op, "resource": "nvidia.com/gpu", "value": 4}]}) == (
-        "ask for 4 nvidia.com/gpu per pod"
-    )
+    assert describe({"ops": [{**op, "resource": "nvidia.com/gpu", "value": 4}]}) == ("ask for 4 GPUs per pod")
 
 
 def test_all_that_would_lose_are_counted() -> None:

@@ -171,6 +171,12 @@ class NodeTable:
         return known
 
 
+def refusing(table: NodeTable, pod: Pod) -> list[str]:
+    """Why static rules refuse the pod, in words with the number of nodes, most nodes first."""
+    counted = sorted(refusals(table, pod).items(), key=lambda item: (-item[1], item[0]))
+    return [f"{count} of {len(table)} nodes: {why}" for why, count in counted]
+
+
 def refusals(table: NodeTable, pod: Pod) -> dict[str, int]:
     """Why static rules refuse the pod, with the number of nodes; each node is counted once."""
     snapshot = table.snapshot

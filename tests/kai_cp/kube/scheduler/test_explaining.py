@@ -371,7 +371,7 @@ def test_an_explanation_of_a_malformed_group_says_what_is_wrong() -> None:
             {"op": "stop", "pods": ["other/a", "team/b", "third/c"]},
             "stop team/b, 2 pods of other namespaces",
         ),
-        ({"op": "remove", "podGroups": ["other/g"]}, "stop 1 pod group of other namespaces"),
+        ({"op": "remove", "podGroups": ["other/g"]}, "remove 1 pod group of other namespaces"),
         (
             {"op": "move", "moves": [{"pod": "team/b", "node": "n1"}, {"pod": "other/a", "node": "n2"}]},
             "move team/b to n1, 1 pod of other namespaces",
