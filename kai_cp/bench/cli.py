@@ -229,6 +229,8 @@ def _show(results: Sequence[Result], report: Path | None) -> None:
         report.write_text(page(results), encoding="utf-8")
     for section in tables(results):
         show(section.render(None))
+    if report is not None:
+        typer.echo(f"{report}: open it in a browser")
 
 
 def _writable(*paths: Path | None) -> None:

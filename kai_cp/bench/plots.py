@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from kai_cp.bench.records import BoundResult, CaseResult, PolicyResult, SimulationResult
 from kai_cp.printable import in_plot
@@ -45,7 +46,9 @@ def time_against_size(cases: Sequence[CaseResult]) -> str:
             *zip(*peers, strict=True), s=22, color=THEIRS, marker="s", label=in_plot(name), alpha=0.8
         )
     axes.scatter(*zip(*mine, strict=True), s=26, color=OURS, label="this run", alpha=0.8)
-    axes.set(xscale="log", yscale="log", xlabel="pods in the cluster", ylabel="seconds to decide")
+    axes.set(xlabel="pods in the cluster", ylabel="seconds to decide")
+    _scale(axes.xaxis, [pods for pods, _ in (*mine, *peers)])
+    _scale(axes.yaxis, [seconds for _, seconds in (*mine, *peers)])
     axes.legend(frameon=False)
     return svg(figure)
 
@@ -55,7 +58,9 @@ def memory_against_size(cases: Sequence[CaseResult]) -> str:
     figure, axes = _axes()
     points = [(c.running_pods + c.pending_pods, c.peak_memory_mib) for c in cases]
     axes.scatter(*zip(*points, strict=True), s=26, color=GREEN, alpha=0.8)
-    axes.set(xscale="log", yscale="log", xlabel="pods in the cluster", ylabel="peak memory, MiB")
+    axes.set(xlabel="pods in the cluster", ylabel="peak memory, MiB")
+    _scale(axes.xaxis, [pods for pods, _ in points])
+    _scale(axes.yaxis, [memory for _, memory in points])
     return svg(figure)
 
 
@@ -78,18 +83,20 @@ def quality_against_time(cases: Sequence[CaseResult]) -> str:
     axes.axhline(1, color=GREY, linewidth=1)
     axes.axvline(1, color=GREY, linewidth=1)
     axes.scatter(*zip(*points, strict=True), s=26, color=OURS, alpha=0.8)
-    axes.set(xscale="log", xlabel="time, ours / theirs (left is faster)")
-    axes.set(ylabel="GPUs admitted, ours / theirs")
+    axes.set(xlabel="time, ours / theirs (left is faster)", ylabel="GPUs admitted, ours / theirs")
+    _scale(axes.xaxis, [time for time, _ in points])
     return svg(figure)
 
 
 def gaps(cases: Sequence[CaseResult]) -> str:
-    """The worst proven gap of a stage, per case."""
-    shown = sorted(cases, key=lambda c: (c.gap, c.case))[-40:]
+    """The worst proven gap of a stage, for each case that has one; "" if all is proved optimal."""
+    shown = sorted((c for c in cases if c.gap > 1e-6), key=lambda c: (c.gap, c.case))[-40:]
+    if not shown:
+        return ""
     figure, axes = _axes(height=0.9 + 0.19 * len(shown))
     names = [in_plot(c.case) for c in shown]
-    axes.barh(names, [100 * c.gap for c in shown], color=[GREEN if c.gap <= 1e-6 else OURS for c in shown])
-    axes.set(xlabel="largest gap of a stage, percent (0: every stage proved optimal)")
+    axes.barh(names, [100 * c.gap for c in shown], color=OURS)
+    axes.set(xlabel="largest gap of a stage, percent")
     axes.tick_params(axis="y", labelsize=7)
     axes.margins(y=0.01)
     return svg(figure)
@@ -106,8 +113,9 @@ def anytime(cases: Sequence[CaseResult]) -> str:
         times = [max(1e-3, m.seconds) for m in case.moments] + [max(1e-3, case.seconds["decide"])]
         values = [100 * m.admitted_gpus / best for m in case.moments]
         axes.step(times, [*values, values[-1]], where="post", label=in_plot(case.case), linewidth=1.4)
-    axes.set(xscale="log", xlabel="seconds since the decision began")
-    axes.set(ylabel="GPUs admitted, percent of the final answer")
+    axes.set(xlabel="seconds since the decision began")
+    _scale(axes.xaxis, [m.seconds for case in shown for m in case.moments])
+    axes.set(ylabel="GPUs admitted, percent of the end")
     axes.legend(frameon=False, fontsize=7)
     return svg(figure)
 
@@ -155,10 +163,18 @@ def waits(runs: Sequence[SimulationResult]) -> str:
         heights = [fmean([run.waiting_minutes.get(size, 0.0) for run in mine]) for size in sizes]
         at = [i + (j - (len(names) - 1) / 2) * width for i in range(len(sizes))]
         axes.bar(at, heights, width * 0.92, label=in_plot(name), color=[OURS, "#7fb2d9", GREY][j % 3])
-    axes.set_xticks(range(len(sizes)), [f"{size} GPUs" for size in sizes])
+    axes.set_xticks(range(len(sizes)), [f"{size} GPU{'s' * (size != '1')}" for size in sizes])
     axes.set(ylabel="mean wait, minutes")
     axes.legend(frameon=False)
     return svg(figure)
+
+
+def _scale(axis: Any, values: Sequence[float]) -> None:
+    """Numbers as people write them; logarithmic if the values span more than a factor of ten."""
+    if max(values) > 10 * max(1e-3, min(values)):
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        axis.set_minor_formatter(NullFormatter())
+    axis.set_major_formatter("{x:,g}")
 
 
 def _axes(width: float = 7.0, height: float = 3.4) -> tuple[Figure, Any]:

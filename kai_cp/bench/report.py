@@ -18,7 +18,7 @@ from kai_cp.bench.records import (
     Result,
     SimulationResult,
 )
-from kai_cp.bench.table import STARTS, difference, gained, second_cycle, starts_row
+from kai_cp.bench.table import STARTS, difference, gained, second_cycle, starts_row, to_gain
 
 STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1280px;padding:0 1rem;color:#1d2530}
@@ -28,8 +28,11 @@ figure svg{max-width:100%;height:auto}.plots{display:grid;gap:.5rem 1.5rem;
 grid-template-columns:repeat(auto-fit,minmax(min(30rem,100%),1fr))}.scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px;margin:.8rem 0}
 th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #e8ecf1;white-space:nowrap}
-th{background:#f4f6f9;position:sticky;top:0;white-space:normal;vertical-align:bottom}td:first-child,th:first-child{text-align:left}
+th{background:#f4f6f9;position:sticky;top:0;white-space:normal;vertical-align:bottom}td:first-child,th:first-child,.words{text-align:left}
 .good{color:#256d32;font-weight:600}.bad{color:#b3202c;font-weight:600}
+@media(prefers-color-scheme:dark){:root{color-scheme:dark}body{background:#14181f;color:#dde3ea}
+p.note,figcaption{color:#a3afbd}h2{border-color:#323a45}th{background:#1e242d}th,td{border-color:#2a323d}
+.good{color:#7ccf8a}.bad{color:#f08a8a}figure svg{background:#fff;border-radius:6px}}
 """
 
 
@@ -95,7 +98,8 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         "<b>Lost</b>: GPUs "
         "of pods that are stopped and get no other place. <b>Moved</b> pods are stopped and started "
         "elsewhere. "
-        "<b>Gap</b>: the largest proven distance of a stage to its bound; <i>optimal</i> means none. "
+        "<b>Gap</b>: how much of the most that could be gained is not; <b>stage gap</b>: the largest proven "
+        "distance of a stage to its bound, none where the status is <i>optimal</i>. "
         "<b>Groups only one admits</b>: + only here, − only there. <b>First difference</b>: walking "
         "the waiting pod groups in the fair order, the first that only one answer admits: whose, which, "
         "and at what place in the order. <b>Ratios</b>: ours by theirs.</p>"
@@ -107,7 +111,7 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         )
         + _figure(plots.quality_against_time(cases), "Each dot is a case: above 1 more GPUs are admitted.")
         + _figure(plots.anytime(cases), "Anytime curves: how soon the answer is how good.")
-        + _figure(plots.gaps(cases), "Proven gaps, worst 40 cases.")
+        + _figure(plots.gaps(cases), "Stage gaps that are not 0, at most the 40 largest.")
         + _figure(plots.memory_against_size(cases), "Peak memory of the process that reads and decides.")
         + "</div>"
         + _answers(cases, beside)
@@ -120,8 +124,9 @@ def _answers(cases: Sequence[CaseResult], beside: str) -> str:
     head = [
         "case",
         "status",
-        "gap",
+        "stage gap",
         "GPUs gained of most",
+        "gap",
         *(f"{name}{beside}" for name in ("GPUs admitted", "GPUs lost", "pods moved", "groups left")),
     ]
     compared = any(c.peer is not None for c in cases)
@@ -136,6 +141,7 @@ def _answers(cases: Sequence[CaseResult], beside: str) -> str:
             c.status.lower() if not c.errors else "WRONG",
             f"{c.gap:.2%}",
             gained(c),
+            to_gain(c),
             _beside(f"{ours.admitted_gpus:g}", None if theirs is None else f"{theirs.admitted_gpus:g}"),
             _beside(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
             _beside(str(ours.moved_pods), None if theirs is None else str(theirs.moved_pods)),
@@ -371,8 +377,16 @@ def _figure(image: str, caption: str) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    top = "".join(f"<th>{name}</th>" for name in head)
-    lines = "".join("<tr>" + "".join(f"<td>{escape(str(v))}</td>" for v in row) + "</tr>" for row in rows)
+    """Without columns that are empty; words stand left, numbers right."""
+    body = [[str(value) for value in row] for row in rows]
+    shown = [at for at in range(len(head)) if any(at < len(row) and row[at] for row in body)]
+    words = [any(at < len(row) and row[at][:1].isalpha() for row in body) for at in range(len(head))]
+    style = [' class="words"' if word else "" for word in words]
+    top = "".join(f"<th{style[at]}>{head[at]}</th>" for at in shown)
+    lines = "".join(
+        "<tr>" + "".join(f"<td{style[at]}>{escape(row[at])}</td>" for at in shown if at < len(row)) + "</tr>"
+        for row in body
+    )
     return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{lines}</tbody></table></div>'
 
 

@@ -202,6 +202,7 @@ def _compare(instances: dict[str, Instance], every: dict[str, Settings], report:
     if report is not None:
         documents = {config: settings.model_dump() for config, settings in every.items()}
         report.write_text(html(results, list(every), documents), encoding="utf-8")
+        typer.echo(f"{report}: open it in a browser")
     for line in wrong:
         complain(line)
     if wrong:

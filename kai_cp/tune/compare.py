@@ -71,7 +71,8 @@ def table(results: Results, configs: Sequence[str]) -> Section:
 
 def html(results: Results, configs: Sequence[str], settings: Mapping[str, Mapping[str, object]]) -> str:
     """The comparison as one self-contained HTML page."""
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("snapshot", "measure", *configs))
+    names = "".join(f"<th>{escape(name)}</th>" for name in configs)
+    head = f'<th>snapshot</th><th class="words">measure</th>{names}'
     lines = []
     last = ""
     for snapshot, measure, values in rows(results, configs):
@@ -81,13 +82,13 @@ def html(results: Results, configs: Sequence[str], settings: Mapping[str, Mappin
             kind = {"+": ' class="good"', "-": ' class="bad"'}.get(sign, "")
             cells += f"<td{kind}>{_number(value)} {sign}</td>"
         name = "" if snapshot == last else snapshot
-        lines.append(f"<tr><td>{escape(name)}</td><td>{escape(measure.label)}</td>{cells}</tr>")
+        label = f'<td class="words">{escape(measure.label)}</td>'
+        lines.append(f"<tr><td>{escape(name)}</td>{label}{cells}</tr>")
         last = snapshot
     differing = "".join(
         f"<tr><td>{escape(path)}</td>{''.join(f'<td>{escape(v)}</td>' for v in values)}</tr>"
         for path, values in changed_settings(settings)
     )
-    names = "".join(f"<th>{escape(name)}</th>" for name in configs)
     changed = f"<table><tr><th>setting</th>{names}</tr>{differing}</table>"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
