@@ -76,12 +76,13 @@ class WorkQueue:
             self._finish(key, after)
 
     def failed(self, key: ObjectKey) -> None:
-        """Reconciliation of the key failed; it is tried again after a pause."""
+        """Reconciliation of the key failed; it is tried again after a pause, or at once if it was added
+        meanwhile: what changed may be what was missing.
+        """
         with self._condition:
             failures = self._failures.get(key, 0)
             self._failures[key] = failures + 1
             step = min(LONGEST_SECONDS, FIRST_SECONDS * 2.0 ** min(failures, 16))
-            self._again.discard(key)
             self._finish(key, step * random.uniform(0.75, 1.0))
 
     def stop(self) -> None:

@@ -56,6 +56,16 @@ def test_failures_are_tried_again_later_each_time_and_counted() -> None:
     assert queue.get() == (A, 0), "success forgets"
 
 
+def test_a_change_during_work_that_fails_does_not_wait_for_the_pause() -> None:
+    queue = WorkQueue(monotonic=Clock())
+    queue.add([A])
+    queue.get()
+    queue.add([A])
+    queue.failed(A)
+    assert len(queue) == 1
+    assert queue.get() == (A, 1), "and the failure counts for the next pause"
+
+
 def test_changes_that_come_together_are_one() -> None:
     clock = Clock()
     queue = WorkQueue(monotonic=clock)
