@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import Final
 
@@ -32,15 +33,22 @@ class DisruptionTotals:
         taken = sum(gpus_of(cycle.snapshot, pods[key]) for key in evicted)
         given = sum(
             gpus_of(cycle.snapshot, pods[decision.pod], decision.node)
-            for decision in cycle.plan.decisions
-            if decision.kind != "Evict" and decision.group in triggers and decision.pod not in evicted
+            for decision, outcome, _ in cycle.results
+            if outcome == "done"
+            and decision.kind != "Evict"
+            and decision.group in triggers
+            and decision.pod not in evicted
         )
         self._cycles.append((cycle.started, taken, given))
 
     def ratio(self, now: float) -> float:
-        """GPUs taken per GPU given in the hour before ``now``; 0 when none was taken."""
+        """GPUs taken per GPU given in the hour before ``now``; 0 when none was taken, infinite when GPUs were
+        taken and none was given.
+        """
         while self._cycles and self._cycles[0][0] < now - HOUR:
             self._cycles.popleft()
         taken = sum(entry[1] for entry in self._cycles)
         given = sum(entry[2] for entry in self._cycles)
-        return taken / given if given > 0 else 0.0
+        if not taken:
+            return 0.0
+        return taken / given if given else math.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -223,6 +224,24 @@ def test_evictions_are_counted_by_the_queues_that_lose_and_gain(watched: Watched
     assert watched("kai_cp_repeat_evictions_total") == 1.0
     watched.now += 1801
     assert watched("kai_cp_disruption_ratio") == 0.0
+
+
+def test_evictions_in_vain_are_no_undisturbed_hour(watched: Watched) -> None:
+    raw = snapshot(
+        nodes=[node("n")],
+        pods=[running("v", "victim", 8), pod("w", "asks", gpus=2)],
+        queues=[queue()],
+        podGroups=[group("victim"), group("asks")],
+    )
+    decisions = (
+        evict("v", "n", group="victim", triggers=(GroupKey("ns", "asks"),)),
+        bind("w", "n", group="asks"),
+    )
+    results = [WriteResult(decisions[0], "done"), WriteResult(decisions[1], "conflict", "it is terminating")]
+    watched.cycle(raw, Plan(decisions=decisions), results)
+    assert watched("kai_cp_disruption_ratio") == math.inf
+    watched.cycle(raw, Plan(decisions=decisions))
+    assert watched("kai_cp_disruption_ratio") == 8.0, "16 GPUs taken, 2 given"
 
 
 def test_decisions_that_came_to_nothing(watched: Watched) -> None:
