@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.write_results import WriteResult
 from kai_cp.kube.binder.process import BinderMetrics
+from kai_cp.kube.controllers.host import Metrics as HostMetrics
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics
 from kai_cp.kube.scheduler.backoff import BindBackoff
@@ -82,17 +83,18 @@ def held(gpu: float) -> Shares:
 
 
 def test_the_table_in_the_docs_is_what_is_served(server: StubServer) -> None:
-    scheduler, binder = CollectorRegistry(), CollectorRegistry()
+    registries = scheduler, binder, controllers = [CollectorRegistry() for _ in range(3)]
     writer = BackgroundWriter(1)
     SchedulerMetrics(scheduler)
     BinderMetrics(binder)
-    for registry in (scheduler, binder):
+    HostMetrics(controllers, {})
+    for registry in registries:
         RequestMetrics(registry, server.transport(), writer)
         show_leadership(registry, "kai-scheduler", None)
     writer.stop()
     served = {
         family.name + ("_total" if family.type == "counter" else "")
-        for registry in (scheduler, binder)
+        for registry in registries
         for family in registry.collect()
         if family.name.startswith("kai_cp_")
     }
