@@ -140,7 +140,8 @@ class ApiCluster:
                 self.annotations.set(key, {names.LAST_START: api_objects.rfc3339(began)})
 
     def tidy(self) -> bool:
-        """Delete BindRequests that failed for good, or whose pod or node is gone; the pods are free again.
+        """Delete BindRequests that failed for good, whose node is gone, or whose pod is another one by now;
+        the pods are free again. Those of a deleted pod are the garbage collector's.
 
         False when one could not be deleted.
         """
