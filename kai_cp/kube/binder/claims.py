@@ -72,7 +72,10 @@ class Claims:
         raise BindError(f"resourceclaim {name!r} keeps changing")
 
     def release(self, pod: Object, name: str, *, deallocate: bool) -> None:
-        """Remove the pod's reservation, and with ``deallocate`` also the allocation after the last one."""
+        """Remove the pod's reservation, and with ``deallocate`` also the allocation after the last one.
+
+        Raises ``BindError`` if that fails.
+        """
         meta = pod["metadata"]
         for _ in range(CONFLICTS):
             claim = self._transport.get(resources.RESOURCE_CLAIMS, meta["namespace"], name)
@@ -88,6 +91,7 @@ class Claims:
                 status.pop("allocation", None)
             if self._update({**claim, "status": status}):
                 return
+        raise BindError(f"resourceclaim {name!r} keeps changing")
 
     def _protect(self, claim: Object) -> Object | None:
         """The claim with the finalizer that keeps it while it is allocated; None if it changed meanwhile."""

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.binder.claims import FINALIZER
+from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.binder.claims import FINALIZER, Claims
 from kai_cp.kube.binder.extended_claims import MARK, claim_name
+from kai_cp.kube.binder.steps import BindError
 from tests.kai_cp.kube.binder.conftest import (
     ALLOCATION,
     Object,
@@ -80,3 +85,19 @@ def test_a_claim_is_removed_when_the_bind_fails(server: StubServer, setup: Any) 
     found = server.get(r.PODS, "ns", "p")
     assert found is not None
     assert server.get(r.RESOURCE_CLAIMS, "ns", claim_name(found)) is None
+
+
+def reserved_claim(allocation: Object, *users: str) -> Object:
+    """A claim that pods of these UIDs hold."""
+    reserved = [{"resource": "pods", "name": uid, "uid": uid} for uid in users]
+    meta = {"name": "c", "namespace": "ns", "resourceVersion": "5", "finalizers": [FINALIZER]}
+    return {"metadata": meta, "status": {"allocation": allocation, "reservedFor": reserved}}
+
+
+def test_a_reservation_that_could_not_be_given_back_is_an_error() -> None:
+    api = Mock()
+    item = with_claim("p")
+    api.get.return_value = reserved_claim(ALLOCATION, item["metadata"]["uid"])
+    api.update.side_effect = ApiError(409, "Conflict", "the object has been modified")
+    with pytest.raises(BindError, match="keeps changing"):
+        Claims(api).undo(item, {"spec": {}})
