@@ -15,6 +15,8 @@ FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 CONFLICTS: Final = 5
 """Times a claim that changed under our hands is read again."""
 MOST_CONSUMERS: Final = 256
+DEVICE: Final = ("request", "driver", "pool", "device")
+"""What names a device; the server adds other fields to what was ordered."""
 
 
 class Claims:
@@ -42,7 +44,8 @@ class Claims:
                 self.release(pod, name, deallocate=inside in allocated)
 
     def reserve(self, pod: Object, name: str, allocation: Mapping[str, Any] | None) -> None:
-        """Reserve a claim for the pod; an unallocated claim gets ``allocation``.
+        """Reserve a claim for the pod; an unallocated claim gets ``allocation``, and so does one that only
+        this pod holds with other devices: an earlier leader prepared it for an order that was taken back.
 
         Raises ``BindError`` if that fails.
         """
@@ -53,6 +56,14 @@ class Claims:
             if claim is None or "deletionTimestamp" in claim["metadata"]:
                 raise BindError(f"resourceclaim {name!r} does not exist or is being deleted")
             status = dict(claim.get("status") or {})
+            users = list(status.get("reservedFor") or ())
+            holds = any(user.get("uid") == meta["uid"] for user in users)
+            if allocation and _devices(status.get("allocation") or allocation) != _devices(allocation):
+                if not holds or len(users) > 1:
+                    raise BindError(f"resourceclaim {name!r} has other devices than those ordered")
+                # The server takes no other allocation in the place of one.
+                self.release(pod, name, deallocate=True)
+                continue
             if not status.get("allocation"):
                 if not allocation:
                     raise BindError(f"resourceclaim {name!r} has no allocation, and none was ordered")
@@ -61,8 +72,7 @@ class Claims:
                     if claim is None:
                         continue
                 status["allocation"] = dict(allocation)
-            users = list(status.get("reservedFor") or ())
-            if any(user.get("uid") == meta["uid"] for user in users):
+            if holds:
                 return
             if len(users) >= MOST_CONSUMERS:
                 raise BindError(f"resourceclaim {name!r} has {len(users)} consumers, the most there may be")
@@ -116,6 +126,12 @@ class Claims:
                 return False
             raise
         return True
+
+
+def _devices(allocation: Mapping[str, Any]) -> list[tuple[object, ...]]:
+    """The devices of an allocation, each with the request that it is for."""
+    results = (allocation.get("devices") or {}).get("results") or ()
+    return sorted(tuple(str(one.get(key)) for key in DEVICE) for one in results)
 
 
 def claim_names(pod: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:

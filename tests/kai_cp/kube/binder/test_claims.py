@@ -15,6 +15,7 @@ from kai_cp.kube.binder.steps import BindError
 from tests.kai_cp.kube.binder.conftest import (
     ALLOCATION,
     Object,
+    conditions,
     order,
     phase,
 )
@@ -101,3 +102,40 @@ def test_a_reservation_that_could_not_be_given_back_is_an_error() -> None:
     api.update.side_effect = ApiError(409, "Conflict", "the object has been modified")
     with pytest.raises(BindError, match="keeps changing"):
         Claims(api).undo(item, {"spec": {}})
+
+
+GONE = {"devices": {"results": [{"request": "r", "driver": "gpu.x", "pool": "gone", "device": "d7"}]}}
+
+
+def test_an_allocation_for_an_order_that_was_taken_back_is_made_anew(server: StubServer, setup: Any) -> None:
+    order_with_claim(server)
+    server.put(r.RESOURCE_CLAIMS, reserved_claim(GONE, "uid-p"))
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    statuses = [body["status"] for body in server.requests("PUT", "/resourceclaims/")]
+    assert [status.get("allocation") for status in statuses] == [None, ALLOCATION]
+    assert [[user["uid"] for user in status["reservedFor"]] for status in statuses] == [[], ["uid-p"]]
+
+
+@pytest.mark.parametrize("users", [("other",), ("uid-p", "other"), ()])
+def test_a_claim_that_is_allocated_otherwise_is_not_bound_to(
+    server: StubServer, setup: Any, users: tuple[str, ...]
+) -> None:
+    order_with_claim(server)
+    server.put(r.RESOURCE_CLAIMS, reserved_claim(GONE, *users))
+    setup()
+    until(lambda: phase(server) == "Failed")
+    found = server.get(r.RESOURCE_CLAIMS, "ns", "c")
+    assert found is not None
+    assert found["status"]["allocation"] == GONE
+    assert "other devices" in conditions(server)["PodBound"]["message"]
+
+
+def test_fields_that_the_server_adds_are_no_other_device(server: StubServer, setup: Any) -> None:
+    order_with_claim(server)
+    results = [{**ALLOCATION["devices"]["results"][0], "tolerations": [{"operator": "Equal"}]}]
+    stored = {"devices": {"results": results}, "allocationTimestamp": "2026-11-20T12:00:00Z"}
+    server.put(r.RESOURCE_CLAIMS, reserved_claim(stored, "uid-p"))
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    assert not server.requests("PUT", "/resourceclaims/")
