@@ -32,9 +32,15 @@ def reservation_name(node: str, group: str) -> str:
 
 def groups_of(pod: Mapping[str, Any]) -> list[str]:
     """The GPU groups that a pod's labels name."""
-    labels = api_objects.labels_of(pod)
+    labels = group_labels(pod)
     several = [value for key, value in labels.items() if key.startswith(LABEL_PREFIX)]
-    return several or ([labels[names.GPU_GROUP]] if names.GPU_GROUP in labels else [])
+    return several or list(labels.values())
+
+
+def group_labels(pod: Mapping[str, Any]) -> dict[str, str]:
+    """A pod's labels that name GPU groups."""
+    labels = api_objects.labels_of(pod).items()
+    return {key: value for key, value in labels if key == names.GPU_GROUP or key.startswith(LABEL_PREFIX)}
 
 
 def phase(pod: Mapping[str, Any]) -> str:

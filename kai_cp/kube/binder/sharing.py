@@ -18,7 +18,7 @@ from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
-from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, groups_of
+from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, group_labels
 from kai_cp.kube.binder.steps import BindError
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
@@ -87,12 +87,13 @@ class Sharing:
         self._reservations.sync(node)
 
     def _label(self, pod: Object, groups: list[str]) -> None:
-        if groups_of(pod) == groups:
+        single = len(groups) == 1
+        wanted = {names.GPU_GROUP if single else f"{LABEL_PREFIX}{group}": group for group in groups}
+        present = group_labels(pod)
+        if present == wanted:
             return
-        if len(groups) == 1:
-            labels = {names.GPU_GROUP: groups[0]}
-        else:
-            labels = {f"{LABEL_PREFIX}{group}": group for group in groups}
+        # An earlier leader may have labelled the pod for an order that was taken back.
+        labels = {**dict.fromkeys(present), **wanted}
         meta = pod["metadata"]
         changed = self._transport.patch(
             resources.PODS, meta["namespace"], meta["name"], {"metadata": {"labels": labels}}

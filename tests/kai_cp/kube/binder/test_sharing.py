@@ -12,7 +12,7 @@ from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.errors import ApiError, NotReachable
 from kai_cp.kube.api.store import Store
 from kai_cp.kube.binder.options import BinderOptions
-from kai_cp.kube.binder.reservation import GpuReservations, reservation_name
+from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, reservation_name
 from kai_cp.kube.binder.steps import Awaits, BindError
 from tests.kai_cp.kube.binder.conftest import (
     Object,
@@ -148,6 +148,25 @@ def test_a_failing_bind_takes_labels_and_config_maps_back(server: StubServer, se
     assert found is not None
     assert names.GPU_GROUP not in found["metadata"]["labels"]
     assert server.get(r.CONFIG_MAPS, "ns", "x-0") is None
+
+
+@pytest.mark.parametrize("groups", [("c",), ("c", "d")])
+def test_labels_of_an_order_that_was_taken_back_go(
+    server: StubServer, setup: Any, groups: tuple[str, ...]
+) -> None:
+    """A binder that led before had labelled the pod, and none led when the order went."""
+    item = fraction("p", **{"gpu-fraction-num-devices": str(len(groups))})
+    item["metadata"]["labels"] |= {f"{LABEL_PREFIX}a": "a", f"{LABEL_PREFIX}b": "b", names.GPU_GROUP: "a"}
+    order(server, item, gpu_groups=groups)
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    for group in groups:
+        play_reservation(server, group)
+    until(lambda: phase(server) == "Succeeded")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    labels = {key: value for key, value in found["metadata"]["labels"].items() if names.GPU_GROUP in key}
+    single, several = {names.GPU_GROUP: "c"}, {f"{LABEL_PREFIX}{group}": group for group in groups}
+    assert labels == (single if len(groups) == 1 else several)
 
 
 def test_sharers_without_a_reservation_are_deleted(server: StubServer, setup: Any) -> None:
