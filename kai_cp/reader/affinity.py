@@ -160,4 +160,12 @@ def read_spread(spec: Json, labels: Mapping[str, str]) -> Iterator[SpreadConstra
             )
             selector = LabelSelector((*selector.requirements, *extra))
         skew = int_at(raw, "maxSkew", where, minimum=1)
-        yield SpreadConstraint(1 if skew is None else skew, topology_key, selector)
+        least = int_at(raw, "minDomains", where, minimum=1)
+        yield SpreadConstraint(
+            1 if skew is None else skew,
+            topology_key,
+            selector,
+            1 if least is None else least,
+            text_at(raw, "nodeAffinityPolicy", where) != "Ignore",
+            text_at(raw, "nodeTaintsPolicy", where) == "Honor",
+        )

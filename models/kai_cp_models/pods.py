@@ -160,11 +160,18 @@ class PodAffinityTerm:
 
 @dataclass(frozen=True, slots=True)
 class SpreadConstraint:
-    """A DoNotSchedule topology spread constraint (an option KAI lacks)."""
+    """A DoNotSchedule topology spread constraint (an option KAI lacks).
+
+    ``least_domains``: while there are fewer, the smallest number counts as 0. Nodes count that the pod's node
+    selector and affinity allow (``honors_affinity``), and whose taints it tolerates (``honors_taints``).
+    """
 
     max_skew: int
     topology_key: str
     selector: LabelSelector | None
+    least_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
 
 
 @dataclass(frozen=True, slots=True)

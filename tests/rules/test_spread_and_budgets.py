@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -13,10 +15,10 @@ from kai_cp_models.check import budgets as check_budgets
 from kai_cp_models.check import spread as check_spread
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import LabelSelector, Pod, Requirement, SpreadConstraint
+from kai_cp_models.pods import LabelSelector, Pod, Requirement, SpreadConstraint, Toleration
 from kai_cp_models.rules.stateful import budgets, open_rules, spread
 from kai_cp_models.settings import OptionalRules
-from kai_cp_models.snapshot import Node, Snapshot
+from kai_cp_models.snapshot import Node, Snapshot, Taint
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 
 ON = OptionalRules(topology_spread=True, pod_disruption_budgets=True)
@@ -32,12 +34,12 @@ def spreading(name: str, node: str | None = None, skew: int = 1, app: str = "x",
     return pod(name, node, wants=wants, labels={"app": app})
 
 
-def accepts(found: Snapshot, which: Pod, expected: list[int]) -> None:
+def accepts(found: Snapshot, which: Pod, expected: list[int], nodes: Sequence[Node] = NODES) -> None:
     """State and checker give the same answer for every node."""
     mask = spread.open(found).mask(which, now=False)
     assert mask is not None
     assert [int(x) for x in mask] == expected
-    for node, accepted in zip(NODES, expected, strict=True):
+    for node, accepted in zip(nodes, expected, strict=True):
         decision = Decision("Nominate", which.key, which.group, node.name, "allocate")
         faults = list(check_spread.broken(PlannedCluster(found, Plan((decision,)), ON)))
         assert (not faults) is bool(accepted), (node.name, faults)
@@ -64,6 +66,45 @@ def test_spread(standing: list[Pod], x: Pod, expected: list[int]) -> None:
         assert [int(m) for m in mask][:2] == expected[:2]
     else:
         accepts(found, x, expected)
+
+
+TAINTED = (Taint("k", "", "NoSchedule"),)
+KINDS = [
+    Node(f"n{i}", (64_000, 2**40, 0, 110), {"zone": zone, "kind": kind}, taints)
+    for i, (zone, kind, taints) in enumerate([("a", "old", ()), ("a", "new", ()), ("b", "new", TAINTED)])
+]
+
+
+@pytest.mark.parametrize(
+    ("constraint", "fields", "expected"),
+    [
+        # n0 and what is there does not count, or does.
+        ({}, {"node_selector": (("kind", "new"),)}, [1, 1, 1]),
+        ({"honors_affinity": False}, {"node_selector": (("kind", "new"),)}, [0, 0, 1]),
+        # Zone b is empty, and counts or not.
+        ({}, {}, [0, 0, 1]),
+        ({"honors_taints": True}, {}, [1, 1, 1]),
+        ({"honors_taints": True}, {"tolerations": (Toleration("k", "Exists", "", ""),)}, [0, 0, 1]),
+        # There are two zones, or too few.
+        ({"least_domains": 2}, {}, [0, 0, 1]),
+        ({"least_domains": 3}, {}, [0, 0, 1]),
+        ({"least_domains": 3, "max_skew": 2}, {}, [1, 1, 1]),
+        ({"least_domains": 2, "honors_taints": True}, {}, [0, 0, 1]),
+    ],
+)
+def test_nodes_that_count_and_domains_that_are_too_few(
+    constraint: dict[str, Any], fields: dict[str, Any], expected: list[int]
+) -> None:
+    """y runs on n0. What else refuses a node is not asked."""
+    y, x = spreading("y", "n0"), spreading("x", **fields)
+    (plain,) = x.spec.spread
+    x = replace(x, spec=replace(x.spec, spread=(replace(plain, **constraint),)))
+    found = snapshot([y, x], KINDS)
+    accepts(found, x, expected, KINDS)
+    rows = list(spread.open(found).rows([x], [1], range(3)))
+    for node, accepted in enumerate(expected):
+        kept = all(row.entering.get((0, node), 0) <= row.bound for row in rows)
+        assert kept or not accepted
 
 
 def test_spread_counts_evicted_and_placed_pods_as_they_will_be() -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.selectors import selects
-from kai_cp_models.pods import Pod, SpreadConstraint
+from kai_cp_models.pods import Pod, SpreadConstraint, Toleration
 from kai_cp_models.rules.static import selector
-from kai_cp_models.snapshot import Node
+from kai_cp_models.snapshot import Node, Taint
 
 
 def broken(world: PlannedCluster) -> Iterator[Violation]:
@@ -28,17 +28,13 @@ def _skew(world: PlannedCluster, pod: Pod, node: Node, constraint: SpreadConstra
     home = node.labels.get(label)
     if home is None:
         return f"the node has no {label}"
-    counts: dict[str, int] = {}
-    for other in world.snapshot.nodes:
-        keys = (c.topology_key for c in pod.spec.spread)
-        if all(k in other.labels for k in keys) and selector.broken(world.snapshot, pod, other) is None:
-            counts.setdefault(other.labels[label], 0)
+    included = [host for host in world.snapshot.nodes if _counts(world, pod, host, constraint)]
+    counts = dict.fromkeys((host.labels[label] for host in included), 0)
+    enough = len(counts) >= constraint.least_domains
     counts.setdefault(home, 0)
     action = world.placed[pod.key].action
-    for host in world.snapshot.nodes:
-        domain = host.labels.get(label)
-        if domain not in counts:
-            continue
+    for host in included:
+        domain = host.labels[label]
         there = list(world.end(host.name))
         if domain != home:
             # Pods that a later action evicts were still there when the pod was placed.
@@ -51,9 +47,29 @@ def _skew(world: PlannedCluster, pod: Pod, node: Node, constraint: SpreadConstra
                     domain != home or not resident.placed or _before(pod, resident.pod, constraint)
                 )
     least = min(counts, key=lambda d: (counts[d], d))
-    if counts[home] - counts[least] <= constraint.max_skew:
+    if counts[home] - (counts[least] if enough else 0) <= constraint.max_skew:
         return ""
+    if not enough:
+        return f"{counts[home]} pods in {home}, which has too few others, skew at most {constraint.max_skew}"
     return f"{counts[home]} pods in {home}, {counts[least]} in {least}, skew at most {constraint.max_skew}"
+
+
+def _counts(world: PlannedCluster, pod: Pod, host: Node, constraint: SpreadConstraint) -> bool:
+    """Whether a node, and what is there, counts for a constraint of the pod."""
+    if any(c.topology_key not in host.labels for c in pod.spec.spread):
+        return False
+    if constraint.honors_affinity and selector.broken(world.snapshot, pod, host) is not None:
+        return False
+    if not constraint.honors_taints or not world.snapshot.policy.plugin("predicates"):
+        return True
+    keeping = (taint for taint in host.taints if taint.effect in ("NoSchedule", "NoExecute"))
+    return all(any(_tolerates(one, taint) for one in pod.spec.tolerations) for taint in keeping)
+
+
+def _tolerates(one: Toleration, taint: Taint) -> bool:
+    """Whether key, effect and value are those of the taint; what is empty, and any value that exists, is."""
+    same = one.key in ("", taint.key) and one.effect in ("", taint.effect)
+    return same and (one.operator == "Exists" or (one.operator in ("", "Equal") and one.value == taint.value))
 
 
 def _before(pod: Pod, other: Pod, constraint: SpreadConstraint) -> bool:

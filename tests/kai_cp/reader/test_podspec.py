@@ -226,6 +226,13 @@ def test_preferred_terms_and_spread() -> None:
             "labelSelector": {"matchLabels": {"app": "x"}},
             "matchLabelKeys": ["hash", "absent"],
         },
+        {
+            "maxSkew": 1,
+            "topologyKey": "zone",
+            "minDomains": 3,
+            "nodeAffinityPolicy": "Ignore",
+            "nodeTaintsPolicy": "Honor",
+        },
         {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"},
     ]
     found = spec_of(
@@ -237,7 +244,10 @@ def test_preferred_terms_and_spread() -> None:
     )
     assert found.pod_anti_affinity == (PodAffinityTerm(LabelSelector(()), "zone", ("default",), 7),)
     rows = (Requirement("app", "In", ("x",)), Requirement("hash", "In", ("1",)))
-    assert found.spread == (SpreadConstraint(2, "zone", LabelSelector(rows)),)
+    assert found.spread == (
+        SpreadConstraint(2, "zone", LabelSelector(rows)),
+        SpreadConstraint(1, "zone", None, 3, honors_affinity=False, honors_taints=True),
+    )
 
 
 def test_claims_volumes_config_maps_and_ports() -> None:

@@ -1,9 +1,11 @@
 """Topology spread (``DoNotSchedule``), an option that KAI lacks: hard when on.
 
-A pod may enter a domain if the number of matching pods there, with it, exceeds the smallest number in
-any eligible domain by at most ``maxSkew``. Eligible are the domains of nodes that the pod's node
-selector and affinity allow; a node without one of the topology labels is refused. Matching pods are
-those of the pod's namespace that the constraint's selector selects.
+A pod may enter a domain if the number of matching pods there, with it, exceeds the smallest number in any
+eligible domain by at most ``maxSkew``; where these are fewer than ``minDomains``, by which 0 is exceeded.
+Nodes count that have all topology labels of the pod, and that its node selector and affinity allow, unless
+``nodeAffinityPolicy`` is Ignore; where ``nodeTaintsPolicy`` is Honor, none whose taints it does not tolerate.
+Their domains are eligible. Matching pods are those on such nodes, in the pod's namespace, that the
+constraint's selector selects.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kai_cp_models.arrays import Mask
-from kai_cp_models.pods import LabelSelector, Pod, PodKey, SpreadConstraint
+from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.pods import LabelSelector, Pod, PodKey, PodSpec, SpreadConstraint
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.rules.stateful.tally import Effect, TalliedState
 from kai_cp_models.rules.stateful.terms import Domains
-from kai_cp_models.rules.static import selector
+from kai_cp_models.rules.static import selector, taints
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.selectors import selects
 from kai_cp_models.settings import OptionalRules
@@ -33,11 +35,12 @@ MOST_DOMAINS: Final = 24
 
 @dataclass(frozen=True, slots=True)
 class SelectedCount:
-    """Counts the pods of a namespace that a selector selects, by domain."""
+    """Counts the pods of a namespace that a selector selects, by domain; ``nodes``: a number for where."""
 
     namespace: str
     selector: LabelSelector | None
     topology_key: str
+    nodes: int
 
 
 def active(snapshot: Snapshot, options: OptionalRules) -> bool:
@@ -65,10 +68,12 @@ class SpreadState(TalliedState):
         super().__init__(snapshot)
         self.domains = Domains(snapshot)
         self._table = NodeTable(snapshot)
-        found = {
-            (p.key.namespace, c.selector, c.topology_key): None for p in snapshot.pods for c in p.spec.spread
-        }
-        self._keys = tuple(SelectedCount(*key) for key in found)
+        self._counted: dict[bytes, int] = {}
+        """A number for each set of nodes on which pods count, by domain or -1 of all nodes."""
+        self._domains: list[Ints] = []
+        """[N] by that number."""
+        self._key_of: dict[tuple[str, PodSpec, SpreadConstraint], SelectedCount] = {}
+        self._keys = tuple({self._key(p, c): None for p in snapshot.pods for c in p.spec.spread})
         self._effects_of: dict[tuple[object, ...], tuple[Effect, ...]] = {}
         self.placed: dict[PodKey, tuple[Pod, int]] = {}
         """Pods with constraints that this cycle places, and their nodes."""
@@ -80,7 +85,31 @@ class SpreadState(TalliedState):
 
     def _where(self, key: Hashable, node: int) -> int:
         assert isinstance(key, SelectedCount)
-        return int(self.domains.of(key.topology_key)[node])
+        return int(self._domains[key.nodes][node])
+
+    def _key(self, pod: Pod, constraint: SpreadConstraint) -> SelectedCount:
+        """What a constraint of the pod counts."""
+        one = pod.key.namespace, pod.spec, constraint
+        if one not in self._key_of:
+            domains = self._of_counted(pod, constraint)
+            number = self._counted.setdefault(domains.tobytes(), len(self._domains))
+            if number == len(self._domains):
+                self._domains.append(domains)
+            self._key_of[one] = SelectedCount(
+                pod.key.namespace, constraint.selector, constraint.topology_key, number
+            )
+        return self._key_of[one]
+
+    def _of_counted(self, pod: Pod, constraint: SpreadConstraint) -> Ints:
+        """[N] the domain of each node that counts for the constraint; -1: it does not."""
+        domains = self.domains.of(constraint.topology_key)
+        nodes = np.all([self.domains.of(c.topology_key) >= 0 for c in pod.spec.spread], axis=0)
+        if constraint.honors_affinity and (allowed := selector.mask(self._table, pod)) is not None:
+            nodes = nodes & allowed
+        if constraint.honors_taints and (tolerated := taints.mask(self._table, pod)) is not None:
+            nodes = nodes & tolerated
+        found: Ints = np.where(nodes, domains, -1)
+        return found
 
     def _effects(self, pod: Pod) -> Iterable[Effect]:
         identity = (pod.key.namespace, tuple(sorted(pod.labels.items())))
@@ -133,9 +162,8 @@ class SpreadState(TalliedState):
     def _skew(self, pod: Pod, constraint: SpreadConstraint, node: int) -> int:
         """By how much the placed pod's domain exceeds the emptiest one."""
         counts = self._counts(pod, constraint, now=False)
-        eligible = self._eligible(pod, constraint.topology_key)
         here = counts[self.domains.of(constraint.topology_key)[node]]
-        return int(here - counts[eligible].min(initial=here))
+        return int(here - self._least(pod, constraint, counts))
 
     def detach(self) -> None:
         super().detach()
@@ -153,15 +181,12 @@ class SpreadState(TalliedState):
     def _allowed(self, pod: Pod, constraint: SpreadConstraint, *, now: bool) -> Mask:
         domains = self.domains.of(constraint.topology_key)
         counts = self._counts(pod, constraint, now=now)
-        eligible = self._eligible(pod, constraint.topology_key)
-        if not eligible.any():
-            return np.zeros(len(domains), dtype=np.bool_)
-        most = counts[eligible].min() + constraint.max_skew - self._own(pod, constraint)
+        most = self._least(pod, constraint, counts) + constraint.max_skew - self._own(pod, constraint)
         allowed: Mask = (domains >= 0) & (counts[domains] <= most)
         return allowed
 
     def _counts(self, pod: Pod, constraint: SpreadConstraint, *, now: bool) -> NDArray[np.int64]:
-        key = SelectedCount(pod.key.namespace, constraint.selector, constraint.topology_key)
+        key = self._key(pod, constraint)
         found = self.tally.counts(key, now=now)
         return np.zeros(self._size(key), dtype=np.int64) if found is None else found
 
@@ -169,15 +194,16 @@ class SpreadState(TalliedState):
         """1 if the pod itself is counted."""
         return int(selects(constraint.selector, pod.labels))
 
-    def _eligible(self, pod: Pod, key: str) -> NDArray[np.bool_]:
-        """Domains with a node that the pod's selector and affinity allow and that has all its keys."""
-        allowed = selector.mask(self._table, pod)
-        nodes = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if allowed is None else allowed.copy()
-        for constraint in pod.spec.spread:
-            nodes &= self.domains.of(constraint.topology_key) >= 0
-        eligible = np.zeros(self.domains.count(key), dtype=np.bool_)
-        eligible[self.domains.of(key)[nodes]] = True
-        return eligible
+    def _eligible(self, pod: Pod, constraint: SpreadConstraint) -> Ints:
+        """The domains of the nodes that count; none where they are fewer than the constraint asks for."""
+        domains = self._domains[self._key(pod, constraint).nodes]
+        found: Ints = np.unique(domains[domains >= 0])
+        return found if len(found) >= constraint.least_domains else found[:0]
+
+    def _least(self, pod: Pod, constraint: SpreadConstraint, counts: Ints) -> int:
+        """The smallest number in an eligible domain."""
+        eligible = self._eligible(pod, constraint)
+        return int(counts[eligible].min()) if len(eligible) else 0
 
     def refusals(self, pod: Pod) -> str:
         mask = self.mask(pod, now=True)
@@ -202,20 +228,21 @@ class SpreadState(TalliedState):
         nodes: Sequence[int],
     ) -> Iterator[Row]:
         pod = classes[c]
-        key = SelectedCount(pod.key.namespace, constraint.selector, constraint.topology_key)
-        domains = self.domains.of(key.topology_key)
+        key = self._key(pod, constraint)
+        domains = self._domains[key.nodes]
         counts = self._counts(pod, constraint, now=False)
         matching = [d for d, other in enumerate(classes) if any(k == key for k, _ in self._effects(other))]
         held: dict[int, list[PodKey]] = {}
         for other, node in self._staying():
             if domains[node] >= 0 and any(k == key for k, _ in self._effects(other)):
                 held.setdefault(int(domains[node]), []).append(other.key)
-        eligible = np.flatnonzero(self._eligible(pod, key.topology_key))
+        lows = self._eligible(pod, constraint).tolist()
         for full in np.unique(domains[list(nodes)][domains[list(nodes)] >= 0]).tolist():
-            for low in eligible.tolist():
+            # No domain is -2: then 0 is the smallest number.
+            for low in lows or (-2,):
                 if full == low:
                     continue
-                room = int(constraint.max_skew + counts[low] - counts[full])
+                room = int(constraint.max_skew + (counts[low] if lows else 0) - counts[full])
                 # Of n > 0 that enter, n - room are made up for: they leave, or enter the emptier domain.
                 each, scale = (1, 1) if room >= 0 else (most - room, most)
                 cells = {(c, node): each for node in nodes if domains[node] == full}
