@@ -1,0 +1,257 @@
+"""Every plan of a tiny world, beside what the engine calls impossible (``test_every_plan.py``).
+
+A world has two nodes, a few running pods and one or two waiting pod groups, with anything that stateful rules
+and rights read: budgets, ports, terms between pods, volumes, spread, minimum and maximum run times, limits
+and quotas. Each pod that runs may stay, be lost or move, by any action; each that waits may be bound,
+nominated or left. The checker alone says which of these plans are permitted. None may serve a group whose
+refusal is proved beside all groups that the engine serves and that come before it.
+
+``python -m tests.properties.every_plan --first 0 --count 200`` does this for many fresh worlds; exit status 1
+when a proof is refuted. A finding is reproduced with ``drawn(seed)``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+from random import Random
+from typing import Any, Final
+
+from kai_cp_models.check import SnapshotFacts, violations
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod
+from kai_cp_models.policy import ActionName
+from kai_cp_models.reservations.prepare import prepare
+from kai_cp_models.settings import Settings
+from kai_cp_models.snapshot import Snapshot
+from tests.properties.reasking import Audit
+from tests.support.devices import STATIC, csi_node, on_nodes, storage_class, volume, volume_claim, volumes
+from tests.support.objects import Object, ago
+from tests.support.tiny import cluster, node, pod, queue
+
+SETTINGS: Final = Settings.model_validate(
+    {
+        "solver": {"budget_seconds": 20, "patience": 50},
+        "rules": {"pod_disruption_budgets": True, "topology_spread": True},
+        "max_runtime": {"enforce": True},
+    }
+)
+EVICTING: Final[tuple[ActionName, ...]] = ("consolidation", "reclaim", "preempt")
+MOST_PLANS: Final = 30_000
+"""The most plans of one world that are looked at."""
+ZONE: Final = "zone"
+HOST: Final = "kubernetes.io/hostname"
+
+
+def _terms(random: Random) -> Object:
+    """Terms between pods, for about half of all pods."""
+    term = {
+        "labelSelector": {"matchLabels": {"side": random.choice("lr")}},
+        "topologyKey": random.choice((ZONE, HOST)),
+    }
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    return random.choice(({}, {}, {"podAffinity": required}, {"podAntiAffinity": required}))
+
+
+class _World:
+    """What is drawn for one world."""
+
+    def __init__(self, random: Random) -> None:
+        self.random = random
+        kinds = ("budgets", "terms", "ports", "spread", "volumes", "nodes", "times", "limits", "gangs")
+        self.drawn = frozenset(random.sample(kinds, random.choice((1, 2, 2, 3))))
+        self.claims = {f"c{i}": random.random() < 0.4 for i in range(3)}
+        """The volume claims, and whether each has its volume."""
+        self.groups: dict[str, Object] = {}
+        """What the pod groups say beside the usual."""
+
+    def some(self, kind: str, share: float) -> bool:
+        """Whether a pod has what the world has drawn."""
+        return kind in self.drawn and self.random.random() < share
+
+    def pod(self, name: str, on: str, claims: list[str], **more: Any) -> Object:
+        """A pod with some of what the world has drawn."""
+        random = self.random
+        if "terms" in self.drawn and (terms := _terms(random)):
+            more["affinity"] = terms
+        if self.some("spread", 0.5):
+            selector = {"matchLabels": {"side": random.choice("lr")}}
+            skew = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
+            more["topologySpreadConstraints"] = [skew | {"labelSelector": selector}]
+        if claims and self.some("volumes", 0.6):
+            more["volumes"] = volumes(*random.sample(claims, min(len(claims), random.choice((1, 1, 2)))))
+        if self.some("nodes", 0.4):
+            more["nodeSelector"] = {ZONE: random.choice("ab")}
+        made = pod(name, on, labels={"side": random.choice("lr")}, **more)
+        if self.some("ports", 0.5):
+            port = {"hostPort": 80, "containerPort": 80, "protocol": "TCP"}
+            made["spec"]["containers"][0]["ports"] = [port]
+        return made
+
+    def running(self, gpus: Sequence[int]) -> list[Object]:
+        """Up to three pods that run; some are a gang."""
+        random, left, pods = self.random, list(gpus), list[Object]()
+        bound = [name for name, has in self.claims.items() if has]
+        more: Object = {}
+        for i in range(random.choice((1, 2, 2, 3))):
+            at = random.randrange(2)
+            if not left[at]:
+                continue
+            left[at] -= 1
+            if more and self.some("gangs", 0.5):
+                self.groups[more["group"]] = {"minMember": random.choice((1, 2))}
+            else:
+                priority = random.choice(("train", "train", "low", "build"))
+                more = {"queue": random.choice("qr"), "priority": priority, "group": f"r{i}"}
+            pods.append(self.pod(f"r{i}", f"n{at}", bound, gpus=1, **more))
+        for i in range(3) if "times" in self.drawn else ():
+            notes = {"kai.scheduler/last-start-timestamp": ago(random.choice((10, 7_200)))}
+            over = {"kai-cp/max-runtime": "1h"} if random.random() < 0.4 else {}
+            self.groups.setdefault(f"r{i}", {})["annotations"] = notes | over
+        return pods
+
+    def waiting(self) -> list[Object]:
+        """One or two pods that wait."""
+        random, pods = self.random, list[Object]()
+        for i in range(random.choice((1, 2, 2))):
+            more = {"queue": random.choice("qr"), "priority": random.choice(("train", "build", "low"))}
+            pods.append(self.pod(f"w{i}", "", list(self.claims), gpus=random.choice((0, 1, 1, 2)), **more))
+            if random.random() < 0.2:
+                self.groups[f"w{i}"] = {"preemptionDelay": "9h"}
+        return pods
+
+    def objects(self) -> dict[str, list[Object]]:
+        """The objects that are no pods."""
+        random, found = self.random, dict[str, list[Object]]()
+        for side in "lr" if "budgets" in self.drawn else ():
+            found.setdefault("podDisruptionBudgets", []).append(
+                {
+                    "metadata": {"name": side, "namespace": "default"},
+                    "spec": {"selector": {"matchLabels": {"side": side}}},
+                    "status": {"disruptionsAllowed": random.choice((0, 1, 1))},
+                }
+            )
+        if "volumes" in self.drawn:
+            one, both = ("ReadWriteOnce",), ("ReadWriteOnce", "ReadWriteMany")
+            found["storageClasses"] = [storage_class("local", STATIC)]
+            found["csiNodes"] = [csi_node("n0", random.choice((1, 2)))]
+            for i in range(4):
+                held = f"c{i}" if self.claims.get(f"c{i}") else ""
+                where = random.choice((None, on_nodes(ZONE, random.choice("ab"))))
+                sized = random.choice(("6Gi", "9Gi")), random.choice((one, both))
+                made = volume(f"v{i}", sized[0], claim=held, nodes=where, modes=sized[1])
+                found.setdefault("persistentVolumes", []).append(made)
+            for i, (name, has) in enumerate(self.claims.items()):
+                modes = random.choice((one, one, ("ReadWriteMany",)))
+                size, held = random.choice(("5Gi", "8Gi")), f"v{i}" if has else ""
+                asked = volume_claim(name, size, volume=held, modes=modes)
+                found.setdefault("persistentVolumeClaims", []).append(asked)
+        return found
+
+
+def drawn(seed: int) -> Object:
+    """The world of a seed."""
+    random = Random(seed)
+    made = _World(random)
+    gpus = [random.choice((1, 2)) for _ in range(2)]
+    pods = [*made.running(gpus), *made.waiting()]
+    random.shuffle(pods)
+    limit = {"gpu": random.choice((1, 2))} if "limits" in made.drawn else {}
+    quota = [{"gpu": random.choice((0, 1, 2))} for _ in range(2)]
+    least = dict.fromkeys(("defaultPreemptMinRuntime", "defaultReclaimMinRuntime"), "5m")
+    found = cluster(
+        [node(f"n{i}", gpus=n, labels={ZONE: "ab"[i]}) for i, n in enumerate(gpus)],
+        pods,
+        groups=made.groups,
+        queues=[queue("q", quota=quota[0], limit=limit), queue("r", quota=quota[1])],
+        actions=", ".join(("allocate", *(name for name in EVICTING if random.random() < 0.7))),
+        minruntime=least if "times" in made.drawn else {},
+        **made.objects(),
+    )
+    # What some actions are kept from is refused, and other plans serve it.
+    found["config"]["queueDepthPerAction"] = {name: 0 for name in EVICTING if random.random() < 0.5}
+    return found
+
+
+def _ways(snapshot: Snapshot, one: Pod) -> Iterator[tuple[ActionName | None, str]]:
+    """What may become of a running pod: by which action it goes, and to which other node; "": to none."""
+    yield None, ""
+    yield "maxruntime", ""
+    for action in EVICTING:
+        if action in snapshot.policy.actions:
+            yield action, ""
+            yield from ((action, other.name) for other in snapshot.nodes if other.name != one.node)
+
+
+def _served(snapshot: Snapshot) -> Iterator[tuple[Any, ActionName, str]]:
+    """How a waiting pod may get a place: kind, action, node."""
+    for at in snapshot.nodes:
+        yield "Bind", "allocate", at.name
+        yield from (("Nominate", action, at.name) for action in snapshot.policy.actions)
+
+
+def plans(snapshot: Snapshot, served: Sequence[Pod], others: Sequence[Pod]) -> Iterator[Plan]:
+    """Every plan that serves some waiting pods, and any of the others; the least disturbing ones first.
+
+    What an action evicts is for all that it serves, in one of two orders.
+    """
+    running = [one for one in snapshot.pods if one.status in ACTIVE_ALLOCATED]
+    ways = product(*(tuple(_ways(snapshot, one)) for one in running))
+    order = {name: i for i, name in enumerate(("maxruntime", *snapshot.policy.actions))}
+    places = [tuple(_served(snapshot)) for _ in served] + [(None, *_served(snapshot)) for _ in others]
+    for way in sorted(ways, key=lambda some: sum(action is not None for action, _ in some)):
+        for given in product(*places):
+            placed = [(one, at) for one, at in zip((*served, *others), given, strict=True) if at is not None]
+            acting = {action for _, (_, action, _) in placed}
+            if any(action in EVICTING and action not in acting for action, _ in way):
+                continue
+            for some in (placed, placed[::-1]) if len(acting) < len(placed) else (placed,):
+                found = [Decision(kind, one.key, one.group, at, act) for one, (kind, act, at) in some]
+                for one, (action, to) in zip(running, way, strict=True):
+                    if action is not None:
+                        by = tuple(p.group for p, (_, act, _) in some if act == action and p.group)
+                        home = one.node or ""
+                        found.append(Decision("Evict", one.key, one.group, home, action, triggers=by))
+                        found += [Decision("Nominate", one.key, one.group, to, action)] if to else []
+                yield Plan(tuple(sorted(found, key=lambda d: (order[d.action], d.kind != "Evict"))))
+
+
+def refuted(seed: int) -> tuple[list[str], int, int]:
+    """What refutes the proofs of a world; how many proofs there are, and how many plans were looked at."""
+    audit = Audit(drawn(seed), SETTINGS)
+    found = list(audit.told)
+    before, looked = audit.betters(audit.plan), 0
+    snapshot, _ = prepare(audit.snapshot, SETTINGS)
+    start = SnapshotFacts.of(snapshot)
+    waits = {one.key: one for group in snapshot.waiting_groups for one in snapshot.members[group.key]}
+    for group in audit.proved:
+        served = [one for one in waits.values() if one.group == group or one.key in before[group]]
+        others = [one for one in waits.values() if one not in served]
+        for plan in islice(plans(snapshot, served, others), MOST_PLANS):
+            looked += 1
+            if not violations(snapshot, plan, SETTINGS.rules, start=start):
+                found.append(f"{group}: {plan.decisions}")
+                break
+    return found, len(audit.proved), looked
+
+
+def main() -> int:
+    """The command of the module's docstring."""
+    parser = argparse.ArgumentParser(prog="python -m tests.properties.every_plan")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=100)
+    options = parser.parse_args()
+    proofs = plans_seen = faults = 0
+    for seed in range(options.first, options.first + options.count):
+        found, proved, looked = refuted(seed)
+        proofs, plans_seen, faults = proofs + proved, plans_seen + looked, faults + len(found)
+        for line in found:
+            print(f"seed {seed}: {line}", flush=True)
+    print(f"{options.count} worlds: {proofs} proofs, {plans_seen} plans looked at, {faults} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
