@@ -9,13 +9,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from kai_cp.kube.api.access import ControllerName
+from kai_cp_models.settings import Settings
 
 Quantity = Annotated[str, Field(pattern=r"^[0-9.]+(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")]
 Free = dict[str, Any]
 """A fragment of a Kubernetes object, put into the manifest as it is."""
+
+
+class _Checked:
+    """Only what is given goes into the manifest, but the schema refuses what the process would."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return handler(Settings.__pydantic_core_schema__)
+
+
+EngineSettings = Annotated[Free, _Checked()]
+"""Some of the engine's settings, under the names of a settings file."""
 
 
 class Values(BaseModel):
@@ -86,8 +102,8 @@ class Scheduler(Process):
         str, Field(description="Least time between cycles under load.", pattern=r"^([0-9.]+(ms|s|m|h))+$")
     ] = "1s"
     settings: Annotated[
-        Free,
-        Field(description="Settings of the engine, see docs/settings.md; unknown keys stop the process."),
+        EngineSettings,
+        Field(description="Settings of the engine, see docs/settings.md."),
     ] = {}
     anonymize: Annotated[bool, Field(description="Serve snapshots without names.")] = False
 
@@ -200,7 +216,9 @@ class Shard(Values):
     resources: Annotated[
         Resources | None, Field(description="CPU and memory, instead of the scheduler's.")
     ] = None
-    settings: Annotated[Free, Field(description="Settings of the engine laid over the scheduler's.")] = {}
+    settings: Annotated[
+        EngineSettings, Field(description="Settings of the engine laid over the scheduler's.")
+    ] = {}
     extraArgs: Annotated[list[str], Field(description="Further flags of this shard.")] = []
 
 

@@ -123,6 +123,7 @@ class ObjectiveSettings(Frozen):
         "two plans differ decides. Neighbours joined by `+` are one weighted sum "
         "(`lost_work + moved_pods`), see objective.weights. What is left out does not count. "
         "docs/goals.md says what each goal is.",
+        json_schema_extra={"type": ["array", "string"]},
     )
     weights: GoalWeights = GoalWeights()
 

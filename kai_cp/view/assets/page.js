@@ -166,7 +166,7 @@ function remedies(entry, name) {
 
 function pending() {
   const columns = ["#", "Pod group", "Queue", "GPUs", "Pods", "Age", "Reason", "Proof"].map((title, i) => ({
-    title, class: i === 1 ? "name" : [0, 3, 5].includes(i) ? "number" : i === 6 ? "whole" : [2, 4].includes(i) ? "wide" : "" }));
+    title, class: i === 1 ? "name" : [0, 3, 4, 5].includes(i) ? "number" : i === 6 ? "whole" : i === 2 ? "wide" : "" }));
   const rows = world.pending.map((entry) => {
     const group = world.groups[entry.group];
     return row(`${group.name} ${group.queue} ${entry.reason} ${entry.message}`, [entry.position ?? Infinity, group.name, group.queue, entry.gpus, entry.pods, entry.seconds, entry.reason, Number(entry.proved)],
