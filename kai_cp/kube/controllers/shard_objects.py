@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, get_type_hints
+
+import orjson
 
 from kai_cp.json_types import Json, Object
 from kai_cp.kube.controllers.options import ControllerOptions
@@ -72,6 +75,11 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
     }
     # A scheduler reads its shard at its start only, so a change of the spec restarts it.
     generation = {f"{SHARD}-generation": str(meta.get("generation") or 0)}
+    deployment = {
+        "replicas": options.shard_replicas if replicas is None else replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels, "annotations": generation}, "spec": pod},
+    }
     body = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -79,15 +87,18 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
             "name": deployment_name(name),
             "namespace": options.shard_namespace,
             "labels": labels,
+            # What is not wanted any more looks like what the server filled in: only this tells them apart.
+            "annotations": {f"{SHARD}-spec": digest(deployment)},
             "ownerReferences": [owner],
         },
-        "spec": {
-            "replicas": options.shard_replicas if replicas is None else replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels, "annotations": generation}, "spec": pod},
-        },
+        "spec": deployment,
     }
     return ShardPlan(body, tuple(problems))
+
+
+def digest(spec: Json) -> str:
+    """A word that is another one for every other spec."""
+    return hashlib.sha256(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
 def _pod(common: Json, service_account: str, container: Json) -> Json:

@@ -76,9 +76,10 @@ class ShardController:
             return transport.create(r.DEPLOYMENTS, namespace, wanted)
         if not owned(stored, shard):
             return None
-        meta = {key: wanted["metadata"][key] for key in ("labels", "ownerReferences")}
+        meta = {key: wanted["metadata"][key] for key in ("annotations", "labels", "ownerReferences")}
         if contained({"metadata": meta, "spec": wanted["spec"]}, stored):
             return stored
+        meta["annotations"] = {**api_objects.annotations_of(stored), **meta["annotations"]}
         body = {**stored, "metadata": {**stored["metadata"], **meta}, "spec": wanted["spec"]}
         return transport.update(r.DEPLOYMENTS, namespace, name, body)
 

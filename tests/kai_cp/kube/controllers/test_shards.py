@@ -25,7 +25,8 @@ from kai_cp.reader.fields import Malformed
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.stub import StubServer
 
-SETUP = ControllerOptions(shard_image="registry/kai-cp:1", shard_mode="enforce")
+IMAGE = "registry/kai-cp:1"
+SETUP = ControllerOptions(shard_image=IMAGE, shard_mode="enforce")
 ARGUMENTS = {
     "full-hierarchy-fairness": "false",
     "update-pod-eviction-condition": "true",
@@ -122,7 +123,7 @@ class Setup:
         self.informers = Informers(transport)
         self.writer = BackgroundWriter(1)
         recorder = Recorder(transport, self.writer, "test")
-        options = ControllerOptions(shard_image="registry/kai-cp:1")
+        options = ControllerOptions(shard_image=IMAGE)
         context = Context(
             transport, self.informers, recorder, CollectorRegistry(), options, lambda _keys: None
         )
@@ -222,6 +223,45 @@ def test_a_bad_field_is_reported_and_affects_its_shard_only(setup: Setup) -> Non
     assert "spec.args[v]" in message
     setup.controller.reconcile(("", "other"), 0)
     assert setup.deployment("other")
+
+
+LIMITED = {"service": {"resources": {"limits": {"memory": "1Gi"}}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"global": {"nodeSelector": {"pool": "old"}}}, {}),
+        (
+            {"global": {"nodeSelector": {"pool": "old", "zone": "a"}}},
+            {"global": {"nodeSelector": {"zone": "a"}}},
+        ),
+        ({"global": {"affinity": {"nodeAffinity": {"a": 1}}}}, {}),
+        ({"global": {"tolerations": [{"operator": "Exists"}]}}, {}),
+        ({"global": {"imagesPullSecret": "s"}}, {}),
+        (
+            {"scheduler": {"service": {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}}},
+            {"scheduler": LIMITED},
+        ),
+    ],
+)
+def test_a_field_that_the_config_has_no_more_goes(setup: Setup, before: Any, after: Any) -> None:
+    config: dict[str, Any] = {"metadata": {"name": "kai-config"}}
+    setup.put({**config, "spec": before}, r.CONFIGS)
+    setup.put(shard())
+    setup.controller.reconcile(KEY, 0)
+    made = setup.deployment()
+    made["metadata"].setdefault("annotations", {})["deployment.kubernetes.io/revision"] = "1"
+    made["spec"]["template"]["spec"]["dnsPolicy"] = "ClusterFirst"
+    setup.server.put(r.DEPLOYMENTS, made)
+    writes = setup.writes()
+    setup.controller.reconcile(KEY, 0)
+    assert setup.writes() == writes, "what the server and others add is no difference"
+    setup.put({**config, "spec": after}, r.CONFIGS)
+    setup.controller.reconcile(KEY, 0)
+    found = setup.deployment()
+    assert found["spec"] == plan(shard(), after, ControllerOptions(shard_image=IMAGE)).deployment["spec"]
+    assert found["metadata"]["annotations"]["deployment.kubernetes.io/revision"] == "1"
 
 
 def test_the_config_changes_every_shard_and_its_end_changes_none(setup: Setup) -> None:
