@@ -113,7 +113,7 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
         [
             *grants("list watch", *READ),
             *grants("list", r.ADMISSION_POLICIES, r.ADMISSION_POLICY_BINDINGS),
-            *grants("create delete", r.BIND_REQUESTS),
+            *grants("get create delete", r.BIND_REQUESTS),
             *grants("get delete", r.PODS),
             *grants("create", r.PODS, subresource="eviction"),
             *grants("patch", r.PODS, subresource="status"),

@@ -227,8 +227,12 @@ class ApiCluster:
         request = self.rivals.mark(request)
         try:
             made = self._transport.create(resources.BIND_REQUESTS, namespace, request)
-        except ApiError as error:
-            return self._not_ordered(pod, request, error)
+        except (ApiError, NotReachable) as error:
+            exists = isinstance(error, ApiError) and error.status == 409
+            known = self._known(request) if exists or error.unknown else None
+            if known is None or not api_objects.belongs_to(known, pod) or known["spec"] != request["spec"]:
+                return self._not_ordered(pod, known, error)
+            made = known
         self._bound_at = time.monotonic()
         self._requests.put(made, ours=True)
         self._backoff.ordered(pod["metadata"]["uid"])
@@ -248,19 +252,22 @@ class ApiCluster:
     def _label(self, namespace: str, name: str, body: Object) -> None:
         self._keep_pod(self._transport.patch(resources.PODS, namespace, name, body))
 
-    def _not_ordered(self, pod: Object, request: Object, error: ApiError) -> tuple[WriteOutcome, str]:
-        namespace, name = request["metadata"]["namespace"], request["metadata"]["name"]
-        if error.status == 404:
-            return "gone", error.message
-        if error.status == 409:
-            known = self._requests.get((namespace, name))
-            if known is None or "metadata" not in known:
-                return "conflict", "a BindRequest exists that is not visible yet"
-            if api_objects.belongs_to(known, pod) and known["spec"] == request["spec"]:
-                return "done", "it had been written already"
+    def _known(self, request: Object) -> Object | None:
+        """The BindRequest that the server has under the name of one that was not answered, or is there."""
+        meta = request["metadata"]
+        return self._transport.get(resources.BIND_REQUESTS, meta["namespace"], meta["name"])
+
+    def _not_ordered(self, pod: Object, known: Object | None, error: KubeError) -> tuple[WriteOutcome, str]:
+        if known is not None:
             if not api_objects.belongs_to(known, pod):
                 self._drop(known)
             return "conflict", "another BindRequest of the same name exists"
+        if not isinstance(error, ApiError):
+            raise error
+        if error.status == 404:
+            return "gone", error.message
+        if error.status == 409:
+            return "conflict", "a BindRequest existed, and is gone"
         self._backoff.failed(pod["metadata"]["uid"], self._clock())
         self._recorder.say(pod, resources.PODS, "Warning", "FailedBinding", error.message, topic="scheduling")
         self._condition(pod, "PodScheduled", "BindingError", error.message)

@@ -11,7 +11,7 @@ from kai_cp_models.pods import GroupKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup
-from tests.kai_cp.kube.stub import StubServer
+from tests.kai_cp.kube.stub import QUICK, StubServer
 
 
 def test_a_bind_is_a_bind_request(setup: Setup) -> None:
@@ -41,6 +41,36 @@ def test_the_same_decision_again_is_done_already(setup: Setup) -> None:
     setup.apply(plan)
     assert setup.apply(plan)[0].outcome == "done"
     assert setup.apply(Plan(decisions=(bind("p0", "n", gpu_groups=("x",)),)))[0].outcome == "conflict"
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_an_order_whose_answer_is_lost_is_done(setup: Setup, answers: int) -> None:
+    """Without the watch: the server is asked. With one answer it is that the request exists."""
+    setup.cache.stop()
+    lost = iter([True] * (QUICK.attempts - answers))
+    setup.server.lost = lambda m, p: m == "POST" and "/bindrequests" in p and next(lost, False)
+    results = setup.apply(Plan(decisions=(bind("p0", "n"),)))
+    assert [result.outcome for result in results] == ["done"]
+    raw = setup.live.snapshot()["rawObjects"]
+    assert [request["metadata"]["name"] for request in raw["bindRequests"]] == ["p0"]
+    assert names.LAST_START in raw["podGroups"][0]["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("uid", ["uid-p0", "earlier"])
+def test_another_order_of_the_name_is_a_conflict(setup: Setup, uid: str) -> None:
+    """It goes if it was made for an earlier pod."""
+    setup.cache.stop()
+    owner = {"kind": "Pod", "name": "p0", "uid": uid}
+    meta = {"name": "p0", "namespace": "ns", "ownerReferences": [owner]}
+    setup.server.put(r.BIND_REQUESTS, {"metadata": meta, "spec": {"podName": "p0", "selectedNode": "m"}})
+    assert setup.apply(Plan(decisions=(bind("p0", "n"),)))[0].outcome == "conflict"
+    assert (setup.server.get(r.BIND_REQUESTS, "ns", "p0") is None) == (uid == "earlier")
+
+
+def test_an_order_that_the_server_refuses_has_failed(setup: Setup) -> None:
+    setup.server.faults = lambda m, p: (500, {}) if m == "POST" and "/bindrequests" in p else None
+    assert setup.apply(Plan(decisions=(bind("p0", "n"),)))[0].outcome == "failed"
+    assert setup.live.snapshot()["rawObjects"]["bindRequests"] == []
 
 
 def test_starts_and_evictions_are_stamped(setup: Setup) -> None:
