@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from kai_cp_models.pods import LabelSelector, NodeTerms, Requirement
+
+_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+"""What ``Gt`` and ``Lt`` compare: 64-bit integers without spaces or underscores, as in Go."""
 
 
 def selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -23,10 +28,10 @@ def holds(need: Requirement, value: str | None) -> bool:
             return value is not None
         case "DoesNotExist":
             return value is None
-    try:
-        have, bound = int(value or ""), int(need.values[0])
-    except (ValueError, IndexError):
+    numbers = [text for text in (value or "", *need.values) if _NUMBER.fullmatch(text)]
+    if len(numbers) != 2 or len(need.values) != 1:
         return False
+    have, bound = map(int, numbers)
     return have > bound if need.operator == "Gt" else need.operator == "Lt" and have < bound
 
 

@@ -84,6 +84,14 @@ def test_every_subgroup_that_gets_a_pod_is_whole() -> None:
     )
 
 
+def test_a_subgroup_that_is_torn_already_keeps_no_other_waiting() -> None:
+    """One of two subgroups is enough. A pod of b runs alone, and b gets none; a is whole."""
+    two = tree(1, leaf("a", 1), leaf("b", 2))
+    torn = pod("g-b0", "n1", subgroup="b")
+    snapshot = cluster([pod("g-a0", subgroup="a"), torn], [group("g", root=two)])
+    assert judged(snapshot, bind("g-a0")) == []
+
+
 def test_backed_off_groups_get_nothing() -> None:
     assert named(judged(cluster([pod("g-0")], [group("g", backed_off=True)]), bind("g-0")), "backed off")
 

@@ -29,15 +29,23 @@ def reaches(terms: NodeTerms | None, node: Node) -> bool:
 def _refuses(need: Requirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(need.key)
     if need.operator == "In":
-        return value is None or value not in need.values
+        return value not in need.values
     if need.operator == "NotIn":
-        return value is not None and value in need.values
+        return value in need.values
     if need.operator == "Exists":
         return value is None
     if need.operator == "DoesNotExist":
         return value is not None
-    numbers = [text for text in (value, *need.values) if text is not None and text.lstrip("+-").isdecimal()]
-    if len(numbers) != 2 or len(need.values) != 1:
+    try:
+        have, (bound,) = _whole(value or ""), map(_whole, need.values)
+    except ValueError:
         return True
-    have, bound = map(int, numbers)
     return have <= bound if need.operator == "Gt" else have >= bound
+
+
+def _whole(text: str) -> int:
+    """An integer in decimal digits, with a sign or without. Raises ``ValueError`` for other text."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits.isascii() or not digits.isdigit():
+        raise ValueError(text)
+    return int(text)

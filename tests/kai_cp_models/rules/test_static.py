@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kai_cp_models import selectors
+from kai_cp_models.check import selectors as check_selectors
 from kai_cp_models.extras import CLAIM_MILLI_GPUS, extra
 from kai_cp_models.pods import GpuKind, GpuRequest, Pod, PodSpec, PodStatus, Requirement, Toleration
 from kai_cp_models.rules.static import STATIC_RULES, conditions, gpu_kind, selector, size, taints, workers
@@ -233,6 +235,12 @@ AFFINITY = [
     (req("zone", "Gt", "0"), False),
     (req("mem", "Gt", "lots"), False),
     (req("mem", "Gt"), False),
+    (req("mem", "Gt", "--5"), False),
+    (req("mem", "Gt", "-5"), True),
+    (req("mem", "Gt", "+5"), True),
+    (req("mem", "Gt", "7_9"), False),
+    (req("mem", "Gt", " 79"), False),
+    (req("mem", "Gt", "79", "78"), False),
     (req("zone", "In"), False),
     (req("zone", "Exists", "a"), False),
     (req("zone", "Near", "a"), False),
@@ -248,6 +256,9 @@ AFFINITY = [
 def test_affinity_operator(requirement: Requirement, holds: bool) -> None:
     world = snapshot(node(labels={"zone": "a", "mem": "80"}))
     assert verdict(selector, world, pod(node_affinity=((requirement,),)))[0] is holds
+    if requirement.operator in ("In", "NotIn", "Gt", "Lt") and not requirement.field:
+        assert check_selectors.reaches(((requirement,),), world.nodes[0]) is holds
+        assert selectors.reaches(((requirement,),), "n0", world.nodes[0].labels) is holds
 
 
 @pytest.mark.parametrize(
