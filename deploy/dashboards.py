@@ -449,6 +449,30 @@ SOLVER: Final = Dashboard(
             "Skipped in the last cycle; kai-cp inspect names them.",
         ),
         Panel(
+            "Do the controllers come through?",
+            (
+                (
+                    "{{controller}} {{result}}",
+                    "sum by (controller, result) "
+                    "(rate(kai_cp_controller_reconciles_total[$__rate_interval]))",
+                ),
+                ("{{controller}} waiting", "sum by (controller) (kai_cp_controller_waiting)"),
+            ),
+            "Objects looked at a second, by result, and objects that wait now.",
+        ),
+        Panel(
+            "How long does a controller look at an object?",
+            (
+                (
+                    "{{controller}}",
+                    "histogram_quantile(0.95, sum by (controller, le) "
+                    "(rate(kai_cp_controller_reconcile_seconds_bucket[$__rate_interval])))",
+                ),
+            ),
+            "At the 95th percentile.",
+            unit="s",
+        ),
+        Panel(
             "Do reports reach the API server?",
             (
                 ("waiting", "sum(kai_cp_reports_waiting)"),

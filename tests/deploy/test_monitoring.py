@@ -21,8 +21,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.resources import LEASES
+from kai_cp.kube.api.workqueue import WorkQueue
 from kai_cp.kube.api.write_results import WriteResult
 from kai_cp.kube.binder.process import BinderMetrics
+from kai_cp.kube.controllers.host import Metrics as HostMetrics
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.queue import QueueMetrics
 from kai_cp.kube.demo.controlplane import free_port
@@ -127,6 +129,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         queues.show(queue, {"nvidia.com/gpu": 8000})
     binder_registry = CollectorRegistry()
     binder = BinderMetrics(binder_registry)
+    controllers = HostMetrics(binder_registry, {"podgrouper": WorkQueue()})
+    controllers.reconciles.labels("podgrouper", "done").inc()
     served = {"/metrics": registry, "/binder": binder_registry}
     target = HttpServer(
         "127.0.0.1:0",
@@ -166,6 +170,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             for cycle in cycles:
                 metrics.observe(cycle)
             binder.latency.observe(0.1)
+            controllers.seconds.labels("podgrouper").observe(0.1)
             transport.get(LEASES, "kai-cp", "nobody")
             time.sleep(0.3)
         yield address
