@@ -296,12 +296,6 @@ class Snapshot:
         return {queue: tuple(groups) for queue, groups in found.items()}
 
     @cached_property
-    def least_priority(self) -> Mapping[str, int]:
-        """The least priority of a preemptible pod group, by queue."""
-        by_queue = self.preemptible_groups.items()
-        return {queue: min([group.priority for group in groups]) for queue, groups in by_queue}
-
-    @cached_property
     def waiting_groups(self) -> tuple[PodGroup, ...]:
         """Pod groups with a Pending pod, in the order of ``groups``: the only ones that can ask for room."""
         return tuple(self.groups[at] for at in self.columns.waiting.tolist())

@@ -167,12 +167,13 @@ class Differ:
 
 
 def stretched(stretch: float, plan: Plan, problem: str) -> float:
-    """The factor by which the next budget exceeds the setting; doubled while a budget brings no progress.
+    """The factor by which the next budget exceeds the setting; doubled while a budget decides less than it
+    leaves undecided.
 
     A cluster too large for its budget, or a machine too busy, must still make progress.
     """
-    undecided = bool(problem) or any(entry.reason == "NotDecidedInTime" for entry in plan.unscheduled)
-    if undecided and not plan.decisions:
+    undecided = sum(entry.reason == "NotDecidedInTime" for entry in plan.unscheduled)
+    if max(undecided, bool(problem)) > len(plan.decisions):
         return min(LONGEST_STRETCH, 2.0 * stretch)
     return max(1.0, stretch / 2.0)
 

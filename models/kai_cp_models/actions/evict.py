@@ -272,11 +272,16 @@ def _settle(run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan) 
 
 def _refuse(run: ActionRun, keys: Sequence[GroupKey], why: Refusal) -> None:
     open_, waiting = run.open, run.cycle.waiting
+    # The action might have found some, had the clock not ended it.
+    cut = why is OUT_OF_TIME and run.cycle.out_of_time()
     run.refused.update(keys)
     for key in keys:
         open_.pop(key, None)
-        # Another action may take what this one may not, so the missing capacity stays the reason.
-        waiting.setdefault(key, why)
+        if cut:
+            waiting[key] = why
+        else:
+            # Another action may take what this one may not, so the missing capacity stays the reason.
+            waiting.setdefault(key, why)
 
 
 def _commit(run: ActionRun, found: EvictionPlan) -> None:

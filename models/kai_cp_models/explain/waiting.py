@@ -12,6 +12,7 @@ import numpy as np
 from kai_cp_models.arrays import Mask
 from kai_cp_models.certificates import dead_end
 from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.explain.in_sum import InSum
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import can_reclaim, may_reclaim
 from kai_cp_models.joint.problem import ask_of
@@ -22,9 +23,15 @@ from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.shown import amount, quantity, share
+from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang
 
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
+_OF_CAPACITY: Final = frozenset(
+    {"NodeFragmented", "TopologyFragmented", "NotPossible", "NoVictims", "NotDecidedInTime"}
+)
+_ANY_BOUND: Final = "OverLimit"
+"""Asks for limits and quotas, without what quotas lend."""
 _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
@@ -36,9 +43,10 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
     found: list[Unscheduled] = []
     said: dict[tuple[int, object, bool], Unscheduled | None] = {}
     words: dict[tuple[object, ...], tuple[str, str]] = {}
-    free = cycle.ledger.free.clip(min=0).sum(axis=0).tolist()
+    in_sum = InSum(cycle.ledger)
     gated = _gated(cycle)
     touched, alike = cycle.ledger.touched, cycle.snapshot.alike
+    bounded: dict[int, bool] = {}
     for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
         key, why = group.key, cycle.waiting.get(group.key)
         if key in gated:
@@ -48,9 +56,14 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
             continue
         # What quotas lend to a group depends on more than its kind.
         alone = key in touched or (why is not None and why.reason in _BY_BOUNDS)
+        if not alone and why is not None and why.reason in _OF_CAPACITY:
+            if (number := alike[key]) not in bounded:
+                gang = cycle.ledger.fixed.gangs[key]
+                bounded[number] = _over_bounds(cycle.ledger, gang, _ANY_BOUND) is not None
+            alone = bounded[number]
         kind = id(why), key if alone else alike.get(key), key in proofs
         if kind not in said:
-            said[kind] = _row(cycle, key, why, free, words=words, proved=kind[-1])
+            said[kind] = _row(cycle, key, why, in_sum, words=words, proved=kind[-1])
         if (row := said[kind]) is not None:
             found.append(Unscheduled(key, row.reason, row.message, row.proved, row.details))
     return tuple(found)
@@ -60,7 +73,7 @@ def _row(
     cycle: Cycle,
     key: GroupKey,
     why: Refusal | None,
-    free: Sequence[int],
+    in_sum: InSum,
     *,
     words: dict[tuple[object, ...], tuple[str, str]],
     proved: bool,
@@ -86,7 +99,7 @@ def _row(
     if why is None:
         names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
         why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
-    return _entry(cycle, gang, pending, why, free, words=words, proved=proved)
+    return _entry(cycle, gang, pending, why, in_sum, words=words, proved=proved)
 
 
 def _not_looked_at(cycle: Cycle) -> Refusal:
@@ -104,28 +117,31 @@ def _entry(
     gang: Gang,
     pending: Sequence[Pod],
     why: Refusal,
-    free: Sequence[int],
+    in_sum: InSum,
     *,
     words: dict[tuple[object, ...], tuple[str, str]],
     proved: bool,
 ) -> Unscheduled:
     """The entry of a group that waits; what the refusal says of proofs does not count.
 
-    ``free``: total by dimension; ``words``: reason and message of the kinds of pods that were looked at.
+    ``words``: reason and message of the kinds of pods that were looked at.
     """
-    over = None if why.reason not in _BY_BOUNDS else _over_bounds(cycle.ledger, gang, why.reason)
+    by_bounds = why.reason in _BY_BOUNDS
+    over = _over_bounds(cycle.ledger, gang, why.reason) if by_bounds or why.reason in _OF_CAPACITY else None
     if over is not None:
-        why = replace(why, reason=over[0], message=over[1])
+        why = replace(why, reason=over[0], message=over[1], pod=None)
     elif (
         # The plan changed what its queue holds; a proof needed no search.
-        why.reason in _BY_BOUNDS or (why.reason == "NotDecidedInTime" and proved)
+        by_bounds or (why.reason == "NotDecidedInTime" and proved)
     ):
         why = Refusal("NodeFragmented", pod=pending[0])
     message, reason = why.message, why.reason
     if why.pod is None:
-        if reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free):
+        if reason == "TopologyFragmented" and _beyond_topology(cycle, gang, in_sum):
             reason = "NoRoomInSum"
-            message = f"{_short_in_sum(cycle, gang, free)}, and nothing may be evicted for it"
+            batch = cycle.ledger.state(gang).batch
+            told = in_sum.words(batch.all_pods) if batch is not None else ""
+            message = f"{told}, and nothing may be evicted for it"
     else:
         # Equal batches wait for one reason; with a topology constraint also what they may take matters.
         group, batch = gang.group, cycle.ledger.state(gang).batch
@@ -137,8 +153,11 @@ def _entry(
         kind = (reason, id(why.pod.spec), id(own.spec), shape, single, rights)
         known = words.get(kind)
         if known is None:
-            known = words[kind] = _of_pod(cycle, gang, own, why, free, single=single)
+            known = words[kind] = _of_pod(cycle, gang, own, why, in_sum, single=single)
         reason, message = known
+        pods = batch.all_pods if batch is not None else ()
+        if reason == "NoRoomInSum" and (owed := _owed_nothing(cycle, gang, pods)) is not None:
+            reason, message = "OverFairShare", f"{owed}; {message}"
     key = gang.group.key
     # What the cycle has evicted is missing in this plan only.
     unconditional = reason in UNCONDITIONAL and key not in cycle.ledger.touched
@@ -150,17 +169,19 @@ def _over_bounds(ledger: Ledger, gang: Gang, reason: str) -> tuple[str, str] | N
     group = gang.group
     state = ledger.state(gang)
     if state.batch is None:
-        return "NotReady", "the gang is not complete: this cycle evicts its other pods"
+        words = "the gang is not complete: this cycle evicts its other pods"
+        return ("NotReady", words) if reason in _BY_BOUNDS else None
     ask = ask_of(ledger, gang, state.batch, state)
     if reason == "OverFairShare":
         why = can_reclaim(ledger.book, group.queue, ask.asked, group.preemptible)
         return None if why is None else (reason, why.message)
-    found = (quota_check(ledger, ask, lending=lending) for lending in (True, False))
-    return next(filter(None, found), None)
+    # What quotas lend is for those who take what is free; they wait for capacity and not for the quota.
+    lendings = (True, False) if reason in _BY_BOUNDS else (True,)
+    return next(filter(None, (quota_check(ledger, ask, lending=lending) for lending in lendings)), None)
 
 
 def _of_pod(
-    cycle: Cycle, gang: Gang, pod: Pod, why: Refusal, free: Sequence[int], *, single: bool
+    cycle: Cycle, gang: Gang, pod: Pod, why: Refusal, in_sum: InSum, *, single: bool
 ) -> tuple[str, str]:
     """Reason and message of a group of which ``pod`` waits, alone if ``single``.
 
@@ -174,7 +195,8 @@ def _of_pod(
     batch = ledger.state(gang).batch
     if not ledger.fixed.table.accepted(refused):
         reason = "NoNodeAccepts"
-    alone = _kept_by_one_rule(ledger, batch.all_pods if batch is not None else (pod,))
+    together = batch.all_pods if batch is not None else (pod,)
+    alone = _kept_by_one_rule(ledger, together)
     if alone is not None:
         return alone
     if over := _over_where_it_fits(ledger, pod):
@@ -182,11 +204,31 @@ def _of_pod(
     if single and _FITS_ALONE in message:
         message = message.replace(_FITS_ALONE, _FITS_NOW)
         reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
-    elif (reason == "NodeFragmented" and _full(free, (pod,))) or (
-        reason == "TopologyFragmented" and _beyond_topology(cycle, gang, free)
-    ):
+    elif reason == "NodeFragmented" and in_sum.short(together):
+        reason = "NoRoomInSum"
+        message = message.replace(_FITS_ALONE, in_sum.words(together))
+    elif reason == "TopologyFragmented" and _beyond_topology(cycle, gang, in_sum):
         reason = "NoRoomInSum"
     return reason, message
+
+
+def _owed_nothing(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> str | None:
+    """Why its queue may not reclaim, where that keeps the group from work of other queues (4.4) and there is
+    none of lower priority in its own."""
+    ledger, group, book = cycle.ledger, gang.group, cycle.ledger.book
+    if "reclaim" not in cycle.snapshot.policy.actions or _has_lower(ledger, group):
+        return None
+    asked = pessimistic_batch(cycle.snapshot, pods)
+    why = can_reclaim(book, group.queue, asked, group.preemptible)
+    others = ledger.fixed.running.units["queue"] != book.index(group.queue)
+    return why.message if why is not None and others.any() else None
+
+
+def _has_lower(ledger: Ledger, group: PodGroup) -> bool:
+    """Whether preemptible work of lower priority runs in the group's queue."""
+    units = ledger.fixed.running.units
+    mine = units["queue"] == ledger.book.index(group.queue)
+    return bool((mine & (units["priority"] < group.priority)).any())
 
 
 def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
@@ -195,46 +237,25 @@ def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | 
     return next((one for one in found if one is not None), None)
 
 
-def _full(free: Sequence[int], pods: Sequence[Pod]) -> bool:
-    """Whether all nodes together have too little free: then neither fragmentation nor a rule is the
-    reason."""
-    if any(pod.spec.gpu.shares for pod in pods):
-        return False
-    wanted = map(sum, zip(*(pod.spec.requests for pod in pods), strict=True))
-    return any(have < asked for have, asked in zip(free, wanted, strict=True))
-
-
-def _beyond_topology(cycle: Cycle, gang: Gang, free: Sequence[int]) -> bool:
+def _beyond_topology(cycle: Cycle, gang: Gang, in_sum: InSum) -> bool:
     """Whether a gang did not fit even without its required level, and nothing may leave for it."""
     batch = cycle.ledger.state(gang).batch
-    if batch is None or not _full(free, batch.all_pods) or _may_take(cycle, gang, batch.all_pods):
+    if batch is None or not in_sum.short(batch.all_pods) or _may_take(cycle, gang, batch.all_pods):
         return False
     scopes = (scope for above, _ in batch.leaves for scope in above)
     return not any(scope.constraint is not None and scope.constraint.error for scope in scopes)
 
 
-def _short_in_sum(cycle: Cycle, gang: Gang, free: Sequence[int]) -> str:
-    """What the group needs for all pods that must start together, and what is free, where that is less."""
-    batch = cycle.ledger.state(gang).batch
-    pods = batch.all_pods if batch is not None else ()
-    wanted = map(sum, zip(*(pod.spec.requests for pod in pods), strict=True))
-    several = f" for {len(pods)} pods" if len(pods) > 1 else ""
-    return "; ".join(
-        f"needs {quantity(d, asked, name)}{several}; {amount(d, have)} free in all"
-        for d, (asked, have, name) in enumerate(zip(wanted, free, cycle.snapshot.dimensions, strict=True))
-        if asked > have
-    )
-
-
 def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
     """Whether running work of its own queue, or of another, might leave for these pods (4.1, 4.4)."""
-    snapshot, group, book = cycle.snapshot, gang.group, cycle.ledger.book
-    if snapshot.least_priority.get(group.queue, group.priority) < group.priority:
+    ledger, group, book = cycle.ledger, gang.group, cycle.ledger.book
+    if _has_lower(ledger, group):
         return True
-    asked = pessimistic_batch(snapshot, pods)
+    asked = pessimistic_batch(cycle.snapshot, pods)
+    others = (book.name(i) for i in np.unique(ledger.fixed.running.units["queue"]).tolist())
     return any(
         may_reclaim(book, group.queue, asked, group.preemptible, queue)
-        for queue in snapshot.preemptible_groups.keys() & snapshot.leaf_queues
+        for queue in others
         if queue != group.queue
     )
 

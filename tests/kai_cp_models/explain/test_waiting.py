@@ -6,12 +6,16 @@ import math
 
 import pytest
 
+from kai_cp_models.actions.allocate import allocate
+from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.explain.waiting import unscheduled
+from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
-from kai_cp_models.snapshot import Topology, TopologyConstraint
+from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
+from tests.support import tiny
 from tests.support.plans import SETTINGS, bound, evicted, placed, reasons, solved
 from tests.support.worlds import (
     cluster,
@@ -130,7 +134,7 @@ def test_a_proof_leaves_nothing_undecided() -> None:
     (undecided,) = unscheduled(cycle)
     assert (undecided.reason, undecided.proved) == ("NotDecidedInTime", False)
     (refused,) = unscheduled(cycle, {key})
-    assert (refused.reason, refused.proved) == ("NodeFragmented", True)
+    assert (refused.reason, refused.proved) == ("NoRoomInSum", True)
 
 
 @pytest.mark.parametrize(
@@ -263,3 +267,108 @@ def test_node_outside_a_topology_has_no_place_for_its_pods() -> None:
     )
     assert reasons(plan)["g"] != "FitsAsItIs"
     assert "1 node(s) with enough free capacity are not in its topology" in plan.unscheduled[0].message
+
+
+ALL = "allocate, consolidation, reclaim, preempt"
+TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 1})]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "token", "words"),
+    [
+        (  # The only node that t accepts is full; one of another kind is idle.
+            tiny.world(
+                [tiny.node(kind, gpus=1, labels={"kind": kind}) for kind in "ab"],
+                [
+                    tiny.pod("v", on="a", gpus=1, nodeSelector={"kind": "a"}),
+                    tiny.pod("t", gpus=1, nodeSelector={"kind": "a"}),
+                ],
+                actions=ALL,
+            ),
+            "NoRoomInSum",
+            "1 of 2 nodes: node selector kind=a not met; needs 1 GPU; 0 free in all, at most 0 on one node",
+        ),
+        (  # A share asks for less than a GPU, but none is free.
+            tiny.world(
+                [tiny.node("a", gpus=1)],
+                [tiny.pod("v", on="a", gpus=1), tiny.pod("t", notes={"gpu-fraction": "0.5"})],
+                actions=ALL,
+            ),
+            "NoRoomInSum",
+            "needs 0.5 of a GPU; shared ones have less free, at most 0 are idle on one node",
+        ),
+        (  # Of the two devices, 0.6 is free in all, and 0.3 on each.
+            tiny.world(
+                [tiny.node("a", gpus=2)],
+                [
+                    *(
+                        tiny.pod(name, on="a", notes={"gpu-fraction": "0.7"}, shares=[name])
+                        for name in ("v", "w")
+                    ),
+                    tiny.pod("t", notes={"gpu-fraction": "0.5"}),
+                ],
+                actions="allocate",
+            ),
+            "NodeFragmented",
+            "needs 0.5 of a GPU; shared ones have less free, at most 0 are idle on one node",
+        ),
+        (  # One GPU is free, and the gang needs two.
+            tiny.world(
+                [tiny.node("a", gpus=2)],
+                [
+                    tiny.pod("v", on="a", gpus=1),
+                    *(tiny.pod(name, gpus=1, group="t") for name in ("t1", "t2")),
+                ],
+                groups={"t": {"minMember": 2}},
+            ),
+            "NoRoomInSum",
+            "needs 2 GPUs for 2 pods; 1 free in all",
+        ),
+        (  # q holds its fair share, and q2 the rest.
+            tiny.world(
+                [tiny.node("a", gpus=2)],
+                [
+                    tiny.pod("v", on="a", gpus=1),
+                    tiny.pod("w", on="a", gpus=1, queue="q2"),
+                    tiny.pod("t", gpus=1),
+                ],
+                queues=TWO_QUEUES,
+                actions=ALL,
+            ),
+            "OverFairShare",
+            "queue q: fair share 1 GPU, used 1, needs 1; needs 1 GPU; 0 free in all, at most 0 on one node",
+        ),
+        (  # Allocate refused t for want of capacity; then v reclaimed a GPU, and took all of the quota.
+            tiny.world(
+                [tiny.node("a", gpus=2)],
+                [
+                    *(tiny.pod(name, on="a", gpus=1, queue="q2") for name in ("x", "w")),
+                    *(tiny.pod(name, gpus=1, priority="build") for name in ("v", "t")),
+                ],
+                queues=TWO_QUEUES,
+                actions=ALL,
+            ),
+            "NonPreemptibleOverQuota",
+            "queue q: quota 1 GPU, used by non-preemptible pods 1, needs 1",
+        ),
+    ],
+)
+def test_the_reason_is_what_decides_in_the_end(snapshot: Snapshot, token: str, words: str) -> None:
+    plan = solved(snapshot)
+    assert [(row.reason, row.message) for row in plan.unscheduled] == [(token, words)]
+
+
+@pytest.mark.parametrize(("seconds_left", "token"), [(-1.0, "NotDecidedInTime"), (math.inf, "OverFairShare")])
+def test_a_group_at_which_the_clock_ended_an_action_is_not_decided(seconds_left: float, token: str) -> None:
+    """Allocate has found no capacity for t; whether reclaim may take some is decided if there is time."""
+    snapshot = tiny.world(
+        [tiny.node("a", gpus=2)],
+        [tiny.pod("v", on="a", gpus=1), tiny.pod("w", on="a", gpus=1, queue="q2"), tiny.pod("t", gpus=1)],
+        queues=TWO_QUEUES,
+        actions=ALL,
+    )
+    cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), math.inf)
+    allocate(cycle)
+    cycle.budget.deadline = seconds_left
+    evict(cycle, RECLAIM)
+    assert [row.reason for row in unscheduled(cycle)] == [token]

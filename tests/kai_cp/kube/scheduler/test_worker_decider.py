@@ -98,8 +98,9 @@ def test_a_dead_worker_loses_one_cycle(decider: WorkerDecider) -> None:
     assert decider(seen, NOW, None).plan.decisions
 
 
-def test_a_budget_that_brings_nothing_about_is_doubled() -> None:
+def test_a_budget_that_decides_less_than_it_leaves_is_doubled() -> None:
     waits = (Unscheduled(GroupKey("ns", "g"), "NotDecidedInTime", "", False),)
+    assert stretched(1.0, Plan((bind("a", "n"),), 2 * waits), "") == 2.0
     nothing, something = Plan(unscheduled=waits), Plan((bind("a", "n"),), waits)
     grown = 1.0
     for _ in range(6):
