@@ -134,3 +134,12 @@ def test_check_lets_a_first_pod_be_followed_elsewhere() -> None:
     assert faults((first, "n0"), (twin, "n1")) == []
     assert len(faults((first, "n0"), (twin, "n2"))) == 1
     assert len(faults((first, "n3"))) == 1
+
+
+def test_the_checker_lets_partners_wait_for_partners() -> None:
+    """a needs b, which needs c, which runs. Only after b is a known to have its partner."""
+    a, b = near("a", near=(term(app="b"),)), near("b", near=(term(app="c"),), app="b")
+    found = snapshot([near("c", "n0", app="c"), a, b], NODES)
+    binds = [Decision("Bind", one.key, one.group, "n0", "allocate") for one in (a, b)]
+    assert list(check.broken(PlannedCluster(found, Plan(tuple(binds))))) == []
+    assert [one.pods for one in check.broken(PlannedCluster(found, Plan((binds[0],))))] == [(a.key,)]
