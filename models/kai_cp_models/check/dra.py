@@ -74,6 +74,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
         uses = list(_in_force(world, catalog, written, now=now))
         yield from _one_each(world, catalog, written, now=now)
         yield from _once(catalog, uses, "now" if now else "in the end")
+        yield from _plugged(world, catalog, now=now)
 
 
 def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod, written: Written) -> Iterator[str]:
@@ -159,6 +160,23 @@ def _backed(
     if gpus and devices_alone and spec.gpu.kind is GpuKind.REGULAR and spec.gpu.devices:
         asked[gpus[0]] = (classes[gpus[0]], spec.gpu.devices)
     return asked
+
+
+def _plugged(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[Violation]:
+    """Pods that ask for whole GPUs and get no devices for them share those GPUs of a node that are none."""
+    for name in sorted(world.bound_nodes if now else world.target_nodes):
+        node, plugged = world.node(name), 0
+        placed: list[PodKey] = []
+        for resident in (world.now(name) if now else world.end(name)) if node.dra_gpus else ():
+            pod = resident.pod
+            whole = pod.spec.gpu.kind is GpuKind.REGULAR and not pod.reservation
+            if whole and pod.spec.gpu.devices and not _backed(world, catalog, pod, name):
+                plugged += pod.spec.gpu.devices
+                placed += [pod.key] if resident.placed else []
+        most = node.allocatable[GPU] // MILLI - node.dra_gpus
+        if placed and plugged > most:
+            words = f"node {name} has {most} GPUs that are no devices, {plugged} are asked for"
+            yield Violation("claims", words, pods=tuple(placed))
 
 
 def _gpus(claim: Claim) -> bool:

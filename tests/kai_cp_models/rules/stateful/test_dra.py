@@ -10,7 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kai_cp_models.check import dra as check
+from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
+from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import (
     BASE_DIMENSIONS,
     EXTENDED_RESOURCES,
@@ -427,6 +430,26 @@ def test_whole_gpus_do_not_take_dra_devices() -> None:
     nodes = [Node("n0", (64_000, 2**40, 2000, 110), dra_gpus=2), Node("n1", (64_000, 2**40, 1000, 110))]
     found = snapshot([x], nodes, raw={"resourceSlices": TWO[:1], "deviceClasses": [klass()]})
     assert mask(found, x) == [False, True]
+
+
+def test_whole_gpus_share_what_a_device_plugin_serves_beside_devices() -> None:
+    """Of three GPUs two are devices; y has the third on n0, and leaves n2."""
+    one = GpuRequest(GpuKind.REGULAR, 1)
+    x = pod("x", wants=spec((1000, 0, 1000, 1), gpu=one))
+    y, z = (
+        pod("y", "n0", wants=spec((1000, 0, 1000, 1), gpu=one)),
+        pod("z", "n2", wants=spec((1000, 0, 1000, 1), gpu=one)),
+    )
+    nodes = [Node(f"n{i}", (64_000, 2**40, 3000, 110), dra_gpus=2) for i in range(3)]
+    found = snapshot([x, y, z], nodes, raw={"resourceSlices": TWO[:1], "deviceClasses": [klass()]})
+    state = dra.open(found)
+    state.evict(z)
+    assert mask_of(state, x) == [False, True, True]
+    gone = Decision("Evict", z.key, z.group, "n2", "preempt")
+    for node, accepted in zip(nodes, (False, True, True), strict=True):
+        at = Decision("Nominate", x.key, x.group, node.name, "preempt")
+        faults = list(check.broken(PlannedCluster(found, Plan((gone, at)))))
+        assert [one.pods for one in faults] == ([] if accepted else [(x.key,)])
 
 
 def test_claims_count_as_gpus_by_class_name() -> None:
