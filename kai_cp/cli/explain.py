@@ -23,7 +23,7 @@ from kai_cp.cli.common import (
     source_or_exit,
     usage_or_exit,
 )
-from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
+from kai_cp.cli.options import SEARCH, SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
 from kai_cp.files import STDIN
 
 if TYPE_CHECKING:
@@ -71,7 +71,12 @@ def explain(
         ExplainedFormat, typer.Option("--format", "-o", help="Text, or explanation/1.", rich_help_panel=SHOWN)
     ] = ExplainedFormat.TEXT,
     budget: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time for the start and the fixes of each pod group.")
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Time for the start and the fixes of each pod group.",
+            rich_help_panel=SEARCH,
+        ),
     ] = 10.0,
     now: NowOption = None,
     usage: UsageOption = None,

@@ -20,7 +20,7 @@ from kai_cp.cli.common import (
     source_or_exit,
     writable_or_exit,
 )
-from kai_cp.cli.options import ConfigOption, NowOption, SnapshotArgument
+from kai_cp.cli.options import INPUT, SHOWN, ConfigOption, NowOption, SnapshotArgument
 
 if TYPE_CHECKING:
     from kai_cp.questions.reduce import Fact
@@ -47,10 +47,14 @@ def reduce(
             metavar="FACT",
             help="What must still hold: 'waiting NS/GROUP [REASON]', 'served NS/GROUP', 'evicted NS/POD' or "
             "'skipped OBJECT'.",
+            rich_help_panel=INPUT,
         ),
     ],
     keep_names: Annotated[
-        bool, typer.Option("--keep-names", help="Write real names; by default they are replaced.")
+        bool,
+        typer.Option(
+            "--keep-names", help="Write real names; by default they are replaced.", rich_help_panel=SHOWN
+        ),
     ] = False,
     now: NowOption = None,
     *,
@@ -100,7 +104,9 @@ def reduce(
     except OSError as error:
         fail(f"{output}: {error.strerror or error}", WRONG_USAGE)
     count = sum(len(items) for items in small["rawObjects"].values() if isinstance(items, list))
-    typer.echo(f"{output}: {count:,} objects; still {wanted.kind} {subject} {wanted.reason}".rstrip())
+    fact = f"{wanted.kind} {subject} {wanted.reason}".rstrip()
+    before = "" if subject == wanted.subject else f", which was {wanted.subject}"
+    typer.echo(f"{output}: {count:,} objects; still {fact}{before}")
 
 
 def _holds(raw: Mapping[str, Any], fact: Fact, settings: Settings, instant: float) -> bool:

@@ -21,13 +21,14 @@ from kai_cp.cli.common import (
 )
 from kai_cp.cli.explain import ExplainedFormat, raw_or_exit
 from kai_cp.cli.help import HelpfulCommand
-from kai_cp.cli.options import SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
+from kai_cp.cli.options import SEARCH, SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 _NODES: Final = "Operations on nodes, in the order given"
 _POLICY: Final = "Operations on queues, actions and time"
 _WORK: Final = "Operations on workloads"
+_ASKED: Final = "What is asked"
 _ARGUMENTS: Final = "kai_cp.arguments"
 
 
@@ -73,7 +74,7 @@ def what_if(
     after: Annotated[
         Texts, _option("--after", "30m", "Look this much later; pods that end by then are gone.", _POLICY)
     ] = None,
-    at: Annotated[Texts, _option("--at", "RFC3339", "At a time.", _POLICY)] = None,
+    at: Annotated[Texts, _option("--at", "RFC3339", "Look at this time.", _POLICY)] = None,
     add: Annotated[Texts, _option("--add", "FILE", "Add the objects of a YAML or JSON file.", _WORK)] = None,
     remove: Annotated[
         Texts, _option("--remove", _GROUP, "Remove a workload, as if it had finished.", _WORK)
@@ -107,17 +108,27 @@ def what_if(
     create: Annotated[Texts, _option("--create", "KIND/NS/NAME", "Create a missing object.", _WORK)] = None,
     until_settled: Annotated[
         bool,
-        typer.Option("--until-settled", help="Run cycles on both clusters until one decides nothing."),
+        typer.Option(
+            "--until-settled",
+            help="Run cycles on both clusters until one decides nothing.",
+            rich_help_panel=_ASKED,
+        ),
     ] = False,
     most: Annotated[
         int,
-        typer.Option(min=1, max=1000, help="Most cycles of --until-settled, or largest amount of --least."),
+        typer.Option(
+            min=1,
+            max=1000,
+            help="Most cycles of --until-settled, or largest amount of --least.",
+            rich_help_panel=_ASKED,
+        ),
     ] = 20,
     least: Annotated[
         str | None,
         typer.Option(
             metavar="KIND",
             help="Find the least change that helps: nodes:NODE, limit:Q.RES, quota:Q.RES, stop or move.",
+            rich_help_panel=_ASKED,
         ),
     ] = None,
     target: Annotated[
@@ -126,12 +137,20 @@ def what_if(
             "--for",
             metavar="NAME,…",
             help="What --least has to admit: all, or names such as job/team-a/train.",
+            rich_help_panel=_ASKED,
         ),
     ] = "all",
     bound: Annotated[
-        bool, typer.Option("--bound", help="Show the most GPUs that any scheduler could have in use.")
+        bool,
+        typer.Option(
+            "--bound",
+            help="Show the most GPUs that any scheduler could have in use.",
+            rich_help_panel=_ASKED,
+        ),
     ] = False,
-    budget: Annotated[float, typer.Option(metavar="SECONDS", help="Time for --least.")] = 60.0,
+    budget: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time for --least.", rich_help_panel=SEARCH)
+    ] = 60.0,
     format: Annotated[
         ExplainedFormat, typer.Option("--format", "-o", help="Text, or whatif/1.", rich_help_panel=SHOWN)
     ] = ExplainedFormat.TEXT,
