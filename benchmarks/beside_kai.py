@@ -228,7 +228,7 @@ def compared(name: str, seed: int, raw: dict[str, Any], answer: dict[str, Any], 
     took = time.monotonic() - begin
     theirs = plan_of(snapshot, answer["decisions"])
     faults = broken_rules(snapshot, ours, settings)
-    faults += [stage.name for stage in ours.stages if stage.name.endswith((REJECTED, FAILED))]
+    faults += [stage.name for stage in ours.stages if stage.kind in (REJECTED, FAILED)]
     better, by = first_difference(snapshot, settings, ours, theirs)
     key = _first_refused(snapshot, settings, ours, theirs)
     effects = [outcome(snapshot, [(d.kind, d.pod) for d in plan.decisions]) for plan in (ours, theirs)]

@@ -40,7 +40,7 @@ def answer(path: str, budget: float, speed: float | None) -> tuple[str, str, flo
         sorted((entry.group, entry.reason, entry.message, entry.proved) for entry in plan.unscheduled),
         [(stage.name, stage.status, stage.objective, stage.bound) for stage in plan.stages],
     ]
-    cut = cut_during(stage.name for stage in plan.stages) or ""
+    cut = cut_during(plan.stages) or ""
     return hashlib.sha256(repr(parts).encode()).hexdigest(), cut, used() - begun
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -58,10 +58,14 @@ def recorded(file: Path | str | IO[bytes]) -> bytes:
         raise BadDecisions(f"holds no {RECORD}") from None
 
 
-def cut_during(stages: Iterable[str]) -> str | None:
-    """What the deadline has cut short, of the names of a cycle's stages; None: nothing."""
-    mark = f": {CUT}"
-    return " and ".join(dict.fromkeys(s.removesuffix(mark) for s in stages if s.endswith(mark))) or None
+def cut_during(stages: Iterable[Stage]) -> str | None:
+    """What the deadline has cut short, of a cycle's stages; None: nothing."""
+    return " and ".join(dict.fromkeys(stage.action for stage in stages if stage.kind == CUT)) or None
+
+
+def named_stages(entries: Iterable[Mapping[str, Any]]) -> Iterator[Stage]:
+    """The stages of a document, without their numbers."""
+    return (Stage.named(entry["name"], entry["status"]) for entry in entries)
 
 
 @cache
@@ -109,7 +113,7 @@ def to_json(
             {"object": entry.item, **({"field": entry.field} if entry.field else {}), "reason": entry.reason}
             for entry in (*snapshot.set_aside, *plan.set_aside)
         ],
-        "stages": [_stage(stage) for stage in plan.stages],
+        "stages": [stage_document(stage) for stage in plan.stages],
         "timings": {
             name: round(seconds.get(name, 0.0), 6)
             for name in (*_PHASES, *sorted(seconds.keys() - set(_PHASES)))
@@ -155,7 +159,8 @@ def _unscheduled(entry: Unscheduled, asks: Asks) -> dict[str, Any]:
     }
 
 
-def _stage(stage: Stage) -> dict[str, Any]:
+def stage_document(stage: Stage) -> dict[str, Any]:
+    """A stage as ``decisions/1`` has it."""
     return {
         "name": stage.name,
         "status": stage.status,
@@ -395,9 +400,8 @@ def _read_unscheduled(entry: Any, where: str) -> Unscheduled:
 
 
 def _read_stage(entry: Any, where: str) -> Stage:
-    return Stage(
-        _text(entry, "name", where),
-        _one_of(_STATUSES, entry, "status", where),
+    return replace(
+        Stage.named(_text(entry, "name", where), _one_of(_STATUSES, entry, "status", where)),
         objective=_amount(entry, "objective", where),
         bound=_amount(entry, "bound", where),
         gap=_amount(entry, "gap", where),

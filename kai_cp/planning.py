@@ -28,7 +28,7 @@ class Planned:
 
     def document(self) -> dict[str, Any]:
         """The plan as JSON."""
-        during = cut_during(stage.name for stage in self.plan.stages)
+        during = cut_during(self.plan.stages)
         return {
             "schema": "reservations/1",
             "now": rfc3339(self.snapshot.now),

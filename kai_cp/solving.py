@@ -168,8 +168,8 @@ def progress(snapshot: Snapshot, plan: Plan) -> Progress:
         known = (snapshot.pod_by_key[pod] for pod in pods if pod in snapshot.pod_by_key)
         return sum(gpus_of(snapshot, pod) for pod in known)
 
-    action = plan.stages[-1].name.split(":")[0] if plan.stages else ""
-    stages = (stage for stage in plan.stages if stage.name.split(":")[0] == action)
+    action = plan.stages[-1].action if plan.stages else ""
+    stages = (stage for stage in plan.stages if stage.action == action)
     return Progress(
         action=action,
         gpus_admitted=gpus(placed - evicted),
@@ -187,9 +187,9 @@ def interim(snapshot: Snapshot, plan: Plan) -> Plan:
         Unscheduled(group, "NotDecidedInTime", "the budget ended before this pod group was looked at", False)
         for group in sorted(group.key for group in snapshot.waiting_groups if group.key not in known)
     )
-    solved = {stage.name.split(":")[0] for stage in plan.stages}
+    solved = {stage.action for stage in plan.stages}
     skipped = tuple(
-        Stage(action, "GREEDY", gap=1.0) for action in snapshot.policy.actions if action not in solved
+        Stage(action, "", "GREEDY", gap=1.0) for action in snapshot.policy.actions if action not in solved
     )
     if not (missing or skipped):
         return plan

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from kai_cp import files
-from kai_cp_models.plan import Stage
+from kai_cp.documents.cycle import Stage
 
 _PACKAGES = ("kai-cp", "ortools", "numpy")
 

@@ -211,14 +211,13 @@ def _stages(cases: Sequence[CaseResult]) -> str:
     rows = [
         (
             c.case,
-            s.name,
-            s.status.lower(),
-            f"{s.objective:g}",
-            f"{s.bound:g}",
-            f"{s.gap:.2%}",
-            f"{s.variables:,}",
-            f"{s.constraints:,}",
-            f"{s.seconds:.2f}",
+            s["name"],
+            s["status"].lower(),
+            *("–" if value is None else f"{value:g}" for value in (s["objective"], s["bound"])),
+            f"{s['gap']:.2%}",
+            f"{s['variables']:,}",
+            f"{s['constraints']:,}",
+            f"{s['seconds']:.2f}",
         )
         for c in cases
         for s in c.stages

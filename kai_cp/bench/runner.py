@@ -17,9 +17,10 @@ from kai_cp.bench.follow import following
 from kai_cp.bench.generate import NOW
 from kai_cp.bench.outcome import Deed, admitted_groups, most_gpus, outcome
 from kai_cp.bench.records import CaseResult, Moment, Peer, origin
+from kai_cp.decisions import stage_document
 from kai_cp.worker import Channel, Worker
 from kai_cp_models import collection
-from kai_cp_models.plan import Plan, Stage
+from kai_cp_models.plan import REJECTED, Plan, Stage
 from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.queries.cluster import faults, solver_seconds
 from kai_cp_models.settings import Settings
@@ -102,7 +103,7 @@ def measure(task: BenchTask) -> CaseResult:
     solving = solver_seconds() - solving
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     errors = [f"checker: {line}" for line in faults(snapshot, plan, task.settings)]
-    errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if "rejected" in s.name]
+    errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if s.kind == REJECTED]
     deeds = _deeds(plan)
     ours = outcome(snapshot, deeds)
     second = _second_cycle(source, task) if task.second_cycle else {}
@@ -133,7 +134,7 @@ def measure(task: BenchTask) -> CaseResult:
         peak_memory_mib=round(peak, 1),
         status=_status(plan.stages),
         gap=gap,
-        stages=plan.stages,
+        stages=tuple(map(stage_document, plan.stages)),
         outcome=ours,
         moments=_moments(snapshot, answers),
         peer=_peer(snapshot, task, deeds),

@@ -117,7 +117,7 @@ def _holds(raw: Mapping[str, Any], fact: Fact, settings: Settings, instant: floa
     found = parse(raw, now=instant)
     plan = decide(found, settings, trial=True)
     # An action that failed says nothing about the fact.
-    return not any(stage.name.endswith(FAILED) for stage in plan.stages) and fact.holds(found, plan)
+    return not any(stage.kind == FAILED for stage in plan.stages) and fact.holds(found, plan)
 
 
 def _renamed(

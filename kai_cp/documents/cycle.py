@@ -79,9 +79,15 @@ class Unscheduled(TypedDict):
 
 @with_config(CLOSED)
 class Stage(TypedDict):
-    """One question of an action."""
+    """One question of an action, or what became of it."""
 
-    name: Annotated[str, Field(description="Action and what it optimises, with the unit.")]
+    name: Annotated[
+        str,
+        Field(
+            description="Action and what it optimises, with the unit; or action and `further goals`, "
+            "`cut by the deadline`, `failed`, `rejected by the checker`, which have no objective."
+        ),
+    ]
     status: Annotated[
         Literal["OPTIMAL", "FEASIBLE", "GREEDY"],
         Field(description="proved; best found; the solver was not asked, or not in time."),

@@ -193,7 +193,7 @@ class Explainer:
         if not mine:
             return None
         first: Decision = mine[0]
-        stages = [s for s in situation.plan.stages if s.name.startswith(f"{first.action}:")]
+        stages = [s for s in situation.plan.stages if s.action == first.action and s.goal]
         triggers = sorted({str(trigger) for one in mine for trigger in one.triggers})
         return {
             "action": first.action,
@@ -247,7 +247,7 @@ def position_document(place: Position) -> Object:
 
 def document(explainer: Explainer, entries: Sequence[Object], sha256: str) -> Object:
     """The whole document."""
-    during = cut_during(stage.name for stage in explainer.decided.situation.plan.stages)
+    during = cut_during(explainer.decided.situation.plan.stages)
     return {
         "schema": SCHEMA,
         "engine": ENGINE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import wrap
 from typing import Final
 
-from kai_cp.decisions import cut_during
+from kai_cp.decisions import cut_during, named_stages
 from kai_cp.explain.text import WIDTH, as_of, describe, describe_change
 from kai_cp.json_types import Json
 from kai_cp.report.terminal import gpus, plural
@@ -46,7 +46,7 @@ def lines(document: Json, name: str) -> list[str]:
             f"no scheduler has more than {gpus(bound['gpus'])} in use without stopping anything; "
             f"this cycle has {_number(bound['inUse'])}{_price(diff)}",
         )
-    during = cut_during(stage["name"] for cycle in (before, after) for stage in cycle["stages"])
+    during = cut_during(named_stages([*before["stages"], *after["stages"]]))
     return found + as_of(document["now"], name, during)
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from rich.text import Text
 
-from kai_cp.decisions import cut_during
+from kai_cp.decisions import cut_during, named_stages
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import age, amount, gpus, plural
 from kai_cp.worker import End
@@ -131,7 +131,7 @@ def as_of(document: Mapping[str, Any]) -> str:
     told = [f"As of {document['now']}."] if document.get("now") else []
     if usage := document.get("usage"):
         told.append(f"Historic usage is {age(usage['ageSeconds'])} old.")
-    during = cut_during(stage["name"] for stage in document.get("stages", ()))
+    during = cut_during(named_stages(document.get("stages", ())))
     if during := during or document.get("cutDuring"):
         told.append(f"{cut_words(during)}.")
     return " ".join(told)

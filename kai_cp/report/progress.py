@@ -18,5 +18,5 @@ def _proof(now: Progress) -> str:
     stage = now.unproved
     if stage is None:
         return "proved"
-    goal = stage.name.partition(": ")[2].partition(" [")[0] or "goal"
+    goal = stage.goal.partition(" [")[0] or "goal"
     return f"gap {stage.gap:.0%} ({goal}: {stage.objective:,.0f}, bound {stage.bound:,.0f})"

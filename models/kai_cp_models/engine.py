@@ -187,13 +187,12 @@ class _Engine:
         except Exception:
             # The plan was checked without them.
             logger.log(self._level, "proofs failed", exc_info=True)
-            stages.append(Stage(f"proofs: {FAILED}", "GREEDY"))
+            stages.append(Stage("proofs", "", "GREEDY", kind=FAILED))
         self._tell_cut("proofs")
         open_ = self._cycle.waiting.keys() - self._proofs.keys()
         for position, stage in enumerate(stages):
-            action, _, name = stage.name.partition(": ")
-            refused = self._cycle.refused.get(action)  # type: ignore[call-overload]
-            if name != "admission" or refused is None:
+            refused = self._cycle.refused.get(stage.action)  # type: ignore[call-overload]
+            if stage.goal != "admission" or refused is None:
                 continue
             unproved = len(refused & open_)
             stages[position] = replace(
@@ -206,8 +205,8 @@ class _Engine:
     def _tell_cut(self, what: str) -> None:
         """Say once that the clock has cut the answer: ``what`` was under way when that was noticed."""
         stages = self._cycle.stages
-        if self._cycle.budget.cut and not any(stage.name.endswith(CUT) for stage in stages):
-            stages.append(Stage(f"{what}: {CUT}", "FEASIBLE", gap=1.0))
+        if self._cycle.budget.cut and all(stage.kind != CUT for stage in stages):
+            stages.append(Stage(what, "", "FEASIBLE", gap=1.0, kind=CUT))
 
     def _explained(self) -> tuple[Unscheduled, ...]:
         """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
@@ -257,9 +256,10 @@ class _Engine:
             )
             saved.left_out |= dict.fromkeys(groups, str(fault))
         self._cycle = saved
-        end = REJECTED if isinstance(fault, str) else FAILED
         self._cycle.dropped.add(action)
-        self._cycle.stages.append(Stage(f"{action}: {end}", "GREEDY"))
+        self._cycle.stages.append(
+            Stage(action, "", "GREEDY", kind=REJECTED if isinstance(fault, str) else FAILED)
+        )
         return False
 
     def _attempt(

@@ -94,7 +94,7 @@ def advised(snapshot: Snapshot, plan: Plan, *, seconds: float) -> Plan:
     try:
         report = mig_report(snapshot, plan, seconds=seconds)
     except TimeoutError:
-        return replace(plan, stages=(*plan.stages, Stage(f"MIG partition: {CUT}", "FEASIBLE", gap=1.0)))
+        return replace(plan, stages=(*plan.stages, Stage("MIG partition", "", "FEASIBLE", gap=1.0, kind=CUT)))
     if report is None:
         return plan
     helped: dict[GroupKey, int] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
@@ -159,23 +159,34 @@ class DefragReport:
     message: str
 
 
+SOLVED: Final = "solved"
+"""The stage is a question that was answered: its numbers are of its goal."""
+
 REJECTED: Final = "rejected by the checker"
-"""End of the name of a stage whose plan broke a rule: it was dropped (formulation 1.6)."""
+"""The action's plan broke a rule: it was dropped (formulation 1.6)."""
 
 FAILED: Final = "failed"
-"""End of the name of a stage that raised; its traceback is in the log."""
+"""The action raised; its traceback is in the log."""
 
 CUT: Final = "cut by the deadline"
-"""End of the name of a stage that says that the clock ended the action: a quieter machine may find more."""
+"""The clock ended the action: a quieter machine may find more."""
+
+FURTHER: Final = "further goals"
+"""Some goals were not pursued: a plan made for the others has no value of theirs."""
+
+StageKind = Literal["solved", "rejected by the checker", "failed", "cut by the deadline", "further goals"]
+StageStatus = Literal["OPTIMAL", "FEASIBLE", "GREEDY"]
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What one stage of a cycle solved."""
+    """What one stage of a cycle solved, or what became of its action."""
 
-    name: str
-    """Action and what it optimises, with the unit."""
-    status: Literal["OPTIMAL", "FEASIBLE", "GREEDY"]
+    action: str
+    """The action, or another step of the cycle, such as ``proofs``."""
+    goal: str
+    """What it optimises, with the unit; "": the action as a whole."""
+    status: StageStatus
     """OPTIMAL: proved; FEASIBLE: best found; GREEDY: the solver was not asked, or not in time."""
     objective: float = 0.0
     """A cost: smaller is better."""
@@ -189,6 +200,21 @@ class Stage:
     """Constraints of the model; 0: no model."""
     seconds: float = 0.0
     """Seconds spent on it."""
+    kind: StageKind = SOLVED
+
+    @property
+    def name(self) -> str:
+        """The action with its goal or what became of it, as documents and metrics have it."""
+        told = self.goal if self.kind == SOLVED else self.kind
+        return f"{self.action}: {told}" if told else self.action
+
+    @staticmethod
+    def named(name: str, status: StageStatus) -> Stage:
+        """The stage of a name in a document, without its numbers."""
+        action, _, told = name.partition(": ")
+        kinds: tuple[StageKind, ...] = get_args(StageKind)
+        kind = next((one for one in kinds if one == told), kinds[0])
+        return Stage(action, told if kind == SOLVED else "", status, kind=kind)
 
 
 @dataclass(frozen=True, slots=True)

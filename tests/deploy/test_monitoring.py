@@ -88,7 +88,7 @@ def busy_registry() -> tuple[CollectorRegistry, SchedulerMetrics, Sequence[Cycle
     before = ended_before(raw, "notebook-ann")
     snapshot = parse(raw, now=NOW)
     plan = decide(snapshot, Settings.model_validate({"solver": {"budget_seconds": 20}}))
-    cut_short = Stage("reclaim: lost work", "FEASIBLE", 3, 2, 0.5, 0.1)
+    cut_short = Stage("reclaim", "lost work", "FEASIBLE", 3, 2, 0.5, 0.1)
     # One idle place is promised, and another division of the quotas would help the waiting groups.
     promised = next(decision for decision in plan.decisions if decision.kind == "Bind")
     plan = replace(

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from kai_cp.decisions import BadDecisions, from_json, from_rfc3339, rfc3339, to_json
-from kai_cp_models.plan import Decision, Plan, QueueReport, Stage, Unscheduled
+from kai_cp.decisions import BadDecisions, cut_during, from_json, from_rfc3339, named_stages, rfc3339, to_json
+from kai_cp_models.plan import CUT, FAILED, FURTHER, REJECTED, Decision, Plan, QueueReport, Stage, Unscheduled
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.snapshot import SetAside, Shares
 from kai_cp_topology.records import Locality
@@ -35,7 +35,7 @@ PLAN = Plan(
         Decision("Bind", PodKey("default", "single"), None, "n1", "allocate", "fits"),
     ),
     unscheduled=(Unscheduled(GroupKey("team", "big"), "OverLimit", "limit 8, used 8", True, {"limit": 8}),),
-    stages=(Stage("allocate", "FEASIBLE", 10, 9.5, 0.05, 7, 3, 0.25),),
+    stages=(Stage("allocate", "", "FEASIBLE", 10, 9.5, 0.05, 7, 3, 0.25),),
     queues={"q": QueueReport(Shares(1500, 2**30, 2.5), Shares(0, 0, 0), Shares(100, 0, 1))},
     timings={"prepare": 0.1, "solve": 0.2, "check": 0.3},
 )
@@ -86,6 +86,27 @@ def test_round_trip_loses_nothing() -> None:
     assert plan.unscheduled == PLAN.unscheduled
     assert plan.stages == PLAN.stages
     assert plan.queues == PLAN.queues
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"),
+    [
+        (Stage("allocate", "", "FEASIBLE"), "allocate"),
+        (
+            Stage("reclaim", "moved pods", "OPTIMAL"),
+            "reclaim: moved pods",
+        ),
+        (Stage("reclaim", "", "FEASIBLE", kind=FURTHER), "reclaim: further goals"),
+        (Stage("proofs", "", "GREEDY", kind=FAILED), "proofs: failed"),
+        (Stage("preempt", "", "GREEDY", kind=REJECTED), "preempt: rejected by the checker"),
+        (Stage("MIG partition", "", "FEASIBLE", kind=CUT), "MIG partition: cut by the deadline"),
+    ],
+)
+def test_the_name_of_a_stage_says_what_it_is(stage: Stage, name: str) -> None:
+    assert stage.name == name
+    document = json.loads(json.dumps(to_json(SNAPSHOT, Plan(stages=(stage,)))))
+    assert from_json(document).stages == (stage,)
+    assert cut_during(named_stages(document["stages"])) == (stage.action if stage.kind == CUT else None)
 
 
 def test_localities_are_there_when_there_are_any() -> None:

@@ -155,12 +155,12 @@ def test_progress_is_reported_to_the_watcher() -> None:
         ("reclaim", None, "demo: reclaim: 12 GPUs admitted, 0.5 lost; proved"),
         (
             "reclaim",
-            Stage("reclaim: lost work [GPU-milliseconds]", "FEASIBLE", 4000, 3000, 0.25),
+            Stage("reclaim", "lost work [GPU-milliseconds]", "FEASIBLE", 4000, 3000, 0.25),
             "demo: reclaim: 12 GPUs admitted, 0.5 lost; gap 25% (lost work: 4,000, bound 3,000)",
         ),
         (
             "allocate",
-            Stage("allocate", "GREEDY", 4, inf, 1.0),
+            Stage("allocate", "", "GREEDY", 4, inf, 1.0),
             "demo: allocate: 12 GPUs admitted, 0.5 lost; gap 100% (goal: 4, bound inf)",
         ),
     ],
@@ -172,11 +172,11 @@ def test_progress_line_has_bound_and_gap(action: str, unproved: Stage | None, ex
 def test_progress_names_the_first_goal_that_is_not_proved() -> None:
     snapshot, _ = read(str(DEMO), now=NOW, settings=load())
     proved, open_, late = (
-        Stage("reclaim: admission", "OPTIMAL", 4, 4),
-        Stage("reclaim: lost work", "FEASIBLE", 9, 6, 0.33),
-        Stage("reclaim: moved pods", "FEASIBLE", 1, 0, 1.0),
+        Stage("reclaim", "admission", "OPTIMAL", 4, 4),
+        Stage("reclaim", "lost work", "FEASIBLE", 9, 6, 0.33),
+        Stage("reclaim", "moved pods", "FEASIBLE", 1, 0, 1.0),
     )
-    earlier = Stage("allocate", "FEASIBLE", 1, 2, 1.0)
+    earlier = Stage("allocate", "", "FEASIBLE", 1, 2, 1.0)
     assert progress(snapshot, Plan(stages=(earlier, proved, open_, late))).unproved == open_
     assert progress(snapshot, Plan(stages=(earlier, proved))).unproved is None
 
@@ -240,7 +240,7 @@ def test_interim_plan_names_groups_not_looked_at_and_keeps_what_is_known() -> No
             ),
         ),
         unscheduled=(known,),
-        stages=(Stage("allocate: admission", "OPTIMAL"),),
+        stages=(Stage("allocate", "admission", "OPTIMAL"),),
     )
     found = interim(snapshot, plan)
     assert found.unscheduled[0] is known

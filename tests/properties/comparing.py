@@ -162,10 +162,6 @@ def _values(
     return tuple(value for goal in victims.goals.entries for value in goal.value(plan))
 
 
-NO_GOAL = ("admission", "further goals")
-"""Stages of an action that evicts beside its goals."""
-
-
 def bettered(snapshot: Snapshot, plan: Plan, other: Plan, settings: Settings) -> Iterator[tuple[str, bool]]:
     """(stage of ``plan``, whether ``other`` is below its bound), for stages before which both are equal.
 
@@ -187,13 +183,12 @@ def bettered(snapshot: Snapshot, plan: Plan, other: Plan, settings: Settings) ->
                 for one in (after, instead)
             )
             for stage in plan.stages:
-                name = stage.name.partition(": ")
-                if name[0] != action or name[2] in NO_GOAL:
+                if stage.action != action or stage.goal in ("", "admission"):
                     continue
-                if mine.get(name[2]) != stage.objective:
+                if mine.get(stage.goal) != stage.objective:
                     return
-                yield f"{stage.name}: {stage.status}", theirs[name[2]] < stage.bound
-                if theirs[name[2]] != stage.objective:
+                yield f"{stage.name}: {stage.status}", theirs[stage.goal] < stage.bound
+                if theirs[stage.goal] != stage.objective:
                     return
             if (part := _optimal_part(cycle, action, plan)) is not None:
                 here, there = (_values(cycle, action, part, one, settings) for one in (plan, other))
@@ -209,7 +204,7 @@ def _optimal_part(cycle: Cycle, action: ActionName, plan: Plan) -> dict[GroupKey
     Where the action served several parts, or reclaim more than one group, their goals are not those of all
     together.
     """
-    stages = [stage for stage in plan.stages if stage.name.startswith(f"{action}: ")]
+    stages = [stage for stage in plan.stages if stage.action == action]
     keys = served(cycle.snapshot, plan, action)
     parts = [one for one in _parts(cycle, action, waiting_groups(cycle, action)) if keys & one.keys()]
     several = len(parts) != 1 or (POLICIES[action].by_share and len(keys) != 1)

@@ -275,7 +275,7 @@ def test_a_place_stays_for_which_the_trigger_may_not_move_others() -> None:
     plan = solved(snapshot)
     assert placed(plan) == {"l-0"}
     assert lost(plan) == set()
-    assert not any(stage.name.endswith(REJECTED) for stage in plan.stages)
+    assert not any(stage.kind == REJECTED for stage in plan.stages)
 
 
 # --- queue by queue (4.5) -------------------------------------------------------------------------

@@ -74,7 +74,7 @@ class KaiMetrics:
         self._close.set(seconds.get("report", 0.0) * 1000)
         by_action: defaultdict[str, float] = defaultdict(float)
         for stage in cycle.plan.stages:
-            by_action[stage.name.partition(": ")[0]] += stage.seconds
+            by_action[stage.action] += stage.seconds
         for action, value in by_action.items():
             self._action.labels(action).set(value * 1000)
         self._queues(cycle)

@@ -17,7 +17,7 @@ from kai_cp.kube.telemetry.disruption import HOUR, DisruptionTotals
 from kai_cp.kube.telemetry.kai_metrics import KaiMetrics
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.kube.telemetry.time_metrics import TimeMetrics
-from kai_cp_models.plan import FAILED, REJECTED, Stage
+from kai_cp_models.plan import FAILED, REJECTED, SOLVED, Stage
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.queries.shares import gpus_of, owed
@@ -132,11 +132,10 @@ class SchedulerMetrics:
     def _stages(self, cycle: CycleRecord) -> None:
         solved: dict[str, list[Stage]] = {}
         for stage in cycle.plan.stages:
-            action, _, goal = stage.name.partition(": ")
-            if goal == REJECTED:
-                self._rejections.labels(action).inc()
+            if stage.kind == REJECTED:
+                self._rejections.labels(stage.action).inc()
                 self._fallback.labels("checker").inc()
-            elif goal == FAILED:
+            elif stage.kind == FAILED:
                 self._fallback.labels("failure").inc()
             else:
                 name = _label(stage)
@@ -145,8 +144,9 @@ class SchedulerMetrics:
                 if stage.status != "OPTIMAL":
                     self._fallback.labels("greedy" if stage.status == "GREEDY" else "time").inc()
         self._gap.show({(name,): max(one.gap for one in same) for name, same in solved.items()})
-        self._objective.show({(name,): sum(one.objective for one in same) for name, same in solved.items()})
-        self._bound.show({(name,): sum(one.bound for one in same) for name, same in solved.items()})
+        goals = {name: same for name, same in solved.items() if same[0].kind == SOLVED}
+        self._objective.show({(name,): sum(one.objective for one in same) for name, same in goals.items()})
+        self._bound.show({(name,): sum(one.bound for one in same) for name, same in goals.items()})
         self._variables.set(sum(one.variables for same in solved.values() for one in same))
         self._constraints.set(sum(one.constraints for same in solved.values() for one in same))
 

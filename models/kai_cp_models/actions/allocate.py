@@ -136,6 +136,7 @@ def _record(run: AdmissionPass, joint: bool, seconds: float) -> None:
     run.cycle.stages.append(
         Stage(
             "allocate",
+            "",
             "OPTIMAL" if run.unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
             objective=run.refused,
             bound=run.refused - run.unproved,

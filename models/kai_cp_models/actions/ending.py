@@ -30,4 +30,4 @@ def end_groups(cycle: Cycle, action: ActionName, ended: Iterable[tuple[GroupKey,
             evicted += 1
             if pod.status in ACTIVE_USED:
                 cycle.evicted_by[pod.key] = Eviction(action, (), why)
-    cycle.stages.append(Stage(action, "OPTIMAL", evicted, evicted, seconds=time.monotonic() - started))
+    cycle.stages.append(Stage(action, "", "OPTIMAL", evicted, evicted, seconds=time.monotonic() - started))

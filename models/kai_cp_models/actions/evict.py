@@ -34,7 +34,7 @@ from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, AskKind
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.plan import Stage
+from kai_cp_models.plan import FURTHER, Stage
 from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.policy import ActionName
 
@@ -323,20 +323,19 @@ def _record(
         for stage in one.stages:
             objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
             rows[stage.name] = objective + stage.objective, bound + stage.bound, proved and stage.proved
-    if any(not one.complete for one in found):
-        # A plan made for some of the goals has no value for the others.
-        rows["further goals"] = (1.0, 0.0, False)
-    for position, (name, (objective, bound, proved)) in enumerate(rows.items()):
-        bound = objective if proved else bound
+    for position, (goal, (objective, bound, proved)) in enumerate(rows.items()):
         cycle.stages.append(
             Stage(
-                f"{action}: {name}",
+                action,
+                goal,
                 "OPTIMAL" if proved else "FEASIBLE",
                 objective,
-                bound,
-                abs(objective - bound) / max(1.0, abs(objective)),
+                objective if proved else bound,
+                0.0 if proved else abs(objective - bound) / max(1.0, abs(objective)),
                 max((one.variables for one in found), default=0),
                 max((one.constraints for one in found), default=0),
                 seconds if position == 0 else 0.0,
             )
         )
+    if any(not one.complete for one in found):
+        cycle.stages.append(Stage(action, "", "FEASIBLE", gap=1.0, kind=FURTHER))

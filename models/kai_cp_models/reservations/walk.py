@@ -226,6 +226,7 @@ class Walk:
         cycle.stages.append(
             Stage(
                 "allocate",
+                "",
                 "OPTIMAL" if self.unproved == 0 else "FEASIBLE",
                 objective=self.refused,
                 bound=self.refused - self.unproved,

@@ -69,4 +69,4 @@ def _plan(names: list[str], running: int, groups: int) -> Plan:
     left = tuple(
         Unscheduled(key, "NodeFragmented", "5 GPUs are free, no node has them", True) for key in waiting
     )
-    return Plan(tuple(decisions), left, stages=(Stage("reclaim: lost work", "OPTIMAL", 1, 1, 0.0),))
+    return Plan(tuple(decisions), left, stages=(Stage("reclaim", "lost work", "OPTIMAL", 1, 1, 0.0),))

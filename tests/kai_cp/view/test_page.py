@@ -71,7 +71,7 @@ def plan(message: str = "no room") -> Plan:
             Decision("Nominate", PodKey("ns", "t-0"), t, "n0", "reclaim"),
         ),
         unscheduled=(Unscheduled(w, "OverLimit", message, True),),
-        stages=(Stage("reclaim: lost work", "OPTIMAL", 1, 1, 0.0),),
+        stages=(Stage("reclaim", "lost work", "OPTIMAL", 1, 1, 0.0),),
     )
 
 

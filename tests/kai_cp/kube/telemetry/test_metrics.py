@@ -24,7 +24,17 @@ from kai_cp.kube.telemetry.leadership import show_leadership
 from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.kube.telemetry.request_metrics import RequestMetrics
 from kai_cp.reader import parse
-from kai_cp_models.plan import Decision, Plan, QueueReport, Stage, Unscheduled
+from kai_cp_models.plan import (
+    CUT,
+    FURTHER,
+    REJECTED,
+    Decision,
+    Plan,
+    QueueReport,
+    Stage,
+    StageKind,
+    Unscheduled,
+)
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.snapshot import Shares
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
@@ -270,9 +280,9 @@ def test_orders_after_a_failed_one_are_retries(watched: Watched) -> None:
 
 def test_stages_of_the_last_cycle(watched: Watched) -> None:
     raw = snapshot(queues=[queue()])
-    first = Stage("reclaim: moved pods", "FEASIBLE", 10, 8, 0.2, variables=7, constraints=5, seconds=0.5)
-    second = Stage("reclaim: pod groups stopped", "OPTIMAL", seconds=0.25)
-    refused = Stage("preempt: rejected by the checker", "GREEDY")
+    first = Stage("reclaim", "moved pods", "FEASIBLE", 10, 8, 0.2, variables=7, constraints=5, seconds=0.5)
+    second = Stage("reclaim", "pod groups stopped", "OPTIMAL", seconds=0.25)
+    refused = Stage("preempt", "", "GREEDY", kind=REJECTED)
     watched.cycle(raw, Plan(stages=(first, second, refused)))
     assert watched("kai_cp_solve_gap_ratio", stage=first.name) == 0.2
     assert watched("kai_cp_objective_value", stage=first.name) == 10.0
@@ -290,9 +300,22 @@ def test_stages_of_the_last_cycle(watched: Watched) -> None:
     assert watched("kai_cp_solve_gap_ratio", stage=first.name) is None, "an alert would stay for ever"
 
 
+@pytest.mark.parametrize("kind", [FURTHER, CUT])
+def test_a_stage_without_a_goal_has_no_value(watched: Watched, kind: StageKind) -> None:
+    """It is a word about the action; a value would be read in some goal's unit."""
+    stage = Stage("reclaim", "", "FEASIBLE", gap=1.0, kind=kind)
+    watched.cycle(snapshot(queues=[queue()]), Plan(stages=(stage,)))
+    assert watched("kai_cp_objective_value", stage=f"reclaim: {kind}") is None
+    assert watched("kai_cp_objective_bound", stage=f"reclaim: {kind}") is None
+    assert watched("kai_cp_solve_gap_ratio", stage=f"reclaim: {kind}") == 1.0
+    assert watched("kai_cp_fallback_total", reason="time") == 1.0
+
+
 def test_stages_of_one_goal_at_several_priorities_are_one_series(watched: Watched) -> None:
-    name = "reclaim: lost work at priority {} [GPU-milliseconds]"
-    stages = [Stage(name.format(p), "FEASIBLE", 10 * i, 8 * i, 0.2 * i) for i, p in ((1, 50), (2, -7))]
+    goal = "lost work at priority {} [GPU-milliseconds]"
+    stages = [
+        Stage("reclaim", goal.format(p), "FEASIBLE", 10 * i, 8 * i, 0.2 * i) for i, p in ((1, 50), (2, -7))
+    ]
     watched.cycle(snapshot(queues=[queue()]), Plan(stages=tuple(stages)))
     one = "reclaim: lost work [GPU-milliseconds]"
     assert watched("kai_cp_solve_gap_ratio", stage=one) == 0.4
