@@ -22,8 +22,8 @@ from kai_cp.bench.generate.objects import (
     queue,
 )
 from kai_cp.kube.api.promises import promises
-from kai_cp.kube.scheduler.fake_cluster import FakeCluster
 from kai_cp.reader import ParseMemo, parse
+from kai_cp.simulate.fake_cluster import FakeCluster
 from kai_cp.simulate.policies import SimulatedPolicy
 from kai_cp.simulate.shares import share_error
 from kai_cp.simulate.workload import NODE_GPUS, Job, WorkloadTrace

@@ -86,10 +86,6 @@ class FakeCluster:
             happen()
         self.now = end
 
-    def next_event(self) -> float | None:
-        """The time of the next event, or None."""
-        return self._agenda[0][0] if self._agenda else None
-
     def add_pod(self, pod: Object) -> None:
         """Add a pod."""
         self._pods[_key(pod)] = copy.deepcopy(pod)
