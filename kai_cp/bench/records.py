@@ -256,14 +256,6 @@ class PromisesKept(Record):
     idle_gpu_hours: float
     """GPU-hours that were held and idle."""
 
-    @property
-    def share_without_overrun(self) -> float | None:
-        """The share of kept promises, without those broken by a job that overran its declared end; None if
-        none.
-        """
-        others = sum(number for cause, number in self.broken.items() if cause != "Overrun")
-        return self.kept / (self.kept + others) if self.kept + others else None
-
 
 class SimulationResult(Record):
     """One policy on one simulated workload (suite gangs)."""

@@ -42,7 +42,6 @@ def _not(note: str) -> MigrationRow:
 _EVERYWHERE = ("scheduler-name", "queue-label-key", "nodepool-label-key")
 OWN_IMAGE: Final = "ours is one image for every process: values image.*"
 OWN_LIMITS: Final = "no limit by default: the API server's own priority and fairness decides"
-SAME_NAMES: Final = "the names are KAI's own: a second set under other names would be called as well"
 GO: Final = "tunes the Go runtime, which ours does not have"
 
 CONFIG: Final[Mapping[str, MigrationRow]] = {

@@ -12,13 +12,6 @@ from kai_cp_models.snapshot import SetAside, Shares
 from kai_cp_topology.records import Locality
 
 
-class Placement(NamedTuple):
-    """Where a pod goes: node name and, for a share, one GPU group id for each device."""
-
-    node: str
-    gpu_groups: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """One decision of a cycle; the list of them in order is the plan (``decisions/1``).

@@ -78,7 +78,6 @@ ACTIVE_USED: Final = ACTIVE_ALLOCATED | {PodStatus.RELEASING, PodStatus.STUCK_IN
 """Occupies node accounting (0.1)."""
 ALLOCATED: Final = frozenset({PodStatus.ALLOCATED, PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING})
 """Counts toward queue usage at snapshot time (0.1)."""
-ALIVE: Final = ACTIVE_ALLOCATED | {PodStatus.PENDING, PodStatus.GATED}
 
 
 class GpuKind(Enum):

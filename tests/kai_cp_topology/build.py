@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from itertools import combinations
+
+import networkx as nx
+
 from kai_cp_topology.records import CLIQUE_LABEL, PRODUCT_LABEL, NodeFacts
 
 
@@ -36,3 +41,10 @@ def racks(count: int, nodes: int = 18, *, blocks: int = 1, free: int = 4) -> lis
         for rack in range(count)
         for place in range(nodes)
     ]
+
+
+def worst_pair(graph: nx.Graph[int], chosen: Collection[int]) -> int | None:
+    """Bandwidth of the worst pair among some GPUs of a node [GB/s]; None for fewer than two."""
+    return min(
+        (int(graph.edges[a, b]["gbytes_per_second"]) for a, b in combinations(chosen, 2)), default=None
+    )

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from kai_cp_topology.domains import trees
 from kai_cp_topology.fabric import cluster_graph, gpu_graph, hops
-from kai_cp_topology.islands import pick, worst_pair
+from kai_cp_topology.islands import pick
 from kai_cp_topology.locality import locality
 from kai_cp_topology.records import CLIQUE_LABEL, HOSTNAME_LABEL, Locality, NodeFacts
 from kai_cp_topology.scales import Scale, scales
-from tests.kai_cp_topology.build import node, racks
+from tests.kai_cp_topology.build import node, racks, worst_pair
 
 NVL = racks(4, 3, blocks=2)
 """Two blocks of two GB200 racks with three nodes each; a rack is one NVLink domain."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kai_cp_topology.fabric import gpu_graph
-from kai_cp_topology.islands import islands, pick, worst_pair
+from kai_cp_topology.islands import islands, pick
 from kai_cp_topology.records import NodeFacts
 from kai_cp_topology.systems import system_of, systems
-from tests.kai_cp_topology.build import node
+from tests.kai_cp_topology.build import node, worst_pair
 
 ALL_8 = ((0, 1, 2, 3, 4, 5, 6, 7),)
 PAIRS = ((0, 1), (2, 3), (4, 5), (6, 7))

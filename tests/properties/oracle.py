@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kai_cp_models.check import (
     PlannedCluster,
@@ -25,10 +26,18 @@ from kai_cp_models.check import (
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
-from kai_cp_models.plan import Decision, Placement, Plan
+from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Node, Snapshot
 from kai_cp_models.units import Gang, Gangs
+
+
+class Placement(NamedTuple):
+    """Where a pod goes: node name and, for a share, one GPU group id for each device."""
+
+    node: str
+    gpu_groups: tuple[str, ...] = ()
+
 
 Places = dict[PodKey, Placement]
 _ALWAYS = (capacity.broken, sharing.broken, nodes.broken, ports.broken, queues.broken)

@@ -40,13 +40,14 @@ from kai_cp_models.actions.common import at_first, line_of
 from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.plan import Decision, Placement, Plan, Unscheduled
+from kai_cp_models.plan import Decision, Plan, Unscheduled
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
+from tests.properties.oracle import Placement
 from tests.support import objects as raw
 from tests.support.clusters import FEATURES, random_cluster
 from tests.support.extras import TOGETHER, everything, other_policy

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
-from itertools import combinations
 
 import networkx as nx
 
@@ -18,13 +17,6 @@ def islands(graph: nx.Graph[int]) -> tuple[tuple[int, ...], ...]:
     joined.add_nodes_from(graph)
     joined.add_edges_from((a, b) for a, b in graph.edges if graph.edges[a, b]["kind"] == "nvlink")
     return tuple(sorted(tuple(sorted(part)) for part in nx.connected_components(joined)))
-
-
-def worst_pair(graph: nx.Graph[int], chosen: Collection[int]) -> int | None:
-    """Bandwidth of the worst pair among some GPUs of a node [GB/s]; None for fewer than two."""
-    return min(
-        (int(graph.edges[a, b]["gbytes_per_second"]) for a, b in combinations(chosen, 2)), default=None
-    )
 
 
 def pick(graph: nx.Graph[int], free: Collection[int], count: int) -> tuple[int, ...]:

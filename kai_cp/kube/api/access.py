@@ -216,13 +216,6 @@ WITH_OPTIONS: Final[dict[Process, Process]] = {"scheduler": "node-pools"}
 chart grants them where the option is set."""
 
 
-IMPLIED: Final[dict[tuple[str, str], tuple[str, str]]] = {
-    ("update", "resourceclaims/binding"): ("update", "resourceclaims/status"),
-}
-"""Grants that the server requires in addition to another one: writing an allocation needs the first as well.
-"""
-
-
 def permits(process: Process, verb: Verb, resource: Resource, subresource: str, namespace: str) -> bool:
     """Whether the table allows the call. A scoped grant needs a namespace; RBAC knows which one."""
     options = ACCESS[WITH_OPTIONS[process]] if process in WITH_OPTIONS else ()

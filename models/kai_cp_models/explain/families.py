@@ -50,7 +50,6 @@ A node rule names its family itself, as ``FAMILY`` or ``RuleState.family``.
 
 TAKEN_AS_GIVEN: Final = frozenset(("queue", "readiness", "backoff", "dependency"))
 """What the pod group itself lacks."""
-NODE_RULES: Final = frozenset(("selector", "taint", "node-condition", "gpu-kind", "worker"))
 DEVICE_RULES: Final = frozenset(("affinity", "ports", "volumes", "dra", "numa", "spread"))
 VICTIM_RULES: Final = frozenset(
     (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from kai_cp.kube.api.access import ACCESS, IMPLIED, OWNERS, WITH_OPTIONS, Grant, permits
+from kai_cp.kube.api.access import ACCESS, OWNERS, WITH_OPTIONS, Grant, permits
 from kai_cp.kube.controllers.base import Factory
 from kai_cp.kube.controllers.catalogue import CONTROLLERS
 from kai_cp.kube.install import definitions
@@ -104,6 +104,11 @@ MODULES: dict[str, tuple[str, ...]] = {
     "admission": ("admission/keeper",),
     "controllers": ("api/recorder", "api/lease"),
 } | {name: (module_of(factory), *BESIDE.get(name, ())) for name, factory in CONTROLLERS.items()}
+IMPLIED = {
+    ("update", "resourceclaims/binding"): ("update", "resourceclaims/status"),
+}
+"""Grants that the server requires in addition to another one: writing an allocation needs the first as well.
+"""
 OWNER_READS = {("get", plural) for plural in ("pods", *(kind.plural for kind in OWNERS))}
 """Reads of any kind that may own a pod: no constant in the source names it."""
 
