@@ -263,3 +263,14 @@ def test_places_of_the_model_keep_a_limit_that_depends_on_the_node(caplog: pytes
     assert placed(plan) == {"m-0"}
     assert [row.proved for row in plan.unscheduled] == [False]
     assert caplog.messages == []
+
+
+def test_shares_by_memory_go_where_a_limit_allows_them() -> None:
+    """m takes 3/8 of a large GPU or 3/4 of a small one. w needs all of a, so m moves over: both stay
+    within 1.5 GPUs only if m is on the other large GPU.
+    """
+    wide, large = (node(name, gpus=1, gpu_memory_mib=80_000, cpus=n) for name, n in (("a", 64), ("b", 4)))
+    members = [pod("m-0", spec=gpu_memory(30_000)), pod("w-0", spec=spec(1, cpus=32))]
+    nodes, queues = [wide, large, node("small", gpus=1, cpus=4)], [queue("q", limit=gpu_bound(1.5))]
+    plan = solved(cluster(members, [group("m", priority=60)], nodes, queues, actions=("allocate",)))
+    assert {d.pod.name: d.node for d in plan.decisions} == {"m-0": "b", "w-0": "a"}

@@ -114,8 +114,15 @@ class Admission:
             return None, outcome.status == "infeasible"
         if (found := self._made_room(ledger, ask)) is not None:
             return found, False
-        self.placed_jointly = True
-        return disaggregate(self.base, model.answer(solver), pipeline_only=False), False
+        made = disaggregate(self.base, model.answer(solver), pipeline_only=False)
+        if made is None:
+            # The limits of queues refuse it: a share by memory is charged more where GPUs are small.
+            model.charge_least()
+            outcome, solver = solve_within(model.cp, self._settings, allowance, allowance.left())
+            if outcome.status == "solved":
+                made = disaggregate(self.base, model.answer(solver), pipeline_only=False)
+        self.placed_jointly |= made is not None
+        return made, False
 
     def _made_room(self, ledger: Ledger, ask: Ask) -> Ledger | None:
         """The ledger with the batch, and with the few placed again that ask for smaller pods: where sizes

@@ -29,7 +29,7 @@ from kai_cp_models.joint.shares import ShareRows
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.loading import taken
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey, PodSpec
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GpuKind, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
@@ -356,6 +356,13 @@ class JointModel:
                 self.cp.add(sum(terms) - sum(gives) <= row.bound)
 
     # --- answers ---------------------------------------------------------------------------------
+
+    def charge_least(self) -> None:
+        """Ask for the answer in which queues are charged least for shares by memory (2.3)."""
+        charge = self.ledger.fixed.charge
+        # Every node that takes such a share is a cell of its own.
+        shares = (item for item in self._classes.values() if item.example.spec.gpu.kind is GpuKind.MEMORY)
+        self.cp.minimize(sum(charge(one.example, n)[GPU] * x for one in shares for n, x in one.x.items()))
 
     def counts_in(self, ledger: Ledger, moved: Set[PodKey]) -> Iterator[tuple[cp_model.IntVar, int]]:
         """The value of every count ``x`` where all asks and the ``moved`` pods have their places of

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from math import inf
+from operator import mul
 from typing import Final, Literal, TypeAlias
 
 from kai_cp_models.budget import DETERMINISTIC_TIME_WORK, LEAST_SECONDS, LOAD_WORK, Allowance
@@ -203,13 +205,8 @@ def solve_within(
 
 def _together(model: cp_model.CpModel, goals: Sequence[Objective]) -> Sequence[Objective]:
     """The first goals, as far as their sum in order stays small."""
-    size, count = 1, 0
-    while count < len(goals):
-        size *= _span(model, goals[count].cost) + 1
-        if size > LIMITS.sum_of_goals:
-            break
-        count += 1
-    return goals[: max(1, count)]
+    sizes = accumulate((_span(model, goal.cost) + 1 for goal in goals), mul)
+    return goals[: max(1, sum(1 for _ in takewhile(LIMITS.sum_of_goals.__ge__, sizes)))]
 
 
 def _sum_in_order(model: cp_model.CpModel, goals: Sequence[Objective], costs: Sequence[Linear]) -> Linear:
