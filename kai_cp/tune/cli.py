@@ -159,9 +159,10 @@ def _days(text: str, hours: float, nodes: int) -> tuple[dict[str, Instance], dic
 def _read(
     arguments: list[str], now: float | None, settings: Settings
 ) -> tuple[dict[str, Instance], dict[str, str]]:
-    """The snapshots by name, and their digests."""
+    """The snapshots by name, and their digests with the time as of which each is read."""
     from kai_cp.cli.common import BAD_INPUT, fail
     from kai_cp.files import within
+    from kai_cp.instants import rfc3339
     from kai_cp.reader import UnreadableSnapshot
     from kai_cp.reading import inputs, read
     from kai_cp.tune.measure import measure
@@ -174,7 +175,8 @@ def _read(
     for source in sources:
         try:
             with within(settings.limits.read_seconds, source.path):
-                snapshot, digests[source.name] = read(source.path, now=now, settings=settings)
+                snapshot, digest = read(source.path, now=now, settings=settings)
+            digests[source.name] = f"{digest} at {rfc3339(snapshot.now)}"
             found[source.name] = partial(measure, snapshot)
         except UnreadableSnapshot as error:
             fail(str(error), BAD_INPUT)

@@ -15,6 +15,7 @@ import optuna
 from optuna.study import StudyDirection
 from sqlalchemy.exc import SQLAlchemyError
 
+from kai_cp.decisions import version
 from kai_cp.settings import describe, load
 from kai_cp.tune.measure import MEASURES, Measured, mean
 from kai_cp.tune.space import Range, Space
@@ -46,10 +47,12 @@ class WrongAnswer(RuntimeError):
 
 
 def study_name(space: Space, base: Settings, snapshots: Mapping[str, str]) -> str:
-    """The study's name, unique per search, so that no other search continues it. ``snapshots`` are
-    digests.
+    """The study's name, unique per search and version: no other search continues it. ``snapshots`` are
+    digests, each with the time as of which it is read.
     """
-    text = json.dumps([space.model_dump(mode="json"), base.model_dump(mode="json"), dict(snapshots)])
+    text = json.dumps(
+        [version(), space.model_dump(mode="json"), base.model_dump(mode="json"), dict(snapshots)]
+    )
     return f"{STUDY}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 

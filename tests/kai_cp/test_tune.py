@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import optuna
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -125,6 +126,26 @@ def test_search_resumes_and_writes_settings_the_scheduler_takes(tmp_path: Path, 
         )
         assert front
     assert len(finished) == 3, "the second call runs only the missing trial"
+
+
+def test_another_time_or_version_is_another_study(
+    tmp_path: Path, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = tmp_path / "space.yaml"
+    space.write_text(yaml.safe_dump(SPACE))
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    arguments = ["--search", str(space), str(snapshot_file), "--storage", storage, "--trials", "1"]
+
+    def studies(now: str) -> int:
+        out = ["--out", str(tmp_path / "tuned.yaml"), "--now", now]
+        assert CliRunner().invoke(app, [*arguments, *out]).exit_code == 0
+        return len(optuna.get_all_study_names(storage))
+
+    assert studies("2026-11-20T12:00:00Z") == 1
+    assert studies("2026-11-20T12:00:00Z") == 1
+    assert studies("2026-11-27T12:00:00Z") == 2
+    monkeypatch.setattr("kai_cp.tune.search.version", lambda: "another")
+    assert studies("2026-11-27T12:00:00Z") == 3
 
 
 @pytest.mark.parametrize(
