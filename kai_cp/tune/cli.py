@@ -245,7 +245,7 @@ def _search(
     choice = choose(space, present, found)
     show(table(space, choice).render(None))
     show(choice.sentence(str(out)))
-    show(knobs(space))
+    show(knobs(space, base))
     chosen = base if choice.best is None else with_overrides(base, choice.best.overrides)
     out.write_text(as_yaml(chosen), encoding="utf-8")
     return chosen

@@ -91,7 +91,7 @@ def measure(snapshot: Snapshot, settings: Settings) -> Measured:
         "held_idle": sum(entry.idle_gpu_hours for entry in plan.reservations or ()),
         "seconds": seconds,
     }
-    errors = faults(snapshot, plan, settings)
+    errors = [str(fault) for fault in faults(snapshot, plan, settings)]
     return Measured(values, waiting, tuple(errors))
 
 

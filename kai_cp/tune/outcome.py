@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from kai_cp.report.section import Section
 from kai_cp.tune.measure import MEASURES
 from kai_cp.tune.search import TunedTrial
-from kai_cp.tune.space import Space
+from kai_cp.tune.space import Range, Space
+from kai_cp_models.settings import Settings
 
 _EQUAL = 0.005
 """Values closer than this share are equal, as in the comparison of files."""
@@ -97,10 +98,12 @@ def _short(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
-def knobs(space: Space) -> str:
-    """The sentence that says which goals decide and which keys the trials vary."""
+def knobs(space: Space, base: Settings) -> str:
+    """The sentence that says how goals decide, and which keys the trials vary."""
+    goals = space.parameters.get("objective.goals", Range(choices=base.objective.goals)).choices
+    traded = any("+" in str(entry) for entry in goals)
+    sums = "; those of a sum are traded against each other by their weights" if traded else ""
     return (
-        "Goals are pursued one after the other (admission in fair order, victims, lost work, moves, ...) "
-        "and never traded against each other; the keys searched change what a goal counts or caps: "
-        f"{', '.join(space.parameters)}. `kai-cp config explain` lists every key."
+        f"Goals are pursued one after the other{sums}. The keys searched: {', '.join(space.parameters)}. "
+        "`kai-cp config explain` says what each does."
     )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from kai_cp.tune.outcome import choose, table
-from kai_cp.tune.search import TunedTrial
+from typing import Any
+
+import pytest
+
+from kai_cp.tune.outcome import choose, knobs, table
+from kai_cp.tune.search import TunedTrial, with_overrides
 from kai_cp.tune.space import Space
+from kai_cp_models.settings import Settings
 
 SPACE = Space.model_validate(
     {
@@ -52,3 +57,22 @@ def test_a_trial_without_a_gain_is_not_chosen() -> None:
 def test_the_present_settings_are_always_a_row() -> None:
     first = table(SPACE, choose(SPACE, PRESENT, [])).rows[0]
     assert first[:4] == ("present", "100.00", "20.00", "1.00 ±0.15")
+
+
+@pytest.mark.parametrize(
+    ("present", "searched", "traded"),
+    [
+        (None, {}, False),
+        (("lost_work + moved_pods",), {}, True),
+        (None, {"objective.goals": {"choices": ["threshold, lost_work", "lost_work + moved_pods"]}}, True),
+        (("lost_work + moved_pods",), {"objective.goals": {"choices": ["threshold, lost_work"]}}, False),
+    ],
+)
+def test_the_sentence_says_whether_goals_are_traded(
+    present: tuple[str, ...] | None, searched: dict[str, Any], traded: bool
+) -> None:
+    space = Space.model_validate({"parameters": {"solver.seed": {"choices": [0, 1]}, **searched}})
+    base = Settings() if present is None else with_overrides(Settings(), {"objective.goals": list(present)})
+    said = knobs(space, base)
+    assert ("traded" in said) is traded
+    assert all(key in said for key in space.parameters)
