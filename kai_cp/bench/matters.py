@@ -144,7 +144,7 @@ def _measure(
         begin = time.monotonic()
         plan = decide(snapshot, settings, deadline=begin + budget)
         seconds.append(time.monotonic() - begin)
-        errors += faults(snapshot, plan, settings)
+        errors += map(str, faults(snapshot, plan, settings))
         better = running_after(snapshot, plan) > running_after(snapshot, Plan())
         proved = all(stage.gap <= 1e-6 for stage in plan.stages)
         improved += better

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from kai_cp.cli.common import (
 from kai_cp.cli.options import INPUT, FormatOption, SnapshotArgument
 from kai_cp.cli.output import CommandResult, OutputFormat, answer, of_rows
 from kai_cp.cli.world import PART, decisions_or_exit
+
+if TYPE_CHECKING:
+    from kai_cp_models.check import Violation
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -89,24 +92,24 @@ def check(
         )
     with within(settings.limits.read_seconds, name):
         groups = {pod.key: pod.group for pod in found.pods}
-        broken = list(dict.fromkeys(faults(found, with_groups(plan, groups), settings)))
+        broken = list({str(one): one for one in faults(found, with_groups(plan, groups), settings)}.values())
     answer(_result(name, digest, len(plan.decisions), broken), format)
     if broken:
         raise typer.Exit(BAD_INPUT)
 
 
-def _result(name: str, digest: str, decisions: int, broken: Sequence[str]) -> CommandResult:
-    """The verdict; a line of ``broken`` is ``RULE: sentence``."""
+def _result(name: str, digest: str, decisions: int, broken: Sequence[Violation]) -> CommandResult:
+    """The verdict."""
     from kai_cp.printable import one_line
     from kai_cp.report.terminal import plural
 
-    rows = [{"rule": rule, "message": said} for rule, _, said in (line.partition(": ") for line in broken)]
+    rows = [{"rule": one.rule, "message": one.words} for one in broken]
 
     def shown(_wide: bool) -> None:
         said = f"{plural(len(broken), 'violation')}:" if broken else "no rule broken"
         typer.echo(f"{name}: {plural(decisions, 'decision')}, {said}")
-        for line in broken:
-            typer.echo(one_line(f"- {line}"))
+        for one in broken:
+            typer.echo(one_line(f"- {one}"))
 
     document = {"schema": "check/1", "snapshotSha256": digest, "decisions": decisions, "violations": rows}
     return of_rows(document, rows, ("rule", "message"), "rule/{rule}", shown)

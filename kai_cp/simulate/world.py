@@ -184,7 +184,7 @@ class Simulation:
         snapshot = parse(self._twin.snapshot(), now=self._twin.now, memo=self._memo, user_label=label)
         plan = self._policy(snapshot, self._settings)
         seconds = time.monotonic() - begin
-        self._errors += faults(snapshot, plan, self._settings)
+        self._errors += map(str, faults(snapshot, plan, self._settings))
         places = {decision.pod for decision in plan.decisions if decision.kind == "Nominate"}
         self._moves += sum(d.kind == "Evict" and d.pod in places for d in plan.decisions)
         self._twin.apply(plan)

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from kai_cp.cli.app import Commands, app
 from kai_cp.cli.streams import guarded
 from kai_cp.documents import problems
+from kai_cp_models.check import Violation
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "examples" / "demo-cluster.json"
@@ -562,3 +563,14 @@ def test_sample_snapshot_is_the_one_its_script_makes() -> None:
         [sys.executable, "-c", code], cwd=DEMO.parent, capture_output=True, text=True, check=True
     )
     assert made.stdout == DEMO.read_text("utf-8"), "run: make docs"
+
+
+def test_rule_and_message_of_a_violation_are_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They were read out of a sentence: a rule with a colon in its name lost a part of it."""
+    one = Violation("gangs: minimum", "a has 1 of 2 pods: too few")
+    monkeypatch.setattr("kai_cp_models.queries.cluster.faults", lambda *_: [one, one])
+    answer = tmp_path / "answer.json"
+    answer.write_text(json.dumps({"schema": "decisions/1", "decisions": []}))
+    done = CliRunner().invoke(app, ["check", str(DEMO), str(answer), "-o", "json"])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["violations"] == [{"rule": one.rule, "message": one.words}]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kai_cp_models.check import violations
+from kai_cp_models.check import Violation, audit
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Plan, RolloutHolding
 from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI
@@ -86,15 +86,15 @@ def greedy_plan(snapshot: Snapshot, settings: Settings) -> Plan:
     return Plan(decisions=cycle.decisions(), stages=tuple(cycle.stages))
 
 
-def faults(snapshot: Snapshot, plan: Plan, settings: Settings) -> list[str]:
-    """Every rule that a plan made with ``settings`` breaks, in words.
+def faults(snapshot: Snapshot, plan: Plan, settings: Settings) -> list[Violation]:
+    """Every rule that a plan made with ``settings`` breaks.
 
-    The result of ``check.violations`` for the snapshot as a cycle with these settings sees it: with aging and
+    The result of ``check.audit`` for the snapshot as a cycle with these settings sees it: with aging and
     run times.
     """
     from kai_cp_models.reservations.prepare import prepare
 
-    return violations(prepare(snapshot, settings)[0], plan, settings.rules)
+    return audit(prepare(snapshot, settings)[0], plan, settings.rules)
 
 
 def load_solver() -> None:
