@@ -32,7 +32,7 @@ class Commands(LazyGroup):
         "queues": LazyCommand("kai_cp.cli.ask", "Show what each queue has and is owed.", _OFFLINE),
         "evictions": LazyCommand("kai_cp.cli.ask", "Show what is evicted, and for what.", _OFFLINE),
         "plan": LazyCommand("kai_cp.cli.ask", "Show the whole plan of the next cycle.", _OFFLINE),
-        "audit": LazyCommand("kai_cp.cli.ask", "Show queues owed while others borrow.", _OFFLINE),
+        "audit": LazyCommand("kai_cp.cli.ask", "Show queues owed, and queues above their share.", _OFFLINE),
         "diff": LazyCommand("kai_cp.cli.diff", "Compare two answers or two snapshots.", _OFFLINE),
         "snapshot": LazyCommand("kai_cp.cli.snapshot", "Reduce a snapshot before you send it.", _OFFLINE),
         "defrag": LazyCommand("kai_cp.cli.defrag", "Show what moving pods would free.", _OFFLINE),

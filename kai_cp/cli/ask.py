@@ -203,6 +203,8 @@ _asked(
     ("queue", "why"),
     """Show the queues: quota, fair share, use, what is borrowed and what is owed, in GPUs.
 
+    Use and what is borrowed (above the quota) are as of the snapshot, what is owed is after the plan.
+
     Examples:
     kai-cp queues snapshot.zip
     kai-cp queues snapshot.zip --why team-a
@@ -224,7 +226,7 @@ _asked(
 _asked(
     "audit",
     (),
-    """Show which queues are owed while others borrow, the least change that would help, and idle quota.
+    """Show which queues are owed after the plan, queues above their fair share, and idle quota.
 
     Examples:
     kai-cp audit snapshot.zip

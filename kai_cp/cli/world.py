@@ -68,7 +68,7 @@ class DecidedSnapshot:
         from kai_cp.questions.question import SnapshotDetails
         from kai_cp_models.plan import Plan
         from kai_cp_models.pods import GroupKey
-        from kai_cp_models.queries.shares import owed
+        from kai_cp_models.queries.shares import OwedGroups
 
         plan = self.plan or Plan()
         inspected = inspection(self.snapshot, self.digest, self.settings)
@@ -80,7 +80,7 @@ class DecidedSnapshot:
             self.name,
             to_json(self.snapshot, plan, sha256=self.digest, asks=Asks(self.snapshot, places)),
             inspected,
-            {queue: [str(key) for key in keys] for queue, keys in owed(self.snapshot, plan).items()},
+            OwedGroups.of(self.snapshot, plan),
         )
 
 

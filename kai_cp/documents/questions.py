@@ -47,7 +47,9 @@ class QueueLine(TypedDict):
     used: Annotated[float, Field(description="GPUs that it holds.")]
     borrowed: Annotated[float, Field(description="GPUs that it holds above its quota.")]
     waitingPodGroups: Annotated[int, Field(description="Pod groups that wait in it.")]
-    owedPodGroups: Annotated[int, Field(description="Those of them that its fair share would cover.")]
+    owedPodGroups: Annotated[
+        int, Field(description="Those that wait after the plan although its fair share covers them.")
+    ]
     gpuKinds: NotRequired[
         Annotated[dict[str, KindAmounts], Field(description="With rules.gpu_kinds, by kind of GPU.")]
     ]
@@ -125,13 +127,13 @@ class Owed(TypedDict):
     """A queue that is owed and one that could give, in GPUs."""
 
     owed: Annotated[str, Field(description="The queue below its fair share.")]
-    podGroup: Annotated[str, Field(description="Its smallest pod group that waits: NAMESPACE/NAME.")]
-    gpus: Annotated[float, Field(description="What that pod group needs.")]
+    podGroup: Annotated[str, Field(description="Its pod group with the smallest next batch: NAMESPACE/NAME.")]
+    gpus: Annotated[float, Field(description="What that batch needs.")]
     borrows: Annotated[str, Field(description="The queue above its fair share.")]
     aboveFairShare: Annotated[
         float, Field(description="GPUs that the other queue holds above its fair share.")
     ]
-    enough: Annotated[bool, Field(description="What it borrows is enough for the pod group.")]
+    enough: Annotated[bool, Field(description="That is enough for the pod group.")]
     reason: Annotated[str, Field(description="Why the pod group waits: one token of docs/reasons.md.")]
 
 
@@ -147,11 +149,11 @@ class IdleQuota(TypedDict):
 
 @with_config(CLOSED)
 class Audit(TypedDict):
-    """Queues that are owed while others borrow: ``kai-cp audit -o json``."""
+    """Queues that the plan leaves owed while others are above their fair share: ``kai-cp audit -o json``."""
 
     schema: Annotated[Literal["audit/1"], FORMAT]
     now: Annotated[Time, Field(description="The time at which the snapshot was read.")]
-    pairs: Annotated[list[Owed], Field(description="Each queue that is owed, with one that borrows.")]
+    pairs: Annotated[list[Owed], Field(description="Each queue that is owed, with one above its fair share.")]
     idleQuota: Annotated[list[IdleQuota], Field(description="Queues whose quota is not used up.")]
 
 

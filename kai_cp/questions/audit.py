@@ -1,24 +1,23 @@
-"""Shows whether the cluster is fair now: queues that are owed, queues that borrow, and possible transfers."""
+"""Shows whether the cluster is fair after a plan: queues that are owed, queues above their fair share, and
+possible transfers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
-from kai_cp.questions.queues import path_of
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import amount, gpus, plural
-from kai_cp_models.reasons import NOT_FOR_SHARES
 
 
 def ask(facts: SnapshotDetails) -> dict[str, Any]:
     """``audit/1``, in GPUs, after what was decided.
 
-    ``pairs``: a queue that is owed (its smallest owed pod group needs ``gpus``, within its fair share) and a
-    queue above its fair share that could give them. ``idleQuota``: quota that its queue neither uses nor
-    waits to use.
+    ``pairs``: a queue that is owed and one above its fair share that could give. ``gpus``: what the smallest
+    next batch of an owed pod group needs. ``idleQuota``: quota that its queue neither uses nor waits to use.
     """
     after = facts.decisions["queues"]
     leaves = {
@@ -48,44 +47,24 @@ def _pairs(
     facts: SnapshotDetails, leaves: Mapping[str, Document], after: Mapping[str, Document]
 ) -> Iterator[Document]:
     """Pairs of queues. Fair shares count below the lowest common ancestor, which divides what it has."""
-    queues = {queue["name"]: queue for queue in facts.inspection["queues"]}
-    waiting: dict[str, list[Document]] = {}
-    for entry in facts.decisions["unscheduled"]:
-        if entry["reason"] not in NOT_FOR_SHARES:
-            waiting.setdefault(entry.get("queue") or "", []).append(entry)
-    lenders = sorted(
-        ((_excess(after[name]), name) for name in leaves if _excess(after[name]) > 0), reverse=True
-    )
-    for name, entries in sorted(waiting.items()):
-        path = path_of(queues, name)
-        for excess, lender in lenders:
-            above = set(path_of(queues, lender))
-            own = [at for at in path if at not in above]
-            owed = [entry for entry in entries if own and _fits(after, own, entry)]
-            if lender == name or not owed:
-                continue
-            least = min(owed, key=lambda entry: (entry.get("gpus") or 0, entry["podGroup"]))
-            yield {
+    entries = {entry["podGroup"]: entry for entry in facts.decisions["unscheduled"]}
+    needs = {str(key): need.gpu for key, (_, need) in facts.owed.needs.items()}
+    found = []
+    for lender in leaves:
+        excess = _excess(after[lender])
+        for name, keys in facts.owed.by_queue(lender).items() if excess > 0 else ():
+            least = min((str(key) for key in keys), key=lambda key: (needs[key], key))
+            pair = {
                 "owed": name,
-                "podGroup": least["podGroup"],
-                "gpus": least.get("gpus") or 0,
+                "podGroup": least,
+                "gpus": needs[least],
                 "borrows": lender,
                 "aboveFairShare": excess,
-                "enough": excess >= (least.get("gpus") or 0),
-                "reason": least["reason"],
+                "enough": excess >= needs[least],
+                "reason": entries[least]["reason"],
             }
-
-
-def _fits(after: Mapping[str, Document], path: Sequence[str], entry: Document) -> bool:
-    """Whether what a pod group needs is within the fair share of all these queues."""
-    return all(_within(after.get(name), entry.get("gpus") or 0) for name in path)
-
-
-def _within(queue: Document | None, gpus: float) -> bool:
-    if queue is None:
-        return False
-    share = queue["fairShare"]["gpu"]
-    return share is None or share < 0 or queue["allocatedAfter"]["gpu"] + gpus <= share + 1e-9
+            found.append(((name, -excess, lender), pair))
+    return (pair for _, pair in sorted(found, key=lambda one: one[0]))
 
 
 def _idle(leaves: Mapping[str, Document], after: Mapping[str, Document]) -> Iterator[Document]:
@@ -100,11 +79,11 @@ def headline(document: Document) -> str:
     owed = {pair["owed"] for pair in document["pairs"]}
     idle = sum(entry["idle"] for entry in document["idleQuota"])
     said = (
-        f"{plural(len(owed), 'queue')} owed while others borrow"
+        f"{plural(len(owed), 'queue')} owed while others are above their fair share"
         if owed
-        else "no queue is owed while others borrow"
+        else "no queue is owed while others are above their fair share"
     )
-    return f"{said}; {gpus(idle)} of quota idle."
+    return f"after the plan {said}; {gpus(idle)} of quota idle."
 
 
 def sections(document: Document) -> list[Section]:
@@ -127,15 +106,15 @@ def sections(document: Document) -> list[Section]:
     ]
     return [
         Section(
-            "Owed, and what borrows",
-            ("Owed", "Smallest pod group", "GPUs", "Borrows", "Above fair share", "Would be", "Reason"),
+            "Owed, and queues above their fair share, after the plan",
+            ("Owed", "Smallest pod group", "GPUs", "Other queue", "Above fair share", "Would be", "Reason"),
             pairs,
             right=("GPUs", "Above fair share"),
-            fixed=("Owed", "Smallest pod group", "Borrows"),
+            fixed=("Owed", "Smallest pod group", "Other queue"),
             drop=("Would be", "Reason"),
         ),
         Section(
-            "Idle quota",
+            "Idle quota, after the plan",
             ("Queue", "Quota", "Used", "Idle"),
             idle,
             right=("Quota", "Used", "Idle"),

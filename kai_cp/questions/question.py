@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kai_cp.json_types import Document
 from kai_cp.report.section import Section
+from kai_cp_models.queries.shares import OwedGroups
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDetails:
-    """A cluster at one time: its name, its ``decisions/1`` and its ``inspection/1``.
-
-    ``owed``: by leaf queue, the pod groups that wait although what they need is within the fair share.
-    """
+    """A cluster at one time: its name, its ``decisions/1`` and its ``inspection/1``."""
 
     name: str
     decisions: Document
     inspection: Document
-    owed: Mapping[str, Sequence[str]]
+    owed: OwedGroups
 
 
 @dataclass(frozen=True, slots=True)

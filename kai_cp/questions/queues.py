@@ -1,4 +1,4 @@
-"""Lists for each queue: quota, fair share, GPUs in use, GPUs borrowed, and pod groups that are owed."""
+"""Lists for each queue: quota, fair share, GPUs in use, GPUs borrowed, and what the plan leaves owed."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def path_of(queues: Mapping[str, Document], name: str | None) -> list[str]:
 def ask(facts: SnapshotDetails) -> dict[str, Any]:
     """``queues/1``: the tree, parents first, in GPUs; -1 is unlimited."""
     found = []
+    owed = facts.owed.by_queue()
     for queue in facts.inspection["queues"]:
         of = queue["gpu"]
         found.append(
@@ -44,7 +45,7 @@ def ask(facts: SnapshotDetails) -> dict[str, Any]:
                 "used": of["allocated"],
                 "borrowed": borrowed(of["allocated"], of["quota"]),
                 "waitingPodGroups": queue["waitingPodGroups"],
-                "owedPodGroups": len(facts.owed.get(queue["name"], ())),
+                "owedPodGroups": len(owed.get(queue["name"], ())),
                 **({"gpuKinds": queue["gpuKinds"]} if "gpuKinds" in queue else {}),
             }
         )
@@ -56,8 +57,8 @@ def headline(document: Document) -> str:
     queues = document["queues"]
     owed = sum(queue["owedPodGroups"] for queue in queues)
     lent = sum(queue["borrowed"] for queue in queues if queue["depth"] == 0)
-    said = f"{plural(len(queues), 'queue')}; {gpus(lent)} borrowed between top-level queues"
-    return f"{said}; {plural(owed, 'pod group')} owed and not served." if owed else f"{said}."
+    said = f"{plural(len(queues), 'queue')}; now {gpus(lent)} borrowed between top-level queues"
+    return f"{said}; after the plan {plural(owed, 'pod group')} owed and not served."
 
 
 def sections(document: Document) -> list[Section]:
@@ -75,7 +76,7 @@ def sections(document: Document) -> list[Section]:
         )
         for queue in document["queues"]
     ]
-    numbers = ("Used", "Quota", "Fair share", "Limit", "Borrowed", "Waiting", "Owed")
+    numbers = ("Used", "Quota", "Fair share", "Limit", "Borrowed", "Waiting", "Owed after")
     drop = ("Limit", "Waiting")
     tree = Section("Queues, in GPUs", ("Queue", *numbers), rows, right=numbers, fixed=("Queue",), drop=drop)
     return [tree, by_kind([{**queue, "name": queue["queue"]} for queue in document["queues"]])]

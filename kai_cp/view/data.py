@@ -17,7 +17,7 @@ from kai_cp.over_time import bars
 from kai_cp.topology_view import fabric
 from kai_cp_models.plan import Decision, Plan, Unscheduled
 from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, GroupKey, PodKey
-from kai_cp_models.queries.shares import Waiter, gpus_of, owed, queue_shares, waiting_line
+from kai_cp_models.queries.shares import OwedGroups, Waiter, gpus_of, queue_shares, waiting_line
 from kai_cp_models.queries.times import RunTimes
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Queue, Shares, Snapshot
@@ -101,7 +101,7 @@ def _queues(snapshot: Snapshot, plan: Plan | None, line: Sequence[Waiter]) -> li
         for name in snapshot.queue_path.get(waiter.group.queue, ()):
             waiting[name] += 1
     shares = queue_shares(snapshot)
-    starved = owed(snapshot, plan) if plan is not None else {}
+    starved = OwedGroups.of(snapshot, plan).by_queue() if plan is not None else {}
     return [
         {
             "name": queue.name,

@@ -29,6 +29,9 @@ NOT_FOR_CAPACITY: Final = UNCONDITIONAL | BY_ITS_QUEUE | {"DependencyMissing"}
 NOT_FOR_SHARES: Final = NOT_FOR_CAPACITY | {"NoNodeAccepts"}
 """Giving the existing GPUs to other groups would not help either."""
 
+NOT_OWED: Final = NOT_FOR_SHARES | {"Withdrawn", "NextIncrement"}
+"""Nothing has to be given: the next cycle goes on with these pod groups."""
+
 NOT_FOR_MOVES: Final = NOT_FOR_SHARES | {
     "WaitingForReservation",
     "ReservationBeyondShare",

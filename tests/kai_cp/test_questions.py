@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kai_cp.documents import problems
+from kai_cp.instants import from_rfc3339
 from kai_cp.questions.reduce import BadFact, Fact, reduced, units, without
 from kai_cp.questions.why import because
 from kai_cp.reader import parse
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan, QueueReport, Unscheduled
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.queries.shares import OwedGroups
+from kai_cp_models.snapshot import Shares
 from tests.kai_cp.kube.samples import group, node, pod, snapshot
 from tests.kai_cp.test_cli import run
 from tests.support.plans import UNHURRIED
@@ -92,6 +98,44 @@ def test_audit_names_the_pair_and_the_least_that_would_help(path: Path) -> None:
     assert owed == {("poor", "ns/p", 4, "rich")}
     assert [pair["enough"] for pair in answer["pairs"]] == [True]
     assert answer["idleQuota"] == []
+
+
+P, FREE = GroupKey("ns", "p"), Shares(-1, -1, -1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "share", "owed_by_rich"),
+    [
+        pytest.param("NoRoomInSum", Shares(-1, -1, 4), True, id="within its share"),
+        pytest.param("NoRoomInSum", Shares(-1, -1, 3.9), False, id="four GPUs are above its share"),
+        pytest.param("NoRoomInSum", Shares(0, -1, 4), False, id="its share of CPUs is used up"),
+        pytest.param("Withdrawn", Shares(-1, -1, 4), False, id="the next cycle goes on with it"),
+        pytest.param("NextIncrement", Shares(-1, -1, 4), False, id="the same"),
+        pytest.param("OverLimit", Shares(-1, -1, 4), False, id="its own limit"),
+    ],
+)
+def test_owed_is_one_rule_for_queues_and_audit(reason: str, share: Shares, owed_by_rich: bool) -> None:
+    found = parse(world(), now=from_rfc3339(NOW))
+    none, full = Shares(0, 0, 0), Shares(0, 0, 8)
+    reports = {
+        "dept": QueueReport(full, full, full),
+        "rich": QueueReport(Shares(-1, -1, 2), full, full),
+        "poor": QueueReport(share, none, Shares(1, 0, 0)),
+    }
+    owed = OwedGroups.of(found, Plan(unscheduled=(Unscheduled(P, reason, "", False),), queues=reports))
+    assert owed.by_queue() == {}, "the department has all that it is due"
+    assert owed.by_queue("rich") == ({"poor": [P]} if owed_by_rich else {})
+    free = {**reports, "dept": QueueReport(FREE, full, full)}
+    assert replace(owed, plan=replace(owed.plan, queues=free)).by_queue() == owed.by_queue("rich")
+
+
+def test_queues_and_audit_say_what_is_before_and_what_after_the_plan(path: Path) -> None:
+    assert "now 0 GPUs borrowed between top-level queues; after the plan 0 pod groups owed" in (
+        run("queues", path, "--now", NOW).stdout
+    )
+    assert "after the plan 1 queue owed while others are above their fair share" in (
+        run("audit", path, "--now", NOW).stdout
+    )
 
 
 def test_evictions_are_reported_by_pod(path: Path) -> None:

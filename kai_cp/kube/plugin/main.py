@@ -29,7 +29,7 @@ options of each.
   queues       what each queue has, borrows and is owed
   evictions    what is evicted, and for what
   plan         the whole plan of the next cycle
-  audit        queues owed while others borrow
+  audit        queues owed, and queues above their share
   explain [KIND/]NAME
                why a pod group, a pod or a workload waits, and what would help
   what-if      what a change of the cluster would do

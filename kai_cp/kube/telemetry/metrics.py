@@ -20,7 +20,7 @@ from kai_cp.kube.telemetry.time_metrics import TimeMetrics
 from kai_cp_models.plan import FAILED, REJECTED, SOLVED, Stage
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
-from kai_cp_models.queries.shares import gpus_of, owed
+from kai_cp_models.queries.shares import OwedGroups, gpus_of
 
 SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _PRIORITY: Final = re.compile(r" at priority -?\d+")
@@ -159,7 +159,8 @@ class SchedulerMetrics:
                 waiting[group.queue, entry.reason] += 1
                 oldest[group.queue] = min(oldest.get(group.queue, cycle.started), group.created)
         self._pending.show(waiting)
-        self._starving.show({(queue,): len(keys) for queue, keys in owed(cycle.snapshot, cycle.plan).items()})
+        owed = OwedGroups.of(cycle.snapshot, cycle.plan).by_queue()
+        self._starving.show({(queue,): len(keys) for queue, keys in owed.items()})
         for queue in self._queues_seen - oldest.keys():
             self._oldest.remove(queue)
         for queue, created in oldest.items():

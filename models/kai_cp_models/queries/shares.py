@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import pessimistic_batch
@@ -12,11 +13,14 @@ from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodStatus
 from kai_cp_models.queries.cluster import begun
-from kai_cp_models.reasons import NOT_FOR_SHARES
+from kai_cp_models.reasons import NOT_OWED
 from kai_cp_models.settings import Settings
 from kai_cp_models.shapes import Shapes
 from kai_cp_models.snapshot import PodGroup, Shares, Snapshot
 from kai_cp_models.units import Gang, Gangs
+
+_ROUNDING: Final = 1e-9
+"""Sums of fractions of GPUs are told apart only from here on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,38 +117,54 @@ def whole_gpus(pods: Iterable[Pod]) -> float:
     return sum(amounts.milli_gpus(pod) for pod in pods) / MILLI
 
 
-def owed(snapshot: Snapshot, plan: Plan) -> dict[str, list[GroupKey]]:
-    """By leaf queue: pod groups that wait although their next batch is within the fair share.
+@dataclass(frozen=True, slots=True)
+class OwedGroups:
+    """What next batches need of pod groups that wait for a reason that more of the cluster would remove."""
 
-    That is the fair share of the queue and of every queue above it, in CPU, memory and GPUs, after the plan.
-    """
-    found: dict[str, list[GroupKey]] = {}
-    placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
+    plan: Plan
+    paths: Mapping[str, tuple[str, ...]]
+    needs: Mapping[GroupKey, tuple[str, Shares]]
+    """Queue, and CPU, memory and GPUs, by pod group."""
 
-    def status_of(pod: Pod) -> PodStatus:
-        return PodStatus.BINDING if pod.key in placed else pod.status
+    @staticmethod
+    def of(snapshot: Snapshot, plan: Plan) -> OwedGroups:
+        """The pod groups of a plan; what got a place in it is not needed any more."""
+        found: dict[GroupKey, tuple[str, Shares]] = {}
+        placed = {decision.pod for decision in plan.decisions if decision.kind != "Evict"}
 
-    for entry in plan.unscheduled:
-        group = snapshot.group_by_key.get(entry.group)
-        if group is None or entry.reason in NOT_FOR_SHARES:
-            continue
-        batch = Gang(group, snapshot.members[entry.group]).state(status_of).batch
-        if batch is None:
-            continue
-        cpu, memory, milli_gpus = amounts.pessimistic_batch(snapshot, batch.all_pods)
-        needs = Shares(float(cpu), float(memory), milli_gpus / MILLI)
-        path = snapshot.queue_path.get(group.queue, ())
-        if path and all(_owed(plan, name, needs) for name in path):
-            found.setdefault(group.queue, []).append(entry.group)
-    return found
+        def status_of(pod: Pod) -> PodStatus:
+            return PodStatus.BINDING if pod.key in placed else pod.status
 
+        for entry in plan.unscheduled:
+            group = snapshot.group_by_key.get(entry.group)
+            if group is None or entry.reason in NOT_OWED:
+                continue
+            batch = Gang(group, snapshot.members[entry.group]).state(status_of).batch
+            if batch is not None:
+                cpu, memory, milli_gpus = amounts.pessimistic_batch(snapshot, batch.all_pods)
+                found[entry.group] = group.queue, Shares(float(cpu), float(memory), milli_gpus / MILLI)
+        return OwedGroups(plan, snapshot.queue_path, found)
 
-def _owed(plan: Plan, queue: str, needs: Shares) -> bool:
-    report = plan.queues.get(queue)
-    return report is not None and all(
-        share < 0 or held + need <= share
-        for share, held, need in zip(report.fair_share, report.allocated_after, needs, strict=True)
-    )
+    def by_queue(self, lender: str = "") -> dict[str, list[GroupKey]]:
+        """By leaf queue: pod groups whose next batch is within the fair share after the plan.
+
+        That is the fair share of the queue and of every queue above it, in CPU, memory and GPUs. With a
+        ``lender`` only queues below the lowest common ancestor count, which divides what it has.
+        """
+        found: dict[str, list[GroupKey]] = {}
+        above = self.paths.get(lender, ())
+        for key, (queue, needs) in self.needs.items():
+            path = [name for name in self.paths.get(queue, ()) if name not in above]
+            if path and all(self._within(name, needs) for name in path):
+                found.setdefault(queue, []).append(key)
+        return found
+
+    def _within(self, queue: str, needs: Shares) -> bool:
+        report = self.plan.queues.get(queue)
+        return report is not None and all(
+            share < 0 or held + need <= share + _ROUNDING
+            for share, held, need in zip(report.fair_share, report.allocated_after, needs, strict=True)
+        )
 
 
 def _remark(snapshot: Snapshot, group: PodGroup, gang: Gang) -> str:
