@@ -6,25 +6,28 @@ from typing import Literal
 
 import orjson
 
+from kai_cp.cli.output import as_yaml
 from kai_cp_models.queries.cluster import hardware
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_topology.draw import picture
 from kai_cp_topology.report import Report, to_json, to_text
 
-Format = Literal["text", "json", "svg", "png"]
+Format = Literal["table", "json", "yaml", "svg", "png"]
 
 
 def topology_report(snapshot: Snapshot, fmt: Format) -> str | bytes:
     """The trees of domains with free GPUs and the largest gang that still fits per level.
 
-    ``text`` and ``json`` give a string, ``svg`` and ``png`` the bytes of a file.
+    ``table``, ``json`` and ``yaml`` give a string, ``svg`` and ``png`` the bytes of a file.
     """
     report = fabric(snapshot)
     match fmt:
-        case "text":
+        case "table":
             return to_text(report)
         case "json":
             return orjson.dumps(to_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
+        case "yaml":
+            return as_yaml([to_json(report)])
         case "svg" | "png":
             return picture(report, fmt)
 

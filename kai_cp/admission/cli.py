@@ -11,7 +11,8 @@ import typer
 from kai_cp.admission.request import AdmissionRequest, read_request, read_settings
 from kai_cp.admission.review import review
 from kai_cp.cli.manifests import read_manifests, write_answers
-from kai_cp.cli.options import INPUT
+from kai_cp.cli.options import INPUT, DocumentFormatOption
+from kai_cp.cli.output import DocumentFormat
 from kai_cp.reader.fields import Malformed, name_at, object_at, text_at
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -30,9 +31,11 @@ def admit(
     outputs: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[OUTPUTS]", help="Directory for one NAME.json for each file. Default: standard output."
+            metavar="[OUTPUTS]",
+            help="Directory for one NAME.json (.yaml) for each file. Default: standard output.",
         ),
     ] = None,
+    format: DocumentFormatOption = DocumentFormat.JSON,
     gpu_sharing: Annotated[
         bool,
         typer.Option(
@@ -68,7 +71,7 @@ def admit(
                 problems.append(_refusal(verdict))
         return verdicts, problems
 
-    write_answers(inputs, outputs, answer)
+    write_answers(inputs, outputs, format, answer)
 
 
 def _verdict(request: AdmissionRequest) -> dict[str, Any]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,7 +21,16 @@ from kai_cp.cli.common import (
     source_or_exit,
     usage_or_exit,
 )
-from kai_cp.cli.options import SEARCH, SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
+from kai_cp.cli.options import (
+    SEARCH,
+    SHOWN,
+    ConfigOption,
+    FormatOption,
+    NowOption,
+    SnapshotArgument,
+    UsageOption,
+)
+from kai_cp.cli.output import OutputFormat, answer, of_rows
 from kai_cp.files import STDIN
 
 if TYPE_CHECKING:
@@ -33,13 +40,6 @@ if TYPE_CHECKING:
     from kai_cp_models.snapshot import Snapshot
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-
-
-class ExplainedFormat(StrEnum):
-    """What goes to standard output."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 @app.command()
@@ -67,9 +67,7 @@ def explain(
         bool, typer.Option("--no-fixes", help="Do not look for fixes.", rich_help_panel=SHOWN)
     ] = False,
     *,
-    format: Annotated[
-        ExplainedFormat, typer.Option("--format", "-o", help="Text, or explanation/1.", rich_help_panel=SHOWN)
-    ] = ExplainedFormat.TEXT,
+    format: FormatOption = OutputFormat.TABLE,
     budget: Annotated[
         float,
         typer.Option(
@@ -93,8 +91,6 @@ def explain(
     kai-cp explain snapshot.zip pytorchjob/team-a/llm-7b
     kai-cp explain snapshot.zip --all --no-fixes -o json
     """
-    import orjson
-
     from kai_cp.explain.document import Explainer, document
     from kai_cp.explain.draft import Draft
     from kai_cp.explain.text import as_of, lines
@@ -118,18 +114,20 @@ def explain(
     )
     entries = explainer.explain_all(keys)
     found = document(explainer, entries, digest)
-    if format is ExplainedFormat.JSON:
-        sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
-        return
-    for entry in entries:
-        for line in lines(entry):
+
+    def show(_wide: bool) -> None:
+        for entry in entries:
+            for line in lines(entry):
+                typer.echo(line)
+            if everything:
+                typer.echo()
+        if not entries:
+            typer.echo("Nothing waits, and this cycle disturbs nothing.")
+        for line in as_of(found["now"], name, found.get("cutDuring")):
             typer.echo(line)
-        if everything:
-            typer.echo()
-    if not entries:
-        typer.echo("Nothing waits, and this cycle disturbs nothing.")
-    for line in as_of(found["now"], name, found.get("cutDuring")):
-        typer.echo(line)
+
+    columns = ("podGroup", "queue", "state", "reason", "message")
+    answer(of_rows(found, entries, columns, "podgroup/{podGroup}", show), format)
 
 
 def raw_or_exit(

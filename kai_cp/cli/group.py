@@ -10,7 +10,8 @@ import typer
 
 from kai_cp.cli.common import WRONG_USAGE, fail
 from kai_cp.cli.manifests import read_manifests, write_answers
-from kai_cp.cli.options import INPUT
+from kai_cp.cli.options import INPUT, DocumentFormatOption
+from kai_cp.cli.output import DocumentFormat
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -27,9 +28,11 @@ def group(
     outputs: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[OUTPUTS]", help="Directory for one NAME.json for each file. Default: standard output."
+            metavar="[OUTPUTS]",
+            help="Directory for one NAME.json (.yaml) for each file. Default: standard output.",
         ),
     ] = None,
+    format: DocumentFormatOption = DocumentFormat.JSON,
     workload_kinds: Annotated[
         list[Path] | None,
         typer.Option(
@@ -69,7 +72,7 @@ def group(
         except Malformed as problem:
             raise ValueError(f"GroupingSettings: {problem.below('spec')}") from None
 
-    write_answers(inputs, outputs, answer)
+    write_answers(inputs, outputs, format, answer)
 
 
 def _named(objects: Sequence[tuple[str, dict[str, Any]]]) -> tuple[list[dict[str, Any]], list[str]]:

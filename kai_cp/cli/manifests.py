@@ -10,6 +10,7 @@ from typing import Any, Final
 import typer
 
 from kai_cp.cli.common import BAD_INPUT, complain, fail
+from kai_cp.cli.output import DocumentFormat, as_json, as_yaml
 
 _SUFFIXES: Final = ("yaml", "yml", "json")
 
@@ -18,15 +19,13 @@ FileAnswer = Callable[[Path], tuple[list[Any], list[str]]]
 the whole file."""
 
 
-def write_answers(inputs: Path, outputs: Path | None, answer: FileAnswer) -> None:
-    """Write the answers of a file, or of each manifest of a directory, as JSON; name what is bad on standard
-    error, and end with its status.
+def write_answers(inputs: Path, outputs: Path | None, format: DocumentFormat, answer: FileAnswer) -> None:
+    """Write the answers of a file, or of each manifest of a directory; name what is bad on standard error,
+    and end with its status.
 
-    ``outputs``: directory for a NAME.json for each file, a list where the file has several answers; None:
-    standard output.
+    ``outputs``: directory for a NAME.json or NAME.yaml for each file, in JSON a list where the file has
+    several answers; None: standard output.
     """
-    import orjson
-
     bad = False
     for file in _files(inputs):
         try:
@@ -38,15 +37,22 @@ def write_answers(inputs: Path, outputs: Path | None, answer: FileAnswer) -> Non
         for text in problems:
             complain(f"{file}: {text}")
         bad = bad or bool(problems)
-        written = [orjson.dumps(one, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE) for one in found]
         if outputs is None:
-            typer.echo(b"".join(written), nl=False)
+            typer.echo(b"".join(_dumped(one, format) for one in found), nl=False)
         elif found:
             outputs.mkdir(parents=True, exist_ok=True)
-            whole = written[0] if len(found) == 1 else orjson.dumps(found, option=orjson.OPT_INDENT_2)
-            (outputs / f"{file.stem}.json").write_bytes(whole)
+            whole = [found] if format is DocumentFormat.JSON and len(found) > 1 else found
+            content = b"".join(_dumped(one, format) for one in whole)
+            (outputs / f"{file.stem}.{format.value}").write_bytes(content)
     if bad:
         raise typer.Exit(BAD_INPUT)
+
+
+def _dumped(document: Any, format: DocumentFormat) -> bytes:
+    """One answer; in YAML each is a document of its own."""
+    if format is DocumentFormat.YAML:
+        return b"---\n" + as_yaml([document]).encode()
+    return as_json([document])
 
 
 def read_manifests(file: Path) -> tuple[list[tuple[str, dict[str, Any]]], list[str]]:

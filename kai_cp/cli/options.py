@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
-from kai_cp.cli.output import OutputFormat
+from kai_cp.cli.output import DocumentFormat, OutputFormat
 
 INPUT: Final = "Input options"
 SEARCH: Final = "Search options"
@@ -105,5 +105,9 @@ FormatOption = Annotated[
         help="Tables (wide: all columns, one row a line), the document, names, or a row each.",
         rich_help_panel=SHOWN,
     ),
+]
+DocumentFormatOption = Annotated[
+    DocumentFormat,
+    typer.Option("--format", "-o", help="Format of the documents.", rich_help_panel=SHOWN),
 ]
 AllOption = Annotated[bool, typer.Option("--all", help="Show long tables in full.", rich_help_panel=SHOWN)]

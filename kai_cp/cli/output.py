@@ -27,6 +27,13 @@ class OutputFormat(StrEnum):
     CSV = "csv"
 
 
+class DocumentFormat(StrEnum):
+    """What goes to standard output or files where every answer is one document."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
 @dataclass(frozen=True, slots=True)
 class CommandResult:
     """The result of a command in every format; only the chosen one is made.

@@ -18,8 +18,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 class TopologyFormat(StrEnum):
     """How the fabric is shown."""
 
-    TEXT = "text"
+    TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
     SVG = "svg"
     PNG = "png"
 
@@ -29,8 +30,8 @@ def topology(
     snapshot: SnapshotArgument,
     format: Annotated[
         TopologyFormat,
-        typer.Option("--format", "-o", help="Text, JSON, or a picture.", rich_help_panel=SHOWN),
-    ] = TopologyFormat.TEXT,
+        typer.Option("--format", "-o", help="Tables, the document, or a picture.", rich_help_panel=SHOWN),
+    ] = TopologyFormat.TABLE,
     output: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write to this file; pictures need one.", rich_help_panel=SHOWN),

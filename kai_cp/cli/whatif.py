@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Final
@@ -19,9 +18,17 @@ from kai_cp.cli.common import (
     settings_or_exit,
     usage_or_exit,
 )
-from kai_cp.cli.explain import ExplainedFormat, raw_or_exit
+from kai_cp.cli.explain import raw_or_exit
 from kai_cp.cli.help import HelpfulCommand
-from kai_cp.cli.options import SEARCH, SHOWN, ConfigOption, NowOption, SnapshotArgument, UsageOption
+from kai_cp.cli.options import (
+    SEARCH,
+    ConfigOption,
+    FormatOption,
+    NowOption,
+    SnapshotArgument,
+    UsageOption,
+)
+from kai_cp.cli.output import OutputFormat, answer, of_rows
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -151,9 +158,7 @@ def what_if(
     budget: Annotated[
         float, typer.Option(metavar="SECONDS", help="Time for --least.", rich_help_panel=SEARCH)
     ] = 60.0,
-    format: Annotated[
-        ExplainedFormat, typer.Option("--format", "-o", help="Text, or whatif/1.", rich_help_panel=SHOWN)
-    ] = ExplainedFormat.TEXT,
+    format: FormatOption = OutputFormat.TABLE,
     now: NowOption = None,
     usage: UsageOption = None,
     config: ConfigOption = None,
@@ -167,8 +172,6 @@ def what_if(
     kai-cp what-if snapshot.zip --set-queue team-a.gpu.quota=32 --add-nodes gpu8=4 --until-settled
     kai-cp what-if snapshot.zip --least nodes:gpu8 --for all
     """
-    import orjson
-
     from kai_cp.explain.cycle import Cycles
     from kai_cp.explain.draft import BadOperation, Draft
     from kai_cp.explain.least import Least, targets_of
@@ -195,11 +198,14 @@ def what_if(
             found["least"] = question.answer(cycles, after_)
     except BadOperation as problem:
         fail(str(problem), WRONG_USAGE)
-    if format is ExplainedFormat.JSON:
-        sys.stdout.buffer.write(orjson.dumps(found, option=orjson.OPT_INDENT_2) + b"\n")
-        return
-    for line in lines(found, name):
-        typer.echo(line)
+    kinds = ("gain", "lose", "addedPlaced")
+    rows = [{"podGroup": group, "change": kind} for kind in kinds for group in found["diff"][kind]]
+
+    def show(_wide: bool) -> None:
+        for line in lines(found, name):
+            typer.echo(line)
+
+    answer(of_rows(found, rows, ("podGroup", "change"), "podgroup/{podGroup}", show), format)
 
 
 def _operations(arguments: Sequence[str], now: float) -> list[dict[str, Any]]:

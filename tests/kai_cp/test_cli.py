@@ -22,6 +22,7 @@ import yaml
 from typer.testing import CliRunner
 
 from kai_cp.cli.app import Commands, app
+from kai_cp.cli.output import OutputFormat
 from kai_cp.cli.streams import guarded
 from kai_cp.documents import problems
 from kai_cp_models.check import Violation
@@ -574,3 +575,31 @@ def test_rule_and_message_of_a_violation_are_its_own(monkeypatch: pytest.MonkeyP
     done = CliRunner().invoke(app, ["check", str(DEMO), str(answer), "-o", "json"])
     assert done.exit_code == 1
     assert json.loads(done.stdout)["violations"] == [{"rule": one.rule, "message": one.words}]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("explain", DEMO, "default/giant"), ("what-if", DEMO, "--disable", "reclaim")]
+)
+def test_explain_and_what_if_have_the_formats_of_the_others(arguments: tuple[str | Path, ...]) -> None:
+    found = {form: run(*arguments, "--now", NOW, "-o", form) for form in OutputFormat}
+    assert {done.returncode for done in found.values()} == {0}
+    document = json.loads(found[OutputFormat.JSON].stdout)
+    timings = {"timings": document.pop("timings", None)}
+    assert {**yaml.safe_load(found[OutputFormat.YAML].stdout), **timings} == {**document, **timings}
+    names = found[OutputFormat.NAME].stdout.split()
+    assert all(name.startswith("podgroup/") for name in names)
+    assert len(list(csv.reader(io.StringIO(found[OutputFormat.CSV].stdout)))) == len(names) + 1
+    assert found[OutputFormat.WIDE].stdout == found[OutputFormat.TABLE].stdout
+
+
+def test_documents_of_topology_and_group_are_yaml_too(tmp_path: Path) -> None:
+    as_json, as_yaml = (run("topology", DEMO, "-o", form).stdout for form in ("json", "yaml"))
+    assert yaml.safe_load(as_yaml) == json.loads(as_json)
+    file = tmp_path / "pods.yaml"
+    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p", "namespace": "n", "uid": "u"}}
+    file.write_text(json.dumps(pod | {"spec": {"schedulerName": "kai-scheduler", "containers": []}}))
+    as_json, as_yaml = (run("group", file, "-o", form).stdout for form in ("json", "yaml"))
+    assert as_json
+    assert list(yaml.safe_load_all(as_yaml)) == [json.loads(as_json)]
+    run("group", file, tmp_path / "out", "-o", "yaml")
+    assert (tmp_path / "out" / "pods.yaml").read_text() == as_yaml

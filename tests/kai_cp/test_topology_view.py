@@ -40,7 +40,7 @@ def test_free_gpus_are_those_that_no_pod_holds_now() -> None:
 
 
 def test_every_format() -> None:
-    text = topology_report(world(), "text")
+    text = topology_report(world(), "table")
     assert isinstance(text, str)
     assert "rack r0" in text
     assert topology_report(world(), "svg").startswith(b"<?xml")  # type: ignore[arg-type]
@@ -48,7 +48,7 @@ def test_every_format() -> None:
 
 
 def test_no_nodes() -> None:
-    assert "0 nodes" in str(topology_report(snapshot(), "text"))
+    assert "0 nodes" in str(topology_report(snapshot(), "table"))
 
 
 def dra_slice(name: str, clique: int, gpus: int = 4) -> dict[str, object]:
