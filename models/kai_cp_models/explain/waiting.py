@@ -167,6 +167,8 @@ def _entry(
 def _over_bounds(ledger: Ledger, gang: Gang, reason: str) -> tuple[str, str] | None:
     """(reason token, message) where limits and quotas, or the fair share, refuse the group in the end."""
     group = gang.group
+    if group.queue not in ledger.snapshot.leaf_queues:
+        return None
     state = ledger.state(gang)
     if state.batch is None:
         words = "the gang is not complete: this cycle evicts its other pods"
