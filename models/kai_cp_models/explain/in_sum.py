@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import NamedTuple
-
-import numpy as np
 
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, MILLI, GpuKind, Pod
@@ -21,36 +20,29 @@ class Short(NamedTuple):
 
 
 class InSum:
-    """What is free in a ledger on the nodes that accept pods; computed once for each set of nodes."""
+    """What is free in a ledger on all nodes; computed once. Rules that keep pods off nodes do not count."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._free: dict[bytes, list[int]] = {}
-        self._shares: dict[bytes, int] = {}
+        self._free: list[int] = ledger.free.clip(min=0).sum(axis=0).tolist()
+
+    @cached_property
+    def _shares(self) -> int:
+        """Milli-GPUs that are free of GPUs that pods share."""
+        return int(MILLI * self._ledger.shared_free().sum())
 
     def short(self, pods: Sequence[Pod]) -> list[Short]:
-        """The dimensions in which all nodes that accept one of the pods have less free than all pods need.
+        """The dimensions in which less is free than all pods need.
 
         A share of a GPU may also come from what is free of GPUs that others share.
         """
-        masks = [self._ledger.fixed.table.accepting(pod) for pod in {pod.spec: pod for pod in pods}.values()]
-        nodes = np.logical_or.reduce(masks)
-        key = nodes.tobytes()
-        if key not in self._free:
-            self._free[key] = self._ledger.free[nodes].clip(min=0).sum(axis=0).tolist()
-        free = self._free[key]
+        free = self._free
         asked = [sum(amounts) for amounts in zip(*(pod.spec.requests for pod in pods), strict=True)]
-        shares = sum(_least_share(self._ledger, pod) for pod in pods)
-        if shares:
-            if key not in self._shares:
-                self._shares[key] = int(MILLI * self._ledger.shared_free()[nodes].sum())
+        if shares := sum(_least_share(self._ledger, pod) for pod in pods):
             asked[GPU] += shares
-            free = [have + self._shares[key] if d == GPU else have for d, have in enumerate(free)]
-        return [
-            Short(d, need, have)
-            for d, (need, have) in enumerate(zip(asked, free, strict=True))
-            if need > have
-        ]
+            free = [have + self._shares if d == GPU else have for d, have in enumerate(free)]
+        pairs = enumerate(zip(asked, free, strict=True))
+        return [Short(d, need, have) for d, (need, have) in pairs if need > have]
 
     def words(self, pods: Sequence[Pod]) -> str:
         """What all pods that must start together need and what is free, where that is less."""

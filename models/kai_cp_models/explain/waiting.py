@@ -325,8 +325,9 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
         whole = int(free[:, GPU].max()) // MILLI
         if whole < gpu.devices:
             return [f"needs {share(gpu)}; shared ones have less free, at most {whole} are idle on one node"]
+    where = "in all" if nodes.all() else "on the others"
     short = [
-        f"needs {quantity(d, asked, name)}; {amount(d, int(free[:, d].sum()))} free in all, "
+        f"needs {quantity(d, asked, name)}; {amount(d, int(free[:, d].sum()))} free {where}, "
         f"at most {amount(d, int(free[:, d].max()))} on one node"
         for d, (asked, name) in enumerate(zip(wanted, ledger.snapshot.dimensions, strict=True))
         if asked > int(free[:, d].max())

@@ -276,7 +276,7 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
 @pytest.mark.parametrize(
     ("snapshot", "token", "words"),
     [
-        (  # The only node that t accepts is full; one of another kind is idle.
+        (  # The only node that t accepts is full; one of another kind is idle, so a rule is in the way.
             tiny.world(
                 [tiny.node(kind, gpus=1, labels={"kind": kind}) for kind in "ab"],
                 [
@@ -285,8 +285,9 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
                 ],
                 actions=ALL,
             ),
-            "NoRoomInSum",
-            "1 of 2 nodes: node selector kind=a not met; needs 1 GPU; 0 free in all, at most 0 on one node",
+            "NodeFragmented",
+            "1 of 2 nodes: node selector kind=a not met; "
+            "needs 1 GPU; 0 free on the others, at most 0 on one node",
         ),
         (  # A share asks for less than a GPU, but none is free.
             tiny.world(
