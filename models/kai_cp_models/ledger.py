@@ -437,6 +437,19 @@ class Ledger:
         found = self.relying() if relying is None else relying
         return bool(found - {pod.key for pod in pods})
 
+    def may_leave(self, pods: Iterable[Pod]) -> bool:
+        """Whether every rule lets all the pods give up their places together (budgets)."""
+        running = [pod for pod in pods if pod.key not in self.held and pod.status in ACTIVE_USED]
+        for rule in self.rules:
+            concerned = [pod for pod in running if rule.concerns(pod)]
+            trial = rule.copy() if len(concerned) > 1 else rule
+            for pod in concerned:
+                if not trial.evictable(pod):
+                    return False
+                if trial is not rule:
+                    trial.evict(pod)
+        return True
+
     def details_of(self, pod: Pod) -> Mapping[str, Any]:
         """What the binder needs beyond node and groups, for a place of this cycle."""
         node, found = self.held[pod.key].node, dict[str, Any]()
@@ -487,6 +500,20 @@ class Ledger:
         for rule in self._concerned(pod):
             rule.unevict(pod)
         self._do(pod, None, 1)
+
+    def leave(self, pod: Pod) -> None:
+        """Take the pod's place away: it is evicted if it runs, only withdrawn if this cycle placed it."""
+        if pod.key in self.held:
+            self.unplace(pod)
+        elif pod.status in ACTIVE_USED:
+            self.evict(pod)
+
+    def without(self, pods: Iterable[Pod]) -> Ledger:
+        """A copy from which the pods have left."""
+        emptied = self.copy()
+        for pod in pods:
+            emptied.leave(pod)
+        return emptied
 
     # --- bookkeeping -----------------------------------------------------------------------------
 

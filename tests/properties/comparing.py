@@ -15,7 +15,6 @@ from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.joint.disaggregate import leave
 from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import Ask
@@ -217,10 +216,10 @@ def _carried_out(ledger: Ledger, plan: Plan, action: ActionName) -> Ledger:
     mine = [one for one in plan.decisions if one.action == action]
     for one in mine:
         if one.kind == "Evict":
-            leave(found, pods[one.pod])
+            found.leave(pods[one.pod])
     for one in mine:
         if one.kind != "Evict":
-            leave(found, pods[one.pod])
+            found.leave(pods[one.pod])
             found.place(pods[one.pod], index[one.node], one.gpu_groups, pipelined=one.kind == "Nominate")
     return found
 

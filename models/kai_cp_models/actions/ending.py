@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable
 
 from kai_cp_models.cycle import Cycle, Eviction
-from kai_cp_models.joint.disaggregate import leave, may_leave
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GroupKey
 from kai_cp_models.policy import ActionName
@@ -23,10 +22,10 @@ def end_groups(cycle: Cycle, action: ActionName, ended: Iterable[tuple[GroupKey,
         active = [
             pod for pod in cycle.ledger.fixed.gangs[key].pods if cycle.ledger.status(pod) in ACTIVE_ALLOCATED
         ]
-        if not may_leave(cycle.ledger, active):
+        if not cycle.ledger.may_leave(active):
             continue
         for pod in active:
-            leave(cycle.ledger, pod)
+            cycle.ledger.leave(pod)
             evicted += 1
             if pod.status in ACTIVE_USED:
                 cycle.evicted_by[pod.key] = Eviction(action, (), why)

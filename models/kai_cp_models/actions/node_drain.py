@@ -17,7 +17,6 @@ from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import nominated, put_back, settle_moves
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.free_capacity import NodeAmounts
-from kai_cp_models.joint.disaggregate import leave, may_leave
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
@@ -243,9 +242,9 @@ def _left(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
     """
     found: dict[GroupKey, list[Pod]] = {}
     for pod in pods:
-        if not may_leave(ledger, (pod,)):
+        if not ledger.may_leave((pod,)):
             return {}
-        leave(ledger, pod)
+        ledger.leave(pod)
         if pod.group is not None:
             found.setdefault(pod.group, []).append(pod)
     return found

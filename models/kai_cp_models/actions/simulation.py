@@ -14,7 +14,7 @@ from operator import attrgetter
 from kai_cp_models.actions.home import come_home, has_room_at_home
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.disaggregate import disaggregate, leave, may_leave, without
+from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
@@ -56,7 +56,7 @@ def simulate(
     than they may (``allowed``, ``within_ceiling``), the model's own places are used (formulation 1.4).
     """
     gone, placed = answer.gone, answer.asks
-    replayed = _replay(without(base, gone), placed, gone, line, lost_to or {})
+    replayed = _replay(base.without(gone), placed, gone, line, lost_to or {})
     simulated = replayed.ledger
     # Where a pod that should move would be lost, the model's own places keep it.
     if (
@@ -73,10 +73,10 @@ def simulate(
         if not torn:
             return replayed
         gone = [*gone, *torn]
-        return _replay(without(base, gone), placed, gone, line, lost_to or {})
+        return _replay(base.without(gone), placed, gone, line, lost_to or {})
     made = disaggregate(base, answer, pipeline_only=True)
     if made is not None:
-        bare = partial(without, made, [pod for ask in placed for pod in ask.pods])
+        bare = partial(made.without, [pod for ask in placed for pod in ask.pods])
         drawn = draw_together(placed, made, bare, pipeline_only=True)
         made = drawn if allowed(drawn) else made
         settle_moves(made, gone)
@@ -98,10 +98,10 @@ def simulate_all(
     emptied = base.copy()
     gone: list[Pod] = []
     for unit in units:
-        if may_leave(emptied, unit.pods):
+        if emptied.may_leave(unit.pods):
             gone += unit.pods
             for pod in unit.pods:
-                leave(emptied, pod)
+                emptied.leave(pod)
     return _replay(emptied, asks, gone, line, {}, some=True, late=late)
 
 

@@ -16,7 +16,7 @@ from kai_cp_models.budget import MODEL_SHARE, Allowance, Budget
 from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting
-from kai_cp_models.joint.disaggregate import disaggregate, without
+from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
@@ -134,5 +134,5 @@ class Admission:
         pods = [pod for one in small for pod in one.pods]
         if len(small) > LIMITS.replaced_share * len(self.asks) or ledger.relied_on(pods):
             return None
-        room = without(ledger, pods)
+        room = ledger.without(pods)
         return room if place_all(room, largest_first([ask, *small])) else None

@@ -2,43 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from itertools import chain
 
 from kai_cp_models.joint.problem import Answer
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, over_quota
-from kai_cp_models.pods import ACTIVE_USED, GpuKind, Pod
-
-
-def leave(ledger: Ledger, pod: Pod) -> None:
-    """Take the pod's place away: it is evicted if it runs, only withdrawn if this cycle placed it."""
-    if pod.key in ledger.held:
-        ledger.unplace(pod)
-    elif pod.status in ACTIVE_USED:
-        ledger.evict(pod)
-
-
-def without(ledger: Ledger, pods: Iterable[Pod]) -> Ledger:
-    """A copy of the ledger from which the pods have left."""
-    emptied = ledger.copy()
-    for pod in pods:
-        leave(emptied, pod)
-    return emptied
-
-
-def may_leave(ledger: Ledger, pods: Sequence[Pod]) -> bool:
-    """Whether every rule lets all the pods give up their places together (budgets)."""
-    running = [pod for pod in pods if pod.key not in ledger.held and pod.status in ACTIVE_USED]
-    for rule in ledger.rules:
-        concerned = [pod for pod in running if rule.concerns(pod)]
-        trial = rule.copy() if len(concerned) > 1 else rule
-        for pod in concerned:
-            if not trial.evictable(pod):
-                return False
-            if trial is not rule:
-                trial.evict(pod)
-    return True
+from kai_cp_models.pods import GpuKind, Pod
 
 
 def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledger | None:
@@ -46,7 +15,7 @@ def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledg
 
     That happens only where the model holds a relaxation of a rule; the caller then keeps its earlier ledger.
     """
-    result = without(ledger, answer.gone)
+    result = ledger.without(answer.gone)
     moved = [pod for pod in answer.gone if pod.key in answer.moved]
     fresh: dict[tuple[int, str], str] = {}
     # What memory of a GPU is charged depends on the node, and the model counts with the largest GPUs.

@@ -25,7 +25,6 @@ from kai_cp_models.certificates import (
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
 from kai_cp_models.joint.counting import Counting, Leaving
-from kai_cp_models.joint.disaggregate import without
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import solve
@@ -130,7 +129,7 @@ class Emptied:
         """
         departures = self.known.departures
         pinned = departures.moving(self.sources, pinned=True) if self.moves else ()
-        return without(self.known.base, chain(departures.gone(self.sources, moves=False), pinned))
+        return self.known.base.without(chain(departures.gone(self.sources, moves=False), pinned))
 
     @cached_property
     def demands(self) -> Ints:

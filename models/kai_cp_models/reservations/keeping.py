@@ -9,7 +9,6 @@ from typing import Final
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Eviction, Refusal
-from kai_cp_models.joint.disaggregate import may_leave
 from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.placement import Placer
 from kai_cp_models.pods import GroupKey, PodStatus
@@ -199,7 +198,7 @@ def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> bool:
         if pod.key not in ledger.evicted and walk.times.runs(ledger.snapshot.group_by_key[key]):
             if pod.node is None or pod.status in (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING):
                 continue
-            if not may_leave(ledger, [pod]):
+            if not ledger.may_leave([pod]):
                 return False
             ledger.evict(pod)
             words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
