@@ -60,9 +60,9 @@ class Certificate(Generic[S]):
     refuse: Callable[[S, Ask], Refusal | None]
 
 
-TOO_LITTLE: Final = Refusal("NotPossible", "all permitted victims together do not free enough capacity", True)
+TOO_LITTLE: Final = Refusal("NotPossible", "all permitted victims together do not free enough capacity")
 NOTHING_TO_MOVE_INTO: Final = Refusal(
-    "NoRoomInSum", "moving pods cannot help: there is too little free capacity in all", True
+    "NoRoomInSum", "moving pods cannot help: there is too little free capacity in all"
 )
 
 
@@ -75,14 +75,14 @@ def dead_end(rules: Iterable[RuleState], pods: Sequence[Pod]) -> str:
 
 def _missing_object(beside: Surroundings, ask: Ask) -> Refusal | None:
     words = dead_end(beside.base.rules, ask.pods)
-    return Refusal("DependencyMissing", words, True) if words else None
+    return Refusal("DependencyMissing", words) if words else None
 
 
 def _no_node_accepts(beside: Surroundings, ask: Ask) -> Refusal | None:
     """No node takes one of the pods even if it is empty."""
     for pod in ask.kind.shape.examples:
         if not beside.base.fixed.table.takes_when_empty(pod):
-            return Refusal("NoNodeAccepts", "no node accepts a pod of the group", True, pod)
+            return Refusal("NoNodeAccepts", "no node accepts a pod of the group", pod)
     return None
 
 
@@ -97,7 +97,7 @@ def _over_bounds(beside: Surroundings, ask: Ask) -> Refusal | None:
         return None
     # In words, what the queue holds before anything leaves.
     said = over_limit(book, queue, asked) if over.bound == "limit" else over
-    return Refusal(over.reason, (said or over).message, True)
+    return Refusal(over.reason, (said or over).message)
 
 
 def _over_sums(beside: Surroundings, ask: Ask) -> Refusal | None:

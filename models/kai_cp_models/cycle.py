@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kai_cp_models.budget import Budget
 from kai_cp_models.joint.problem import Ask
@@ -21,6 +21,16 @@ from kai_cp_models.policy import ActionName
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
+if TYPE_CHECKING:
+    from kai_cp_models.reservations.state import TimeState
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What shows that a pod group gets no places; ``certificate``: what excludes them."""
+
+    certificate: str
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -28,9 +38,11 @@ class Refusal:
 
     reason: str
     message: str = ""
-    proved: bool = False
     pod: Pod | None = None
     """The pod that found no node, to be explained at the end."""
+    proof: Proof | None = None
+    """Of allocate: that there are no places beside what it has admitted, while nothing leaves. What no plan
+    serves is shown at the end (``kai_cp_models.proof``)."""
     details: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,8 +86,8 @@ class Cycle:
     """Whether ``backfill`` found nothing to do after the last change of the plan."""
     _decided: tuple[object, tuple[Decision, ...]] = None, ()
     """What all decisions follow from, as it was, and the decisions."""
-    time: Any = None
-    """What the cycle knows of the time axis (``reservations``); it is replaced, never changed. None: off."""
+    time: TimeState | None = None
+    """The time axis; it is replaced, never changed. None: off."""
 
     @cached_property
     def budget(self) -> Budget:

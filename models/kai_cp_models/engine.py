@@ -22,7 +22,7 @@ from kai_cp_models.blame import breaking, raised_for
 from kai_cp_models.budget import ALLOCATE_SHARE, LEAST_DEFRAG_WORK, Budget
 from kai_cp_models.check import SnapshotFacts, audit
 from kai_cp_models.collection import collector_held
-from kai_cp_models.cycle import Cycle
+from kai_cp_models.cycle import Cycle, Proof
 from kai_cp_models.defrag.act import Looked, advance
 from kai_cp_models.domains.localities import localities
 from kai_cp_models.explain import unscheduled
@@ -33,7 +33,7 @@ from kai_cp_models.mig_advice import advised
 from kai_cp_models.plan import CUT, FAILED, REJECTED, Decision, Plan, QueueReport, Stage, Unscheduled
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import STATE_ACTIONS, ActionName
-from kai_cp_models.proof import Proof, Refuter
+from kai_cp_models.proof import Refuter
 from kai_cp_models.reservations.allocate import allocate_in_time, settle
 from kai_cp_models.reservations.maxruntime import end_overdue
 from kai_cp_models.reservations.prepare import prepare

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,9 @@ from kai_cp_models.sharing import ACTIVE, PIPELINED, RELEASING, SharedDevice, Sh
 from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Gang, Gangs, GangState, GangTally
 
+if TYPE_CHECKING:
+    from kai_cp_models.actions.asking import AtFirst
+
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
 _NEW_DEVICE: Final = SharedDevice(new=1)
@@ -81,8 +84,8 @@ class Fixed:
         """By node, memory of one GPU."""
         self.advertised: list[tuple[bool, ...]] = list(map(tuple, (self.table.allocatable > 0).tolist()))
         """By node: dimensions it has at all; others are never charged (2.1)."""
-        self.waiting: list[Any] = []
-        """How groups wait in the snapshot, see ``actions.common``."""
+        self.waiting: AtFirst | None = None
+        """How groups wait in the snapshot, once that is known."""
         self.demands: dict[tuple[int, ...], dict[PodSpec, Ints]] = {}
         """What ``Counting`` found for rows of such sizes."""
         self._close = close

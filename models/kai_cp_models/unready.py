@@ -19,29 +19,27 @@ def delay_of(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
     """What keeps the group from evicting others yet."""
     if (left := delayed(snapshot, group)) is None:
         return None
-    return Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)", True)
+    return Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)")
 
 
 def unready(snapshot: Snapshot, gang: Gang, state: GangState, ask: Ask | None) -> Refusal | None:
     """The refusal of the group that holds in every action."""
     group = gang.group
     if group.queue not in snapshot.queue_by_name:
-        return Refusal("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist", True)
+        return Refusal("QueueDoesNotExist", f"queue {group.queue or '(none)'} does not exist")
     if group.queue not in snapshot.leaf_queues:
-        return Refusal("QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods", True)
+        return Refusal("QueueNotLeaf", f"queue {group.queue} has child queues; leaf queues run pods")
     if group.backed_off:
-        return Refusal("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed", True)
+        return Refusal("SchedulingBackoff", "schedulingBackoff is 1 and an earlier attempt failed")
     if state.batch is None:
-        return Refusal("NotReady", f"the gang is not complete: {_incomplete(gang, state)}", True)
+        return Refusal("NotReady", f"the gang is not complete: {_incomplete(gang, state)}")
     times = snapshot.extras[TIMES]
     if times is not None and (delay := times.requeue_delay_left(group)) > 0:
-        return Refusal(
-            "RequeueDelay", f"its maximum run time ended it; it may start again in {delay:.0f} s", True
-        )
+        return Refusal("RequeueDelay", f"its maximum run time ended it; it may start again in {delay:.0f} s")
     if ask is not None and ask.kind.shape.scoped and snapshot.policy.plugin("topology"):
         constraints = (scope.constraint for scopes, _ in ask.batch.leaves for scope in scopes)
         if problem := next((one.error for one in constraints if one is not None and one.error), ""):
-            return Refusal("TopologyFragmented", problem, True)
+            return Refusal("TopologyFragmented", problem)
     return None
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Final, TypeAlias
 
-from kai_cp_models.actions.common import line_of, waiting_groups
+from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.book import QueueBook

@@ -36,7 +36,7 @@ from itertools import combinations, islice, product
 
 from kai_cp.bench.follow import following
 from kai_cp.reader import parse
-from kai_cp_models.actions.common import at_first, line_of
+from kai_cp_models.actions.asking import at_first, line_of
 from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.ledger import Ledger

@@ -83,7 +83,6 @@ def test_annotations_change_nothing(path: Path) -> None:
 MODELS = Path(kai_cp_models.__file__).parent
 SWITCHES = {
     "prepare": "the snapshot goes on as it is",
-    "time_of": "the cycle has no time axis",
     "active": "the rule of held capacity is no rule of the ledger",
     "settle": "nothing is planned anew after an action",
     "reservations": "the plan has no reservations",

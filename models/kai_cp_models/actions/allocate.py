@@ -8,11 +8,13 @@ decides, and its refusal is a proof. Pods that run are not touched.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kai_cp_models.actions.common import line_of, waiting_groups
+from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.locality import draw_together
-from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.certificates import OVER_BOUNDS
+from kai_cp_models.cycle import Cycle, Proof, Refusal
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask, AskKind, ask_of
@@ -22,13 +24,11 @@ from kai_cp_models.pods import GroupKey
 
 
 @dataclass
-class AdmissionPass:
-    """How far a pass along the fair order has come in ``cycle``; ``turns``: what was looked at, in order."""
+class ServedInTurn:
+    """Groups that wait and are served in the fair order; ``turns``: what was looked at, in order."""
 
     cycle: Cycle
-    order: FairOrder
     asks: dict[GroupKey, Ask]
-    admission: Admission
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
     unproved: int = field(default=0, init=False)
@@ -40,21 +40,84 @@ class AdmissionPass:
         """Whether a group that waits is of a kind that may get places."""
         return self.asks[key].kind not in self.known  # type: ignore[index]
 
-    def next(self) -> Ask | None:
-        """The next ask of a kind that may get places; those before it are refused."""
+    def serve(
+        self,
+        order: FairOrder,
+        start: Callable[[Ask], Refusal | None],
+        reserve: Callable[[Ask, Refusal], None] = lambda ask, why: None,
+    ) -> None:
+        """Serve one group after the other until the time has ended.
+
+        ``start``: gives an ask its places, or says why it gets none. ``reserve``: what a refused one gets.
+        """
+        cycle = self.cycle
+        while not cycle.out_of_time() and (key := self._next(order)) is not None:
+            ask = self.asks[key]
+            over = quota_check(cycle.ledger, ask, lending=True)
+            why = Refusal(*over, proof=Proof(OVER_BOUNDS.name)) if over else start(ask)
+            self.turns.append(key)
+            if why is not None:
+                self._count(() if over else (why,))
+                cycle.waiting[key] = why
+                reserve(ask, why)
+                continue
+            self.known.clear()
+            cycle.waiting.pop(key, None)
+            order.use(cycle.ledger.book, ask.group.queue)
+            batch = cycle.ledger.state(ask.gang).batch if len(ask.pods) < len(ask.gang.pods) else None
+            if batch is not None:
+                self.asks[key] = ask_of(cycle.ledger, ask.gang, batch)
+                order.push(key, self.asks[key].entry)
+        # Batches that were not looked at before time ended are refused without a proof.
+        self.refused += len(order)
+        self.unproved += len(order)
+
+    def _next(self, order: FairOrder) -> GroupKey | None:
+        """The next group of a kind that may get places; those before it are refused."""
         passed: list[GroupKey] = []
-        key = self.order.pop(self, passed)
+        key = order.pop(self, passed)
         whys = [self.known[self.asks[one].kind] for one in passed]
         self.cycle.waiting.update(zip(passed, whys, strict=True))
-        self.refused += len(passed)
-        self.unproved += sum(not why.proved for why in whys)
+        self._count(whys)
         self.turns += passed
-        return None if key is None else self.asks[key]
+        return key
+
+    def _count(self, whys: Sequence[Refusal]) -> None:
+        self.refused += len(whys)
+        self.unproved += sum(why.proof is None for why in whys)
+
+    def record(self, seconds: float, *, joint: bool = True, variables: int = 0, constraints: int = 0) -> None:
+        """Note in the cycle what was served; ``joint`` False: models were not asked."""
+        cycle = self.cycle
+        cycle.turns = tuple(self.turns)
+        for key in cycle.ledger.held:
+            cycle.placed_by.setdefault(key, "allocate")
+        cycle.stages.append(
+            Stage(
+                "allocate",
+                "OPTIMAL" if self.unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
+                objective=self.refused,
+                bound=self.refused - self.unproved,
+                gap=self.unproved / max(1, self.refused),
+                variables=variables,
+                constraints=constraints,
+                seconds=seconds,
+            )
+        )
+
+
+@dataclass(kw_only=True)
+class AdmissionPass(ServedInTurn):
+    """How far allocate has come along ``order``."""
+
+    order: FairOrder
+    admission: Admission
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
         order, admission = self.order.fork(cycle.ledger.book), self.admission.proved()
-        return AdmissionPass(cycle, order, dict(self.asks), admission, self.refused, list(self.turns))
+        turns = list(self.turns)
+        return AdmissionPass(cycle, dict(self.asks), self.refused, turns, order=order, admission=admission)
 
 
 def allocate(
@@ -67,36 +130,22 @@ def allocate(
     """
     started = time.monotonic()
     run = _begun(cycle) if resumed is None else resumed.proved(cycle)
-    admission, order = run.admission, run.order
+    admission, first = run.admission, None
     admission.enabled = joint
-    first: AdmissionPass | None = None
-    while not cycle.out_of_time() and (ask := run.next()) is not None:
-        key = ask.group.key
-        if over := quota_check(cycle.ledger, ask, lending=True):
-            cycle.waiting[key] = Refusal(*over, proved=True)
-        elif refusal := _admit(run, ask):
-            if first is None and not refusal.proved and not joint:
-                first = run.proved(cycle.save())
-                first.order.push(key, ask.entry)
-            run.refused += 1
-            run.unproved += not refusal.proved
-            cycle.waiting[key] = refusal
-        else:
-            run.known.clear()
-            cycle.waiting.pop(key, None)
-            order.use(cycle.ledger.book, ask.group.queue)
-            batch = cycle.ledger.state(ask.gang).batch if len(ask.pods) < len(ask.gang.pods) else None
-            if batch is not None:
-                run.asks[key] = ask_of(cycle.ledger, ask.gang, batch)
-                order.push(key, run.asks[key].entry)
-        run.turns.append(key)
-    # Batches that were not looked at before time ended are refused without a proof.
-    run.refused += len(order)
-    run.unproved += len(order)
+
+    def start(ask: Ask) -> Refusal | None:
+        nonlocal first
+        refusal = _admit(run, ask)
+        if refusal is not None and refusal.proof is None and first is None and not joint:
+            first = run.proved(cycle.save())
+            first.order.push(ask.group.key, ask.entry)
+        return refusal
+
+    run.serve(run.order, start)
     if admission.placed_jointly:
         cycle.ledger = draw_together(admission.asks, cycle.ledger, admission.base.copy)
-    cycle.turns = tuple(run.turns)
-    _record(run, joint, time.monotonic() - started)
+    size = admission.variables, admission.constraints
+    run.record(time.monotonic() - started, joint=joint, variables=size[0], constraints=size[1])
     return first
 
 
@@ -109,7 +158,7 @@ def _begun(cycle: Cycle) -> AdmissionPass:
     unlike = {cycle.snapshot.alike[key]: ask for key, ask in asks.items()}
     asking = [pod for ask in unlike.values() for pod in ask.gang.pods]
     admission = Admission(cycle.ledger.copy(), asking, cycle.settings.solver, cycle.budget)
-    return AdmissionPass(cycle, line_of(cycle.ledger, asks), asks, admission)
+    return AdmissionPass(cycle, asks, order=line_of(cycle.ledger, asks), admission=admission)
 
 
 def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
@@ -128,21 +177,3 @@ def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
         return outcome
     run.cycle.ledger = outcome
     return None
-
-
-def _record(run: AdmissionPass, joint: bool, seconds: float) -> None:
-    for key in run.cycle.ledger.held:
-        run.cycle.placed_by.setdefault(key, "allocate")
-    run.cycle.stages.append(
-        Stage(
-            "allocate",
-            "",
-            "OPTIMAL" if run.unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
-            objective=run.refused,
-            bound=run.refused - run.unproved,
-            gap=run.unproved / max(1, run.refused),
-            variables=run.admission.variables,
-            constraints=run.admission.constraints,
-            seconds=seconds,
-        )
-    )

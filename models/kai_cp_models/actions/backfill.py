@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
-from kai_cp_models.actions.common import line_of, waiting_groups
+from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, OUT_OF_TIME
 from kai_cp_models.actions.home import capacity_at_home
 from kai_cp_models.actions.simulation import missing, put_back, return_home, started

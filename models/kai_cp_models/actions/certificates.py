@@ -125,7 +125,7 @@ def _over_share(beside: Beside, ask: Ask) -> Refusal | None:
         return None
     if beside.anew and reclaim_conceivable(beside.book, ask.group.queue, ask.asked, lost=beside.lost):
         return None
-    return Refusal("OverFairShare", why.message, True)
+    return Refusal("OverFairShare", why.message)
 
 
 def over_share(book: QueueBook, ask: Ask) -> OverQuota | None:

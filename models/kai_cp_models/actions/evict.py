@@ -13,9 +13,9 @@ from functools import partial
 from itertools import chain
 from typing import TypeGuard
 
+from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.certificates import Beside, over_share, refusal
-from kai_cp_models.actions.common import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import (
     NOTHING_SUFFICES,
     OUT_OF_TIME,
@@ -295,7 +295,7 @@ def _commit(run: ActionRun, found: EvictionPlan) -> None:
         elif pod.group is not None and pod.key in base.held and pod.key not in found.ledger.held:
             cycle.placed_by.pop(pod.key, None)
             cycle.waiting[pod.group] = Refusal(
-                "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})", True
+                "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})"
             )
     for item, owners in found.owners.items():
         for _, pod in inherited(item, base, found.ledger):

@@ -16,7 +16,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey, Pod
 
-NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one", True)
+NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one")
 NOTHING_SUFFICES: Final = Refusal("NotPossible", "no permitted set of evictions frees enough capacity")
 OUT_OF_TIME: Final = Refusal("NotDecidedInTime", "the search of this cycle ended before it was decided")
 

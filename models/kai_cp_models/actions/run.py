@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from kai_cp_models.actions.common import line_of
+from kai_cp_models.actions.asking import line_of
 from kai_cp_models.actions.eviction_plan import EvictionPlan
 from kai_cp_models.actions.reclaim_bounds import reclaim_bounds, units_in_turn
 from kai_cp_models.arrays import Ints

@@ -93,12 +93,12 @@ def _row(
     nominated = given and any(ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
     # An action's words on the next increment are about a cycle in which the batch has its place.
     if nominated or (why is None and given and not unknown):
-        why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle", True)
+        why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle")
     if why is None and not unknown:
         why = _not_looked_at(cycle)
     if why is None:
         names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
-        why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}", True)
+        why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}")
     return _entry(cycle, gang, pending, why, in_sum, words=words, proved=proved)
 
 

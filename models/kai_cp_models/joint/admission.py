@@ -13,7 +13,8 @@ from copy import copy
 from dataclasses import replace
 
 from kai_cp_models.budget import MODEL_SHARE, Allowance, Budget
-from kai_cp_models.cycle import Refusal
+from kai_cp_models.certificates import OVER_SUMS
+from kai_cp_models.cycle import Proof, Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.disaggregate import disaggregate
@@ -70,40 +71,41 @@ class Admission:
     def known_refusal(self, ask: Ask) -> Refusal | None:
         """The refusal of a batch that is at most as hard to place; it holds for this one too."""
         found = self._refusals.find(ask)
-        if found is not None and not found.proved and self._beyond(ask):
-            return replace(found, proved=True)
+        if found is not None and found.proof is None and (proof := self._over_sums(ask)):
+            return replace(found, proof=proof)
         return found
 
-    def _beyond(self, ask: Ask) -> bool:
-        """Whether the sums refuse the batch beside the admitted ones; True is a proof."""
+    def _over_sums(self, ask: Ask) -> Proof | None:
+        """The proof that the sums refuse the batch beside the admitted ones; None: they do not."""
         own = self._counting.asked(ask)
-        return self._counting.exceeded(own, self._held + own, self._counting.idle_room)
+        over = self._counting.exceeded(own, self._held + own, self._counting.idle_room)
+        return Proof(OVER_SUMS.name) if over else None
 
     def decide(self, ledger: Ledger, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
         """A ledger with all admitted batches, which have places in ``ledger``, and this one placed, or the
         refusal with its proof.
         """
-        outcome, proved = (None, True) if self._beyond(ask) else self._solve(ledger, ask)
-        if outcome is not None:
+        outcome = self._over_sums(ask) or self._solve(ledger, ask)
+        if isinstance(outcome, Ledger):
             self.admitted(ask)
             return outcome
-        result = replace(refusal, proved=proved)
+        result = replace(refusal, proof=outcome)
         self._refusals.add(ask, result)
         return result
 
-    def _solve(self, ledger: Ledger, ask: Ask) -> tuple[Ledger | None, bool]:
+    def _solve(self, ledger: Ledger, ask: Ask) -> Ledger | Proof | None:
         if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and no admitted pod could be elsewhere.
-            return None, True
+            return Proof("no node takes a pod")
         if not self.enabled or self._budget.ended(LIMITS.admission_work):
-            return None, False
+            return None
         asks = [*self.asks, ask]
         try:
             model = JointModel(self.base, asks, all_admitted=True)
         except ModelTooLarge:
             # The admitted batches only grow, and to find that out takes seconds in a large cluster.
             self.enabled = False
-            return None, False
+            return None
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))
         allowance = Allowance(self._budget, MODEL_SHARE * self._budget.work_worth())
@@ -111,9 +113,9 @@ class Admission:
         if outcome.status == "unknown":
             self._budget.in_vain(outcome.work)
         if outcome.status != "solved":
-            return None, outcome.status == "infeasible"
+            return Proof("no places") if outcome.status == "infeasible" else None
         if (found := self._made_room(ledger, ask)) is not None:
-            return found, False
+            return found
         made = disaggregate(self.base, model.answer(solver), pipeline_only=False)
         if made is None:
             # The limits of queues refuse it: a share by memory is charged more where GPUs are small.
@@ -122,7 +124,7 @@ class Admission:
             if outcome.status == "solved":
                 made = disaggregate(self.base, model.answer(solver), pipeline_only=False)
         self.placed_jointly |= made is not None
-        return made, False
+        return made
 
     def _made_room(self, ledger: Ledger, ask: Ask) -> Ledger | None:
         """The ledger with the batch, and with the few placed again that ask for smaller pods: where sizes

@@ -29,8 +29,8 @@ class RefusalCache:
 
     def proved(self) -> RefusalCache:
         """An independent copy with the refusals that carry a proof."""
-        known = {key: why for key, why in self._known.items() if why.proved}
-        plain = {terms: [one for one in found if one[2].proved] for terms, found in self._plain.items()}
+        known = {key: why for key, why in self._known.items() if why.proof}
+        plain = {terms: [one for one in found if one[2].proof] for terms, found in self._plain.items()}
         return RefusalCache(self.ledger, self.policy, known, plain)
 
     def add(self, ask: Ask, why: Refusal) -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from kai_cp_models.actions.common import at_first
+from kai_cp_models.actions.asking import at_first
 from kai_cp_models.actions.stale import stale_groups
-from kai_cp_models.cycle import Cycle
+from kai_cp_models.cycle import Cycle, Proof
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod
@@ -30,13 +30,6 @@ from kai_cp_models.reservations.times import TIMES
 
 _Kind = tuple[int, bool]
 """Groups of one kind are alike (``Snapshot.alike``), and all of them may disturb others or none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """Why a pod group cannot be served; ``certificate``: what excludes every plan."""
-
-    certificate: str
 
 
 class Refuter:

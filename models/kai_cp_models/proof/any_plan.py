@@ -204,7 +204,7 @@ class AnyPlan:
         return TOO_LITTLE if short or (asked and needed > emptied.rights.most_gpus) else None
 
 
-_NO_PLACES: Final = Refusal("NotPossible", proved=True)
+_NO_PLACES: Final = Refusal("NotPossible")
 
 
 def _no_node_takes(beside: AnyPlan, ask: Ask) -> Refusal | None:

@@ -11,7 +11,7 @@ from operator import attrgetter
 
 import numpy as np
 
-from kai_cp_models.actions.common import line_of
+from kai_cp_models.actions.asking import line_of
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.amounts import NOTHING, Amounts

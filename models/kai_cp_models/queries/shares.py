@@ -57,7 +57,7 @@ def fair_line(snapshot: Snapshot, settings: Settings, served: Container[GroupKey
 
     Those of ``served`` are charged to their queue before the next is popped.
     """
-    from kai_cp_models.actions.common import line_of, waiting_groups
+    from kai_cp_models.actions.asking import line_of, waiting_groups
 
     cycle = begun(snapshot, settings)
     ledger, groups = cycle.ledger, snapshot.group_by_key

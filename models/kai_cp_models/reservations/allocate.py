@@ -9,7 +9,7 @@ from kai_cp_models.reservations.draining import serve_drains
 from kai_cp_models.reservations.keeping import serve_holders
 from kai_cp_models.reservations.mending import lost, mend
 from kai_cp_models.reservations.serving import serve_everybody
-from kai_cp_models.reservations.state import time_of, update
+from kai_cp_models.reservations.state import update
 from kai_cp_models.reservations.walk import Walk
 
 
@@ -26,7 +26,7 @@ def allocate_in_time(cycle: Cycle) -> None:
 def settle(cycle: Cycle) -> None:
     """After an action: drop the holds of holders that have started, and plan anew the holds whose capacity
     another group took by right."""
-    state = time_of(cycle)
+    state = cycle.time
     if state is None or not (state.holds or state.drains):
         return
     placed = {cycle.snapshot.pod_by_key[key].group for key in cycle.ledger.held}

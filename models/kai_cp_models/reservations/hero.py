@@ -30,12 +30,11 @@ _TICKS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PricedPlaces:
-    """Places at an instant, and what has to leave for them. ``proved``: there is nothing cheaper."""
+    """Places at an instant, and what has to leave for them."""
 
     nodes: Mapping[PodKey, int]
     victims: tuple[GroupKey, ...]
     lost_gpu_hours: float
-    proved: bool
 
 
 def priced(
@@ -86,7 +85,7 @@ def priced(
     for p, part in enumerate(shape.parts):
         slots = [n for (q, n), x in sorted(counts.items()) if q == p for _ in range(solver.value(x))]
         nodes.update({pod.key: node for pod, node in zip(part.pods, slots, strict=True)})
-    return PricedPlaces(nodes, gone, sum(cost[key] for key in gone) / _TICKS / _HOUR, outcome.proved)
+    return PricedPlaces(nodes, gone, sum(cost[key] for key in gone) / _TICKS / _HOUR)
 
 
 def _places(

@@ -205,5 +205,5 @@ def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> bool:
             walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)
             if walk.asks.pop(key, None) is not None:
                 # A gang that leaves now loses all its pods; otherwise only part of it would run.
-                walk.cycle.waiting[key] = Refusal(WAITING, words, True)
+                walk.cycle.waiting[key] = Refusal(WAITING, words)
     return True

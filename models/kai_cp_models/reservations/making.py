@@ -31,7 +31,6 @@ class _Start:
     found: FoundPlaces | None = None
     priced: PricedPlaces | None = None
     why: tuple[str, str] = ("", "")
-    proved: bool = True
 
 
 def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
@@ -90,13 +89,12 @@ def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:
     paying = price is not None and walk.times.hero(ask.group)
     shares: Beyond | None = None
     dear = False
-    proved = True
     points = walk.points(shape, until=walk.now + walk.horizon)
     if paying:
         points = [p for p in walk.scene().timeline.points() if p <= walk.now + walk.horizon]
     for instant in points:
         if walk.scene().spent_up:
-            return _Start(proved=False)
+            return _Start()
         end = walk.interval(ask, instant)
         if paying:
             paid = priced(walk.scene(), ask, shape, instant, end, holds=walk.holds)
@@ -107,7 +105,6 @@ def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:
             continue
         outcome = walk.scene().at(ask, shape, instant, end, walk.holds, reserved=True)
         if isinstance(outcome, NoPlaces):
-            proved = proved and outcome.proved
             if outcome.beyond is not None and outcome.beyond.bound == "share":
                 shares = outcome.beyond
             continue
@@ -123,7 +120,7 @@ def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:
         return _Start(why=("ReservationTooDear", f"every start leaves more than {most:g} GPU-hours idle"))
     if shares is not None:
         return _Start(why=("ReservationBeyondShare", f"nothing is held beyond the share: {shares.message}"))
-    return _Start(proved=proved)
+    return _Start()
 
 
 def _cheap_enough(

@@ -109,7 +109,7 @@ def mend(walk: Walk, *, at_once: bool) -> None:
         for hold, refused in gone:
             again[hold.key] += 1
             known = again[hold.key] <= LIMITS.held_again
-            walk.cycle.waiting[hold.key] = Refusal(WAITING, "its places were taken by right", False)
+            walk.cycle.waiting[hold.key] = Refusal(WAITING, "its places were taken by right")
             if hold.stored is None:
                 _made_anew(walk, hold, known=known)
             else:

@@ -16,7 +16,7 @@ from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.items import Idle, NodeOfPod
 from kai_cp_models.reservations.places import places
 from kai_cp_models.reservations.search import Scene, item_of
-from kai_cp_models.reservations.state import Hold, time_of
+from kai_cp_models.reservations.state import Hold
 from kai_cp_models.reservations.timeline import Timeline
 
 
@@ -54,7 +54,7 @@ def _alone(hold: Hold, timeline: Timeline, cycle: Cycle) -> NodeOfPod | None:
     part = hold.shape.parts[0]
     if int(part.capacity(timeline.free(hold.start)).max(initial=0)) > 1:
         return None
-    state = time_of(cycle)
+    state = cycle.time
     assert state is not None
     scene = Scene(state, timeline.ledger, lambda: timeline.ledger, {}, cycle.settings.solver, cycle.budget)
     found = scene.beside(hold.shape, hold.start, hold.end, (), reserved=True, prefer=hold.stored_gpus)

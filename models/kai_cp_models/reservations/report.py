@@ -14,7 +14,7 @@ from kai_cp_models.reservations.draining import idle_now, names_of
 from kai_cp_models.reservations.gang import GangNeeds, shape_of
 from kai_cp_models.reservations.refit import idle_by_node
 from kai_cp_models.reservations.search import FoundPlaces, Scene
-from kai_cp_models.reservations.state import Drain, Hold, TimeState, time_of
+from kai_cp_models.reservations.state import Drain, Hold, TimeState
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.shown import clock
@@ -22,7 +22,7 @@ from kai_cp_models.shown import clock
 
 def reservations(cycle: Cycle) -> tuple[Reservation, ...] | None:
     """One entry, by group, for every group that holds capacity, has started, was dropped or has an offer."""
-    state = time_of(cycle)
+    state = cycle.time
     if state is None or not state.times.settings.reservations.enabled:
         return None
     found = dict(state.reports)
@@ -156,7 +156,7 @@ def _started(cycle: Cycle, state: TimeState, hold: Hold) -> Reservation:
 
 def estimated(cycle: Cycle, entries: tuple[Unscheduled, ...], start: Ledger) -> tuple[Unscheduled, ...]:
     """The entries with estimates. ``start``: the state at the beginning of the cycle."""
-    state = time_of(cycle)
+    state = cycle.time
     if state is None or not state.times.settings.reservations.enabled:
         return entries
     return tuple(_Estimates(cycle, state, start).of(entries))

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
-from kai_cp_models.actions.common import line_of
-from kai_cp_models.cycle import Refusal
+from kai_cp_models.actions.asking import line_of
+from kai_cp_models.cycle import Proof, Refusal
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.admission import Admission
-from kai_cp_models.joint.problem import Ask, ask_of
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, quota_check
+from kai_cp_models.placement import Placer
 from kai_cp_models.reservations.gang import shape_of, unsuited
 from kai_cp_models.reservations.loads import Beyond, Load, loads_of
 from kai_cp_models.reservations.making import reserve
@@ -24,38 +25,17 @@ from kai_cp_models.shown import clock, span
 
 def serve_everybody(walk: Walk) -> None:
     """Serve all other groups in the fair order."""
-    cycle, snapshot = walk.cycle, walk.cycle.snapshot
+    cycle = walk.cycle
     holding = {hold.key for hold in walk.holds}
     for hold in walk.holds:
         walk.waits_itself(hold)
     order = line_of(walk.ledger, {key: ask for key, ask in walk.asks.items() if key not in holding})
     asking = [pod for key in walk.asks for pod in walk.ledger.fixed.gangs[key].pods]
     admission = Admission(walk.ledger, asking, cycle.settings.solver, cycle.budget)
-    while not cycle.out_of_time() and (key := order.pop()) is not None:
-        walk.turns.append(key)
-        group = snapshot.group_by_key[key]
-        ask = walk.asks[key]
-        refusal = quota_check(walk.ledger, ask, lending=True)
-        why: Refusal | None
-        why = Refusal(*refusal, proved=True) if refusal else _start_now(walk, ask, admission)
-        if why is None:
-            cycle.waiting.pop(key, None)
-            order.use(walk.ledger.book, group.queue)
-            batch = walk.ledger.state(ask.gang).batch
-            if batch is not None:
-                walk.asks[key] = ask_of(walk.ledger, ask.gang, batch)
-                order.push(key, walk.asks[key].entry)
-            continue
-        if refusal is None:
-            walk.refused += 1
-            walk.unproved += not why.proved
-        cycle.waiting[key] = why
-        reserve(walk, ask, why)
-    walk.refused += len(order)
-    walk.unproved += len(order)
+    walk.serve(order, partial(_start_now, walk, admission), partial(reserve, walk))
 
 
-def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
+def _start_now(walk: Walk, admission: Admission, ask: Ask) -> Refusal | None:
     """Start the ask, or say why it cannot."""
     key = (*ask.kind.signature, ask.group.queue if walk.holds else None)
     known = walk.refusals.get(key)
@@ -87,7 +67,7 @@ def _start_now(walk: Walk, ask: Ask, admission: Admission) -> Refusal | None:
         if _overrule(walk, ask, admission):
             return None
         if walk.holds:
-            why = replace(why, proved=refused.proved)
+            why = replace(why, proof=Proof("no places") if refused.proved else None)
         why = _held_from(walk, ask, why, beyond)
     walk.refusals[key] = why
     return why
@@ -154,7 +134,7 @@ def _held_from(walk: Walk, ask: Ask, why: Refusal, beyond: Beyond | None) -> Ref
     closed = next((hold for hold in drains if nodes & hold.usage.keys()), None)
     if not ahead and closed is not None and (beyond is None or not walk.holds):
         text = f"its nodes are closed for {closed.key} until they are empty; only preemptible pods start"
-        return Refusal(WAITING, text, why.proved)
+        return Refusal(WAITING, text, proof=why.proof)
     if not walk.holds:
         return why
     first = min(ahead or walk.holds, key=lambda hold: (hold.start, hold.order))
@@ -166,7 +146,7 @@ def _held_from(walk: Walk, ask: Ask, why: Refusal, beyond: Beyond | None) -> Ref
         text += "; it cannot be preempted and nothing limits its run time"
     if beyond is not None:
         text = f"{beyond.message} at the start of {first.key} ({clock(first.start, walk.now)})"
-    return Refusal(WAITING, text, why.proved)
+    return Refusal(WAITING, text, proof=why.proof)
 
 
 def cost_of_pods(ledger: Ledger, ask: Ask) -> tuple[int, int, int]:

@@ -194,16 +194,9 @@ def window_of(times: Times, group: PodGroup, holders: Iterable[PodGroup]) -> Hol
     return HoldWindow(times.until(group), times.gives_way(group), ignores, times.drains and group.preemptible)
 
 
-def time_of(cycle: Cycle) -> TimeState | None:
-    """The time axis of the cycle, where reservations are on."""
-    state = cycle.time
-    return state if isinstance(state, TimeState) else None
-
-
 def update(cycle: Cycle, **changes: object) -> TimeState:
     """Replace the time axis of the cycle by one with these changes."""
-    state = cycle.time
-    assert isinstance(state, TimeState)
-    found: TimeState = replace(state, **changes)  # type: ignore[arg-type]
+    assert cycle.time is not None
+    found: TimeState = replace(cycle.time, **changes)  # type: ignore[arg-type]
     cycle.time = found
     return found

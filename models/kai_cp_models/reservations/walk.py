@@ -12,19 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kai_cp_models.actions.common import waiting_groups
+from kai_cp_models.actions.allocate import ServedInTurn
+from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
-from kai_cp_models.plan import Reservation, Stage
+from kai_cp_models.plan import Reservation
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.holders import Holder
 from kai_cp_models.reservations.items import TICKS_PER_SECOND
 from kai_cp_models.reservations.refit import chosen_places
 from kai_cp_models.reservations.search import FoundPlaces, Scene
-from kai_cp_models.reservations.state import Hold, time_of, update
+from kai_cp_models.reservations.state import Hold, update
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.shown import clock
 
@@ -33,34 +34,40 @@ HOUR: Final = 3600.0
 TOLERANCE: Final = 1e-6
 
 
-class Walk:
+class Walk(ServedInTurn):
     """One run of the action."""
 
     def __init__(self, cycle: Cycle) -> None:
-        state = time_of(cycle)
+        state = cycle.time
         assert state is not None
-        self.cycle = cycle
+        super().__init__(cycle, waiting_groups(cycle, "allocate"))
+        cycle.ledger = cycle.ledger.copy()
         self.times = state.times
         self.now = self.times.now
-        self.ledger = cycle.ledger.copy()
-        self.asks: dict[GroupKey, Ask] = waiting_groups(cycle, "allocate")
         self.holds: list[Hold] = []
         self.state = replace(state, holds=())
         self.root = self.ledger
         """The state before any group except holders has started."""
         self.movable: dict[GroupKey, tuple[Ask, GangNeeds, float]] = {}
-        self.refused = self.unproved = 0
         self._scene: Scene | None = None
         self.refusals: dict[tuple[object, ...], Refusal] = {}
         self.made = 0
         self.heroes_told: set[str] = set()
-        self.turns: list[GroupKey] = []
+
+    @property
+    def ledger(self) -> Ledger:
+        """The state so far, which is that of the cycle."""
+        return self.cycle.ledger
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        self.cycle.ledger = ledger
 
     @classmethod
     def resumed(cls, cycle: Cycle, holds: Sequence[Hold]) -> Walk:
         """A walk in the present state of the cycle, with ``holds`` standing."""
         walk = cls(cycle)
-        state = time_of(cycle)
+        state = cycle.time
         assert state is not None
         walk.state, walk.holds = state, list(holds)
         walk.changed()
@@ -69,7 +76,6 @@ class Walk:
     def hand_over(self) -> None:
         """Make the walk's holds the cycle's."""
         self.cycle.time = replace(self.state, holds=tuple(sorted(self.holds, key=lambda hold: hold.order)))
-        self.cycle.ledger = self.ledger
         self.cycle.time.bind(self.ledger, strict=False)
 
     def scene(self) -> Scene:
@@ -178,7 +184,7 @@ class Walk:
     def waits_itself(self, hold: Hold) -> None:
         """Record why a holder waits."""
         text = f"its start is reserved for {clock(hold.start, self.now)}"
-        self.cycle.waiting[hold.key] = Refusal(WAITING, text, True)
+        self.cycle.waiting[hold.key] = Refusal(WAITING, text)
 
     def window_end(self, ask: Ask) -> float:
         """Until when an ask that starts now counts in held capacity."""
@@ -208,29 +214,15 @@ class Walk:
         return ticks / TICKS_PER_SECOND / HOUR
 
     def finish(self, seconds: float) -> None:
-        """Find the best places for all holds, then make the walk's ledger the cycle's."""
+        """Find the best places for all holds, and note what was served."""
         cycle = self.cycle
         self.state = replace(self.state, holds=tuple(sorted(self.holds, key=lambda hold: hold.order)))
-        cycle.ledger = self.ledger
         cycle.time = self.state
-        cycle.turns = tuple(self.turns)
         best = chosen_places(self.state.holds, self.state.timeline(self.ledger), cycle)
         if best is not None:
             holds = tuple(replace(hold, nodes=best[hold.key]) for hold in self.state.holds)
             update(cycle, holds=holds)
-        state = time_of(cycle)
+        state = cycle.time
         assert state is not None
         state.bind(cycle.ledger, strict=False)
-        for key in cycle.ledger.held:
-            cycle.placed_by.setdefault(key, "allocate")
-        cycle.stages.append(
-            Stage(
-                "allocate",
-                "",
-                "OPTIMAL" if self.unproved == 0 else "FEASIBLE",
-                objective=self.refused,
-                bound=self.refused - self.unproved,
-                gap=self.unproved / max(1, self.refused),
-                seconds=seconds,
-            )
-        )
+        self.record(seconds)

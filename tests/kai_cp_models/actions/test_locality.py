@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from kai_cp_models.actions import simulation
-from kai_cp_models.actions.common import line_of
+from kai_cp_models.actions.asking import line_of
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.joint.problem import Answer

@@ -150,7 +150,7 @@ def test_shares_with_what_queues_hold_in_the_end(left: int, token: str, words: s
     for i, one in enumerate(running):
         if i % 4 >= left:
             cycle.ledger.evict(one)
-    cycle.waiting[key] = Refusal("OverFairShare", "queue q: fair share 8 GPUs, used 8, needs 4", True)
+    cycle.waiting[key] = Refusal("OverFairShare", "queue q: fair share 8 GPUs, used 8, needs 4")
     (refused,) = unscheduled(cycle)
     assert refused.reason == token
     assert words in refused.message

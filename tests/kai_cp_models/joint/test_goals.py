@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kai_cp_models.actions.common import waiting_groups
+from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.actions.reclaim_bounds import reclaim_bounds
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle

@@ -87,9 +87,9 @@ def test_allocate_tries_no_further_model_after_one_that_is_too_large(monkeypatch
     found = Admission(ledger, snapshot.pods, settings, Budget.of(settings, snapshot, monotonic() + 60))
     found.admitted(asks[0])
     for _ in range(2):
-        outcome = found.decide(ledger, asks[1], Refusal("NodeFragmented", "no place", False))
+        outcome = found.decide(ledger, asks[1], Refusal("NodeFragmented", "no place"))
         assert isinstance(outcome, Refusal)
-        assert not outcome.proved
+        assert outcome.proof is None
     assert tried == 1
 
 
@@ -116,14 +116,14 @@ def test_few_groups_with_no_larger_pods_move_for_one_more(
     for ask, where in ((large, 2), (huge, 3), (a, 0), (b, 1)):
         made.place(ask.pods[0], where, pipelined=False)
         found.admitted(ask)
-    more_placed = found.decide(made, half, Refusal("NodeFragmented", "no place", False))
+    more_placed = found.decide(made, half, Refusal("NodeFragmented", "no place"))
     assert isinstance(more_placed, Ledger)
     places = {name: more_placed.held[PodKey("ns", f"{name}-0")].node for name in waiting if name != "more"}
     assert (places["large"], places["huge"]) == (2, 3)
     assert places["a"] == places["b"] != places["half"]
-    refused = found.decide(more_placed, more, Refusal("NodeFragmented", "no place", False))
+    refused = found.decide(more_placed, more, Refusal("NodeFragmented", "no place"))
     assert isinstance(refused, Refusal)
-    assert refused.proved
+    assert refused.proof
 
 
 def gangs_for_racks(*nodes_of_racks: int, gangs: int) -> Snapshot:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.actions.common import line_of
+from kai_cp_models.actions.asking import line_of
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint.returning import Returning
 from kai_cp_models.pods import Pod, PodSpec

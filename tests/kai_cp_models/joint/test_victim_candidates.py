@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kai_cp_models.actions.common import waiting_groups
+from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT
 from kai_cp_models.joint.victim_candidates import Entitlement, victim_candidates

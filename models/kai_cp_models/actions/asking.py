@@ -21,7 +21,7 @@ from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang
 from kai_cp_models.unready import DELAYED, delay_of, unready
 
-_FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod groups only", True)
+_FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod groups only")
 
 
 class WaitingGroup(NamedTuple):
@@ -89,14 +89,14 @@ class AtFirst(NamedTuple):
 
 def at_first(ledger: Ledger) -> AtFirst:
     """How groups wait in the snapshot; computed once a cycle."""
-    known: list[AtFirst] = ledger.fixed.waiting
-    if not known:
+    fixed = ledger.fixed
+    if fixed.waiting is None:
         found = {one.group.key: one for one in _as_read(ledger) if one is not None}
         asks = {key: one.ask for key, one in found.items() if one.ask is not None}
         kept = [key for key, (one, *why, ask) in found.items() if not (ask and one.preemptible) or any(why)]
         line = FairOrder(ledger.snapshot, ledger.book, {key: ask.entry for key, ask in asks.items()})
-        known.append(AtFirst(found, asks, kept, line))
-    return known[0]
+        fixed.waiting = AtFirst(found, asks, kept, line)
+    return fixed.waiting
 
 
 def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from kai_cp_models.actions.common import line_of, waiting_groups
+from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.simulation import started
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
