@@ -2,13 +2,13 @@
 
 It walks the fair order as formulation 1.1 says: the next batch is admitted if and only if it can be placed
 together with everything admitted before it, whose places may change. It finds this out by trying all nodes
-for all pods, and the checker says whether a try is allowed. The order and the batches are the engine's own;
-the search shares nothing with it. It is meant for up to about eight pods and three nodes.
+for all pods, and the checker says whether a try is allowed. The order is the naive one of the tests; fair
+shares and batches are the engine's own. It is meant for up to about eight pods and three nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,11 +25,12 @@ from kai_cp_models.check import (
 )
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
+from kai_cp_models.fairness.order import Entry
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Node, Snapshot
 from kai_cp_models.units import Gang, Gangs
+from tests.support.naive_order import Naive
 
 
 class Placement(NamedTuple):
@@ -75,8 +76,7 @@ class _Search:
         waiting = {
             key: batch for key in self.snapshot.group_by_key if (batch := self._batch(self.gangs[key]))
         }
-        order = FairOrder(self.snapshot, self.book, {k: self._entry(k, b) for k, b in waiting.items()})
-        while (key := order.pop()) is not None:
+        while (key := self._first(waiting)) is not None:
             batch = waiting.pop(key)
             admitted = [self.snapshot.pod_by_key[k] for k in self.found.places]
             places = self._place([*admitted, *batch])
@@ -88,11 +88,9 @@ class _Search:
                 self.book.charge(group.queue, amounts.accepted(self.snapshot, pod, node), group.preemptible)
             self.found.places = places
             self.found.batches.append((key, tuple(pod.key for pod in batch)))
-            order.charged(group.queue)
             again = self._batch(self.gangs[key])
             if again:
                 waiting[key] = again
-                order.push(key, self._entry(key, again))
         return self.found
 
     def _status(self, pod: Pod) -> PodStatus:
@@ -104,10 +102,16 @@ class _Search:
         batch = gang.state(self._status).batch
         return batch.all_pods if batch is not None else ()
 
+    def _first(self, waiting: Mapping[GroupKey, tuple[Pod, ...]]) -> GroupKey | None:
+        entries = {key: self._entry(key, batch) for key, batch in waiting.items()}
+        return Naive(self.snapshot, self.book, entries).first()
+
     def _entry(self, key: GroupKey, batch: tuple[Pod, ...]) -> Entry:
-        state = self.gangs[key].state(self._status).elastic_state
-        size = amounts.pessimistic_batch(self.snapshot, batch)
-        return group_sort_key(self.snapshot.group_by_key[key], state), size
+        """By priority, then below the minimum, at it or above it, then by age and name (3.6)."""
+        group, gang = self.snapshot.group_by_key[key], self.gangs[key]
+        state = gang.state(self._status).elastic_state
+        turn = -group.priority, state, group.created, key.name, key.namespace
+        return turn, amounts.pessimistic_batch(self.snapshot, batch)
 
     def _node(self, name: str) -> Node:
         return self.snapshot.nodes[self.snapshot.node_index[name]]
