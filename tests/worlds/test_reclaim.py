@@ -410,7 +410,7 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
 
     snapshot = hundred(seed)
     monkeypatch.setattr(ActionRun, "first_of", noted)
-    monkeypatch.setattr(evict, "first_plan", lambda attempts, chunk: None)
+    monkeypatch.setattr(evict, "first_plans", lambda attempts, chunk: [])
     found = outcome(snapshot)
     assert found[0]
     assert any(2 * depth < units for depth, units in looks)

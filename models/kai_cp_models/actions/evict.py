@@ -23,7 +23,7 @@ from kai_cp_models.actions.eviction_plan import (
     NoPlan,
     named_triggers,
 )
-from kai_cp_models.actions.first import first_plan
+from kai_cp_models.actions.first import first_plans
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
 from kai_cp_models.actions.run import ActionRun, Way
@@ -211,12 +211,11 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     """
     units = len(run.ranked)
     if run.way is Way.COUNTING:
-        plan = first_plan(run, chunk)
-        if plan is not None:
-            yield chunk, plan
+        plans = first_plans(run, chunk)
+        yield from ((chunk, plan) for plan in plans)
         run.way = Way.MODEL
         few = units <= LIMITS.first_plan_units and len(chunk) <= LIMITS.optional_chunk
-        if plan is not None and not (few and len(plan.asks) < len(chunk)):
+        if plans and not (few and all(len(plan.asks) < len(chunk) for plan in plans)):
             return
     if not run.policy.may_lose and (units > LIMITS.cleared_units or (run.found and run.found.owners)):
         return

@@ -25,17 +25,18 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU
 
 
-def first_plan(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
-    """A plan for the asks of the chunk that find a place in this way; None when no ask does."""
-    return _cleared(run, chunk) if not run.policy.may_lose else _counted(run, chunk)
+def first_plans(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
+    """Plans for the asks of the chunk that find a place in this way; none when no ask does."""
+    found = _counted(run, chunk) if run.policy.may_lose else [_cleared(run, chunk)]
+    return [plan for plan in found if plan is not None]
 
 
-def _counted(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
+def _counted(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan | None]:
     """Evict the units that counting selects.
 
     Where those that may go in turn are too few for all asks of the chunk, they may be enough for the first
     half, a quarter and so on. Then, or where they serve no ask, all of few units go at once: some of them
-    move instead. The plan that serves the earlier asks counts.
+    move instead.
     """
     asks, taken = chunk, run.taken_by(chunk)
     units = run.first_of(taken, chunk)
@@ -44,8 +45,7 @@ def _counted(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
     found = [_widened(run, asks, units)]
     if (found[0] is None or len(asks) < len(chunk)) and len(taken) <= LIMITS.open_units:
         found.append(_opened(run, chunk, (), [run.ranked[rank] for rank in sorted(taken)]))
-    plans = [plan for plan in found if plan is not None]
-    return max(plans, key=lambda plan: plan.serves(chunk), default=None)
+    return found
 
 
 def _widened(run: ActionRun, chunk: Sequence[Ask], units: list[EvictionUnit] | None) -> EvictionPlan | None:

@@ -46,14 +46,14 @@ def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytes
     seven pods for the same three.
     """
     first: list[EvictionPlan] = []
-    first_plan = evict.first_plan
+    first_plans = evict.first_plans
 
-    def recorded(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
-        found = first_plan(run, chunk)
-        first.extend([found] if isinstance(found, EvictionPlan) else [])
+    def recorded(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
+        found = first_plans(run, chunk)
+        first.extend(found)
         return found
 
-    monkeypatch.setattr(evict, "first_plan", recorded)
+    monkeypatch.setattr(evict, "first_plans", recorded)
     snapshot = parse(SHAPES["contended"](60, 1), now=NOW.timestamp())
     actions = replace(snapshot.policy, actions=("allocate", "consolidation"))
     plan = solved(
@@ -145,7 +145,7 @@ def test_a_loss_that_is_too_much_is_not_tried_again_beside_needless_ones(
         ],
         actions=("allocate", "reclaim"),
     )
-    monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
+    monkeypatch.setattr(evict, "first_plans", lambda _victims, _chunk: [])
     plan = solved(snapshot)
     assert evicted(plan) == {"old-0"}
     assert placed(plan) == {"t-0"}
@@ -233,7 +233,7 @@ def test_a_plan_holds_where_each_takes_what_it_needs_in_turn(monkeypatch: pytest
         served.append(len(found.asks) if isinstance(found, EvictionPlan) else 0)
         return found
 
-    monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
+    monkeypatch.setattr(evict, "first_plans", lambda _victims, _chunk: [])
     monkeypatch.setattr(evict, "attempt", recorded)
     monkeypatch.setattr(jointly, "_owners", to_the_last)
     plan = solved(snapshot)
@@ -293,7 +293,7 @@ def test_the_last_goals_are_pursued_for_so_many(
 
     monkeypatch.setattr(jointly, "LIMITS", replace(LIMITS, finished_asks=most))
     monkeypatch.setattr(evict, "finish", recorded)
-    monkeypatch.setattr(evict, "first_plan", lambda _victims, _chunk: None)
+    monkeypatch.setattr(evict, "first_plans", lambda _victims, _chunk: [])
     assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
     assert again == [pursued]
 

@@ -13,7 +13,7 @@ from kai_cp.bench.generate import NOW as BENCH_NOW
 from kai_cp.bench.generate import SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.actions import evict, first
-from kai_cp_models.actions.eviction_plan import EvictionPlan, NoPlan
+from kai_cp_models.actions.eviction_plan import EvictionPlan
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint import search
@@ -314,12 +314,12 @@ def test_every_victim_is_taken_by_a_trigger(seed: int, monkeypatch: pytest.Monke
     """Also where a gang comes home in part: what it leaves behind is for a trigger that may take it."""
     plans: list[EvictionPlan] = []
 
-    def first_plan(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | NoPlan | None:
-        found = first.first_plan(run, chunk)
-        plans.extend([found] if isinstance(found, EvictionPlan) else [])
+    def first_plans(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
+        found = first.first_plans(run, chunk)
+        plans.extend(found)
         return found
 
-    monkeypatch.setattr(evict, "first_plan", first_plan)
+    monkeypatch.setattr(evict, "first_plans", first_plans)
     decided(read(random_cluster(seed, scale=2)), searching(SETTINGS, {"solver": {"budget_seconds": 2}}))
     assert plans
     for found in plans:
