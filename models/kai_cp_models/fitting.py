@@ -108,7 +108,7 @@ class NodeView:
                 np.bincount(devices.node[free_mib >= need], minlength=len(self.now))[nodes]
                 for free_mib in (devices.now, devices.later)
             ]
-            shared, wanted = joined[1] > 0, (self._beside(joined[0]), self._beside(joined[1]))
+            shared, wanted = joined[1] > 0, (self._where_joined(joined[0]), self._where_joined(joined[1]))
         now = accepted & (idle >= wanted[0]).all(axis=1)
         later = accepted & (free >= wanted[1]).all(axis=1)
         self.now[nodes], self.later[nodes], self.shared[nodes] = now, later, shared
@@ -120,7 +120,7 @@ class NodeView:
         """MiB that a pod takes of a device that it joins."""
         return share_mib(self._pod, gpu_memory_mib) if self._shares else 0
 
-    def _beside(self, joined: Ints) -> Ints:
+    def _where_joined(self, joined: Ints) -> Ints:
         """[node, D] what the pods take of nodes where they can join ``joined`` devices."""
         # On a node beyond its capacity no one knows which devices exist: it has too few GPUs for any.
         new = np.maximum(self._shares - joined, 0)[:, None]

@@ -28,7 +28,7 @@ class SearchLimits:
     optional_chunk: int = _limit(
         12, "pod groups", "one solve decides which are admitted, with weights 2^i; chunks of 24 were slower"
     )
-    beside: int = _limit(
+    many_admitted: int = _limit(
         48,
         "pod groups",
         "beside more admitted ones such a solve is too long; the next are halved down to one",

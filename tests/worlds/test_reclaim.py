@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from kai_cp_models.actions import evict, jointly
-from kai_cp_models.actions.run import ActionRun
-from kai_cp_models.joint.problem import Ask, EvictionUnit
+from kai_cp_models.actions.run import ActionRun, Opening
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.snapshot import PodGroup, Queue, Shares, Snapshot
@@ -400,16 +400,18 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
     which every unit is open from the start.
     """
     looks: list[tuple[int, int]] = []
-    opened = ActionRun.first_of
+    opening = ActionRun.opening
 
-    def noted(run: ActionRun, useful: Set[int], asks: Sequence[Ask]) -> list[EvictionUnit] | None:
-        found = opened(run, useful, asks)
-        assert found is not None
-        looks.append((sum(rank <= found[-1].rank for rank in useful), len(useful)))
+    def noted(run: ActionRun, asks: Sequence[Ask], useful: Set[int] | None = None) -> Opening:
+        found = opening(run, asks, useful)
+        first = found.first_for(asks)
+        assert first is not None
+        assert useful is not None
+        looks.append((sum(rank <= first[-1].rank for rank in useful), len(useful)))
         return found
 
     snapshot = hundred(seed)
-    monkeypatch.setattr(ActionRun, "first_of", noted)
+    monkeypatch.setattr(ActionRun, "opening", noted)
     monkeypatch.setattr(evict, "first_plans", lambda attempts, chunk: [])
     found = outcome(snapshot)
     assert found[0]

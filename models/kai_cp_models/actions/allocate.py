@@ -8,7 +8,7 @@ decides, and its refusal is a proof. Pods that run are not touched.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
 from kai_cp_models.actions.asking import line_of, waiting_groups
@@ -18,19 +18,22 @@ from kai_cp_models.cycle import Cycle, Proof, Refusal
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask, AskKind, ask_of
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GroupKey
 
 
 @dataclass
-class ServedInTurn:
+class AdmissionPass:
     """Groups that wait and are served in the fair order; ``turns``: what was looked at, in order."""
 
     cycle: Cycle
     asks: dict[GroupKey, Ask]
     refused: int = 0
     turns: list[GroupKey] = field(default_factory=list)
+    order: FairOrder = field(init=False)
+    admission: Admission = field(init=False)
     unproved: int = field(default=0, init=False)
     """Refusals that carry no proof."""
     known: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
@@ -40,9 +43,23 @@ class ServedInTurn:
         """Whether a group that waits is of a kind that may get places."""
         return self.asks[key].kind not in self.known  # type: ignore[index]
 
+    def line_up(self, base: Ledger, apart: Container[GroupKey] = ()) -> None:
+        """Set out to serve all groups but those ``apart``. ``base``: the ledger without their batches."""
+        cycle, asks = self.cycle, self.asks
+        self.order = line_of(cycle.ledger, {k: ask for k, ask in asks.items() if k not in apart})
+        # A group asks for more once its first batch is admitted.
+        unlike = {cycle.snapshot.alike[key]: ask for key, ask in asks.items()}
+        asking = [pod for ask in unlike.values() for pod in ask.gang.pods]
+        self.admission = Admission(base, asking, cycle.settings.solver, cycle.budget)
+
+    def proved(self, cycle: Cycle) -> AdmissionPass:
+        """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
+        found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns))
+        found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
+        return found
+
     def serve(
         self,
-        order: FairOrder,
         start: Callable[[Ask], Refusal | None],
         reserve: Callable[[Ask, Refusal], None] = lambda ask, why: None,
     ) -> None:
@@ -50,8 +67,8 @@ class ServedInTurn:
 
         ``start``: gives an ask its places, or says why it gets none. ``reserve``: what a refused one gets.
         """
-        cycle = self.cycle
-        while not cycle.out_of_time() and (key := self._next(order)) is not None:
+        cycle, order = self.cycle, self.order
+        while not cycle.out_of_time() and (key := self._next()) is not None:
             ask = self.asks[key]
             over = quota_check(cycle.ledger, ask, lending=True)
             why = Refusal(*over, proof=Proof(OVER_BOUNDS.name)) if over else start(ask)
@@ -72,10 +89,10 @@ class ServedInTurn:
         self.refused += len(order)
         self.unproved += len(order)
 
-    def _next(self, order: FairOrder) -> GroupKey | None:
+    def _next(self) -> GroupKey | None:
         """The next group of a kind that may get places; those before it are refused."""
         passed: list[GroupKey] = []
-        key = order.pop(self, passed)
+        key = self.order.pop(self, passed)
         whys = [self.known[self.asks[one].kind] for one in passed]
         self.cycle.waiting.update(zip(passed, whys, strict=True))
         self._count(whys)
@@ -86,38 +103,24 @@ class ServedInTurn:
         self.refused += len(whys)
         self.unproved += sum(why.proof is None for why in whys)
 
-    def record(self, seconds: float, *, joint: bool = True, variables: int = 0, constraints: int = 0) -> None:
-        """Note in the cycle what was served; ``joint`` False: models were not asked."""
-        cycle = self.cycle
+    def record(self, seconds: float) -> None:
+        """Note in the cycle what was served."""
+        cycle, admission = self.cycle, self.admission
         cycle.turns = tuple(self.turns)
         for key in cycle.ledger.held:
             cycle.placed_by.setdefault(key, "allocate")
         cycle.stages.append(
             Stage(
                 "allocate",
-                "OPTIMAL" if self.unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
+                "OPTIMAL" if self.unproved == 0 else ("FEASIBLE" if admission.solving else "GREEDY"),
                 objective=self.refused,
                 bound=self.refused - self.unproved,
                 gap=self.unproved / max(1, self.refused),
-                variables=variables,
-                constraints=constraints,
+                variables=admission.variables,
+                constraints=admission.constraints,
                 seconds=seconds,
             )
         )
-
-
-@dataclass(kw_only=True)
-class AdmissionPass(ServedInTurn):
-    """How far allocate has come along ``order``."""
-
-    order: FairOrder
-    admission: Admission
-
-    def proved(self, cycle: Cycle) -> AdmissionPass:
-        """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
-        order, admission = self.order.fork(cycle.ledger.book), self.admission.proved()
-        turns = list(self.turns)
-        return AdmissionPass(cycle, dict(self.asks), self.refused, turns, order=order, admission=admission)
 
 
 def allocate(
@@ -129,9 +132,9 @@ def allocate(
     ``resumed`` from there. Returns None when every refusal is proved, so that nothing is left to solve.
     """
     started = time.monotonic()
-    run = _begun(cycle) if resumed is None else resumed.proved(cycle)
-    admission, first = run.admission, None
-    admission.enabled = joint
+    run, first = _begun(cycle) if resumed is None else resumed.proved(cycle), None
+    admission = run.admission
+    admission.solving = joint
 
     def start(ask: Ask) -> Refusal | None:
         nonlocal first
@@ -141,11 +144,10 @@ def allocate(
             first.order.push(ask.group.key, ask.entry)
         return refusal
 
-    run.serve(run.order, start)
+    run.serve(start)
     if admission.placed_jointly:
         cycle.ledger = draw_together(admission.asks, cycle.ledger, admission.base.copy)
-    size = admission.variables, admission.constraints
-    run.record(time.monotonic() - started, joint=joint, variables=size[0], constraints=size[1])
+    run.record(time.monotonic() - started)
     return first
 
 
@@ -154,11 +156,9 @@ def _begun(cycle: Cycle) -> AdmissionPass:
     for pod in (pod for shape in {ask.kind.shape for ask in asks.values()} for pod in shape.examples):
         # All copies of the ledger share what is looked up before they are made.
         cycle.ledger.has_room(pod)
-    # A group asks for more once its first batch is admitted.
-    unlike = {cycle.snapshot.alike[key]: ask for key, ask in asks.items()}
-    asking = [pod for ask in unlike.values() for pod in ask.gang.pods]
-    admission = Admission(cycle.ledger.copy(), asking, cycle.settings.solver, cycle.budget)
-    return AdmissionPass(cycle, asks, order=line_of(cycle.ledger, asks), admission=admission)
+    run = AdmissionPass(cycle, asks)
+    run.line_up(cycle.ledger.copy())
+    return run
 
 
 def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:

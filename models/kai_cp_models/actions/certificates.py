@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Final
 
 from kai_cp_models.actions.eviction_plan import NO_VICTIMS
-from kai_cp_models.actions.run import ActionRun, Way
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.certificates import (
     MISSING_OBJECT,
     NO_NODE_ACCEPTS,
@@ -47,8 +47,6 @@ class Beside:
     def __post_init__(self) -> None:
         self.base, self.book = self.run.ledger, self.run.book
         """The state with what is admitted; what queues hold for the fair order, with the chunk as well."""
-        self.anew = self.run.way is Way.ANEW
-        """Whether what the admitted triggers take may be chosen anew."""
 
     @cached_property
     def lost(self) -> Sequence[Amounts]:
@@ -81,21 +79,21 @@ class Beside:
             self._alone[shape] = counting.exceeded(own, own, run.emptied, moved=moved)
         if self._alone[shape]:
             return NOTHING_TO_MOVE_INTO if moved else TOO_LITTLE
-        takes = frozenset[int]() if self.anew else run.takes_of(ask)
-        return TOO_LITTLE if takes and self.counted.exceeded(ask, takes, run.beside(ask)) else None
+        takes = frozenset[int]() if run.anew else run.takes_of(ask)
+        return TOO_LITTLE if takes and self.counted.exceeded(ask, takes, run.losable(ask)) else None
 
     @cached_property
     def counted(self) -> CumulativeDemand:
         """The demand of everything admitted and of the chunk, to be compared with all that may go."""
         counted = self.run.cumulative.copy()
         for ask in self.run.admitted:
-            counted.hold(ask, self.run.takes_of(ask), self.run.beside(ask))
+            counted.hold(ask, self.run.takes_of(ask), self.run.losable(ask))
         return counted
 
     def hold(self, ask: Ask) -> None:
         """Add the ask to the chunk. It counts as served for what comes after it, as in KAI."""
         self.chunk.append(ask)
-        self.counted.hold(ask, self.run.takes_of(ask), self.run.beside(ask))
+        self.counted.hold(ask, self.run.takes_of(ask), self.run.losable(ask))
         self.book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
         _charge(self._least, ask)
 
@@ -123,7 +121,7 @@ def _over_share(beside: Beside, ask: Ask) -> Refusal | None:
     """Reclaim serves no queue beyond its fair share (4.4)."""
     if not beside.run.policy.by_share or (why := over_share(beside.book, ask)) is None:
         return None
-    if beside.anew and reclaim_conceivable(beside.book, ask.group.queue, ask.asked, lost=beside.lost):
+    if beside.run.anew and reclaim_conceivable(beside.book, ask.group.queue, ask.asked, lost=beside.lost):
         return None
     return Refusal("OverFairShare", why.message)
 
@@ -136,7 +134,7 @@ def over_share(book: QueueBook, ask: Ask) -> OverQuota | None:
 def _no_victims(beside: Beside, ask: Ask) -> Refusal | None:
     """There is nothing that the ask may take (4.3)."""
     # Anew, it may be served from what the admitted triggers take.
-    return None if beside.anew or beside.run.takes_of(ask) else NO_VICTIMS
+    return None if beside.run.anew or beside.run.takes_of(ask) else NO_VICTIMS
 
 
 CERTIFICATES: Final[Sequence[Certificate[Beside]]] = (

@@ -26,7 +26,7 @@ from kai_cp_models.actions.eviction_plan import (
 from kai_cp_models.actions.first import first_plans
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
-from kai_cp_models.actions.run import ActionRun, Way
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.cycle import Cycle, Eviction, Refusal
 from kai_cp_models.fairness.book import QueueBook
@@ -115,7 +115,7 @@ def _decide(run: ActionRun) -> None:
     if run.policy.by_share and run.found is not None and len(run.ranked) <= LIMITS.open_units:
         beyond = _over_share(run, run.book)
         run.open = {key: ask for key, ask in run.asks.items() if key in beyond}
-        run.refusals, run.way = RefusalCache(run.base, run.policy), Way.ANEW
+        run.refusals, run.anew = RefusalCache(run.base, run.policy), True
         _admit_all(run)
 
 
@@ -142,7 +142,7 @@ def _admit_all(run: ActionRun) -> None:
     goals for what is admitted."""
     ended = partial(run.cycle.budget.ended, LIMITS.model_work)
     worth, before = _in_time(run), run.found
-    while worth and run.open and (run.way is Way.COUNTING or not ended()) and (chunk := _next(run)):
+    while worth and run.open and not (run.begun and ended()) and (chunk := _next(run)):
         best: _Proposal | None = None
         for asks, result in _proposals(run, chunk):
             if best is None or _better(run, chunk, result, best[1]):
@@ -160,7 +160,7 @@ def _admit_all(run: ActionRun) -> None:
 
 
 def _next(run: ActionRun) -> list[Ask]:
-    """The next triggers, at most ``run.way``, in the fair order that holds if each gets its place.
+    """The next triggers, at most ``run.most``, in the fair order that holds if each gets its place.
 
     A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
     others of the chunk is passed over, and looked at again once those have their places.
@@ -171,7 +171,7 @@ def _next(run: ActionRun) -> list[Ask]:
         return []
     order = run.line.fork(here.book, run.open if len(run.open) < len(run.asks) else None)
     left = set(run.open)
-    while len(here.chunk) < run.way and not run.cycle.out_of_time():
+    while len(here.chunk) < run.most and not run.cycle.out_of_time():
         if not left or (key := order.pop(left)) is None:
             break
         ask = run.open[key]
@@ -210,10 +210,10 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     many leaves out keeps waiting: a model of all of them costs too much.
     """
     units = len(run.ranked)
-    if run.way is Way.COUNTING:
+    if not run.begun:
         plans = first_plans(run, chunk)
         yield from ((chunk, plan) for plan in plans)
-        run.way = Way.MODEL
+        run.begun = True
         few = units <= LIMITS.first_plan_units and len(chunk) <= LIMITS.optional_chunk
         if plans and not (few and all(len(plan.asks) < len(chunk) for plan in plans)):
             return

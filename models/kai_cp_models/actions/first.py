@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
-from kai_cp_models.actions.run import ActionRun
+from kai_cp_models.actions.run import ActionRun, Opening
 from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.goals import Disruption
@@ -38,23 +38,23 @@ def _counted(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan | None]:
     half, a quarter and so on. Then, or where they serve no ask, all of few units go at once: some of them
     move instead.
     """
-    asks, taken = chunk, run.taken_by(chunk)
-    units = run.first_of(taken, chunk)
-    while units is None and (asks := asks[: len(asks) // 2]):
-        units = run.first_of(run.taken_by(asks), asks)
-    found = [_widened(run, asks, units)]
+    asks, taken, opening = chunk, run.taken_by(chunk), run.opening(chunk)
+    while opening.first_for(asks) is None and (asks := asks[: len(asks) // 2]):
+        opening = run.opening(asks)
+    found = [_widened(run, asks, opening)]
     if (found[0] is None or len(asks) < len(chunk)) and len(taken) <= LIMITS.open_units:
         found.append(_opened(run, chunk, (), [run.ranked[rank] for rank in sorted(taken)]))
     return found
 
 
-def _widened(run: ActionRun, chunk: Sequence[Ask], units: list[EvictionUnit] | None) -> EvictionPlan | None:
+def _widened(run: ActionRun, chunk: Sequence[Ask], opening: Opening) -> EvictionPlan | None:
     """Evict the units, and then more while that serves more: capacity that is enough in sum may have no place
     for a pod.
     """
     best: EvictionPlan | None = None
     served: list[bool] = []
     again: list[Ask] = []
+    units = opening.first_for(chunk)
     for _ in range(LIMITS.opening_tries):
         found = _opened(run, chunk, again, units)
         if found is None or (here := found.serves(chunk)) <= served:
@@ -64,7 +64,7 @@ def _widened(run: ActionRun, chunk: Sequence[Ask], units: list[EvictionUnit] | N
         if not missed or run.cycle.budget.passed():
             break
         again += missed
-        before, units = units, run.first_of(run.taken_by(chunk), chunk, again)
+        before, units = units, opening.first_for(chunk, again)
         if units is None or units == before:
             # Counting finds no more units to open.
             break
@@ -103,7 +103,7 @@ def _opened(
             asks = [ask for ask in asks if ask is not beyond]
         # Some units left for asks that got no place, or that may not have them. Only what the others may take
         # is opened for these.
-        ranked = run.first_of(run.taken_by(asks), asks, again)
+        ranked = run.opening(asks).first_for(asks, again)
     return None
 
 

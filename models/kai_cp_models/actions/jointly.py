@@ -22,7 +22,7 @@ from kai_cp_models.actions.eviction_plan import (
 )
 from kai_cp_models.actions.node_drain import cheapest_nodes_to_drain
 from kai_cp_models.actions.reclaim_bounds import Owners, overreaching, reclaim_bounds, shared_out
-from kai_cp_models.actions.run import ActionRun, Way
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.budget import Allowance
 from kai_cp_models.cycle import Refusal
@@ -42,13 +42,13 @@ def attempt(run: ActionRun, chunk: Sequence[Ask], *, optional: bool = False) -> 
     """Place everything admitted before and ``chunk``; with ``optional``, as much of ``chunk`` as possible.
 
     Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3);
-    with ``Way.ANEW`` also all units that the admitted asks may take.
+    where victims are chosen anew, also all units that the admitted asks may take.
     """
     budget, before = run.cycle.budget, run.found
     if budget.ended(LIMITS.model_work):
         return NoPlan(OUT_OF_TIME)
     asks = [*run.admitted, *chunk]
-    useful = run.taken_by(asks if run.way is Way.ANEW else chunk) | (before.disturbed if before else set())
+    useful = run.taken_by(asks if run.anew else chunk) | (before.disturbed if before else set())
     required = len(asks) - len(chunk) if optional else len(asks)
     result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
     for part in _prefixes(run, asks, useful, fewer=len(chunk) > 1 and not optional):
@@ -71,7 +71,7 @@ def _prefixes(run: ActionRun, asks: Sequence[Ask], useful: set[int], *, fewer: b
     (formulation 1.4). None where all are too few and ``fewer`` asks are left to try.
     """
     if run.policy.may_lose and len(useful) > LIMITS.open_units and run.goals.by_policy:
-        opened, ranks = run.first_of(useful, asks), sorted(useful)
+        opened, ranks = run.opening(asks, useful).first_for(asks), sorted(useful)
         if opened is None and fewer:
             return
         depth = max(bisect(ranks, opened[-1].rank) if opened else len(ranks), LIMITS.open_units)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from enum import IntEnum, unique
 from functools import cached_property
 from itertools import accumulate
 
@@ -20,7 +19,7 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.counting import Counting, CumulativeDemand, Leaving
+from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit
@@ -32,16 +31,35 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, GroupKey, PodKey
 
 
-@unique
-class Way(IntEnum):
-    """How the next triggers are tried, and how many of them together at most."""
+class Opening:
+    """Units that may go one after the other in reverse fair order."""
 
-    COUNTING = LIMITS.chunk
-    """By a first plan: all so far fit as they are."""
-    MODEL = LIMITS.optional_chunk
-    """By the joint model, with the victims of the admitted triggers as they are."""
-    ANEW = 1
-    """By the joint model, which chooses the victims of the admitted triggers anew."""
+    def __init__(self, counting: Counting, units: Iterable[EvictionUnit]) -> None:
+        self._counting, self._units = counting, list(units)
+        self._leaving = counting.leaving(pod for one in self._units for pod in one.pods)
+        self._ends = list(accumulate((len(one.pods) for one in self._units), initial=0))
+
+    def first_for(self, asks: Sequence[Ask], again: Sequence[Ask] = ()) -> list[EvictionUnit] | None:
+        """The first units that free enough for all asks by counting; None when all are too few. ``again``:
+        asks that count twice, as far as there are units.
+
+        Counting ignores where capacity is. The threshold of a plan is hardly ever deeper than the last of
+        these units.
+        """
+        if (count := self._enough(asks)) > len(self._units):
+            return None
+        return self._units[: self._enough([*asks, *again]) if again else count]
+
+    def _enough(self, asks: Sequence[Ask]) -> int:
+        """The first number of units after which there is enough for all asks."""
+        wanted, turns = self._counting.demand(()), np.arange(self._ends[-1])
+        wanted = sum((self._counting.asked(ask) for ask in asks), start=wanted)
+
+        def enough(end: int) -> bool:
+            room = self._counting.room(self._leaving.part(turns < end))
+            return bool(np.all(room >= wanted, where=wanted > 0))
+
+        return bisect_left(self._ends, True, key=enough)
 
 
 @dataclass
@@ -53,15 +71,16 @@ class ActionRun:
     base: Ledger
     asks: Mapping[GroupKey, Ask]
     """All waiting groups of the run."""
-    way: Way = Way.COUNTING
+    begun: bool = False
+    """Whether first plans were tried."""
+    anew: bool = False
+    """Whether the victims of the admitted triggers are chosen anew for one more."""
     found: EvictionPlan | None = None
     """The plan so far."""
     refused: set[GroupKey] = field(default_factory=set)
     _takes: dict[AskKind, frozenset[int]] = field(default_factory=dict)
     """Sets of units that asks of each kind may take."""
-    _beside: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
-    _in_turn: tuple[object, list[EvictionUnit], tuple[Leaving, Sequence[int]]] | None = None
-    """The last units that ``first_of`` opened, with their pods, and where those of each end."""
+    _losable: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.open = dict(self.asks)
@@ -95,9 +114,14 @@ class ActionRun:
         return self.found.asks if self.found is not None else ()
 
     @property
+    def most(self) -> int:
+        """How many of the next triggers are tried together at most."""
+        return 1 if self.anew else LIMITS.optional_chunk if self.begun else LIMITS.chunk
+
+    @property
     def many(self) -> bool:
         """Whether too many are admitted to build a model of all of them for one more."""
-        return len(self.admitted) > LIMITS.beside
+        return len(self.admitted) > LIMITS.many_admitted
 
     @cached_property
     def goals(self) -> GoalList:
@@ -149,40 +173,15 @@ class ActionRun:
         """Ranks of the units that any of the asks may take; there are many asks and few different sets."""
         return set[int]().union(*{self.takes_of(ask) for ask in asks})
 
-    def first_of(
-        self, useful: Set[int], asks: Sequence[Ask], again: Sequence[Ask] = ()
-    ) -> list[EvictionUnit] | None:
-        """Of the units of these ranks, the first in reverse fair order that free enough for all asks by
-        counting; None when all are too few. ``again``: asks that count twice, as far as there are units.
-
-        Counting ignores where capacity is. The threshold of a plan is hardly ever deeper than the last of
-        these units.
-        """
-        key = useful, tuple(ask.group.key for ask in asks)
-        if self._in_turn is None or self._in_turn[0] != key:
-            ranks, queues = sorted(useful), self.ranked.queues
-            units = [(rank, queues[rank]) for rank in ranks]
-            bounds = reclaim_bounds(self.base, self.policy, asks, units, self.takes_of)
-            ranked = map(self.ranked.__getitem__, ranks)
-            opened = list(units_in_turn(asks, ranked, bounds, self.base.book))
-            pods = (pod for one in opened for pod in one.pods)
-            ends = accumulate((len(one.pods) for one in opened), initial=0)
-            self._in_turn = key, opened, (self.counting.leaving(pods), list(ends))
-        _, opened, gone = self._in_turn
-        if (count := self._enough(asks, *gone)) > len(opened):
-            return None
-        return opened[: self._enough([*asks, *again], *gone) if again else count]
-
-    def _enough(self, asks: Sequence[Ask], leaving: Leaving, ends: Sequence[int]) -> int:
-        """The first number of units after whose pods (``ends``) there is enough for all asks."""
-        wanted, turns = self.counting.demand(()), np.arange(ends[-1])
-        wanted = sum((self.counting.asked(ask) for ask in asks), start=wanted)
-
-        def enough(end: int) -> bool:
-            room = self.counting.room(leaving.part(turns < end))
-            return bool(np.all(room >= wanted, where=wanted > 0))
-
-        return bisect_left(ends, True, key=enough)
+    def opening(self, asks: Sequence[Ask], useful: Set[int] | None = None) -> Opening:
+        """The units that may go for the asks in reverse fair order. ``useful``: the ranks of those that are
+        looked at; None: all that one of them may take."""
+        ranks, queues = sorted(self.taken_by(asks) if useful is None else useful), self.ranked.queues
+        bounds = reclaim_bounds(
+            self.base, self.policy, asks, [(rank, queues[rank]) for rank in ranks], self.takes_of
+        )
+        ranked = map(self.ranked.__getitem__, ranks)
+        return Opening(self.counting, units_in_turn(asks, ranked, bounds, self.base.book))
 
     @cached_property
     def counting(self) -> Counting:
@@ -210,12 +209,12 @@ class ActionRun:
     def _returning(self) -> Returning:
         return Returning(self.base, self.ranked)
 
-    def beside(self, ask: Ask) -> frozenset[int] | None:
+    def losable(self, ask: Ask) -> frozenset[int] | None:
         """Ranks of the units that may be lost while the ask is admitted; None: all of them."""
         if not self.policy.own_queue or len(self.asks) * len(self.ranked) > LIMITS.requeue_pairs:
             return None
-        found = self._beside.get(ask.group.key)
+        found = self._losable.get(ask.group.key)
         if found is None:
             first = self._returning.come_back_first(ask)
-            found = self._beside[ask.group.key] = frozenset(range(len(self.ranked))).difference(first)
+            found = self._losable[ask.group.key] = frozenset(range(len(self.ranked))).difference(first)
         return found

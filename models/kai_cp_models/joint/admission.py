@@ -44,8 +44,10 @@ class Admission:
         """The ledger without the batches."""
         self._settings = settings
         self._budget = budget
-        self.enabled = True
-        """Whether models are solved."""
+        self.solving = True
+        """Whether models may be solved."""
+        self._too_large = False
+        """Whether a model was, as the batches only grow."""
         self.asks: list[Ask] = []
         """All admitted batches, in the order of their admission."""
         self.placed_jointly = False
@@ -97,14 +99,14 @@ class Admission:
         if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and no admitted pod could be elsewhere.
             return Proof("no node takes a pod")
-        if not self.enabled or self._budget.ended(LIMITS.admission_work):
+        if not self.solving or self._too_large or self._budget.ended(LIMITS.admission_work):
             return None
         asks = [*self.asks, ask]
         try:
             model = JointModel(self.base, asks, all_admitted=True)
         except ModelTooLarge:
-            # The admitted batches only grow, and to find that out takes seconds in a large cluster.
-            self.enabled = False
+            # To find that out takes seconds in a large cluster.
+            self._too_large = True
             return None
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))

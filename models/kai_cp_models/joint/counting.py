@@ -175,7 +175,7 @@ class CumulativeDemand:
     units.
 
     All held asks together must fit when every unit is gone that one of them may take. Where an ask keeps
-    units from being lost (``beside``), these may still move, but then they need a place again.
+    units from being lost (``losable``), these may still move, but then they need a place again.
     """
 
     def __init__(
@@ -190,28 +190,28 @@ class CumulativeDemand:
         self._unions: dict[tuple[frozenset[int], frozenset[int]], frozenset[int]] = {}
         self._demand = counting.demand(())
         self._open: frozenset[int] = frozenset()
-        self._beside: frozenset[frozenset[int]] = frozenset()
+        self._losable: frozenset[frozenset[int]] = frozenset()
 
     def copy(self) -> CumulativeDemand:
         """The same, to be added to; what is known of free capacity is shared."""
         return copy(self)
 
-    def hold(self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None) -> None:
+    def hold(self, ask: Ask, takes: frozenset[int], losable: frozenset[int] | None = None) -> None:
         """Add one more ask.
 
-        ``takes``: ranks of the units that it may take. ``beside``: of those that may be lost while it has its
-        place; None: all.
+        ``takes``: ranks of the units that it may take. ``losable``: of those that may be lost while it has
+        its place; None: all.
         """
         self._demand = self._demand + self._counting.asked(ask)
         self._open = self._opened(takes)
-        if beside is not None:
-            self._beside |= {beside}
+        if losable is not None:
+            self._losable |= {losable}
 
-    def exceeded(self, ask: Ask, takes: frozenset[int], beside: frozenset[int] | None = None) -> bool:
+    def exceeded(self, ask: Ask, takes: frozenset[int], losable: frozenset[int] | None = None) -> bool:
         """Whether there is too little for the ask beside everything held so far; see ``hold``."""
         own, open_ = self._counting.asked(ask), self._opened(takes)
-        besides = self._beside if beside is None else self._beside | {beside}
-        rooms = (self._room(open_, lost) for lost in (None, *sorted(besides, key=len)))
+        sets = self._losable if losable is None else self._losable | {losable}
+        rooms = (self._room(open_, lost) for lost in (None, *sorted(sets, key=len)))
         wanted = self._demand + own
         return any(self._counting.exceeded(own, wanted, room) for room in rooms)
 

@@ -6,10 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from kai_cp_models.actions.asking import line_of
 from kai_cp_models.cycle import Proof, Refusal
 from kai_cp_models.fairness import amounts
-from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
@@ -25,17 +23,13 @@ from kai_cp_models.shown import clock, span
 
 def serve_everybody(walk: Walk) -> None:
     """Serve all other groups in the fair order."""
-    cycle = walk.cycle
-    holding = {hold.key for hold in walk.holds}
     for hold in walk.holds:
         walk.waits_itself(hold)
-    order = line_of(walk.ledger, {key: ask for key, ask in walk.asks.items() if key not in holding})
-    asking = [pod for key in walk.asks for pod in walk.ledger.fixed.gangs[key].pods]
-    admission = Admission(walk.ledger, asking, cycle.settings.solver, cycle.budget)
-    walk.serve(order, partial(_start_now, walk, admission), partial(reserve, walk))
+    walk.line_up(walk.ledger, apart={hold.key for hold in walk.holds})
+    walk.serve(partial(_start_now, walk), partial(reserve, walk))
 
 
-def _start_now(walk: Walk, admission: Admission, ask: Ask) -> Refusal | None:
+def _start_now(walk: Walk, ask: Ask) -> Refusal | None:
     """Start the ask, or say why it cannot."""
     key = (*ask.kind.signature, ask.group.queue if walk.holds else None)
     known = walk.refusals.get(key)
@@ -47,11 +41,11 @@ def _start_now(walk: Walk, admission: Admission, ask: Ask) -> Refusal | None:
     trial = walk.ledger.copy()
     why = Refusal("TopologyFragmented") if beyond else Placer(ask.gang).place(trial, ask.batch)
     if why is None:
-        _admit(walk, ask, trial, admission)
+        _admit(walk, ask, trial)
         return None
     refused = NoPlaces(beyond)
     if not walk.holds:
-        decided = admission.decide(walk.ledger, ask, why)
+        decided = walk.admission.decide(walk.ledger, ask, why)
         if isinstance(decided, Ledger):
             walk.ledger = decided
             walk.note_movable(ask)
@@ -64,7 +58,7 @@ def _start_now(walk: Walk, admission: Admission, ask: Ask) -> Refusal | None:
             return None
         refused = found
     if walk.holds or walk.state.drains:
-        if _overrule(walk, ask, admission):
+        if _overrule(walk, ask):
             return None
         if walk.holds:
             why = replace(why, proof=Proof("no places") if refused.proved else None)
@@ -73,9 +67,9 @@ def _start_now(walk: Walk, admission: Admission, ask: Ask) -> Refusal | None:
     return why
 
 
-def _admit(walk: Walk, ask: Ask, ledger: Ledger, admission: Admission) -> None:
+def _admit(walk: Walk, ask: Ask, ledger: Ledger) -> None:
     walk.ledger = ledger
-    admission.admitted(ask)
+    walk.admission.admitted(ask)
     walk.note_movable(ask)
     walk.look_again()
 
@@ -104,7 +98,7 @@ def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
     return None
 
 
-def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
+def _overrule(walk: Walk, ask: Ask) -> bool:
     """Start the ask in capacity held by groups that it could preempt; these are planned anew (12.8)."""
     ignored = walk.state.windows[ask.group.key].ignores & {hold.key for hold in walk.holds}
     if not ignored:
@@ -114,7 +108,7 @@ def _overrule(walk: Walk, ask: Ask, admission: Admission) -> bool:
     if Placer(ask.gang).place(trial, ask.batch) is not None:
         return False
     walk.ledger = trial
-    admission.admitted(ask)
+    walk.admission.admitted(ask)
     walk.note_movable(ask)
     walk.refusals.clear()
     walk.changed()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kai_cp_models.actions.allocate import ServedInTurn
+from kai_cp_models.actions.allocate import AdmissionPass
 from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.cycle import Cycle, Refusal
 from kai_cp_models.joint.problem import Ask
@@ -34,7 +34,7 @@ HOUR: Final = 3600.0
 TOLERANCE: Final = 1e-6
 
 
-class Walk(ServedInTurn):
+class Walk(AdmissionPass):
     """One run of the action."""
 
     def __init__(self, cycle: Cycle) -> None:
