@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.quota_checks import Held, over_bounds, over_limit
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import Pod
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.rules.stateful.protocol import RuleState
 
 

@@ -10,40 +10,20 @@ from collections.abc import Callable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kai_cp_models.budget import Budget
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Stage
-from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from kai_cp_models.reservations.state import TimeState
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What shows that a pod group gets no places; ``certificate``: what excludes them."""
-
-    certificate: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a pod group got nothing in an action, as known when it was refused."""
-
-    reason: str
-    message: str = ""
-    pod: Pod | None = None
-    """The pod that found no node, to be explained at the end."""
-    proof: Proof | None = None
-    """Of allocate: that there are no places beside what it has admitted, while nothing leaves. What no plan
-    serves is shown at the end (``kai_cp_models.proof``)."""
-    details: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +88,6 @@ class Cycle:
     def admitted(self, action: ActionName, group: GroupKey) -> None:
         """Note that the action admitted a trigger, after all that it admitted before."""
         self.sequence.setdefault((action, group), len(self.sequence))
-
-    def out_of_time(self) -> bool:
-        """Whether the deadline of the cycle has passed."""
-        return self.budget.passed()
 
     def decisions(self) -> tuple[Decision, ...]:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""

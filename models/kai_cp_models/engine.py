@@ -22,7 +22,7 @@ from kai_cp_models.blame import breaking, raised_for
 from kai_cp_models.budget import ALLOCATE_SHARE, LEAST_DEFRAG_WORK, Budget
 from kai_cp_models.check import SnapshotFacts, audit
 from kai_cp_models.collection import collector_held
-from kai_cp_models.cycle import Cycle, Proof
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.defrag.act import Looked, advance
 from kai_cp_models.domains.localities import localities
 from kai_cp_models.explain import unscheduled
@@ -34,6 +34,7 @@ from kai_cp_models.plan import CUT, FAILED, REJECTED, Decision, Plan, QueueRepor
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import STATE_ACTIONS, ActionName
 from kai_cp_models.proof import Refuter
+from kai_cp_models.refusal import Proof
 from kai_cp_models.reservations.allocate import allocate_in_time, settle
 from kai_cp_models.reservations.maxruntime import end_overdue
 from kai_cp_models.reservations.prepare import prepare
@@ -156,7 +157,7 @@ class _Engine:
         """Once more, when all actions have run: needless evictions are taken back, idle capacity is
         offered."""
         acting = [name for name in self._snapshot.policy.actions if name not in STATE_ACTIONS]
-        if self._decisions and acting and not (self._cycle.at_rest or self._cycle.out_of_time()):
+        if self._decisions and acting and not (self._cycle.at_rest or self._cycle.budget.passed()):
             last = acting[-1]
             self._act(last, partial(backfill, action=last))
 
@@ -226,11 +227,11 @@ class _Engine:
         self._act("allocate", greedy)
         if self._emit is not None and (first is not None or self._decisions):
             self._send()
-        if first is None or self._cycle.out_of_time():
+        if first is None or self._cycle.budget.passed():
             return
         plain, self._cycle = self._cycle, first.cycle
         decisions, self._decisions = self._decisions, ()
-        if not self._act("allocate", partial(allocate, resumed=first)) or self._cycle.out_of_time():
+        if not self._act("allocate", partial(allocate, resumed=first)) or self._cycle.budget.passed():
             # A pass that was cut short may have admitted less.
             self._cycle, self._decisions = plain, decisions
 

@@ -178,21 +178,11 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""
-        return replace(
-            self,
-            room=self.room.copy(),
-            devices=dict(self.devices),
-            groups_on=dict(self.groups_on),
-            book=self.book.copy(),
-            rules=tuple(rule.copy() for rule in self.rules),
-            evicted=dict(self.evicted),
-            held=dict(self.held),
-            touched=dict(self.touched),
-            _views={spec: view.shared_copy() for spec, view in self._views.items()},
-            _changed=self._changed.copy(),
-            _tallies=dict(self._tallies),
-            _states=dict(self._states),
-        )
+        own = ("room", "devices", "groups_on", "book", "evicted", "held", "touched")
+        names = (*own, "_changed", "_tallies", "_states")
+        copies: dict[str, Any] = {name: getattr(self, name).copy() for name in names}
+        views = {spec: view.shared_copy() for spec, view in self._views.items()}
+        return replace(self, **copies, rules=tuple(rule.copy() for rule in self.rules), _views=views)
 
     # --- taking back -----------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.blame import for_group
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.domains.choice import candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
@@ -26,6 +25,7 @@ from kai_cp_models.fairness.quota_checks import over_bounds
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, GroupKey, Pod, PodSpec, PodStatus
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import PodGroup, Subgroup
 from kai_cp_models.units import Batch, Gang

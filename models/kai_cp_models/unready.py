@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.pods import PodStatus
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Gang, GangState

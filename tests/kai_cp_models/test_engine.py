@@ -12,7 +12,7 @@ from kai_cp.reader import parse
 from kai_cp_models import engine
 from kai_cp_models.actions.allocate import allocate
 from kai_cp_models.check import Violation, violations
-from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import FAILED, REJECTED, decide
 from kai_cp_models.joint import admission, search
 from kai_cp_models.joint.problem import Ask
@@ -21,6 +21,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.proof import any_plan
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Shares, Snapshot
 from tests.properties.test_oracle import _tiny as tiny

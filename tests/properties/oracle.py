@@ -30,7 +30,7 @@ from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Node, Snapshot
 from kai_cp_models.units import Gang, Gangs
-from tests.support.naive_order import Naive
+from tests.kai_cp_models.fairness.naive_order import Naive
 
 
 class Placement(NamedTuple):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.certificates import OVER_BOUNDS
-from kai_cp_models.cycle import Cycle, Proof, Refusal
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask, AskKind, ask_of
@@ -22,6 +22,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GroupKey
+from kai_cp_models.refusal import Proof, Refusal
 
 
 @dataclass
@@ -68,7 +69,7 @@ class AdmissionPass:
         ``start``: gives an ask its places, or says why it gets none. ``reserve``: what a refused one gets.
         """
         cycle, order = self.cycle, self.order
-        while not cycle.out_of_time() and (key := self._next()) is not None:
+        while not cycle.budget.passed() and (key := self._next()) is not None:
             ask = self.asks[key]
             over = quota_check(cycle.ledger, ask, lending=True)
             why = Refusal(*over, proof=Proof(OVER_BOUNDS.name)) if over else start(ask)
@@ -103,8 +104,8 @@ class AdmissionPass:
         self.refused += len(whys)
         self.unproved += sum(why.proof is None for why in whys)
 
-    def record(self, seconds: float) -> None:
-        """Note in the cycle what was served."""
+    def record(self, seconds: float, *, joint: bool = True) -> None:
+        """Note in the cycle what was served; ``joint`` False: models were not asked."""
         cycle, admission = self.cycle, self.admission
         cycle.turns = tuple(self.turns)
         for key in cycle.ledger.held:
@@ -112,7 +113,7 @@ class AdmissionPass:
         cycle.stages.append(
             Stage(
                 "allocate",
-                "OPTIMAL" if self.unproved == 0 else ("FEASIBLE" if admission.solving else "GREEDY"),
+                "OPTIMAL" if self.unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
                 objective=self.refused,
                 bound=self.refused - self.unproved,
                 gap=self.unproved / max(1, self.refused),
@@ -132,9 +133,17 @@ def allocate(
     ``resumed`` from there. Returns None when every refusal is proved, so that nothing is left to solve.
     """
     started = time.monotonic()
-    run, first = _begun(cycle) if resumed is None else resumed.proved(cycle), None
+    if resumed is None:
+        run = AdmissionPass(cycle, waiting_groups(cycle, "allocate"))
+        for pod in (pod for shape in {one.kind.shape for one in run.asks.values()} for pod in shape.examples):
+            # All copies of the ledger share what is looked up before they are made.
+            cycle.ledger.has_room(pod)
+        run.line_up(cycle.ledger.copy())
+    else:
+        run = resumed.proved(cycle)
+    first: AdmissionPass | None = None
     admission = run.admission
-    admission.solving = joint
+    admission.enabled = joint
 
     def start(ask: Ask) -> Refusal | None:
         nonlocal first
@@ -147,18 +156,8 @@ def allocate(
     run.serve(start)
     if admission.placed_jointly:
         cycle.ledger = draw_together(admission.asks, cycle.ledger, admission.base.copy)
-    run.record(time.monotonic() - started)
+    run.record(time.monotonic() - started, joint=joint)
     return first
-
-
-def _begun(cycle: Cycle) -> AdmissionPass:
-    asks = waiting_groups(cycle, "allocate")
-    for pod in (pod for shape in {ask.kind.shape for ask in asks.values()} for pod in shape.examples):
-        # All copies of the ledger share what is looked up before they are made.
-        cycle.ledger.has_room(pod)
-    run = AdmissionPass(cycle, asks)
-    run.line_up(cycle.ledger.copy())
-    return run
 
 
 def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder, group_sort_key
 from kai_cp_models.joint.policy import POLICIES
@@ -16,6 +16,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang

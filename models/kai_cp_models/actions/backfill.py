@@ -130,7 +130,7 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     asks |= _asks_again(ledger, victims)
     # Where one ask finds no place, no ask for as much or more finds one.
     order, refusals = line_of(ledger, asks), RefusalCache(ledger, None)
-    while roomy and not cycle.out_of_time() and (key := order.pop()) is not None:
+    while roomy and not cycle.budget.passed() and (key := order.pop()) is not None:
         ask, placed = asks[key], False
         if key in victims:
             placed = put_back(ledger, key, victims[key], ask=ask)

@@ -8,6 +8,7 @@ trigger that asks for no less than a refused one is passed over, too; that shows
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -24,13 +25,13 @@ from kai_cp_models.certificates import (
     Certificate,
     LeastHeld,
 )
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import OverQuota
 from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
 from kai_cp_models.joint.counting import CumulativeDemand
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.shapes import BatchShape
 
 
@@ -85,7 +86,7 @@ class Beside:
     @cached_property
     def counted(self) -> CumulativeDemand:
         """The demand of everything admitted and of the chunk, to be compared with all that may go."""
-        counted = self.run.cumulative.copy()
+        counted = copy(self.run.cumulative)
         for ask in self.run.admitted:
             counted.hold(ask, self.run.takes_of(ask), self.run.losable(ask))
         return counted

@@ -28,7 +28,7 @@ from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.budget import MOST_PATIENT_WORK
-from kai_cp_models.cycle import Cycle, Eviction, Refusal
+from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, AskKind
@@ -37,6 +37,7 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage
 from kai_cp_models.pods import GPU, MILLI, GroupKey
 from kai_cp_models.policy import ActionName
+from kai_cp_models.refusal import Refusal
 
 _Proposal = tuple[Sequence[Ask], EvictionPlan | NoPlan]
 """What is proposed for the first triggers of a chunk, and which these are."""
@@ -71,13 +72,13 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     _record(cycle, policy.name, refused, found, time.monotonic() - started)
 
 
-def _in_time(run: ActionRun) -> bool:
-    """Whether there is time for the action. In a large cluster where almost nothing is idle, no time is spent
-    on moves, because the evictions that follow need it.
+def _worth_trying(run: ActionRun) -> bool:
+    """Whether the action may find anything in its time. In a large cluster where almost nothing is idle,
+    none is spent on moves, because the evictions that follow need it.
     """
     cycle, ledger = run.cycle, run.base
     if run.policy.may_lose or cycle.budget.plain_work <= MOST_PATIENT_WORK:
-        return not cycle.out_of_time()
+        return not cycle.budget.passed()
     idle = ledger.free[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
     asked = sum(ask.asked[2] for ask in run.open.values())
     return bool(idle >= LIMITS.least_idle_share * asked)
@@ -141,7 +142,7 @@ def _admit_all(run: ActionRun) -> None:
     """Propose, simulate, compare, accept, until every trigger is decided or time has ended; then pursue all
     goals for what is admitted."""
     ended = partial(run.cycle.budget.ended, LIMITS.model_work)
-    worth, before = _in_time(run), run.found
+    worth, before = _worth_trying(run), run.found
     while worth and run.open and not (run.begun and ended()) and (chunk := _next(run)):
         best: _Proposal | None = None
         for asks, result in _proposals(run, chunk):
@@ -150,7 +151,7 @@ def _admit_all(run: ActionRun) -> None:
         if best is None:
             # Reclaim will need the time that moves for a few more triggers would take.
             break
-        _settle(run, *best)
+        _take_over(run, *best)
         if run.many and _undecided(best[1]) and best[1].why is not OUT_OF_TIME:
             # Beside this many, not even the first trigger alone gets a place.
             break
@@ -171,7 +172,7 @@ def _next(run: ActionRun) -> list[Ask]:
         return []
     order = run.line.fork(here.book, run.open if len(run.open) < len(run.asks) else None)
     left = set(run.open)
-    while len(here.chunk) < run.most and not run.cycle.out_of_time():
+    while len(here.chunk) < run.most and not run.cycle.budget.passed():
         if not left or (key := order.pop(left)) is None:
             break
         ask = run.open[key]
@@ -250,7 +251,7 @@ def _better(
     return here > there or (here == there and run.better(result, than))
 
 
-def _settle(run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> None:
+def _take_over(run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> None:
     """Admit what the proposal serves and refuse the rest; what no model has looked at stays open."""
     why = NOTHING_SUFFICES
     if isinstance(result, EvictionPlan):
@@ -272,7 +273,7 @@ def _settle(run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan) 
 def _refuse(run: ActionRun, keys: Sequence[GroupKey], why: Refusal) -> None:
     open_, waiting = run.open, run.cycle.waiting
     # The action might have found some, had the clock not ended it.
-    cut = why is OUT_OF_TIME and run.cycle.out_of_time()
+    cut = why is OUT_OF_TIME and run.cycle.budget.passed()
     run.refused.update(keys)
     for key in keys:
         open_.pop(key, None)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from kai_cp_models.actions.reclaim_bounds import Owners
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.refusal import Refusal
 
 NO_VICTIMS: Final = Refusal("NoVictims", "no running pod group may be disturbed for this one")
 NOTHING_SUFFICES: Final = Refusal("NotPossible", "no permitted set of evictions frees enough capacity")

@@ -13,7 +13,7 @@ from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.run import ActionRun, Opening
-from kai_cp_models.actions.simulation import simulate_all
+from kai_cp_models.actions.simulation import settle_moves, simulate_all
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.problem import Ask, EvictionUnit
@@ -73,7 +73,7 @@ def _widened(run: ActionRun, chunk: Sequence[Ask], opening: Opening) -> Eviction
             # more.
             taken = best.disturbed
             more = [unit for unit in units if unit.rank not in taken]
-            if not simulate_all(best.ledger, missed, more, run.line, run.cycle.out_of_time).served:
+            if not simulate_all(best.ledger, missed, more, run.line, run.cycle.budget.passed).served:
                 break
     return best
 
@@ -84,8 +84,8 @@ def _opened(
     """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go."""
     base, policy, cycle = run.base, run.policy, run.cycle
     asks = list(chunk)
-    while asks and ranked is not None and not cycle.out_of_time():
-        simulated = simulate_all(base, asks, ranked, run.line, cycle.out_of_time)
+    while asks and ranked is not None and not cycle.budget.passed():
+        simulated = simulate_all(base, asks, ranked, run.line, cycle.budget.passed)
         if simulated.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in simulated.served]
@@ -144,7 +144,8 @@ def _cleared(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
 
 
 def _moves(run: ActionRun, drain: NodeDrain) -> EvictionPlan:
-    ledger = drain.settled()
+    ledger = drain.ledger.copy()
+    settle_moves(ledger, [run.base.snapshot.pod_by_key[key] for key in drain.taken_by])
     moved = run.disruption(ledger, run.ranked, drain.served).moved
     takers = (
         (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.pods if pod.key in moved))

@@ -25,16 +25,17 @@ from kai_cp_models.actions.reclaim_bounds import Owners, overreaching, reclaim_b
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.budget import Allowance
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.model import ModelTooLarge
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.returning import first_in_line
 from kai_cp_models.joint.search import StageResult, lexicographic, start_from
+from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GroupKey
+from kai_cp_models.pods import ACTIVE_USED, GroupKey
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.solver import cp_model
 
 
@@ -251,15 +252,17 @@ class _Search:
         yield _owners(self._model, answer, solver)
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
-        return simulate(
-            self._base,
-            self._model.units,
-            answer,
-            self._run.line,
-            most_moved_ratio=self._run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu,
-            lost_to=_lost_to(owners) if self._policy.by_share else None,
-            allowed=lambda ledger: not self._moving_beyond(ledger, answer, owners),
-        )
+        ratio = self._run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
+
+        def allowed(ledger: Ledger) -> bool:
+            moved = (pod for pod in answer.gone if pod.key in ledger.held and pod.status in ACTIVE_USED)
+            return within_ceiling(ratio, moved, answer.asks) and not self._moving_beyond(
+                ledger, answer, owners
+            )
+
+        lost_to = _lost_to(owners) if self._policy.by_share else None
+        units, line = self._model.units, self._run.line
+        return simulate(self._base, units, answer, line, lost_to=lost_to, allowed=allowed)
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
         """Pod groups that move for one ask although they are too many (4.3)."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kai_cp_models.actions.run import ActionRun
-from kai_cp_models.actions.simulation import nominated, put_back, settle_moves
+from kai_cp_models.actions.simulation import nominated, put_back
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.free_capacity import NodeAmounts
 from kai_cp_models.joint.problem import Ask, EvictionUnit
@@ -70,12 +70,6 @@ class NodeDrain:
                 return True
         return False
 
-    def settled(self) -> Ledger:
-        """The ledger in which a pod that returned to its own place counts as never moved."""
-        result = self.ledger.copy()
-        settle_moves(result, [self._movable[key] for key in self.taken_by])
-        return result
-
     def _allowed(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
         """Whether the limits on moves allow it; pods that moved before count once."""
         fresh = [pod for pod in leaving if pod.key not in self.taken_by]
@@ -90,7 +84,7 @@ class NodeDrain:
         Where a moved pod group finds no other place, other nodes are cleared for it, of smaller pods.
         """
         ledger, moved = self.ledger.copy(), list(leaving)
-        if not (left := _left(ledger, leaving)) or not nominated(ledger, ask):
+        if not (left := _leave(ledger, leaving)) or not nominated(ledger, ask):
             return None
         touched = self.ledger.nodes_of(leaving) | ledger.nodes_of(ask.pods)
         while left:
@@ -105,7 +99,7 @@ class NodeDrain:
                     return None
                 moved += more
                 touched |= ledger.nodes_of(more)
-                if not (further := _left(ledger, more)):
+                if not (further := _leave(ledger, more)):
                     return None
                 for other, members in further.items():
                     left.setdefault(other, []).extend(members)
@@ -236,7 +230,7 @@ def _weight(pods: Iterable[Pod]) -> int:
     return sum(map(gpu_weight, pods))
 
 
-def _left(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
+def _leave(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
     """Take the pods' places in ``ledger`` away; returns them by pod group, or nothing where a rule keeps one
     of them.
     """

@@ -16,10 +16,9 @@ from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
-from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, StatusOf, satisfied
 
@@ -43,7 +42,6 @@ def simulate(
     answer: Answer,
     line: FairOrder,
     *,
-    most_moved_ratio: float = UNLIMITED,
     lost_to: Mapping[GroupKey, Set[GroupKey]] | None = None,
     allowed: Callable[[Ledger], bool] = lambda _: True,
 ) -> Simulated:
@@ -53,7 +51,7 @@ def simulate(
     victims only (4.7), so a victim comes after the other triggers once its own have their places.
 
     Where the greedy scores do not place every ask although all that is lost comes after them, or move more
-    than they may (``allowed``, ``within_ceiling``), the model's own places are used (formulation 1.4).
+    than they may (``allowed``), the model's own places are used (formulation 1.4).
     """
     gone, placed = answer.gone, answer.asks
     replayed = _replay(base.without(gone), placed, gone, line, lost_to or {})
@@ -63,9 +61,6 @@ def simulate(
         simulated is not None
         and allowed(simulated)
         and not any(_without_place(base, simulated, key) for key in answer.moved)
-        and within_ceiling(
-            most_moved_ratio, (p for p in gone if p.key in simulated.held and p.status in ACTIVE_USED), placed
-        )
     ):
         return replayed
     if any(yes and one.group.key in replayed.early for one, yes in zip(units, answer.lost, strict=True)):

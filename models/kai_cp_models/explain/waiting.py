@@ -11,7 +11,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Mask
 from kai_cp_models.certificates import dead_end
-from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.in_sum import InSum
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import can_reclaim, may_reclaim
@@ -21,6 +21,7 @@ from kai_cp_models.placement import over_quota, quota_check
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.shown import amount, quantity, share
 from kai_cp_models.snapshot import PodGroup

@@ -14,7 +14,6 @@ from dataclasses import replace
 
 from kai_cp_models.budget import MODEL_SHARE, Allowance, Budget
 from kai_cp_models.certificates import OVER_SUMS
-from kai_cp_models.cycle import Proof, Refusal
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.disaggregate import disaggregate
@@ -26,6 +25,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import largest_first, place_all
 from kai_cp_models.pods import MILLI, Pod
+from kai_cp_models.refusal import Proof, Refusal
 from kai_cp_models.settings import SolverSettings
 
 
@@ -44,10 +44,8 @@ class Admission:
         """The ledger without the batches."""
         self._settings = settings
         self._budget = budget
-        self.solving = True
-        """Whether models may be solved."""
-        self._too_large = False
-        """Whether a model was, as the batches only grow."""
+        self.enabled = True
+        """Whether models are solved."""
         self.asks: list[Ask] = []
         """All admitted batches, in the order of their admission."""
         self.placed_jointly = False
@@ -99,14 +97,14 @@ class Admission:
         if not self.asks and len(ask.pods) == 1:
             # The greedy pass looked at every node for this pod, and no admitted pod could be elsewhere.
             return Proof("no node takes a pod")
-        if not self.solving or self._too_large or self._budget.ended(LIMITS.admission_work):
+        if not self.enabled or self._budget.ended(LIMITS.admission_work):
             return None
         asks = [*self.asks, ask]
         try:
             model = JointModel(self.base, asks, all_admitted=True)
         except ModelTooLarge:
-            # To find that out takes seconds in a large cluster.
-            self._too_large = True
+            # The admitted batches only grow, and to find that out takes seconds in a large cluster.
+            self.enabled = False
             return None
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -175,7 +174,8 @@ class CumulativeDemand:
     units.
 
     All held asks together must fit when every unit is gone that one of them may take. Where an ask keeps
-    units from being lost (``losable``), these may still move, but then they need a place again.
+    units from being lost (``losable``), these may still move, but then they need a place again. A ``copy`` is
+    added to by itself, and shares what is known of free capacity.
     """
 
     def __init__(
@@ -191,10 +191,6 @@ class CumulativeDemand:
         self._demand = counting.demand(())
         self._open: frozenset[int] = frozenset()
         self._losable: frozenset[frozenset[int]] = frozenset()
-
-    def copy(self) -> CumulativeDemand:
-        """The same, to be added to; what is known of free capacity is shared."""
-        return copy(self)
 
     def hold(self, ask: Ask, takes: frozenset[int], losable: frozenset[int] | None = None) -> None:
         """Add one more ask.

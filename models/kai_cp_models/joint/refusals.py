@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, fits_in_place_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import Pod
+from kai_cp_models.refusal import Refusal
 
 
 @dataclass

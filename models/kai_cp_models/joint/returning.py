@@ -44,8 +44,7 @@ class Returning:
         """
         if ask.group.root.constrained:
             return []
-        turn = group_sort_key(ask.group, self._ledger.state(ask.gang).elastic_state)
-        earlier = self._in_turn[: bisect_left(self._in_turn, turn, key=itemgetter(0))]
+        earlier = self._in_turn[: bisect_left(self._in_turn, ask.entry[0], key=itemgetter(0))]
         count, kinds = len(ask.pods), _kinds(ask.pods)
         return sorted(o for _, o, pods, mine in earlier if pods <= count and self._replace(mine, kinds))
 

@@ -160,7 +160,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
         mine = ledger.snapshot.preemptible_groups.get(ledger.book.name(i), ())
         again = [one for one in mine if one.key in ledger.touched and one.key not in closed]
         changed += (one for one in again if one.priority < below[i])
-    more, pods, owed = _left_of(cycle, changed, policy)
+    more, pods, owed = _units_of_changed(cycle, changed, policy)
     more["group"] += len(running.groups)
     more["first"] += len(running.pods)
     units = np.concatenate((units, more))
@@ -231,13 +231,13 @@ class _Given(NamedTuple):
         return _Given(policy, kept, owed, relying)
 
 
-def _left_of(
+def _units_of_changed(
     cycle: Cycle, groups: Sequence[PodGroup], policy: EvictionPolicy
 ) -> tuple[UnitRows, list[Pod], list[Owed]]:
     """What these groups could give up, with the pods, and what was evicted for it."""
     ledger, given = cycle.ledger, _Given.of(cycle, policy)
     gangs = [ledger.fixed.gangs[group.key] for group in groups]
-    left = [list(_left(cycle, gang, given)) for gang in gangs]
+    left = [list(_given_up(cycle, gang, given)) for gang in gangs]
     found = [
         (gang.group, [unit for unit, _, _ in some], ledger.state(gang).satisfied)
         for gang, some in zip(gangs, left, strict=True)
@@ -254,11 +254,11 @@ def _left_of(
     return rows, pods, owed
 
 
-_Left = tuple[Unit, bool, Owed]
+_GivenUp = tuple[Unit, bool, Owed]
 """A unit, whether its pods got their places in this cycle, and what was evicted for these."""
 
 
-def _left(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_Left]:
+def _given_up(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_GivenUp]:
     """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
     ledger, owed = cycle.ledger, given.owed.get(gang.group.key, ())
     # A promised start that has come yields to groups that outrank it in its queue, and to no others

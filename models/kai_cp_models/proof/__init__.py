@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from kai_cp_models.actions.asking import at_first
 from kai_cp_models.actions.stale import stale_groups
-from kai_cp_models.cycle import Cycle, Proof
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod
@@ -25,6 +25,7 @@ from kai_cp_models.proof.departures import Departures
 from kai_cp_models.proof.rights import Coming, Rights
 from kai_cp_models.proof.served import ServedBatches
 from kai_cp_models.reasons import UNCONDITIONAL
+from kai_cp_models.refusal import Proof
 from kai_cp_models.reservations.maxruntime import overdue_groups
 from kai_cp_models.reservations.times import TIMES
 
@@ -55,7 +56,7 @@ class Refuter:
         place, come in no plan at all, and the rest is asked again beside fewer.
         """
         found, asks = dict[GroupKey, Proof](), dict[GroupKey, Ask]()
-        if self._cycle.out_of_time() or self._cycle.dropped:
+        if self._cycle.budget.passed() or self._cycle.dropped:
             return found
         lines, served, refused = at_first(self._base).groups, self._served.groups, self._cycle.waiting
         for key in (group.key for group in self._base.snapshot.waiting_groups):
@@ -88,7 +89,7 @@ class Refuter:
                 return
             emptied, left = Emptied(known, rights), dict(alike)
             for kind, keys in alike.items():
-                if self._cycle.out_of_time():
+                if self._cycle.budget.passed():
                     return
                 ask, beside = asks[keys[0]], kind[1]
                 certificate = emptied.refusal(ask, beside)

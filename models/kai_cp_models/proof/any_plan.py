@@ -22,7 +22,7 @@ from kai_cp_models.certificates import (
     LeastHeld,
     dead_end,
 )
-from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
@@ -34,6 +34,7 @@ from kai_cp_models.pods import GPU, Pod, PodKey, PodSpec, PodStatus
 from kai_cp_models.proof.departures import Departures
 from kai_cp_models.proof.rights import Rights
 from kai_cp_models.proof.served import ServedBatches
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.rules.stateful.protocol import RuleState
 
 

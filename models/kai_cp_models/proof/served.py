@@ -114,7 +114,7 @@ class ServedBatches:
         book = self._base.book.copy()
         order, left = line_of(self._base, self._asks, book), set(self.groups)
         found: dict[GroupKey, int] = {}
-        while not self._cycle.out_of_time() and (left or not self._first):
+        while not self._cycle.budget.passed() and (left or not self._first):
             passed: list[GroupKey] = []
             popped = order.pop(left, passed)
             found |= zip(passed, count(len(found)))
@@ -153,7 +153,7 @@ class ServedBatches:
         def status(pod: Pod) -> PodStatus:
             return PodStatus.ALLOCATED if pod.key in begun else pod.status
 
-        while not self._cycle.out_of_time() and (key := order.pop()) is not None:
+        while not self._cycle.budget.passed() and (key := order.pop()) is not None:
             ask = coming.pop(key, None)
             if ask is None:
                 latest = max(latest, turns[key])

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.cycle import Eviction, Refusal
+from kai_cp_models.cycle import Eviction
 from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.placement import Placer
 from kai_cp_models.pods import GroupKey, PodStatus
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.hero import PricedPlaces, priced
 from kai_cp_models.reservations.holders import Holder, drop, stored_holders
 from kai_cp_models.reservations.leaving import Departure

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.plan import Offer
 from kai_cp_models.pods import PodKey
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.draining import close, full, never_fits, without
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.hero import PricedPlaces, offers_of, priced

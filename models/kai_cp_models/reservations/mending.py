@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.records.notes import Stored
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.holders import Holder, cause_of_delay, drop
 from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
 from kai_cp_models.reservations.refit import broken

@@ -199,7 +199,7 @@ class _Estimates:
         ask = ask_of(self._ledger, gang, batch)
         alike = (*ask.kind.signature, group.queue, group.preemptible)
         if alike not in self._known:
-            if self._cycle.out_of_time():
+            if self._cycle.budget.passed():
                 return None
             self._known[alike] = self._search(ask)
         return self._known[alike]

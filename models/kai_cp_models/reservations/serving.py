@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from kai_cp_models.cycle import Proof, Refusal
 from kai_cp_models.fairness import amounts
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
+from kai_cp_models.refusal import Proof, Refusal
 from kai_cp_models.reservations.gang import shape_of, unsuited
 from kai_cp_models.reservations.loads import Beyond, Load, loads_of
 from kai_cp_models.reservations.making import reserve

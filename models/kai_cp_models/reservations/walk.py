@@ -14,12 +14,13 @@ from typing import Final
 
 from kai_cp_models.actions.allocate import AdmissionPass
 from kai_cp_models.actions.asking import waiting_groups
-from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
 from kai_cp_models.plan import Reservation
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.holders import Holder
 from kai_cp_models.reservations.items import TICKS_PER_SECOND

@@ -12,11 +12,12 @@ from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.eviction_plan import NO_VICTIMS, NOTHING_SUFFICES, OUT_OF_TIME
-from kai_cp_models.cycle import Cycle, Eviction, Refusal
+from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.engine import decide
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.units import Batch

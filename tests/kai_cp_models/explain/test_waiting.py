@@ -9,11 +9,12 @@ import pytest
 from kai_cp_models.actions.allocate import allocate
 from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME
-from kai_cp_models.cycle import Cycle, Refusal
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.waiting import unscheduled
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
 from tests.support import tiny
 from tests.support.plans import SETTINGS, bound, evicted, placed, reasons, solved

@@ -20,7 +20,7 @@ from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Queue, Shares, Snapshot
 from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
-from tests.support.naive_order import Naive
+from tests.kai_cp_models.fairness.naive_order import Naive
 
 
 @dataclass

@@ -5,6 +5,7 @@ exact model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cache
 from random import Random
 from typing import Any
@@ -153,7 +154,7 @@ def test_each_family_has_its_own_capacity() -> None:
     state.hold(a, one)
     assert not fits(state, c, one)
     assert fits(state, b, both)
-    trial = state.copy()
+    trial = copy(state)
     trial.hold(b, both)
     # 3 + 3 of 8: two are left, whichever units may be taken.
     assert not fits(trial, c, both)

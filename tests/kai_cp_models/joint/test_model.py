@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from kai_cp_models.budget import Budget
-from kai_cp_models.cycle import Refusal
 from kai_cp_models.joint import admission
 from kai_cp_models.joint import model as joint_model
 from kai_cp_models.joint.admission import Admission
@@ -22,6 +21,7 @@ from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import PodKey
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
