@@ -113,6 +113,7 @@ class AdmissionPass:
         cycle.stages.append(
             Stage(
                 "allocate",
+                "",
                 "OPTIMAL" if self.unproved == 0 else ("FEASIBLE" if joint else "GREEDY"),
                 objective=self.refused,
                 bound=self.refused - self.unproved,
