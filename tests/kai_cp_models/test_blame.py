@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
+from kai_cp_models import engine
+from kai_cp_models.actions import asking
 from kai_cp_models.blame import breaking, for_group, raised_for
 from kai_cp_models.check import Violation, audit
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import decide
 from kai_cp_models.pods import GroupKey, Pod, PodSpec
 from kai_cp_models.rules.stateful import ports
 from kai_cp_models.rules.stateful.ports import PortState
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Shares, Snapshot
+from kai_cp_models.units import Gang
 from tests.support.plans import evicted, placed, reasons
 from tests.support.worlds import bind, cluster, evict, group, node, nominate, plan, pod, queue, spec
 
@@ -124,3 +128,51 @@ def test_a_rule_that_raises_costs_only_the_group_of_the_pod(
     found = decide(snapshot, SETTINGS)
     assert (evicted(found), placed(found)) == (set(), set())
     assert (reasons(found).get("t") == "InternalError") is (faulty == "t")
+
+
+def test_a_defect_met_while_a_group_is_read_costs_that_group_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = asking.unready
+
+    def raising(snapshot: Snapshot, gang: Gang, *more: Any) -> Any:
+        if gang.group.key.name == "t":
+            raise RuntimeError("a defect")
+        return plain(snapshot, gang, *more)
+
+    monkeypatch.setattr(asking, "unready", raising)
+    found = decide(
+        cluster(
+            [pod("t-0", spec=ONE_GPU), pod("u-0", spec=spec(2))], [group("t"), group("u")], [node(gpus=4)]
+        ),
+        SETTINGS,
+    )
+    assert placed(found) == {"u-0"}
+    assert [(row.reason, row.message) for row in found.unscheduled] == [
+        ("InternalError", "it cannot be read: RuntimeError: a defect")
+    ]
+
+
+def test_groups_of_an_action_that_fails_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_cycle: Cycle, **_options: Any) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(engine, "allocate", failing)
+    alone = cluster([pod("t-0", spec=ONE_GPU)], [group("t")], [node(gpus=4)], actions=("allocate",))
+    found = decide(alone, SETTINGS)
+    assert [(row.reason, row.message) for row in found.unscheduled] == [
+        ("InternalError", "allocate failed before this pod group was considered")
+    ]
+
+
+@pytest.mark.parametrize("name", ["q", "no-such-queue"])
+def test_a_cycle_without_an_action_that_serves_ends(name: str) -> None:
+    found = decide(
+        cluster(
+            [pod("t-0", spec=ONE_GPU)],
+            [group("t", queue=name)],
+            [node(gpus=4)],
+            [queue("q")],
+            actions=("stalegangeviction",),
+        ),
+        SETTINGS,
+    )
+    assert [row.message for row in found.unscheduled] == ["no action of this cycle considered this pod group"]

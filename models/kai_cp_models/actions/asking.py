@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
@@ -22,6 +23,7 @@ from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang
 from kai_cp_models.unready import DELAYED, delay_of, unready
 
+logger = logging.getLogger(__name__)
 _FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod groups only")
 
 
@@ -109,7 +111,13 @@ def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:
         number = alike[group.key]
         # A back-off and a maximum run time are of the group alone.
         if group.backed_off or timed or number not in known:
-            one = _waiting(ledger, gangs[group.key], first=True)
+            try:
+                one = _waiting(ledger, gangs[group.key], first=True)
+            except Exception as problem:
+                # A defect costs the group that it concerns, and no other.
+                logger.exception("pod group %s cannot be read: report this defect with its trace", group.key)
+                words = f"it cannot be read: {type(problem).__name__}: {problem}"
+                one = WaitingGroup(group, Refusal("InternalError", words), None, None)
             if one is not None and one.ask is not None and one.refusal is None:
                 known[number] = one.ask
             yield one

@@ -105,12 +105,16 @@ def _row(
 
 def _not_looked_at(cycle: Cycle) -> Refusal:
     """Why no action has looked at a pod group."""
-    depth = cycle.snapshot.policy.queue_depth
-    if depth and not cycle.budget.cut:
+    depth, dropped = cycle.snapshot.policy.queue_depth, ", ".join(sorted(cycle.dropped))
+    if cycle.budget.cut:
+        return Refusal("NotDecidedInTime", "the cycle ended before this pod group was considered")
+    if dropped:
+        return Refusal("InternalError", f"{dropped} failed before this pod group was considered")
+    if depth:
         limits = ", ".join(f"{action} {most}" for action, most in depth.items())
         words = f"too many come before it in its queue (queueDepthPerAction: {limits})"
         return Refusal("BeyondQueueDepth", words)
-    return Refusal("NotDecidedInTime", "the cycle ended before this pod group was considered")
+    return Refusal("NotDecidedInTime", "no action of this cycle considered this pod group")
 
 
 def _entry(
