@@ -193,6 +193,7 @@ def overreaching(
     book = base.book.copy()
     lost: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts, tuple[Pod, ...]]]] = {}
     disturbed: dict[GroupKey, set[str]] = {}
+    moved: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts]]] = {}
     for item in sorted(owners, key=attrgetter("rank")):
         group, taker = item.group, owners[item][0]
         # A place of this cycle that is withdrawn or replaced never counted.
@@ -206,6 +207,10 @@ def overreaching(
                 lost.setdefault(taker, []).append((group, charged(base, away), away))
             if any(pod.key in ledger.evicted for pod in pods):
                 disturbed.setdefault(taker, set()).add(group.queue)
+                # A share by memory may be charged otherwise where it goes (2.3).
+                held = [pod for pod in pods if pod.key in ledger.evicted and ledger.stays(pod)]
+                change = amounts.subtract(charged(ledger, held), charged(base, held))
+                moved.setdefault(taker, []).append((group, change))
     for ask in asks:
         asked = ask.asked
         if can_reclaim(book, ask.group.queue, asked, ask.group.preemptible) is not None or not all(
@@ -226,6 +231,8 @@ def overreaching(
             return ask
         for group, holds, _ in taken:
             book.charge(group.queue, holds, group.preemptible, -1)
+        for group, change in moved.get(ask.group.key, ()):
+            book.charge(group.queue, change, group.preemptible)
         # What it asks for is the most that it may be charged; from here on counts what it is charged (2.3).
         book.charge(ask.group.queue, charged(ledger, ask.pods), ask.group.preemptible)
     return None

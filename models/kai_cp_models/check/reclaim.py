@@ -10,7 +10,7 @@ unit that passes the tests as the last one taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kai_cp_models.check import amounts, tree
@@ -28,8 +28,8 @@ class Trigger(NamedTuple):
     group: PodGroup
     gets: list[Pod]
     takes: Mapping[GroupKey, list[Pod]]
-    moves: Set[str]
-    """Queues whose pods it moves."""
+    moves: Sequence[tuple[PodGroup, Pod]]
+    """Pods that it moves; a share by memory may be charged otherwise where it goes."""
     disturbs: bool
     """Whether an eviction names it; a group that only uses what is left over takes nothing."""
 
@@ -73,6 +73,9 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
         levels.charge(claim.group.queue, claim.group.preemptible, got, 1)
         for (queue, preemptible), cost in costs.items():
             levels.charge(queue, preemptible, cost, -1)
+        for group, pod in claim.moves:
+            change = amounts.minus(charge(pod, placed[pod.key].node), _cost(world, [pod]))
+            levels.charge(group.queue, group.preemptible, change, 1)
 
 
 def _claims(world: PlannedCluster) -> list[Trigger]:
@@ -80,7 +83,7 @@ def _claims(world: PlannedCluster) -> list[Trigger]:
     turns: dict[GroupKey, int] = {}
     named: set[GroupKey] = set()
     taken: dict[GroupKey, dict[GroupKey, list[Pod]]] = {}
-    moves: dict[GroupKey, set[str]] = {}
+    moves: dict[GroupKey, list[tuple[PodGroup, Pod]]] = {}
     groups, leaves = world.snapshot.group_by_key, world.snapshot.leaf_queues
     added, evictions = world.added, world.evictions
     for decision in world.plan.decisions:
@@ -101,9 +104,9 @@ def _claims(world: PlannedCluster) -> list[Trigger]:
             if key in world.lost:
                 taken.setdefault(trigger, {}).setdefault(group.key, []).append(pod)
             else:
-                moves.setdefault(trigger, set()).add(group.queue)
+                moves.setdefault(trigger, []).append((group, pod))
     return [
-        Trigger(groups[key], pods, taken.get(key, {}), moves.get(key, frozenset()), key in named)
+        Trigger(groups[key], pods, taken.get(key, {}), moves.get(key, ()), key in named)
         for key, pods in sorted(gets.items(), key=lambda item: turns.get(item[0], -1))
         if groups[key].queue in leaves
     ]
@@ -145,7 +148,7 @@ def _judge(
     by_memory = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in claim.gets)
     request = amounts.demand(world.snapshot, claim.gets) if by_memory else got
     yield from _may_reclaim(world, levels, claim, request)
-    for queue in sorted(claim.moves | {queue for queue, _ in costs}):
+    for queue in sorted({group.queue for group, _ in claim.moves} | {queue for queue, _ in costs}):
         mine, theirs = levels.levelled(claim.group.queue, queue)
         if not _candidate(mine, theirs, request):
             yield claim.breaks(f"{claim} may not disturb queue {theirs.name}: {theirs.described()}")

@@ -16,7 +16,20 @@ from kai_cp_models.pods import GroupKey
 from kai_cp_models.running import gpu_weight
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.joint.build import asks_of
-from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
+from tests.support.worlds import (
+    cluster,
+    evict,
+    gpu_bound,
+    gpu_memory,
+    group,
+    judged,
+    node,
+    nominate,
+    pod,
+    pods,
+    queue,
+    spec,
+)
 
 
 def units(ledger: Ledger, *names: str) -> list[EvictionUnit]:
@@ -142,6 +155,53 @@ def test_a_place_that_was_withdrawn_counts_only_before_it_was() -> None:
     after.place(given, 0, pipelined=True)
     assert overreaching(before, [ask], after, owners) is None
     assert overreaching(before, [ask], after, owners, {given.key}) is ask
+
+
+@pytest.mark.parametrize(("moved_to", "found"), [("large", "t1"), ("other", None)])
+def test_a_share_that_moves_counts_with_what_its_new_place_costs(moved_to: str, found: str | None) -> None:
+    """v is due 5 GPUs and holds 6: four, and two shares of 10,000 MiB that are charged a GPU each. t0 moves
+    the shares and takes nothing, then t1 takes a GPU. Where the shares move to a large GPU, v has 4.5 left
+    before that.
+    """
+    snapshot = cluster(
+        [
+            *pods("v", 4, "large"),
+            *(pod(f"m-{i}", "small", spec=gpu_memory(10_000), gpu_groups=(f"s{i}",)) for i in range(2)),
+            *(pod(f"t{i}-0") for i in range(5)),
+        ],
+        [
+            group("v", queue="v"),
+            group("m", queue="v"),
+            *(group(f"t{i}", queue="q", created=float(i)) for i in range(5)),
+        ],
+        [
+            node("large", gpus=5),
+            *(node(name, gpus=2, gpu_memory_mib=10_000) for name in ("small", "other")),
+        ],
+        queues=[queue("q", quota=gpu_bound(4)), queue("v", quota=gpu_bound(5))],
+    )
+    base = Ledger.of(snapshot)
+    asks, ranked = asks_of(base, "t0", "t1"), units(base, "m", "v")[:3]
+    (t0, t1), ledger, to = (ask.group.key for ask in asks), base.copy(), snapshot.node_index[moved_to]
+    for item in ranked:
+        ledger.evict(item.pods[0])
+    for item in ranked[:2]:
+        ledger.place(item.pods[0], to, pipelined=True)
+    ledger.place(asks[0].pods[0], snapshot.node_index["small"], pipelined=True)
+    ledger.place(asks[1].pods[0], snapshot.node_index["large"], pipelined=True)
+    owners = dict(zip(ranked, ((t0,), (t0,), (t1,)), strict=True))
+    beyond_it = overreaching(base, asks, ledger, owners)
+    assert (None if beyond_it is None else beyond_it.group.key.name) == found
+    faults = judged(
+        snapshot,
+        *(evict(f"m-{i}", "reclaim", "t0", node="small") for i in range(2)),
+        evict("v-3", "reclaim", "t1", node="large"),
+        nominate("t0-0", "small", "reclaim"),
+        nominate("t1-0", "large", "reclaim"),
+        *(nominate(f"m-{i}", moved_to, "reclaim", gpu_groups=(f"n{i}",)) for i in range(2)),
+    )
+    blamed = {fault.split(" of queue")[0] for fault in faults if fault.startswith("reclaim")}
+    assert blamed == (set() if found is None else {f"reclaim: pod group ns/{found}"})
 
 
 # --- which asks the losses are charged to ---------------------------------------------------------------
