@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from kai_cp_models.blame import breaking, for_group, raised_for
 from kai_cp_models.check import Violation, audit
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, Pod, PodSpec
 from kai_cp_models.rules.stateful import ports
 from kai_cp_models.rules.stateful.ports import PortState
@@ -176,3 +178,39 @@ def test_a_cycle_without_an_action_that_serves_ends(name: str) -> None:
         SETTINGS,
     )
     assert [row.message for row in found.unscheduled] == ["no action of this cycle considered this pod group"]
+
+
+def test_the_joint_pass_of_allocate_is_made_again_without_the_group_at_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each w needs the node with many CPUs, to which the greedy pass gives the m of its pair."""
+    pairs = ("1", "2")
+    snapshot = cluster(
+        [
+            one
+            for p in pairs
+            for one in (
+                pod(f"m{p}-0", spec=spec(1, node_selector=(("pair", p),))),
+                pod(f"w{p}-0", spec=spec(1, cpus=32, node_selector=(("pair", p),))),
+            )
+        ],
+        [group(f"{name}{p}", priority=priority) for p in pairs for name, priority in (("m", 60), ("w", 50))],
+        [
+            node(f"{n}{p}", gpus=1, cpus=c, labels={"pair": p})
+            for p in pairs
+            for n, c in (("a", 64), ("b", 4))
+        ],
+        actions=("allocate",),
+    )
+    assert placed(decide(snapshot, SETTINGS)) == {"m1-0", "m2-0", "w1-0", "w2-0"}
+    plain = engine.audit
+
+    def refusing(snapshot: Snapshot, found: Plan, *more: Any, **named: Any) -> Sequence[Violation]:
+        if any(decision.group == key("w1") for decision in found.decisions):
+            return [Violation("capacity", "refused", groups=(key("w1"),))]
+        return plain(snapshot, found, *more, **named)
+
+    monkeypatch.setattr(engine, "audit", refusing)
+    found = decide(snapshot, SETTINGS)
+    assert placed(found) == {"m1-0", "m2-0", "w2-0"}
+    assert reasons(found) == {"w1": "InternalError"}

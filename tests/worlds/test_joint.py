@@ -18,7 +18,7 @@ from kai_cp_models.plan import Decision
 from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
-from tests.support.plans import SETTINGS, bound, evicted, lost, placed, solved
+from tests.support.plans import SETTINGS, bound, evicted, lost, placed, reasons, solved
 from tests.support.worlds import PLUGINS, cluster, gpu_bound, gpu_memory, group, node, pod, pods, queue, spec
 
 RACK = TopologyConstraint("fabric", "rack")
@@ -274,3 +274,14 @@ def test_shares_by_memory_go_where_a_limit_allows_them() -> None:
     nodes, queues = [wide, large, node("small", gpus=1, cpus=4)], [queue("q", limit=gpu_bound(1.5))]
     plan = solved(cluster(members, [group("m", priority=60)], nodes, queues, actions=("allocate",)))
     assert {d.pod.name: d.node for d in plan.decisions} == {"m-0": "b", "w-0": "a"}
+
+
+def test_a_limit_that_other_places_would_keep_leaves_allocate_unproved() -> None:
+    """m takes 3/4 of the small GPU, so w would exceed the limit; with m on a large GPU it would not."""
+    wide, large = (node(name, gpus=1, gpu_memory_mib=80_000, cpus=n) for name, n in (("b", 64), ("c", 4)))
+    members = [pod("m-0", spec=gpu_memory(30_000)), pod("w-0", spec=spec(1, cpus=32))]
+    nodes, queues = [wide, node("a", gpus=1, cpus=4), large], [queue("q", limit=gpu_bound(1.5))]
+    plan = solved(cluster(members, [group("m", priority=60)], nodes, queues, actions=("allocate",)))
+    assert {d.pod.name: d.node for d in plan.decisions} == {"m-0": "a"}
+    assert reasons(plan) == {"w": "OverLimit"}
+    assert [(stage.status, stage.objective, stage.bound) for stage in plan.stages] == [("GREEDY", 1, 0)]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
-from kai_cp_models.actions.asking import line_of, waiting_groups
+from kai_cp_models.actions.asking import left_out, line_of, waiting_groups
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.certificates import OVER_BOUNDS
 from kai_cp_models.cycle import Cycle
@@ -21,7 +21,7 @@ from kai_cp_models.joint.problem import Ask, AskKind, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.plan import Stage
-from kai_cp_models.pods import GroupKey
+from kai_cp_models.pods import GpuKind, GroupKey
 from kai_cp_models.refusal import Proof, Refusal
 
 
@@ -37,6 +37,8 @@ class AdmissionPass:
     admission: Admission = field(init=False)
     unproved: int = field(default=0, init=False)
     """Refusals that carry no proof."""
+    exact: bool = field(default=True, init=False)
+    """Whether queues hold the same wherever the batches go: a share by memory costs more on a small GPU."""
     known: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
     """Why no ask of a kind gets places, until the next batch is admitted."""
 
@@ -51,11 +53,14 @@ class AdmissionPass:
         # A group asks for more once its first batch is admitted.
         unlike = {cycle.snapshot.alike[key]: ask for key, ask in asks.items()}
         asking = [pod for ask in unlike.values() for pod in ask.gang.pods]
+        by_memory = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in asking)
+        self.exact = not by_memory or len(set(cycle.snapshot.gpu_memory_bounds_mib or ())) < 2
         self.admission = Admission(base, asking, cycle.settings.solver, cycle.budget)
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
         found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns))
+        found.exact = self.exact
         found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
         return found
 
@@ -71,11 +76,16 @@ class AdmissionPass:
         cycle, order = self.cycle, self.order
         while not cycle.budget.passed() and (key := self._next()) is not None:
             ask = self.asks[key]
+            if key in cycle.left_out:
+                # A joint pass goes on where the greedy one was, with all that waited there.
+                cycle.waiting[key] = left_out(cycle, "allocate", key)
+                continue
             over = quota_check(cycle.ledger, ask, lending=True)
-            why = Refusal(*over, proof=Proof(OVER_BOUNDS.name)) if over else start(ask)
+            proof = Proof(OVER_BOUNDS.name) if self.exact else None
+            why = Refusal(*over, proof=proof) if over else start(ask)
             self.turns.append(key)
             if why is not None:
-                self._count(() if over else (why,))
+                self._count(() if over and proof else (why,))
                 cycle.waiting[key] = why
                 reserve(ask, why)
                 continue
