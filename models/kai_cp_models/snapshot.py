@@ -328,6 +328,11 @@ class Snapshot:
         parents = {queue.parent for queue in self.queues}
         return frozenset(queue.name for queue in self.queues if queue.name not in parents)
 
+    @property
+    def gpu_sizes_differ(self) -> bool:
+        """Whether a share by memory may be charged more on one node than on another (2.3)."""
+        return len(set(self.gpu_memory_bounds_mib or ())) > 1
+
     @cached_property
     def gpu_memory_bounds_mib(self) -> tuple[int, int] | None:
         """(min, max) GPU memory over nodes above the default 100 (2.3); None when there is none."""

@@ -37,8 +37,8 @@ class AdmissionPass:
     admission: Admission = field(init=False)
     unproved: int = field(default=0, init=False)
     """Refusals that carry no proof."""
-    exact: bool = field(default=True, init=False)
-    """Whether queues hold the same wherever the batches go: a share by memory costs more on a small GPU."""
+    over_bounds: Proof | None = field(default=None, init=False)
+    """What shows that limits and quotas refuse a group; None: its queue may hold less with other places."""
     known: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
     """Why no ask of a kind gets places, until the next batch is admitted."""
 
@@ -54,13 +54,14 @@ class AdmissionPass:
         unlike = {cycle.snapshot.alike[key]: ask for key, ask in asks.items()}
         asking = [pod for ask in unlike.values() for pod in ask.gang.pods]
         by_memory = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in asking)
-        self.exact = not by_memory or len(set(cycle.snapshot.gpu_memory_bounds_mib or ())) < 2
+        by_places = by_memory and cycle.snapshot.gpu_sizes_differ
+        self.over_bounds = None if by_places else Proof(OVER_BOUNDS.name)
         self.admission = Admission(base, asking, cycle.settings.solver, cycle.budget)
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""
         found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns))
-        found.exact = self.exact
+        found.over_bounds = self.over_bounds
         found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
         return found
 
@@ -81,11 +82,10 @@ class AdmissionPass:
                 cycle.waiting[key] = left_out(cycle, "allocate", key)
                 continue
             over = quota_check(cycle.ledger, ask, lending=True)
-            proof = Proof(OVER_BOUNDS.name) if self.exact else None
-            why = Refusal(*over, proof=proof) if over else start(ask)
+            why = Refusal(*over, proof=self.over_bounds) if over else start(ask)
             self.turns.append(key)
             if why is not None:
-                self._count(() if over and proof else (why,))
+                self._count(() if over and self.over_bounds else (why,))
                 cycle.waiting[key] = why
                 reserve(ask, why)
                 continue

@@ -92,7 +92,7 @@ class Departures:
     @cached_property
     def grown(self) -> Sequence[tuple[str, Amounts]]:
         """Queues with such shares, and the most that they are charged for them."""
-        if len(set(self._snapshot.gpu_memory_bounds_mib or ())) < 2:
+        if not self._snapshot.gpu_sizes_differ:
             return ()
         shares: dict[str, list[Amounts]] = {}
         for pod in compress(self._pods, self._resizes):
