@@ -352,6 +352,9 @@ class Binder:
                 )
 
     def _failure(self, request: Object, pod: Object, error: Exception) -> float | None:
+        """Report why a pod was not bound; returns the seconds until the next attempt, or None if there is
+        none. The request is closed last, so whoever sees it closed finds the reason.
+        """
         self._failed()
         reason = _reason_of(error)
         LOG.warning(
@@ -363,7 +366,6 @@ class Binder:
         limit = request["spec"].get("backoffLimit")
         final = isinstance(error, BindError) and error.final
         again = not final and limit is not None and attempts < int(limit)
-        self._finish(request, "Failed", reason, attempts)
         self._recorder.say(pod, resources.PODS, "Warning", "BindingError", reason, topic="bind")
         try:
             self._condition(pod, "False", "BindingError", reason)
@@ -372,6 +374,7 @@ class Binder:
                 "a condition was not written, so only an event says why the pod was not bound",
                 extra={"pod": "/".join(key_of(pod)), "error": str(problem)},
             )
+        self._finish(request, "Failed", reason, attempts)
         return min(LONGEST_RETRY_SECONDS, 2.0 ** min(attempts, 16)) if again else None
 
     def _finish(self, request: Object, phase: str, reason: str, attempts: int = 0) -> None:

@@ -319,7 +319,7 @@ def test_the_first_failure_is_final_by_default(server: StubServer, setup: Any) -
     request = server.get(r.BIND_REQUESTS, "ns", "p")
     assert request is not None
     assert request["status"]["failedAttempts"] == 1
-    bound = until(lambda: conditions(server).get("PodBound"))
+    bound = conditions(server)["PodBound"]
     assert (bound["status"], bound["reason"]) == ("False", "BindingError")
     until(lambda: made.binder.idle)
     assert len(server.requests("POST", "/binding")) == 1
