@@ -112,8 +112,8 @@ class Rivals:
             f"for {self._hold_seconds:g} s; stop one of them, or give each its own node pool"
         )
         fresh = not self.present()
-        self._text = text
         self._held_until = time.monotonic() + self._hold_seconds
+        self._text = text
         self._seen()
         if not fresh:
             return

@@ -54,7 +54,7 @@ class Setup:
         ]
         self.steps: list[BindStep] = steps
         self.claims = stores[r.VOLUME_CLAIMS]
-        self.requests = stores[r.BIND_REQUESTS]
+        self.pods, self.requests = stores[r.PODS], stores[r.BIND_REQUESTS]
         self.retried = threading.Event()
         self.failures = 0
         self.binder = Binder(

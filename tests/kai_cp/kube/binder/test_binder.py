@@ -36,12 +36,11 @@ def test_a_plain_pod(server: StubServer, setup: Any) -> None:
     assert found is not None
     assert found["spec"]["nodeName"] == "n"
     assert found["metadata"]["annotations"][names.RECEIVED_TYPE] == "Regular"
-    assert until(lambda: conditions(server).get("PodBound"))["status"] == "True"
+    assert conditions(server)["PodBound"]["status"] == "True"
 
 
 def test_a_lost_answer_binds_once(server: StubServer, setup: Any) -> None:
     """The server bound the pod, and the answer was an error: the second attempt finds it bound."""
-    setup()
     order(server, pod("p"))
 
     def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
@@ -54,7 +53,9 @@ def test_a_lost_answer_binds_once(server: StubServer, setup: Any) -> None:
         return None
 
     server.faults = fault
+    setup()
     until(lambda: phase(server) == "Succeeded")
+    assert len(server.requests("POST", "/binding")) == 2
     assert "Failed" not in str(server.requests("PATCH", "bindrequests"))
 
 
@@ -125,7 +126,7 @@ def unanswered(server: StubServer, setup: Any) -> Any:
     lose(server, 504)
     prepared(server)
     play_reservation(server, "g1")
-    until(lambda: len(made.binder.waiting) == 1 and server.requests("GET", "/pods/p"))
+    until(lambda: server.requests("GET", "/pods/p") and len(made.binder.waiting) == 1)
     return made
 
 
@@ -157,7 +158,8 @@ def test_an_order_taken_back_leaves_a_pod_that_was_bound_its_devices(server: Stu
     now_on_node(server)
     looks = len(server.requests("GET", "/pods/p"))
     made.requests.remove(server.get(r.BIND_REQUESTS, "ns", "p"))
-    until(lambda: len(server.requests("GET", "/pods/p")) > looks and not made.binder.waiting)
+    until(lambda: len(server.requests("GET", "/pods/p")) > looks and made.binder.idle)
+    assert not made.binder.waiting
     assert kept(server) == (True, True, True)
 
 
@@ -195,7 +197,7 @@ def test_a_defect_is_a_failed_attempt(
     assert request is not None
     text = "ValueError: could not convert string to float: ''"
     assert request["status"] == {"phase": "Failed", "reason": text, "failedAttempts": 2}
-    assert until(lambda: conditions(server).get("PodBound"))["message"] == text
+    assert conditions(server)["PodBound"]["message"] == text
     assert until(lambda: [e for e in server.requests("POST", "/events") if e["message"] == text])
     assert (broken.undone, made.failures) == (2, 2)
     assert not server.requests("POST", "/binding")
@@ -226,8 +228,7 @@ def test_a_late_report_is_not_written_to_a_later_order(server: StubServer, setup
 def test_a_pod_that_is_seen_long_after_its_request(server: StubServer, setup: Any) -> None:
     """The watch of the pod hung. However late the pod is seen, it is bound then; nothing is due before."""
     setup()
-    late = server.put(r.PODS, pod("p"))
-    server.remove(r.PODS, "ns", "p")
+    late = pod("p")
     server.put(r.BIND_REQUESTS, api_objects.bind_request(late, node("n"), bind("p", "n")))
     order(server, pod("next"))
     until(lambda: phase(server, "next") == "Succeeded")
@@ -287,17 +288,21 @@ def test_a_new_binder_reports_what_the_last_one_bound(server: StubServer, setup:
 
 
 def test_an_order_stays_open_until_its_report_is_written(server: StubServer, setup: Any) -> None:
+    made = setup()
     refused = []
+
+    def seen_bound() -> bool:
+        return bool((made.pods.get(("ns", "p")) or {"spec": {}})["spec"].get("nodeName"))
 
     def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
         if method == "PATCH" and path.endswith("/pods/p/status") and len(refused) < 5:
+            until(seen_bound)
             refused.append(path)
             return 500, {}
         return None
 
     server.faults = fault
     order(server, pod("p"))
-    setup()
     until(lambda: phase(server) == "Succeeded")
     assert len(refused) == 5
     assert conditions(server)["PodBound"]["status"] == "True"

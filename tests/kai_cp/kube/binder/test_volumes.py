@@ -13,7 +13,7 @@ from tests.kai_cp.kube.binder.conftest import (
     phase,
     with_volume,
 )
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.stub import StubServer
 
 
@@ -22,7 +22,7 @@ def test_a_volume_is_asked_for_and_waited_for(server: StubServer, setup: Any) ->
     server.put(r.STORAGE_CLASSES, waits)
     server.put(r.VOLUME_CLAIMS, claim())
     order(server, with_volume("p"))
-    setup(volume_binding_timeout_seconds=5.0)
+    setup(volume_binding_timeout_seconds=PATIENCE_SECONDS)
 
     def selected() -> bool:
         found = server.get(r.VOLUME_CLAIMS, "ns", "data")

@@ -18,7 +18,7 @@ from kai_cp.kube.controllers.catalogue import CONTROLLERS, chosen, rights
 from kai_cp.kube.controllers.host import Host
 from kai_cp.kube.controllers.options import ControllerOptions, metric_labels
 from kai_cp.kube.controllers.process import access
-from tests.kai_cp.kube.conftest import until
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.stub import StubServer
 from tests.support.workloads import made, pod
 
@@ -28,14 +28,16 @@ Object = dict[str, Any]
 
 
 class Running:
-    """A host that runs, and the metrics that it exports."""
+    """A host that runs, what it has to report, and the metrics that it exports."""
 
-    def __init__(self, host: Host, registry: CollectorRegistry) -> None:
+    def __init__(self, host: Host, writer: BackgroundWriter, registry: CollectorRegistry) -> None:
         self.host = host
+        self.writer = writer
         self.registry = registry
 
     def settled(self) -> None:
         until(lambda: self.host.idle)
+        assert self.writer.drain(PATIENCE_SECONDS)
 
     def series(self, name: str) -> dict[str, float]:
         """Values of a metric by the name of the queue."""
@@ -59,7 +61,7 @@ def running(server: StubServer, *names: ControllerName, **options: Any) -> Itera
         host.informers.start()
         until(lambda: not host.informers.missing())
         host.start()
-        yield Running(host, registry)
+        yield Running(host, writer, registry)
     finally:
         host.stop()
         writer.stop()
@@ -212,11 +214,12 @@ def test_an_owner_that_comes_late_is_waited_for_without_a_word(server: StubServe
     job = made("batch/v1", "Job", "train", spec={})
     server.objects["/apis/batch/v1"] = {"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}
     server.put(r.PODS, pod("train-0", job))
-    with running(server, "podgrouper"):
+    with running(server, "podgrouper") as run:
         until(lambda: any("/jobs/train" in path for _, path, _ in server.log))
         server.put(JOBS, job)
         until(lambda: server.requests("POST", "podgroups"))
         until(lambda: server.requests("PATCH", "pods/train-0"))
+        run.settled()
         assert not server.requests("POST", "events")
 
 

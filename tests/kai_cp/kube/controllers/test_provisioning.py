@@ -60,14 +60,14 @@ def test_a_gang_is_asked_for_once_and_taken_back_when_it_runs(
             return str(found["metadata"]["annotations"].get(CONSUMES, ""))
 
         until(lambda: [marked("a"), marked("b")] == [name, name])
-        until(lambda: run.host.idle)
+        run.settled()
         before = len(writes(server))
         for pod_name in "ab":
             bound = server.get(r.PODS, "ns", pod_name) or {}
             server.put(r.PODS, {**bound, "spec": {**bound["spec"], "nodeName": "n1"}})
         until(lambda: not requests(server, version))
         assert server.get(r.POD_TEMPLATES, "ns", template) is None
-        until(lambda: run.host.idle)
+        run.settled()
         assert {method for method, _ in writes(server)[before:]} == {"DELETE"}
 
 

@@ -103,6 +103,7 @@ def test_starts_and_evictions_are_stamped(setup: Setup) -> None:
 
 def test_stale_evictions_leave_the_eviction_time_alone(setup: Setup) -> None:
     setup.apply(Plan(decisions=(evict("p1", "n", action="stalegangeviction"),)))
+    assert setup.writer.drain(PATIENCE_SECONDS)
     found = setup.server.get(r.POD_GROUPS, "ns", "g")
     assert found is not None
     assert "annotations" not in found["metadata"]
@@ -123,7 +124,7 @@ def test_a_gang_that_waits_has_not_started(setup: Setup) -> None:
         decisions=(bind("p0", "n"), type(nominate)("Nominate", nominate.pod, nominate.group, "n", "allocate"))
     )
     setup.apply(plan)
-    setup.writer.drain(PATIENCE_SECONDS)
+    assert setup.writer.drain(PATIENCE_SECONDS)
     found = setup.server.get(r.POD_GROUPS, "ns", "g")
     assert found is not None
     assert "annotations" not in found["metadata"]

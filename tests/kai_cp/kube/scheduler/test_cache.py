@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.scheduler.cache import KINDS, ClusterCache
 from kai_cp.kube.scheduler.options import SchedulerOptions, default_config
@@ -32,7 +33,7 @@ def test_every_list_of_the_format_is_there(server: StubServer) -> None:
     cache = ClusterCache(server.transport(), SchedulerOptions(), default_config())
     assert cache.unsynced()
     cache.start()
-    assert cache.wait_synced(10)
+    assert cache.wait_synced(PATIENCE_SECONDS)
     assert cache.unsynced() == []
     raw = cache.snapshot()
     assert set(raw) == {"config", "schedulerParams", "rawObjects", "discovery"}
@@ -50,7 +51,7 @@ def test_the_cache_wakes_for_changes_that_matter(server: StubServer) -> None:
     server.put(r.NODES, node("n"))
     cache = ClusterCache(server.transport(), SchedulerOptions(), default_config())
     cache.start()
-    assert cache.wait_synced(10)
+    assert cache.wait_synced(PATIENCE_SECONDS)
     cache.wake.clear()
     beat = node("n")
     beat["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-11-20T12:00:00Z"
@@ -59,8 +60,9 @@ def test_the_cache_wakes_for_changes_that_matter(server: StubServer) -> None:
     until(lambda: len(cache.stores[r.CONFIG_MAPS]))
     until(cache.wake.is_set)
     cache.wake.clear()
-    server.put(r.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "ns", "labels": {"a": "b"}}})
-    until(lambda: "labels" in cache.stores[r.CONFIG_MAPS].all()[0]["metadata"])
+    for label in ("b", "c"):  # The second is stored when all that the first one does is done.
+        server.put(r.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "ns", "labels": {"a": label}}})
+    until(lambda: api_objects.labels_of(cache.stores[r.CONFIG_MAPS].all()[0]).get("a") == "c")
     assert not cache.wake.is_set()
     server.put(r.PODS, pod("p"))
     assert cache.wake.wait(PATIENCE_SECONDS)
@@ -83,7 +85,7 @@ def test_members_follow_their_pods(server: StubServer) -> None:
     server.put(r.PODS, pod("b"))
     cache = ClusterCache(server.transport(), SchedulerOptions(), default_config())
     cache.start()
-    assert cache.wait_synced(10)
+    assert cache.wait_synced(PATIENCE_SECONDS)
 
     def names(group_name: str) -> list[str]:
         return sorted(p["metadata"]["name"] for p in cache.members.of(("ns", group_name)))

@@ -42,7 +42,7 @@ class Reporting(Setup):
     def report(self, plan: Plan) -> float | None:
         until(lambda: self.cache.stores[r.PODS].all())
         answer = self.reporter.report(parse(self.live.snapshot(), now=self.now), plan)
-        self.writer.drain(PATIENCE_SECONDS)
+        assert self.writer.drain(PATIENCE_SECONDS)
         return answer
 
     def writes(self) -> int:

@@ -9,8 +9,10 @@ import pytest
 from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.names import ORDERED_BY
+from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.store import key_of
 from kai_cp_models.plan import Plan
-from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
+from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import bind, evict, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup
 
@@ -27,6 +29,12 @@ def rival(setup: Setup) -> str:
     return setup.live.rivals.present()
 
 
+def heard(setup: Setup, kind: Resource, item: dict[str, Any]) -> None:
+    """Put an object that is no sign of another scheduler: all changes before it are heard then."""
+    setup.server.put(kind, item)
+    until(lambda: setup.cache.stores[kind].get(key_of(item)))
+
+
 def test_a_foreign_order_stops_binding_and_is_reported(setup: Setup) -> None:
     setup.live.catch_up()
     setup.server.put(r.BIND_REQUESTS, order("p0"))
@@ -36,8 +44,7 @@ def test_a_foreign_order_stops_binding_and_is_reported(setup: Setup) -> None:
     assert "another scheduler ordered pod ns/p0 to node n" in results[0].message
     assert setup.server.get(r.BIND_REQUESTS, "ns", "p1") is None
     assert setup.server.get(r.PODS, "ns", "p2") is not None
-    setup.writer.drain(PATIENCE_SECONDS)
-    (event,) = (body for body in setup.server.requests("POST", "events"))
+    (event,) = until(lambda: setup.server.requests("POST", "events"))
     assert event["reason"] == "AnotherScheduler"
     assert event["type"] == "Warning"
 
@@ -64,7 +71,7 @@ def test_our_own_orders_and_their_bindings_are_not_taken_for_foreign_ones(setup:
     assert made is not None
     assert made["metadata"]["annotations"][ORDERED_BY] == setup.live.rivals.instance
     setup.server.put(r.PODS, pod("p0", node="n"))
-    until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p0")) or {})["spec"].get("nodeName") == "n")
+    heard(setup, r.PODS, pod("last"))
     assert not rival(setup)
 
 
@@ -73,7 +80,7 @@ def test_a_binding_that_is_seen_before_its_order_is_ours(setup: Setup) -> None:
     setup.live.catch_up()
     setup.live.rivals.mark(order("p0"))
     setup.server.put(r.PODS, pod("p0", node="n"))
-    until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p0")) or {})["spec"].get("nodeName") == "n")
+    heard(setup, r.PODS, pod("last"))
     assert not rival(setup)
     setup.live.rivals.mark(order("p1"))
     setup.server.put(r.PODS, pod("p1", node="elsewhere"))
@@ -88,9 +95,11 @@ def test_earlier_orders_and_foreign_pods_are_no_rivals(setup: Setup, begun: bool
         setup.live.catch_up()
     else:
         setup.server.put(r.BIND_REQUESTS, order("p1"))
-    setup.server.put(r.BIND_REQUESTS, order("p2", labels={"kai.scheduler/node-pool": "other"}))
+    elsewhere = {"labels": {"kai.scheduler/node-pool": "other"}}
+    setup.server.put(r.BIND_REQUESTS, order("p2", **elsewhere))
+    heard(setup, r.BIND_REQUESTS, order("last", **elsewhere))
     foreign = pod("p3", node="n")
     foreign["metadata"]["annotations"][names.GROUP] = "of-another-pool"
     setup.server.put(r.PODS, foreign)
-    until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p3")) or {})["spec"].get("nodeName") == "n")
+    heard(setup, r.PODS, pod("last"))
     assert not rival(setup)
