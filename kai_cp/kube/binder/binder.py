@@ -353,7 +353,7 @@ class Binder:
 
     def _failure(self, request: Object, pod: Object, error: Exception) -> float | None:
         """Report why a pod was not bound; returns the seconds until the next attempt, or None if there is
-        none. The request is closed last, so whoever sees it closed finds the reason.
+        none. The order is closed last, so a closed order has its reason at the pod.
         """
         self._failed()
         reason = _reason_of(error)
