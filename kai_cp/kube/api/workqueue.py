@@ -46,14 +46,14 @@ class WorkQueue:
         """From now on, wait this long for further changes of a key before it is handed out."""
         self._settle = seconds
 
-    def add(self, keys: Iterable[ObjectKey]) -> None:
-        """Have keys reconciled soon."""
+    def add(self, keys: Iterable[ObjectKey], after: float = 0.0) -> None:
+        """Have keys reconciled soon, or after as many seconds."""
         with self._condition:
             for key in keys:
                 if key in self._working:
                     self._again.add(key)
-                elif self._settle:
-                    self._schedule(key, self._settle)
+                elif after or self._settle:
+                    self._schedule(key, after or self._settle)
                 else:
                     self._append(key)
 

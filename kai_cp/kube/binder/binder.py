@@ -25,7 +25,9 @@ from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.api.workqueue import WorkQueue
+from kai_cp.kube.binder.claims import claim_names
 from kai_cp.kube.binder.parking import Parking
+from kai_cp.kube.binder.reservation import groups_of
 from kai_cp.kube.binder.steps import Awaits, BindError, BindStep
 
 LOG = logging.getLogger(__name__)
@@ -65,13 +67,13 @@ class Begun:
 
     @property
     def node(self) -> str:
-        """The node that was ordered."""
+        """The node that was ordered; "" where an earlier leader knew it."""
         return _node_of(self.request)
 
 
 @dataclass
 class BinderState:
-    """What the binder remembers of a request in progress. A restart loses nothing that is needed."""
+    """What the binder remembers of a request in progress. After a restart, pods show what is still needed."""
 
     looks: int = 0
     """How often the node was looked for in vain."""
@@ -131,10 +133,26 @@ class Binder:
         self._lease_lost = lease_lost
         self._requests.listen(self._changed)
         self._pods.listen(self._pod_changed)
+        self._states = self._left_over()
+        self._queue.add(self._states, after=SETTLED_SECONDS)
         for request in self._requests.all():
             self._changed(None, request)
         for thread in self._threads:
             thread.start()
+
+    def _left_over(self) -> dict[ObjectKey, BinderState]:
+        """Pods that nothing is ordered for, and that may hold what an earlier leader prepared, as binds to be
+        undone. None without a scheduler's name: other schedulers prepare pods without orders.
+        """
+        found = {}
+        for pod in self._pods.all():
+            spec = pod["spec"]
+            if spec.get("nodeName") or spec.get("schedulerName") != self._scheduler_name:
+                continue
+            if self._order(key_of(pod)) is None and (order := _order_before(pod)) is not None:
+                began = Begun(order, pod, time.monotonic(), reached=len(self._steps))
+                found[key_of(pod)] = BinderState(begun=began)
+        return found
 
     def busy(self) -> bool:
         """Whether pods are being bound now, or were a moment ago; reports can wait meanwhile."""
@@ -326,7 +344,7 @@ class Binder:
             found = self._pods.get(key_of(begun.pod))
         if found is not None and found["metadata"]["uid"] == meta["uid"]:
             place = found["spec"].get("nodeName")
-            if place == begun.node:
+            if place and begun.node in (place, ""):
                 return True
             left = begun.sent + SETTLED_SECONDS - time.monotonic()
             if not place and left > 0:
@@ -335,12 +353,19 @@ class Binder:
         return False
 
     def _roll_back(self, begun: Begun) -> None:
+        """Undo the steps. Raises ``KubeError`` if one is to be undone again: until then the order stays open,
+        because what the pod holds is not free.
+        """
+        again: KubeError | None = None
         for step in reversed(self._steps[: begun.reached]):
             try:
                 step.undo(begun.pod, begun.request)
             except AWAY:
                 raise
             except Exception as error:
+                if isinstance(error, BindError) or (isinstance(error, ApiError) and error.transient):
+                    again = error
+                    continue
                 LOG.warning(
                     "a step of a failed bind was not undone, so what it wrote stays",
                     exc_info=not isinstance(error, KubeError),
@@ -350,6 +375,8 @@ class Binder:
                         "error": str(error),
                     },
                 )
+        if again is not None:
+            raise again
 
     def _failure(self, request: Object, pod: Object, error: Exception) -> float | None:
         """Report why a pod was not bound; returns the seconds until the next attempt, or None if there is
@@ -431,6 +458,23 @@ class Binder:
 def bound_to(node: str) -> str:
     """The message about a bound pod."""
     return f"pod bound to node {node}"
+
+
+def _order_before(pod: Object) -> Object | None:
+    """An order, without its node, for what an unbound pod may hold: claims, and shares of GPUs."""
+    groups = groups_of(pod)
+    claims = [{"name": inside} for inside, name in claim_names(pod) if name]
+    extended = (pod.get("status") or {}).get("extendedResourceClaimStatus")
+    if not (groups or claims or extended):
+        return None
+    spec = {
+        "selectedNode": "",
+        "receivedResourceType": "Fraction" if groups else "Regular",
+        "selectedGPUGroups": groups,
+        "resourceClaimAllocations": claims,
+        "extendedResourceClaimAllocation": extended,
+    }
+    return {"metadata": pod["metadata"], "spec": spec}
 
 
 def _node_of(request: Object) -> str:

@@ -48,7 +48,9 @@ class ExtendedClaims:
         self._pods.put(changed, ours=True)
 
     def undo(self, pod: Object, request: Object) -> None:
-        """Delete the claim."""
+        """Delete the claim. The pod names it on: the API server keeps that name, and the next
+        order overwrites it.
+        """
         if not request["spec"].get("extendedResourceClaimAllocation"):
             return
         name = claim_name(pod)

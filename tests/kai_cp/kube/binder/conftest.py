@@ -68,6 +68,7 @@ class Setup:
             retried=self.retried.set,
             failed=self._failed,
             workers=self.options.max_concurrent_reconciles,
+            scheduler_name=self.options.scheduler_name,
         )
         self.writer.busy = lambda: False
         self.informers.start()

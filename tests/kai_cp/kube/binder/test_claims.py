@@ -21,7 +21,7 @@ from tests.kai_cp.kube.binder.conftest import (
 )
 from tests.kai_cp.kube.conftest import until
 from tests.kai_cp.kube.samples import pod
-from tests.kai_cp.kube.stub import StubServer
+from tests.kai_cp.kube.stub import QUICK, StubServer
 
 
 def with_claim(name: str) -> Object:
@@ -129,6 +129,107 @@ def test_a_claim_that_is_allocated_otherwise_is_not_bound_to(
     assert found is not None
     assert found["status"]["allocation"] == GONE
     assert "other devices" in conditions(server)["PodBound"]["message"]
+
+
+KAI = {"scheduler_name": "kai-scheduler"}
+
+
+def claim_now(server: StubServer, name: str = "c") -> Object:
+    found = server.get(r.RESOURCE_CLAIMS, "ns", name)
+    assert found is not None
+    return found
+
+
+def left_by_an_earlier_leader(server: StubServer) -> Object:
+    """A pod without an order that holds a claim, and the claim of its extended resource; returns the pod."""
+    server.put(r.RESOURCE_CLAIMS, reserved_claim(GONE, "uid-p"))
+    item = with_claim("p")
+    extended = reserved_claim(GONE, "uid-p")
+    extended["metadata"]["name"] = claim_name(item)
+    server.put(r.RESOURCE_CLAIMS, extended)
+    item["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": claim_name(item)}
+    return server.put(r.PODS, item)
+
+
+def test_a_new_leader_gives_back_what_no_order_is_for(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kai_cp.kube.binder.binder.SETTLED_SECONDS", 0.01)
+    item = left_by_an_earlier_leader(server)
+    made = setup(**KAI)
+    until(lambda: made.binder.idle)
+    assert claim_now(server)["status"] == {"reservedFor": []}
+    assert server.get(r.RESOURCE_CLAIMS, "ns", claim_name(item)) is None
+
+
+def bound_by_now(server: StubServer) -> None:
+    """The earlier leader's binding was made, which the watch does not tell."""
+
+    def fault(method: str, path: str) -> None:
+        if method == "GET" and path.endswith("/pods/p"):
+            found = server.get(r.PODS, "ns", "p")
+            assert found is not None
+            spec = {**found["spec"], "nodeName": "n"}
+            server.hold([(r.PODS, {**found, "spec": spec, "metadata": dict(found["metadata"])})])
+
+    server.faults = fault
+
+
+def of_another_scheduler(server: StubServer) -> None:
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    server.put(r.PODS, {**found, "spec": {**found["spec"], "schedulerName": "default-scheduler"}})
+
+
+def nothing(_server: StubServer) -> None:
+    """Nothing happens before the binder leads."""
+
+
+@pytest.mark.parametrize(
+    ("before", "options"), [(bound_by_now, KAI), (of_another_scheduler, KAI), (nothing, {})]
+)
+def test_a_new_leader_leaves_what_may_be_needed(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch, before: Any, options: Object
+) -> None:
+    """Without a scheduler's name no pod is known to be ours."""
+    monkeypatch.setattr("kai_cp.kube.binder.binder.SETTLED_SECONDS", 0.01)
+    left_by_an_earlier_leader(server)
+    before(server)
+    made = setup(**options)
+    until(lambda: made.binder.idle)
+    assert claim_now(server)["status"]["allocation"] == GONE
+    assert not server.requests("PUT", "/resourceclaims/")
+
+
+def test_an_order_that_comes_first_needs_not_wait_for_that(server: StubServer, setup: Any) -> None:
+    left_by_an_earlier_leader(server)
+    setup(**KAI)
+    order(server, with_claim("p"), resourceClaimAllocations=[{"name": "gpu", "allocation": ALLOCATION}])
+    until(lambda: phase(server) == "Succeeded")
+    assert claim_now(server)["status"]["allocation"] == ALLOCATION
+
+
+def test_an_order_stays_open_until_its_claim_is_given_back(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kai_cp.kube.api.workqueue.FIRST_SECONDS", 0.02)
+    refused: list[str] = []
+
+    def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
+        if path.endswith("/binding"):
+            return 403, {}
+        if method == "PUT" and server.requests("POST", "/binding") and len(refused) < 2 * QUICK.attempts:
+            refused.append(str(phase(server)))
+            return 500, {}
+        return None
+
+    server.faults = fault
+    order_with_claim(server)
+    setup()
+    until(lambda: phase(server) == "Failed")
+    assert refused == ["None"] * 2 * QUICK.attempts
+    assert claim_now(server)["status"] == {"reservedFor": []}
+    assert len(server.requests("POST", "/binding")) == 1
 
 
 def test_fields_that_the_server_adds_are_no_other_device(server: StubServer, setup: Any) -> None:

@@ -169,6 +169,22 @@ def test_labels_of_an_order_that_was_taken_back_go(
     assert labels == (single if len(groups) == 1 else several)
 
 
+def test_labels_without_an_order_go_with_a_new_leader(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kai_cp.kube.binder.binder.SETTLED_SECONDS", 0.01)
+    item = fraction("p", **{"gpu-fraction-num-devices": "2"})
+    item["metadata"]["labels"] |= {f"{LABEL_PREFIX}a": "a", f"{LABEL_PREFIX}b": "b", "mine": "x"}
+    server.put(r.PODS, item)
+    server.put(r.CONFIG_MAPS, {"metadata": {"name": "x-0", "namespace": "ns"}})
+    made = setup(scheduler_name="kai-scheduler")
+    until(lambda: made.binder.idle)
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert found["metadata"]["labels"] == {"mine": "x"}
+    assert server.get(r.CONFIG_MAPS, "ns", "x-0") is None
+
+
 def test_sharers_without_a_reservation_are_deleted(server: StubServer, setup: Any) -> None:
     server.put(r.PODS, pod("lost", node="n", phase="Running", labels={names.GPU_GROUP: "g9"}))
     made = setup()
