@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +13,11 @@ Object = dict[str, Any]
 """A JSON object that is made or changed here, such as one for the API server."""
 Document = Mapping[str, Any]
 """What a command prints with ``--format json``; its fields are in docs/reference-json.md."""
+
+
+def short_hash(value: object) -> str:
+    """A word that names a value of JSON, such as a configuration, whatever the order of its keys."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def plain_number(value: float) -> float | int:

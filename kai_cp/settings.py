@@ -5,8 +5,6 @@ Unknown keys, wrong types and keys given twice are refused with file, line and t
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -18,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from kai_cp import files, yaml_text
+from kai_cp.json_types import short_hash
 from kai_cp_models.settings import Settings
 
 _UNITS: Final = {
@@ -185,5 +184,4 @@ def as_yaml(settings: Settings) -> str:
 
 def digest(settings: Settings) -> str:
     """Short hash that names a configuration in logs and records."""
-    canonical = json.dumps(settings.model_dump(mode="json"), sort_keys=True)
-    return hashlib.sha256(canonical.encode()).hexdigest()[:12]
+    return short_hash(settings.model_dump(mode="json"))

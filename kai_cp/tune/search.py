@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +14,7 @@ from optuna.study import StudyDirection
 from sqlalchemy.exc import SQLAlchemyError
 
 from kai_cp.decisions import version
+from kai_cp.json_types import short_hash
 from kai_cp.settings import describe, load
 from kai_cp.tune.measure import MEASURES, Measured, mean
 from kai_cp.tune.space import Range, Space
@@ -50,10 +49,8 @@ def study_name(space: Space, base: Settings, snapshots: Mapping[str, str]) -> st
     """The study's name, unique per search and version: no other search continues it. ``snapshots`` are
     digests, each with the time as of which it is read.
     """
-    text = json.dumps(
-        [version(), space.model_dump(mode="json"), base.model_dump(mode="json"), dict(snapshots)]
-    )
-    return f"{STUDY}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+    what = [version(), space.model_dump(mode="json"), base.model_dump(mode="json"), dict(snapshots)]
+    return f"{STUDY}-{short_hash(what)}"
 
 
 def search(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, get_type_hints
 
-import orjson
-
-from kai_cp.json_types import Json, Object
+from kai_cp.json_types import Json, Object, short_hash
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.scheduler.options import SchedulerOptions
 from kai_cp.reader.fields import int_at, list_at, object_at, strings_at, text_at
@@ -88,17 +85,12 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
             "namespace": options.shard_namespace,
             "labels": labels,
             # What is not wanted any more looks like what the server filled in: only this tells them apart.
-            "annotations": {f"{SHARD}-spec": digest(deployment)},
+            "annotations": {f"{SHARD}-spec": short_hash(deployment)},
             "ownerReferences": [owner],
         },
         "spec": deployment,
     }
     return ShardPlan(body, tuple(problems))
-
-
-def digest(spec: Json) -> str:
-    """A word that is another one for every other spec."""
-    return hashlib.sha256(orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
 
 
 def _pod(common: Json, service_account: str, container: Json) -> Json:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
-import orjson
 from prometheus_client import CollectorRegistry
 
+from kai_cp.json_types import short_hash
 from kai_cp.kube.api import resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.lease import LeaderLease
@@ -78,8 +77,7 @@ class SchedulerSetup:
 
 def settings_hash(setup: SchedulerSetup, config: Mapping[str, Any]) -> str:
     """Short hash of everything that shapes a decision, for logs and recorded cycles."""
-    content = [setup.settings.model_dump(mode="json"), setup.options.params(), config]
-    return hashlib.sha256(orjson.dumps(content, option=orjson.OPT_SORT_KEYS)).hexdigest()[:12]
+    return short_hash([setup.settings.model_dump(mode="json"), setup.options.params(), config])
 
 
 def run(setup: SchedulerSetup, life: Lifecycle, decider: Decider | None = None) -> int:
