@@ -13,7 +13,7 @@ from typing import Any, Final
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotReachable
+from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotGranted, NotReachable
 from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import key_of
@@ -503,8 +503,9 @@ def leaving(pod: Object, stamp: str) -> Object:
 
 
 def _failed(decision: Decision, error: Exception) -> WriteResult:
-    """The result for a pod with a defect; the other pods are still written."""
-    if isinstance(error, (ApiError, NotReachable, Malformed)):
+    """The result of a decision that was refused, or met a defect; the other pods are still written."""
+    ours = isinstance(error, NotGranted) or not isinstance(error, (KubeError, Malformed))
+    if not ours:
         return WriteResult(decision, "failed", str(error))
     LOG.error(
         "a decision was not carried out, and the next cycle decides anew: report this defect with its trace",

@@ -196,6 +196,18 @@ def test_a_refused_order_is_reported_and_backed_off(setup: Setup) -> None:
     assert found["status"]["conditions"][0]["reason"] == "BindingError"
 
 
+@pytest.mark.parametrize("defect", [False, True])
+def test_a_report_is_asked_for_where_the_defect_is_ours_alone(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, defect: bool
+) -> None:
+    """The server refuses the credentials; or the call is outside the access that this process declares."""
+    setup.server.faults = lambda m, _p: (401, {}) if m == "POST" else None
+    if defect:
+        monkeypatch.setattr(setup.live._transport, "_access", lambda *_: False)  # noqa: SLF001
+    assert setup.apply(Plan(decisions=(bind("p0", "n"),)))[0].outcome == "failed"
+    assert ("report this defect" in caplog.text) == defect
+
+
 def test_decisions_about_missing_pods_and_nodes_are_gone(setup: Setup) -> None:
     plan = Plan(decisions=(bind("nobody", "n"), bind("p0", "nowhere")))
     assert [result.outcome for result in setup.apply(plan)] == ["gone", "gone"]
