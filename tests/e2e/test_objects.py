@@ -151,7 +151,7 @@ def test_a_claim_for_a_device(world: World) -> None:
         world.api.delete(r.DEVICE_CLASSES, "", driver)
 
 
-def test_a_volume_for_its_first_consumer(world: World) -> None:
+def test_volumes_for_their_first_consumer(world: World) -> None:
     node = world.add_nodes(1)[0]
     queue = world.add_queue()
     kind = f"{world.name}-slow"
@@ -165,27 +165,48 @@ def test_a_volume_for_its_first_consumer(world: World) -> None:
         },
     )
     amounts = {"requests": {"storage": "1Gi"}}
-    claim = {
-        "metadata": {"name": "data", "namespace": world.namespace},
-        "spec": {"storageClassName": kind, "accessModes": ["ReadWriteOnce"], "resources": amounts},
+    for name in ("data", "old"):
+        claim = {
+            "metadata": {"name": name, "namespace": world.namespace},
+            "spec": {"storageClassName": kind, "accessModes": ["ReadWriteOnce"], "resources": amounts},
+        }
+        world.api.create(r.VOLUME_CLAIMS, world.namespace, claim)
+    exists = {
+        "storageClassName": kind,
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "csi": {"driver": "p.example.com", "volumeHandle": "old"},
     }
-    world.api.create(r.VOLUME_CLAIMS, world.namespace, claim)
+    world.api.create(r.VOLUMES, "", {"metadata": {"name": f"{world.name}-old"}, "spec": exists})
     world.add_group("g", queue)
-    spec = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
+    spec = {
+        "volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "old")]
+    }
     world.add_pod("p", "g", spec=spec)
     world.scheduler()
     world.binder()
 
-    def selected() -> bool:
-        found = world.api.get(r.VOLUME_CLAIMS, world.namespace, "data")
-        return ((found or {})["metadata"].get("annotations") or {}).get(SELECTED_NODE) == node
+    def selected() -> set[str]:
+        """The claims whose provisioner is told the node."""
+        items = world.api.raw(r.VOLUME_CLAIMS.path(world.namespace))["items"]
+        notes = {c["metadata"]["name"]: c["metadata"].get("annotations") or {} for c in items}
+        return {name for name, note in notes.items() if note.get(SELECTED_NODE) == node}
 
-    world.until(selected, "the provisioner is told the node")
+    def taken() -> str:
+        """The claim that the existing volume is reserved for."""
+        found = world.api.get(r.VOLUMES, "", f"{world.name}-old")
+        assert found is not None
+        return str((found["spec"].get("claimRef") or {}).get("name") or "")
+
+    world.until(lambda: taken() and selected(), "one claim gets the volume, the other's provisioner the node")
+    assert {taken()} | selected() == {"data", "old"}
     assert not world.running()
-    bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
-    world.api.patch(r.VOLUME_CLAIMS, world.namespace, "data", {"spec": {"volumeName": "made"}})
-    world.api.patch(r.VOLUME_CLAIMS, world.namespace, "data", bound, subresource="status")
+    for name in ("data", "old"):
+        bound = {"status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}}
+        world.api.patch(r.VOLUME_CLAIMS, world.namespace, name, {"spec": {"volumeName": f"of-{name}"}})
+        world.api.patch(r.VOLUME_CLAIMS, world.namespace, name, bound, subresource="status")
     world.until(lambda: len(world.running()) == 1, "the pod runs")
+    world.api.delete(r.VOLUMES, "", f"{world.name}-old")
     world.api.delete(r.STORAGE_CLASSES, "", kind)
 
 

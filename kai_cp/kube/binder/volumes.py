@@ -1,4 +1,6 @@
-"""Volumes of one pod: tells claims that wait for their first consumer the node, and waits for them (9.2)."""
+"""Volumes of one pod (9.2): a claim that waits for its first consumer gets a volume that exists, or its
+driver is told the node; the pod waits until all are bound.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
-from kai_cp.kube.api.store import Store, key_of
+from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.steps import Awaits, BindError
@@ -45,7 +47,7 @@ class Volumes:
 
     def prepare(self, pod: Object, node: Object, _request: Object) -> None:
         """Bind unbound claims. Raises ``Awaits`` until they are bound, ``BindError`` if they cannot be."""
-        keys, local = [], list[tuple[VolumeClaim, str]]()
+        unbound = list[tuple[VolumeClaim, str]]()
         for key in _claims_of(pod):
             raw = self._claims.get(key)
             if raw is None:
@@ -54,11 +56,14 @@ class Volumes:
                 raise BindError(f"persistentvolumeclaim {key[1]!r} is being deleted")
             claim = _claim(raw)
             if claim.volume is None:
-                keys.append(key)
-                if self._provision(claim, node):
-                    local.append((claim, raw["metadata"]["uid"]))
-        self._take_volumes(sorted(local, key=lambda one: (one[0].bytes, one[0].key)), node)
-        seen = {key: self._claims.get(key) for key in keys}
+                unbound.append((claim, raw["metadata"]["uid"]))
+        unbound.sort(key=lambda one: (one[0].bytes, one[0].key))
+        for claim in self._take_volumes(unbound, node):
+            if claim.selected_node != node["metadata"]["name"]:
+                self._annotate(claim, node["metadata"]["name"])
+        seen: dict[ObjectKey, Object | None] = {
+            claim.key: self._claims.get(claim.key) for claim, _ in unbound
+        }
         missing = {key: raw for key, raw in seen.items() if raw is None or _claim(raw).volume is None}
         if missing:
             seconds = self._options.volume_binding_timeout_seconds
@@ -74,18 +79,15 @@ class Volumes:
             if claim.selected_node == request["spec"]["selectedNode"]:
                 self._annotate(claim, None)
 
-    def _provision(self, claim: VolumeClaim, node: Object) -> bool:
-        """Tell the claim's driver the node; True: it has none, and takes an existing volume."""
+    def _is_made(self, claim: VolumeClaim) -> bool:
+        """Whether a driver makes volumes for such a claim. Raises ``BindError`` if none waits for pods."""
         known = self._classes.get(("", claim.storage_class))
         kind = None if known is None else read_storage_class(known, key_of(known))
         if kind is None or not kind.waits:
             raise BindError(
                 f"persistentvolumeclaim {claim.key.name!r} is not bound, and its class does not wait for pods"
             )
-        name = node["metadata"]["name"]
-        if kind.provisioner != STATIC_ONLY and claim.selected_node != name:
-            self._annotate(claim, name)
-        return kind.provisioner == STATIC_ONLY
+        return kind.provisioner != STATIC_ONLY and claim.selector is None
 
     def _annotate(self, claim: VolumeClaim, node: str | None) -> None:
         body = {"metadata": {"annotations": {SELECTED_NODE: node}}}
@@ -93,26 +95,41 @@ class Volumes:
         if changed is not None:
             self._claims.put(changed, ours=True)
 
-    def _take_volumes(self, claims: Sequence[tuple[VolumeClaim, str]], node: Object) -> None:
-        """Bind the smallest fitting local volumes of the node to the claims with these UIDs, so that all get
-        one."""
+    def _take_volumes(self, claims: Sequence[tuple[VolumeClaim, str]], node: Object) -> list[VolumeClaim]:
+        """Reserve the smallest fitting volumes that the node reaches for the claims with these UIDs. Returns
+        those that get a new volume, because none is left, or because their driver has begun.
+
+        Raises ``BindError`` if a claim gets neither.
+        """
+        made = {claim.key: self._is_made(claim) for claim, _ in claims}
+        new = [claim for claim, _ in claims if made[claim.key] and claim.selected_node]
         with self._lock:
             known = [(volume, raw) for raw in self._volumes.all() if (volume := _usable(raw)) is not None]
             held = {(volume.claim, volume.claim_uid) for volume, _ in known}
             left = [
                 (claim, uid)
                 for claim, uid in claims
-                if held.isdisjoint(((claim.key, None), (claim.key, uid)))
+                if claim not in new and held.isdisjoint(((claim.key, None), (claim.key, uid)))
             ]
             able = [(v, raw) for v, raw in known if v.claim is None and _reachable(v, node)]
             able.sort(key=lambda one: (one[0].bytes, one[0].name))
-            chosen = different([[v.name for v, _ in able if claim.fits(v)] for claim, _ in left])
+            # A new volume is each claim's own last choice; no volume has a name with a slash.
+            options = [
+                [v.name for v, _ in able if claim.fits(v)]
+                + ([f"/{claim.key.name}"] if made[claim.key] else [])
+                for claim, _ in left
+            ]
+            chosen = different(options)
             if chosen is None:
-                names = ", ".join(claim.key.name for claim, _ in left)
+                names = ", ".join(claim.key.name for claim, _ in left if not made[claim.key])
                 raise BindError(f"no volumes on node {node['metadata']['name']} fit claims: {names}")
             seen = {volume.name: raw for volume, raw in able}
             for (claim, uid), name in zip(left, chosen, strict=True):
-                self._take(name, seen[name], claim, uid)
+                if name in seen:
+                    self._take(name, seen[name], claim, uid)
+                else:
+                    new.append(claim)
+        return new
 
     def _take(self, name: str, seen: Object, claim: VolumeClaim, uid: str) -> None:
         """Reserve a volume for a claim."""

@@ -123,3 +123,85 @@ def test_local_volumes_are_taken_so_that_every_claim_gets_one(server: StubServer
         return {name: (one or {})["spec"].get("claimRef", {}).get("name", "") for name, one in found.items()}
 
     until(lambda: owners() == {"s": "shared", "t": "data"})
+
+
+def made_and_existing(server: StubServer, *volumes: str, node: str = "n") -> None:
+    """A class with a provisioner, and volumes of it that exist on a node."""
+    waits = {"metadata": {"name": "slow"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
+    server.put(r.STORAGE_CLASSES, waits)
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    for name in volumes:
+        spec = {
+            "storageClassName": "slow",
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "2Gi"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [here]}},
+        }
+        server.put(r.VOLUMES, {"metadata": {"name": name, "labels": {"disk": "fast"}}, "spec": spec})
+
+
+def owner(server: StubServer, volume: str) -> str:
+    found = server.get(r.VOLUMES, "", volume)
+    assert found is not None
+    return str((found["spec"].get("claimRef") or {}).get("name", ""))
+
+
+def told(server: StubServer, name: str = "data") -> bool:
+    """Whether the driver of a claim was told the node."""
+    found = server.get(r.VOLUME_CLAIMS, "ns", name)
+    assert found is not None
+    return SELECTED_NODE in (found["metadata"].get("annotations") or {})
+
+
+def test_a_volume_that_exists_is_taken_before_one_is_made(server: StubServer, setup: Any) -> None:
+    """As Kubernetes' own binder does: a driver that were told the node might make a second one."""
+    made_and_existing(server, "there")
+    server.put(r.VOLUME_CLAIMS, claim())
+    order(server, with_volume("p"))
+    made = setup(volume_binding_timeout_seconds=PATIENCE_SECONDS)
+    until(lambda: owner(server, "there") == "data" and len(made.binder.waiting) == 1)
+    found = server.get(r.VOLUME_CLAIMS, "ns", "data")
+    assert found is not None
+    server.put(r.VOLUME_CLAIMS, now_bound(found))
+    until(lambda: phase(server) == "Succeeded")
+    assert not told(server)
+
+
+def test_a_volume_is_made_where_none_exists_on_the_node(server: StubServer, setup: Any) -> None:
+    made_and_existing(server, "there", node="elsewhere")
+    server.put(r.VOLUME_CLAIMS, claim())
+    order(server, with_volume("p"))
+    setup(volume_binding_timeout_seconds=PATIENCE_SECONDS)
+    until(lambda: told(server))
+    assert owner(server, "there") == ""
+
+
+def test_a_driver_that_has_begun_goes_on(server: StubServer, setup: Any) -> None:
+    """It makes the volume already; another one would be one too many."""
+    made_and_existing(server, "there")
+    begun = claim()
+    begun["metadata"]["annotations"] = {SELECTED_NODE: "n"}
+    server.put(r.VOLUME_CLAIMS, begun)
+    order(server, with_volume("p"))
+    made = setup(volume_binding_timeout_seconds=PATIENCE_SECONDS)
+    until(lambda: len(made.binder.waiting) == 1)
+    assert owner(server, "there") == ""
+
+
+def test_the_claim_for_which_none_can_be_made_gets_the_one_that_exists(
+    server: StubServer, setup: Any
+) -> None:
+    """No driver makes a volume with wanted labels. The other claim could have it, too, and comes first."""
+    made_and_existing(server, "there")
+    server.put(r.VOLUME_CLAIMS, claim())
+    picky = claim()
+    picky["metadata"] |= {"name": "picky", "uid": "u-picky"}
+    picky["spec"]["selector"] = {"matchLabels": {"disk": "fast"}}
+    server.put(r.VOLUME_CLAIMS, picky)
+    both = with_volume("p")
+    both["spec"]["volumes"].append({"name": "more", "persistentVolumeClaim": {"claimName": "picky"}})
+    order(server, both)
+    made = setup(volume_binding_timeout_seconds=PATIENCE_SECONDS)
+    until(lambda: len(made.binder.waiting) == 1)
+    assert owner(server, "there") == "picky"
+    assert (told(server), told(server, "picky")) == (True, False)
