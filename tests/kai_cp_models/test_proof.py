@@ -345,6 +345,83 @@ def of_two_whose_time_is_over_another_may_end(refutable: bool) -> tuple[Snapshot
     return snapshot, Plan((evicts("b", "n1", "maxruntime"), waits("late", "n1")))
 
 
+STARTED: Object = {"annotations": {"kai.scheduler/last-start-timestamp": ago(10)}}
+"""Fields of a pod group that started a moment ago."""
+
+
+def a_protected_group_keeps_its_minimum_anywhere(refutable: bool) -> tuple[Snapshot, Plan]:
+    """The victim keeps one of two pods, and which one stays depends on the node that is needed (4.7)."""
+    snapshot = world(
+        [node("n0", gpus=1, labels={"kind": "old"}), node("n1", gpus=1)],
+        [
+            *gang("victim", 2, on=("n0", "n1")),
+            pod("waits", gpus=1, priority="build", nodeSelector={"kind": "old"}),
+        ],
+        groups={"victim": STARTED | {"minMember": 1 if refutable else 2}},
+        actions="allocate, preempt",
+        minruntime={"defaultPreemptMinRuntime": "10m"},
+    )
+    better = [evicts("victim-0", "n0", "preempt", "waits", group="victim"), waits("waits", "n0", "preempt")]
+    return snapshot, Plan(tuple(better))
+
+
+def a_protected_group_keeps_its_minimum_in_a_pod_that_comes(refutable: bool) -> tuple[Snapshot, Plan]:
+    """The second pod of the victim gets the free GPU, so the first is more than its minimum."""
+    snapshot = world(
+        [node("n0", gpus=1, labels={"kind": "old"}), node("n1", gpus=1)],
+        [
+            *gang("victim", 2 if refutable else 1, on=("n0",)),
+            *([] if refutable else [pod("other", gpus=1)]),
+            pod("waits", gpus=1, priority="build", nodeSelector={"kind": "old"}),
+        ],
+        groups={"victim": STARTED},
+        actions="allocate, preempt",
+        minruntime={"defaultPreemptMinRuntime": "10m"},
+    )
+    comes = binds("victim-1", "n1", group="victim") if refutable else binds("other", "n1")
+    leaves = evicts("victim-0", "n0", "preempt", "waits", group="victim")
+    return snapshot, Plan((comes, leaves, waits("waits", "n0", "preempt")))
+
+
+def what_subgroups_need_goes_as_one_unit(refutable: bool) -> tuple[Snapshot, Plan]:
+    """rich is due two GPUs and holds four. A unit may take it below that: the minimum of both subgroups is
+    one unit (4.4), of two pod groups it is two."""
+    pods = gang("a", 2, on=("n0", "n0"), queue="rich") + gang("b", 2, on=("n0", "n0"), queue="rich")
+    for one in pods if refutable else ():
+        meta = one["metadata"]
+        meta["labels"]["kai.scheduler/subgroup-name"] = meta["annotations"]["pod-group-name"]
+        meta["annotations"]["pod-group-name"] = "both"
+    parts = [{"name": name, "minMember": 2} for name in "ab"]
+    two = {"minMember": 2}
+    snapshot = world(
+        [node("n0", gpus=4), node("n1", gpus=2)],
+        [*pods, pod("other", "n1", gpus=2, queue="other"), pod("waits", gpus=4, queue="poor")],
+        groups={"both": {"minMember": None, "minSubGroup": 1, "subGroups": parts}, "a": two, "b": two},
+        queues=[
+            queue("poor", quota={"gpu": 4}),
+            *(queue(one, quota={"gpu": 2}) for one in ("rich", "other")),
+        ],
+        actions="allocate, reclaim",
+    )
+    groups = {name: "both" if refutable else name for name in "ab"}
+    better = [
+        evicts(f"{name}-{i}", "n0", "reclaim", "waits", group=groups[name]) for name in "ab" for i in range(2)
+    ]
+    return snapshot, Plan((*better, waits("waits", "n0", "reclaim")))
+
+
+def of_two_pod_sets_either_may_grow(refutable: bool) -> tuple[Snapshot, Plan]:
+    """The gang has its minimum; a further pod of a is too large, one of b is not. Which comes first depends
+    on what both have."""
+    parts = [{"name": name, "minMember": 1} for name in "ab"]
+    pods = gang("grows", 4 if refutable else 3, on=("n0", "n0"))
+    for one, name in zip(pods, "abab", strict=False):
+        one["metadata"]["labels"]["kai.scheduler/subgroup-name"] = name
+    pods[2]["spec"]["nodeSelector"] = {"kind": "none"}
+    snapshot = world([node(gpus=3)], pods, groups={"grows": {"minMember": None, "subGroups": parts}})
+    return snapshot, Plan((binds(f"grows-{3 if refutable else 2}", "n0", group="grows"),))
+
+
 HOLES = {
     a_further_pod_may_evict: "late",
     what_was_placed_freely_may_evict: "late",
@@ -357,6 +434,10 @@ HOLES = {
     a_gang_may_borrow_in_part: "pair",
     what_one_leaves_of_a_budget_another_uses: "wide",
     of_two_whose_time_is_over_another_may_end: "late",
+    a_protected_group_keeps_its_minimum_anywhere: "waits",
+    a_protected_group_keeps_its_minimum_in_a_pod_that_comes: "waits",
+    what_subgroups_need_goes_as_one_unit: "waits",
+    of_two_pod_sets_either_may_grow: "grows",
 }
 """Tiny worlds, each with a group that the engine refuses and another permitted plan serves."""
 

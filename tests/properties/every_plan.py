@@ -1,10 +1,11 @@
 """Every plan of a tiny world, beside what the engine calls impossible (``test_every_plan.py``).
 
-A world has two nodes, a few running pods and one or two waiting pod groups, with anything that stateful rules
-and rights read: budgets, ports, terms between pods, volumes, spread, minimum and maximum run times, limits
-and quotas. Each pod that runs may stay, be lost or move, by any action; each that waits may be bound,
-nominated or left. The checker alone says which of these plans are permitted. None may serve a group whose
-refusal is proved beside all groups that the engine serves and that come before it.
+A world has two nodes, a few running pods and one or two waiting pods, with anything that rules and rights
+read: budgets, ports, terms between pods, volumes, spread, minimum and maximum run times, limits and quotas of
+GPUs and CPUs, queues below queues, gangs, subgroups, required and preferred domains, taints, shares of GPUs
+of two sizes, MIG instances. Each pod that runs may stay, be lost or move, by any action; each that waits may
+be bound, nominated or left. The checker alone says which of these plans are permitted. None may serve a group
+whose refusal is proved beside all groups that the engine serves and that come before it.
 
 ``python -m tests.properties.every_plan --first 0 --count 200`` does this for many fresh worlds; exit status 1
 when a proof is refuted. A finding is reproduced with ``drawn(seed)``.
@@ -14,19 +15,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, product
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kai_cp_models.check import SnapshotFacts, violations
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod
+from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
-from tests.properties.reasking import Audit
+from tests.properties.oracle import Placement
+from tests.properties.reasking import Audit, places_of
 from tests.support.devices import STATIC, csi_node, on_nodes, storage_class, volume, volume_claim, volumes
 from tests.support.objects import Object, ago
 from tests.support.tiny import cluster, node, pod, queue
@@ -38,10 +40,16 @@ SETTINGS: Final = Settings.model_validate(
         "max_runtime": {"enforce": True},
     }
 )
+Kind = Literal["Bind", "Nominate"]
 EVICTING: Final[tuple[ActionName, ...]] = ("consolidation", "reclaim", "preempt")
+KINDS: Final = (
+    *("budgets", "terms", "ports", "spread", "volumes", "nodes", "times", "limits", "gangs"),
+    *("subgroups", "domains", "taints", "shares", "mig", "cpus", "tree"),
+)
 MOST_PLANS: Final = 30_000
 """The most plans of one world that are looked at."""
 ZONE: Final = "zone"
+MIG: Final = "nvidia.com/mig-1g.5gb"
 HOST: Final = "kubernetes.io/hostname"
 
 
@@ -60,8 +68,7 @@ class _World:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        kinds = ("budgets", "terms", "ports", "spread", "volumes", "nodes", "times", "limits", "gangs")
-        self.drawn = frozenset(random.sample(kinds, random.choice((1, 2, 2, 3))))
+        self.drawn = frozenset(random.sample(KINDS, random.choice((1, 2, 2, 3))))
         self.claims = {f"c{i}": random.random() < 0.4 for i in range(3)}
         """The volume claims, and whether each has its volume."""
         self.groups: dict[str, Object] = {}
@@ -84,7 +91,15 @@ class _World:
             more["volumes"] = volumes(*random.sample(claims, min(len(claims), random.choice((1, 1, 2)))))
         if self.some("nodes", 0.4):
             more["nodeSelector"] = {ZONE: random.choice("ab")}
-        made = pod(name, on, labels={"side": random.choice("lr")}, **more)
+        if self.some("taints", 0.5):
+            more["tolerations"] = [{"key": "kept", "operator": "Exists"}]
+        amounts = {"cpu": random.choice(("1", "3", "5")) if "cpus" in self.drawn else "1", "memory": "1Gi"}
+        if not more.get("gpus") and self.some("mig", 0.7):
+            amounts[MIG] = random.choice("112")
+        labels = {"side": random.choice("lr")}
+        if self.some("subgroups", 0.9):
+            labels["kai.scheduler/subgroup-name"] = random.choice("ab")
+        made = pod(name, on, requests=amounts, labels=labels, **more)
         if self.some("ports", 0.5):
             port = {"hostPort": 80, "containerPort": 80, "protocol": "TCP"}
             made["spec"]["containers"][0]["ports"] = [port]
@@ -100,12 +115,14 @@ class _World:
             if not left[at]:
                 continue
             left[at] -= 1
-            if more and self.some("gangs", 0.5):
-                self.groups[more["group"]] = {"minMember": random.choice((1, 2))}
-            else:
+            if not more or not self._joins(more["group"]):
                 priority = random.choice(("train", "train", "low", "build"))
                 more = {"queue": random.choice("qr"), "priority": priority, "group": f"r{i}"}
-            pods.append(self.pod(f"r{i}", f"n{at}", bound, gpus=1, **more))
+            if self.some("shares", 0.7):
+                shared = {"notes": self.share(), "shares": [f"g{at}{left[at]}"]}
+                pods.append(self.pod(f"r{i}", f"n{at}", bound, **more, **shared))
+            else:
+                pods.append(self.pod(f"r{i}", f"n{at}", bound, gpus=1, **more))
         for i in range(3) if "times" in self.drawn else ():
             notes = {"kai.scheduler/last-start-timestamp": ago(random.choice((10, 7_200)))}
             over = {"kai-cp/max-runtime": "1h"} if random.random() < 0.4 else {}
@@ -115,12 +132,58 @@ class _World:
     def waiting(self) -> list[Object]:
         """One or two pods that wait."""
         random, pods = self.random, list[Object]()
+        more: Object = {}
         for i in range(random.choice((1, 2, 2))):
-            more = {"queue": random.choice("qr"), "priority": random.choice(("train", "build", "low"))}
-            pods.append(self.pod(f"w{i}", "", list(self.claims), gpus=random.choice((0, 1, 1, 2)), **more))
-            if random.random() < 0.2:
-                self.groups[f"w{i}"] = {"preemptionDelay": "9h"}
+            if not more or not self._joins(more["group"]):
+                priority = random.choice(("train", "build", "low"))
+                # Some are of a group that runs.
+                group = f"{'r' if self.some('gangs', 0.3) else 'w'}{i}"
+                more = {"queue": random.choice("qr"), "priority": priority, "group": group}
+                if random.random() < 0.2:
+                    self.groups.setdefault(group, {})["preemptionDelay"] = "9h"
+            asked: Object = {"gpus": random.choice((0, 1, 1, 2))}
+            if self.some("shares", 0.6):
+                asked = {"notes": self.share()}
+            pods.append(self.pod(f"w{i}", "", list(self.claims), **asked, **more))
         return pods
+
+    def share(self) -> Object:
+        """The annotation of a share, by portion or by memory."""
+        by_memory = {"gpu-memory": self.random.choice(("10000", "25000"))}
+        return self.random.choice(({"gpu-fraction": "0.5"}, {"gpu-fraction": "0.3"}, by_memory))
+
+    def _joins(self, group: str) -> bool:
+        """Whether the next pod is of the group, too."""
+        if not (self.some("gangs", 0.5) or self.some("subgroups", 0.8) or self.some("domains", 0.5)):
+            return False
+        least = self.groups.setdefault(group, {})
+        least["minMember"] = self.random.choice((0, 1, 1, 2))
+        return True
+
+    def constrained(self, groups: Iterable[str]) -> None:
+        """Give some pod groups subgroups and domains."""
+        random = self.random
+        for name in sorted(groups):
+            made = self.groups.setdefault(name, {})
+            if "subgroups" in self.drawn:
+                least = made.pop("minMember", None)
+                made["subGroups"] = [{"name": one, "minMember": random.choice((0, 1, 1, 2))} for one in "ab"]
+                made |= {"minMember": None} | ({"minSubGroup": 1} if least == 1 else {})
+            if self.some("domains", 0.6):
+                level = random.choice(("requiredTopologyLevel", "preferredTopologyLevel"))
+                made["topologyConstraint"] = {"topology": "t", level: random.choice((ZONE, HOST))}
+
+    def node(self, number: int, gpus: int) -> Object:
+        """One of the nodes; the second may have larger GPUs, and a taint."""
+        random, name = self.random, f"n{number}"
+        labels = {ZONE: random.choice("ab") if self.some("domains", 0.5) else "ab"[number], HOST: name}
+        if number and "shares" in self.drawn:
+            labels["nvidia.com/gpu.memory"] = "80000"
+        offers = {MIG: "2"} if "mig" in self.drawn else {}
+        if offers:
+            labels["nvidia.com/mig.strategy"] = "mixed"
+        taints = [{"key": "kept", "effect": "NoSchedule"}] if number and "taints" in self.drawn else []
+        return node(name, offers, gpus=0 if offers else gpus, labels=labels, taints=taints)
 
     def objects(self) -> dict[str, list[Object]]:
         """The objects that are no pods."""
@@ -133,6 +196,9 @@ class _World:
                     "status": {"disruptionsAllowed": random.choice((0, 1, 1))},
                 }
             )
+        if "domains" in self.drawn:
+            levels = [{"nodeLabel": label} for label in (ZONE, HOST)]
+            found["topologies"] = [{"metadata": {"name": "t"}, "spec": {"levels": levels}}]
         if "volumes" in self.drawn:
             one, both = ("ReadWriteOnce",), ("ReadWriteOnce", "ReadWriteMany")
             found["storageClasses"] = [storage_class("local", STATIC)]
@@ -158,14 +224,26 @@ def drawn(seed: int) -> Object:
     gpus = [random.choice((1, 2)) for _ in range(2)]
     pods = [*made.running(gpus), *made.waiting()]
     random.shuffle(pods)
+    made.constrained({one["metadata"]["annotations"]["pod-group-name"] for one in pods})
     limit = {"gpu": random.choice((1, 2))} if "limits" in made.drawn else {}
-    quota = [{"gpu": random.choice((0, 1, 2))} for _ in range(2)]
+    quota: list[Object] = [{"gpu": random.choice((0, 1, 2))} for _ in range(2)]
+    if "cpus" in made.drawn:
+        quota = [one | {"cpu": random.choice((2_000, 4_000))} for one in quota]
+        limit |= {"cpu": random.choice((4_000, 8_000))} if random.random() < 0.5 else {}
+    queues = [queue("q", quota=quota[0], limit=limit), queue("r", quota=quota[1])]
+    if "tree" in made.drawn:
+        mids = [f"m{i}" for i in range(random.choice((1, 2)))]
+        for one in queues:
+            one["spec"]["parentQueue"] = random.choice(("top", *mids))
+        for name in mids:
+            more = {"quota": {"gpu": random.choice((0, 1, 2))}, "limit": random.choice(({}, {"gpu": 2}))}
+            queues.append(queue(name, **more, reclaimMinRuntime=random.choice(("0s", "5m", "9h"))))
     least = dict.fromkeys(("defaultPreemptMinRuntime", "defaultReclaimMinRuntime"), "5m")
     found = cluster(
-        [node(f"n{i}", gpus=n, labels={ZONE: "ab"[i]}) for i, n in enumerate(gpus)],
+        [made.node(i, n) for i, n in enumerate(gpus)],
         pods,
         groups=made.groups,
-        queues=[queue("q", quota=quota[0], limit=limit), queue("r", quota=quota[1])],
+        queues=queues,
         actions=", ".join(("allocate", *(name for name in EVICTING if random.random() < 0.7))),
         minruntime=least if "times" in made.drawn else {},
         **made.objects(),
@@ -175,21 +253,21 @@ def drawn(seed: int) -> Object:
     return found
 
 
-def _ways(snapshot: Snapshot, one: Pod) -> Iterator[tuple[ActionName | None, str]]:
-    """What may become of a running pod: by which action it goes, and to which other node; "": to none."""
-    yield None, ""
-    yield "maxruntime", ""
+def _ways(snapshot: Snapshot, one: Pod) -> Iterator[tuple[ActionName | None, Placement | None]]:
+    """What may become of a running pod: by which action it goes, and to which other node, or to none."""
+    yield None, None
+    yield "maxruntime", None
     for action in EVICTING:
         if action in snapshot.policy.actions:
-            yield action, ""
-            yield from ((action, other.name) for other in snapshot.nodes if other.name != one.node)
+            yield action, None
+            yield from ((action, at) for at in places_of(snapshot, one) if at.node != one.node)
 
 
-def _served(snapshot: Snapshot) -> Iterator[tuple[Any, ActionName, str]]:
-    """How a waiting pod may get a place: kind, action, node."""
-    for at in snapshot.nodes:
-        yield "Bind", "allocate", at.name
-        yield from (("Nominate", action, at.name) for action in snapshot.policy.actions)
+def _served(snapshot: Snapshot, one: Pod) -> Iterator[tuple[Kind, ActionName, Placement]]:
+    """How a waiting pod may get a place: kind, action, place."""
+    for at in places_of(snapshot, one):
+        yield "Bind", "allocate", at
+        yield from (("Nominate", action, at) for action in snapshot.policy.actions)
 
 
 def plans(snapshot: Snapshot, served: Sequence[Pod], others: Sequence[Pod]) -> Iterator[Plan]:
@@ -200,7 +278,8 @@ def plans(snapshot: Snapshot, served: Sequence[Pod], others: Sequence[Pod]) -> I
     running = [one for one in snapshot.pods if one.status in ACTIVE_ALLOCATED]
     ways = product(*(tuple(_ways(snapshot, one)) for one in running))
     order = {name: i for i, name in enumerate(("maxruntime", *snapshot.policy.actions))}
-    places = [tuple(_served(snapshot)) for _ in served] + [(None, *_served(snapshot)) for _ in others]
+    places = [tuple(_served(snapshot, one)) for one in served]
+    places += [(None, *_served(snapshot, one)) for one in others]
     for way in sorted(ways, key=lambda some: sum(action is not None for action, _ in some)):
         for given in product(*places):
             placed = [(one, at) for one, at in zip((*served, *others), given, strict=True) if at is not None]
@@ -208,14 +287,18 @@ def plans(snapshot: Snapshot, served: Sequence[Pod], others: Sequence[Pod]) -> I
             if any(action in EVICTING and action not in acting for action, _ in way):
                 continue
             for some in (placed, placed[::-1]) if len(acting) < len(placed) else (placed,):
-                found = [Decision(kind, one.key, one.group, at, act) for one, (kind, act, at) in some]
+                found = [_decision(one, kind, act, at) for one, (kind, act, at) in some]
                 for one, (action, to) in zip(running, way, strict=True):
                     if action is not None:
-                        by = tuple(p.group for p, (_, act, _) in some if act == action and p.group)
+                        by = dict.fromkeys(p.group for p, (_, act, _) in some if act == action and p.group)
                         home = one.node or ""
-                        found.append(Decision("Evict", one.key, one.group, home, action, triggers=by))
-                        found += [Decision("Nominate", one.key, one.group, to, action)] if to else []
+                        found.append(Decision("Evict", one.key, one.group, home, action, triggers=tuple(by)))
+                        found += [_decision(one, "Nominate", action, to)] if to else []
                 yield Plan(tuple(sorted(found, key=lambda d: (order[d.action], d.kind != "Evict"))))
+
+
+def _decision(one: Pod, kind: Kind, action: ActionName, at: Placement) -> Decision:
+    return Decision(kind, one.key, one.group, at.node, action, gpu_groups=at.gpu_groups)
 
 
 def refuted(seed: int) -> tuple[list[str], int, int]:
@@ -225,15 +308,18 @@ def refuted(seed: int) -> tuple[list[str], int, int]:
     before, looked = audit.betters(audit.plan), 0
     snapshot, _ = prepare(audit.snapshot, SETTINGS)
     start = SnapshotFacts.of(snapshot)
-    waits = {one.key: one for group in snapshot.waiting_groups for one in snapshot.members[group.key]}
+    members = (one for group in snapshot.waiting_groups for one in snapshot.members[group.key])
+    waits = {one.key: one for one in members if one.status is PodStatus.PENDING}
     for group in audit.proved:
-        served = [one for one in waits.values() if one.group == group or one.key in before[group]]
-        others = [one for one in waits.values() if one not in served]
-        for plan in islice(plans(snapshot, served, others), MOST_PLANS):
-            looked += 1
-            if not violations(snapshot, plan, SETTINGS.rules, start=start):
-                found.append(f"{group}: {plan.decisions}")
-                break
+        # One of its pods is enough.
+        for first in (one for one in waits.values() if one.group == group):
+            served = [one for one in waits.values() if one is first or one.key in before[group]]
+            others = [one for one in waits.values() if one not in served]
+            for plan in islice(plans(snapshot, served, others), MOST_PLANS):
+                looked += 1
+                if not violations(snapshot, plan, SETTINGS.rules, start=start):
+                    found.append(f"{group}: {plan.decisions}")
+                    break
     return found, len(audit.proved), looked
 
 

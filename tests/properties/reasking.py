@@ -276,9 +276,9 @@ def _plans(
         Decision("Evict", pod.key, pod.group, pod.node or "", action, triggers=groups) for pod in leaving
     ]
     for kind in kinds:
-        for served in product(*(tuple(_places(snapshot, pod)) for pod in pods)):
+        for served in product(*(tuple(places_of(snapshot, pod)) for pod in pods)):
             places = [_decision(kind, pod, at, action) for pod, at in zip(pods, served, strict=True)]
-            for moved in product(*((None, *_places(snapshot, pod)) for pod in leaving)):
+            for moved in product(*((None, *places_of(snapshot, pod)) for pod in leaving)):
                 homes = [
                     _decision("Nominate", pod, at, action)
                     for pod, at in zip(leaving, moved, strict=True)
@@ -291,7 +291,7 @@ def _decision(kind: str, pod: Pod, at: Placement, action: ActionName) -> Decisio
     return Decision(kind, pod.key, pod.group, at.node, action, gpu_groups=at.gpu_groups)  # type: ignore[arg-type]
 
 
-def _places(snapshot: Snapshot, pod: Pod) -> Iterator[Placement]:
+def places_of(snapshot: Snapshot, pod: Pod) -> Iterator[Placement]:
     """Every node; for shares, every choice of the node's shared GPUs and of new ones."""
     for node in snapshot.nodes:
         devices = pod.spec.gpu.devices if pod.spec.gpu.shares else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,6 +68,9 @@ class Gang:
             return True
         whole = [len(at) >= least for at, (least, _) in zip(here, self.parts, strict=True)]
         if sum(whole) < self.required or any(at and not w for at, w in zip(here, whole, strict=True)):
+            return False
+        # Subgroups below their minimum have their turns by name (3.6).
+        if any(at and not before for before, at in pairwise(here)):
             return False
         racks = [[RACKS[int(n[1:])] for n in at] for at in here]
         if self.rack and not one_rack([r for at in racks for r in at]):

@@ -92,6 +92,28 @@ def test_a_subgroup_that_is_torn_already_keeps_no_other_waiting() -> None:
     assert judged(snapshot, bind("g-a0")) == []
 
 
+def test_waiting_pods_get_their_places_in_task_order() -> None:
+    """The pods of a batch are the first ones that wait (5.3), not those that fit."""
+    snapshot = cluster(pods("g", 3), [group("g", 2)])
+    assert judged(snapshot, bind("g-0"), bind("g-1")) == []
+    assert named(judged(snapshot, bind("g-0"), bind("g-2")), "gangs", "g-2 gets a place, but not ns/g-1")
+
+
+def test_subgroups_get_their_places_in_their_order() -> None:
+    """Those below their minimum come first, the first by name before the others; one that cannot be whole is
+    passed over (14.1). A further pod of one that has its minimum comes after them."""
+    two, members = tree(1, leaf("a", 1), leaf("b", 1)), [pod(f"g-{x}", subgroup=x) for x in "ab"]
+    snapshot = cluster(members, [group("g", root=two)])
+    assert judged(snapshot, bind("g-a")) == []
+    assert named(judged(snapshot, bind("g-b")), "gangs", "subgroup b gets a place, but not subgroup a")
+    lacking = tree(1, leaf("a", 2), leaf("b", 1))
+    assert judged(cluster(members, [group("g", root=lacking)]), bind("g-b")) == []
+    more = [pod("g-b", "n1", subgroup="b"), pod("g-a", subgroup="a"), pod("g-c", subgroup="b")]
+    snapshot = cluster(more, [group("g", root=two)])
+    assert judged(snapshot, bind("g-a")) == []
+    assert named(judged(snapshot, bind("g-c")), "gangs", "subgroup b gets a place, but not subgroup a")
+
+
 def test_backed_off_groups_get_nothing() -> None:
     assert named(judged(cluster([pod("g-0")], [group("g", backed_off=True)]), bind("g-0")), "backed off")
 

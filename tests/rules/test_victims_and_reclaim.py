@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,6 +78,18 @@ def test_an_eviction_serves_a_group() -> None:
     assert named(judged(contest(), evict("v-0", "preempt", "t")), "victims", "gets no place")
     assert named(judged(contest(), evict("v-0", "preempt", "x"), PREEMPT[1]), "victims", "does not exist")
     assert named(judged(contest(), evict("v-0", "preempt", "v"), PREEMPT[1]), "victims", "itself")
+
+
+def test_a_trigger_gets_its_place_by_the_action_that_evicts_for_it() -> None:
+    decisions = (evict("v-0", "preempt", "t"), nominate("t-0", action="allocate"))
+    assert named(judged(contest(), *decisions), "victims", "gets no place by preempt")
+
+
+def test_a_pod_of_an_unknown_subgroup_is_no_victim() -> None:
+    snapshot = contest()
+    strange = (replace(one, subgroup="strange" if one.group.name == "v" else None) for one in snapshot.pods)
+    snapshot = replace(snapshot, pods=tuple(strange))
+    assert named(judged(snapshot, *PREEMPT), "victims", "its subgroup is unknown")
 
 
 def test_allocate_evicts_no_pod() -> None:

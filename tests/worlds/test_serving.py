@@ -143,6 +143,16 @@ def test_the_checker_asks_for_annotation_and_budget(
     assert violations(two(YES, ONE), moved("a-0")) == []
 
 
+def test_nothing_else_happens_in_a_cycle_that_defragments() -> None:
+    """What defragmentation frees is no place for others in the same cycle; it comes last."""
+    also = pods("w", 1, spec=spec(4))
+    found = cluster_of(
+        serves("a", "n1", 2), serves("b", "n2", 4), (group("w", 1), also), budgets=ONE, said=YES
+    )
+    both = Plan((nominate("w-0", "n1"), *moved("a-0").decisions))
+    assert [fault for fault in violations(found, both) if "in the same cycle" in fault] != []
+
+
 def test_the_checker_wants_a_new_place() -> None:
     lost = Plan((evict("a-0", "defrag"),))
     assert violations(two(YES, ONE), lost) == ["defrag: pod ns/a-0 is evicted without a new place"]

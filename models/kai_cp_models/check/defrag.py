@@ -1,4 +1,5 @@
-"""Defragmentation (docs/defragmentation.md, docs/inference.md): every pod that it evicts has a new place.
+"""Defragmentation (docs/defragmentation.md, docs/inference.md): every pod that it evicts has a new place, and
+the cycle does nothing else.
 
 A non-preemptible pod moves only under these conditions: an annotation of its pod group or of a queue allows
 it and none forbids it; a PodDisruptionBudget covers it; no other pod of the pod group or budget moves in the
@@ -22,6 +23,10 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     moved = {key for key, decision in world.evictions.items() if decision.action == "defrag"}
     if not moved:
         return
+    others = sorted((world.placed.keys() | world.evictions.keys()) - moved)
+    if others:
+        words = f"defrag moves pods, but pod {others[0]} is placed or evicted in the same cycle"
+        yield Violation("defrag", words, pods=tuple(sorted(moved)))
     budgets = world.snapshot.extras[BUDGETS]
     for key in sorted(moved):
         pod = world.pod(key)

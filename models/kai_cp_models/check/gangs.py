@@ -3,7 +3,9 @@
 Every subgroup that gets a pod, and every set above it, reaches its minimum after the plan; a pod group below
 its minimum is not moved either, unless it then reaches its minimum. A pod group that is not ready gets
 nothing; a pod that names an unknown subgroup never gets anything (1.2). If a needed pod of a gang is only
-nominated, no pod of the gang is bound in this cycle.
+nominated, no pod of the gang is bound in this cycle. Waiting pods of a pod set get their places in task
+order; of a set's subgroups below their minimum those come first that are first by name, and before further
+pods of the others (5.3, 3.6).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 
 from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
-from kai_cp_models.pods import ACTIVE_ALLOCATED, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, PodKey, PodStatus
 from kai_cp_models.snapshot import PodGroup
 
 
@@ -30,6 +32,8 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
         yield from _whole(world, group)
         yield from _moved(world, group)
         yield from _together(world, group)
+        yield from _pods_in_turn(world, group)
+        yield from _subgroups_in_turn(world, group)
 
 
 def _plainly_whole(world: PlannedCluster, group: PodGroup) -> bool:
@@ -39,9 +43,12 @@ def _plainly_whole(world: PlannedCluster, group: PodGroup) -> bool:
     root = group.root
     if group.backed_off or len(root.children) != 1 or not root.children[0].leaf or root.minimum != 1:
         return False
-    leaf, alive, after = root.children[0], 0, 0
+    leaf, alive, after, waits = root.children[0], 0, 0, False
     for pod in world.snapshot.members[group.key]:
         placed = pod.key in world.placed
+        if waits and pod.key in world.added:
+            return False
+        waits |= pod.status is PodStatus.PENDING and not placed
         if tree.leaf_name(pod) == leaf.name:
             active = pod.status in ACTIVE_ALLOCATED
             alive += active or pod.status is PodStatus.PENDING
@@ -119,3 +126,38 @@ def _together(world: PlannedCluster, group: PodGroup) -> Iterator[Violation]:
                 f" counting what is bound or runs, but {bound[0].key} is bound",
                 groups=(group.key,),
             )
+
+
+def _pods_in_turn(world: PlannedCluster, group: PodGroup) -> Iterator[Violation]:
+    """The members of a snapshot are in task order."""
+    passed: dict[str, PodKey] = {}
+    for pod in world.snapshot.members[group.key]:
+        name = tree.leaf_name(pod)
+        if pod.status is PodStatus.PENDING and pod.key not in world.added:
+            passed.setdefault(name, pod.key)
+        elif pod.key in world.added and name in passed:
+            words = f"pod {pod.key} gets a place, but not {passed[name]}, which comes before it"
+            yield Violation("gangs", words, pods=(pod.key,))
+
+
+def _subgroups_in_turn(world: PlannedCluster, group: PodGroup) -> Iterator[Violation]:
+    members = world.snapshot.members[group.key]
+    if any(pod.key in world.evictions for pod in members):
+        # Its batches are then others than those of the snapshot.
+        return
+    alive, before = tree.alive(members), tree.counts(world.active_before(group.key))
+    added = tree.counts(pod for pod in members if pod.key in world.added)
+    for subgroup in tree.walk(group.root):
+        waiting = ""
+        below = (
+            one for one in subgroup.children if tree.satisfied(one, alive) and not tree.satisfied(one, before)
+        )
+        first = sorted(below, key=lambda one: one.name)
+        others = (one for one in subgroup.children if tree.satisfied(one, before))
+        for one in (*first, *others):
+            if not tree.size(one, added):
+                waiting = waiting or (one.name if one in first else "")
+            elif waiting:
+                what = f"{tree.label(group, one)} gets a place"
+                words = f"{what}, but not subgroup {waiting}, which comes before it"
+                yield Violation("gangs", words, groups=(group.key,))

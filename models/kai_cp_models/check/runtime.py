@@ -2,19 +2,21 @@
 start plus the minimum runtime.
 
 A protected pod group may only lose or move pods above its minimum, and only if it has such pods at all; every
-subgroup that met its minimum must still meet it. What a later action evicts was kept when this one ended.
+subgroup that met its minimum must still meet it, without the pods that such an action moves. What a later
+action evicts was kept when this one ended. Of several triggers the one counts that the eviction is charged
+to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
 from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.victims import takers
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import PodStatus
+from kai_cp_models.pods import ACTIVE_USED, PodKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup
 
@@ -31,33 +33,32 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     for group in world.disturbed_groups:
         if group.last_start is None or world.snapshot.now - group.last_start >= longest:
             continue
-        evictions = [world.evictions[pod.key] for pod in world.evicted_of(group)]
+        age = world.snapshot.now - group.last_start
         for action in _GRANTING:
-            decisions = [decision for decision in evictions if decision.action == action]
-            if not decisions:
-                continue
-            # Of several triggers that may take it, the one with the shortest minimum runtime counts.
-            runtime = min(_min_runtime(world, group, decision) for decision in decisions)
-            age = world.snapshot.now - group.last_start
-            if age < runtime and not _spares_the_minimum(world, group, action):
+            granted = {
+                pod.key: _min_runtime(world, group, decision)
+                for pod in world.evicted_of(group)
+                if (decision := world.evictions[pod.key]).action == action
+            }
+            early = {key: seconds for key, seconds in granted.items() if age < seconds}
+            if early and not _spares_the_minimum(world, group, action, early):
+                pod, seconds = next(iter(early.items()))
                 yield Violation(
                     "runtime",
-                    f"pod {decisions[0].pod} of pod group {group.key} is evicted by {action}"
-                    f" {age:g} s after its start, it is protected for {runtime:g} s",
-                    groups=world.served(decision.pod for decision in decisions),
+                    f"pod {pod} of pod group {group.key} is evicted by {action}"
+                    f" {age:g} s after its start, it is protected for {seconds:g} s",
+                    groups=world.served(early),
                 )
 
 
 def _min_runtime(world: PlannedCluster, victim: PodGroup, decision: Decision) -> float:
-    """Seconds for which the victim is protected from the triggers of an eviction."""
+    """Seconds for which the victim is protected from the trigger that an eviction is charged to."""
     if not world.snapshot.policy.plugin("minruntime"):
         return 0.0
     if decision.action == "preempt":
         return preempt_min_runtime(world, victim.queue)
-    return min(
-        (reclaim_min_runtime(world, t.queue, victim.queue) for t in takers(world, victim, decision)),
-        default=0.0,
-    )
+    able = takers(world, victim, decision)
+    return reclaim_min_runtime(world, able[0].queue, victim.queue) if able else 0.0
 
 
 def preempt_min_runtime(world: PlannedCluster, queue: str) -> float:
@@ -86,16 +87,22 @@ def reclaim_min_runtime(world: PlannedCluster, trigger: str, victim: str) -> flo
     return snapshot.policy.default_reclaim_min_runtime_seconds
 
 
-def _spares_the_minimum(world: PlannedCluster, group: PodGroup, action: ActionName) -> bool:
+def _spares_the_minimum(
+    world: PlannedCluster, group: PodGroup, action: ActionName, taken: Container[PodKey]
+) -> bool:
+    """Whether the group has its minimum without what the action takes although it is protected; what others
+    take later, and in this action without such a bar, it still had then.
+    """
     members = world.snapshot.members[group.key]
     have = tree.counts(members)
     elastic = any(have[leaf.name] > leaf.minimum for leaf in group.root.leaves()) or any(
         len(subgroup.children) > subgroup.minimum for subgroup in tree.walk(group.root) if not subgroup.leaf
     )
-    releasing = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
-    later = (
-        p for p in members if p.key in world.lost and world.earlier(action, world.evictions[p.key].action)
+    gone = {p.key for p in members if p.key in world.lost}
+    gone = {key for key in gone if world.earlier(world.evictions[key].action, action)}
+    kept = tree.counts(
+        p
+        for p in members
+        if (p.status in ACTIVE_USED or p.key in world.placed) and p.key not in taken and p.key not in gone
     )
-    leaving = (p for p in members if p.status in releasing)
-    kept = tree.counts([*world.active_after(group.key), *later, *leaving])
     return elastic and tree.satisfied(group.root, kept)

@@ -1,7 +1,8 @@
 """Victims: which pod groups may be evicted, by which action and for which group (4.1, 4.3).
 
-Only active, preemptible pod groups are victims. Every eviction names its triggers. Each of them has a
-nominated place in this plan, and one of them may take the victim: in ``preempt`` a trigger of the same queue
+Only active, preemptible pod groups are victims, without pods that name an unknown subgroup (1.2). Every
+eviction names its triggers. Each of them has a nominated place by that action, and one of them may take the
+victim: in ``preempt`` a trigger of the same queue
 with strictly higher priority, in ``reclaim`` one of another leaf queue. Consolidation serves preemptible pod
 groups only, loses none and moves a limited number of pod groups for each. A pod group in its preemption delay
 triggers no eviction. (Min runtime: ``runtime``; fairness: ``reclaim``; actions without triggers have
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import UNLIMITED, GroupKey
@@ -33,6 +35,9 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
             alike = victim.key, decision.action, decision.triggers, lost
             if alike not in known:
                 known[alike] = list(_faults(world, victim, decision, lost))
+            if tree.leaf_name(world.pod(key)) not in tree.leaf_names(victim):
+                words = f"pod {key} is evicted by {decision.action}, but its subgroup is unknown"
+                yield Violation("victims", words, groups=world.served((key,)))
             for fault in known[alike]:
                 what = f"pod {key} of pod group {victim.key} is evicted by {decision.action}"
                 yield Violation("victims", f"{what}{fault}", groups=world.served((key,)))
@@ -96,15 +101,17 @@ def _triggers(world: PlannedCluster) -> Iterator[Violation]:
     for decision in world.evictions.values():
         for trigger in decision.triggers:
             served.setdefault((trigger, decision.action), decision)
-    nominated = {world.pod(key).group for key in world.nominations.keys() & world.added}
+    nominations = world.nominations
+    nominated = {(world.pod(key).group, nominations[key].action) for key in nominations.keys() & world.added}
     for (key, action), decision in served.items():
         what = f"pod {decision.pod} is evicted by {action} for pod group {key}"
         group = world.snapshot.group_by_key.get(key)
         if group is None:
             yield Violation("victims", f"{what}, which does not exist", pods=(decision.pod,))
             continue
-        if key not in nominated:
-            yield Violation("victims", f"{what}, which gets no place that it has to wait for", groups=(key,))
+        if (key, action) not in nominated:
+            words = f"{what}, which gets no place by {action} that it has to wait for"
+            yield Violation("victims", words, groups=(key,))
         since = max(group.created, group.last_eviction or group.created)
         waited = world.snapshot.now - since
         if waited < group.preemption_delay_seconds:

@@ -81,7 +81,8 @@ class Refuter:
         groups: dict[tuple[Hashable, int, _Kind], list[GroupKey]] = {}
         for key, ask in asks.items():
             groups.setdefault((known.kind(ask), self._served.before(key), kinds[key]), []).append(key)
-        alike = dict(sorted(groups.items(), key=lambda item: item[0][1], reverse=True))
+        certain = {kind: keys for kind, keys in groups.items() if not _several_next(asks[keys[0]])}
+        alike = dict(sorted(certain.items(), key=lambda item: item[0][1], reverse=True))
         while alike:
             coming = every - _counted(could, never)
             wider, rights = rights, Rights(known.departures, coming)
@@ -106,6 +107,13 @@ class Refuter:
         specs = {pod.spec: pod for shape in shapes for pod in shape.examples}
         departures = Departures(self._base, _ended(self._cycle, self._base))
         return Known(self._cycle, self._base, departures, self._served, list(specs.values()))
+
+
+def _several_next(ask: Ask) -> bool:
+    """Whether further pods of several pod sets wait: which of them comes first depends on what a plan takes
+    back."""
+    state = ask.gang.at_first
+    return state.satisfied and sum(counts.pending > 0 for counts in state.tally.values()) > 1
 
 
 def _counted(could: Mapping[_Kind, Coming], kinds: Mapping[_Kind, int]) -> Counter[Coming]:

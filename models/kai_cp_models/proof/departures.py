@@ -107,12 +107,13 @@ class Departures:
         return found
 
     @cached_property
-    def _stopping(self) -> Mask:
-        """[P] pods of groups of which pods are leaving. Whether these count for what a protected group keeps
-        is left open."""
-        running, pods = self.base.fixed.running, self._snapshot.pods
+    def _spared(self) -> Mask:
+        """[P] pods of groups that may have their minimum without them: other pods run beyond it, wait, or
+        leave. Which of its pods such a group gives up is left open, and whether leaving ones count."""
+        running, columns = self.base.fixed.running, self._snapshot.columns
         groups = np.zeros(len(running.groups) + 1, dtype=bool)
-        groups[running.positions({pod.group for pod in pods if pod.status in _LEAVING})] = True
+        groups[running.units["group"][~running.units["whole"]]] = True
+        groups[running.index[columns.group[columns.having((*_LEAVING, PodStatus.PENDING))]]] = True
         found: Mask = self._movable & groups[self._units["group"]]
         return found
 
@@ -138,7 +139,7 @@ class Departures:
         queues = units["queue"]
         least = np.where(units["priority"] < below[queues], preempted[queues], np.nan)
         least = np.fmin(taken[queues], least)
-        kept = units["whole"] & (self._snapshot.now < units["started"] + least) & ~self._stopping
+        kept = units["whole"] & (self._snapshot.now < units["started"] + least) & ~self._spared
         found: Mask = self._movable & ~np.isnan(least) & ~kept
         found |= (self._ends & ended[queues]) | (self._resizes & resized[queues])
         self._masks[sources] = found
@@ -190,13 +191,20 @@ class Departures:
 
     @cached_property
     def largest(self) -> Sequence[int]:
-        """For each queue of the book, the milli-GPUs of the largest unit of what runs in it or below it."""
-        tree = self.base.book.tree
+        """For each queue of the book, the most milli-GPUs that a group in it or below it loses as one unit of
+        reclaim: a pod, or as many of each pod set as its minimum (4.4)."""
+        tree, groups, rows = self.base.book.tree, self.base.fixed.running.groups, self._movable
+        units, gpus = self._units[rows], self._gives[rows, 2]
+        pod, total = np.zeros((2, len(groups)), dtype=np.int64)
+        np.maximum.at(pod, units["group"], gpus)
+        np.add.at(total, units["group"], gpus)
+        core = np.array([sum(leaf.minimum for leaf in one.root.leaves()) for one in groups], dtype=np.int64)
+        most = np.maximum(pod, np.minimum(total, pod * core))
         own, found = np.zeros(len(tree.queues) + 1, dtype=np.int64), [0] * len(tree.queues)
-        np.maximum.at(own, self._units["queue"], self._units["gives"][:, 2])
-        for line, most in zip(tree.lines, own.tolist(), strict=False):
+        np.maximum.at(own, units["queue"], most[units["group"]])
+        for line, one in zip(tree.lines, own.tolist(), strict=False):
             for i in line:
-                found[i] = max(found[i], most)
+                found[i] = max(found[i], one)
         return found
 
     def _summed(self, some: Mask) -> Sequence[Amounts]:

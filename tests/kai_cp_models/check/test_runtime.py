@@ -12,6 +12,12 @@ from tests.support.objects import ago
 from tests.support.tiny import node, pod, queue, world
 
 
+def _named(name: str, kind: str, action: ActionName, node: str = "n0", *triggers: str) -> Decision:
+    keys = tuple(GroupKey("default", trigger) for trigger in triggers)
+    group = GroupKey("default", name.partition("-")[0])
+    return Decision(kind, PodKey("default", name), group, node, action, triggers=keys)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("actions", "spared"), [("reclaim, preempt", True), ("preempt, reclaim", False)])
 def test_a_surplus_pod_is_what_the_group_had_beyond_its_minimum_when_the_action_ran(
     actions: str, spared: bool
@@ -30,15 +36,61 @@ def test_a_surplus_pod_is_what_the_group_had_beyond_its_minimum_when_the_action_
         minruntime={"defaultReclaimMinRuntime": "10m"},
     )
 
-    def made(name: str, kind: str, action: ActionName, *triggers: str) -> Decision:
-        keys = tuple(GroupKey("default", trigger) for trigger in triggers)
-        group = GroupKey("default", name.partition("-")[0])
-        return Decision(kind, PodKey("default", name), group, "n0", action, triggers=keys)  # type: ignore[arg-type]
-
     by_action = {
-        "reclaim": [made("runs-1", "Evict", "reclaim", "poor"), made("poor", "Nominate", "reclaim")],
-        "preempt": [made("runs-0", "Evict", "preempt", "high"), made("high", "Nominate", "preempt")],
+        "reclaim": [
+            _named("runs-1", "Evict", "reclaim", "n0", "poor"),
+            _named("poor", "Nominate", "reclaim"),
+        ],
+        "preempt": [
+            _named("runs-0", "Evict", "preempt", "n0", "high"),
+            _named("high", "Nominate", "preempt"),
+        ],
     }
     plan = Plan(tuple(decision for name in actions.split(", ") for decision in by_action[name]))
     faults = violations(snapshot, plan)
     assert [fault.partition(":")[0] for fault in faults] == ([] if spared else ["runtime"])
+
+
+def test_a_protected_group_is_not_moved_as_a_whole() -> None:
+    """It may give up one of its two pods, and a new place for both is no reason to stop both."""
+    snapshot = world(
+        [node("n0", gpus=2), node("n1", gpus=2, labels={"kind": "old"})],
+        [
+            *(pod(f"runs-{i}", "n0", gpus=1, group="runs") for i in range(2)),
+            pod("high", gpus=2, priority="build"),
+        ],
+        groups={"runs": {"annotations": {"kai.scheduler/last-start-timestamp": ago(10)}}},
+        actions="preempt",
+        minruntime={"defaultPreemptMinRuntime": "10m"},
+    )
+    evictions = [_named(f"runs-{i}", "Evict", "preempt", "n0", "high") for i in range(2)]
+    moves = [_named(f"runs-{i}", "Nominate", "preempt", "n1") for i in range(2)]
+    faults = violations(snapshot, Plan((*evictions, *moves, _named("high", "Nominate", "preempt"))))
+    assert [fault.partition(":")[0] for fault in faults] == ["runtime"]
+
+
+@pytest.mark.parametrize(("first", "second"), [("near", "far"), ("far", "near")])
+def test_the_trigger_that_an_eviction_is_charged_to_grants_the_minimum_runtime(
+    first: str, second: str
+) -> None:
+    """Between departments the runtime of the victim's department holds, within it that of its queue."""
+    snapshot = world(
+        [node(gpus=2)],
+        [
+            pod("runs", "n0", gpus=2, queue="rich"),
+            pod("near", gpus=1, queue="near"),
+            pod("far", gpus=1, queue="far"),
+        ],
+        groups={"runs": {"annotations": {"kai.scheduler/last-start-timestamp": ago(10)}}},
+        queues=[
+            queue("mine", "", reclaimMinRuntime="10m"),
+            queue("rich", "mine", quota={"gpu": 0}, reclaimMinRuntime="0s"),
+            queue("near", "mine", quota={"gpu": 1}),
+            queue("far", quota={"gpu": 1}),
+        ],
+        actions="reclaim",
+    )
+    plan = [_named("runs", "Evict", "reclaim", "n0", first, second)]
+    plan += [_named(name, "Nominate", "reclaim") for name in (first, second)]
+    faults = [fault for fault in violations(snapshot, Plan(tuple(plan))) if fault.startswith("runtime")]
+    assert bool(faults) is (first == "far")
