@@ -16,7 +16,7 @@ from typing import Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import resources
-from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost
+from kai_cp.kube.api.errors import KubeError, LeaseLost
 from kai_cp.kube.api.transport import Transport
 
 LOG = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class LeaderLease:
         if self.held:
             self._until = 0.0
             try:
-                lease = self._transport.get(resources.LEASES, self._namespace, self._name)
+                lease = self._read()
                 if lease is not None and lease["spec"].get("holderIdentity") == self._identity:
                     spec = {**lease["spec"], "holderIdentity": "", "leaseDurationSeconds": 1}
                     self._transport.update(
@@ -140,21 +140,24 @@ class LeaderLease:
         return self.held
 
     def _take(self) -> bool:
-        lease = self._transport.get(resources.LEASES, self._namespace, self._name)
-        try:
-            if lease is None:
-                self._transport.create(resources.LEASES, self._namespace, self._fresh())
-                return True
-            holder = lease["spec"].get("holderIdentity") or ""
-            if holder not in ("", self._identity) and not self._expired(lease):
-                return False
-            renewed = self._renewed(lease, taken=holder != self._identity)
-            self._transport.update(resources.LEASES, self._namespace, self._name, renewed)
+        """Take or renew the lease; False if another process has it. Raises ``KubeError`` if that is unknown:
+        a conflict tells only that the lease was written meanwhile.
+        """
+        lease = self._read()
+        if lease is None:
+            self._transport.create(resources.LEASES, self._namespace, self._fresh())
             return True
-        except ApiError as error:
-            if error.status == 409:
-                return False
-            raise
+        holder = lease["spec"].get("holderIdentity") or ""
+        if holder not in ("", self._identity) and not self._expired(lease):
+            return False
+        renewed = self._renewed(lease, taken=holder != self._identity)
+        self._transport.update(resources.LEASES, self._namespace, self._name, renewed)
+        return True
+
+    def _read(self) -> Object | None:
+        """The lease, with a spec, which it need not have."""
+        lease = self._transport.get(resources.LEASES, self._namespace, self._name)
+        return None if lease is None else {**lease, "spec": lease.get("spec") or {}}
 
     def _expired(self, lease: Object) -> bool:
         """Whether the lease was not renewed for its duration, by our own clock; the holder's clock is not

@@ -71,7 +71,7 @@ class GpuReservations:
         """BindRequests with GPU groups by node."""
         self._scaling = pods.index(self._scaling_app)
 
-    def acquire(self, pod: Object, node: str, groups: Iterable[str]) -> list[str]:
+    def acquire(self, node: str, groups: Iterable[str]) -> list[str]:
         """UUIDs of the groups' devices, from their reservation pods. Missing reservation pods are created.
 
         Raises ``Awaits`` while a pod names no device yet, and ``BindError`` while a scaling pod waits.
@@ -83,7 +83,7 @@ class GpuReservations:
                 found = self._find(group, node)
                 if found is None:
                     self._refuse_while_scaling()
-                    found = self._create(pod, node, group)
+                    found = self._create(node, group)
             device = _device(found)
             if device:
                 devices.append(device)
@@ -124,6 +124,9 @@ class GpuReservations:
         seen = self._seen(node)
         sharers = [pod for pod in seen.sharers.get(group, ()) if phase(pod) in LIVE]
         reservation = seen.reservations.get(group)
+        if reservation is not None and phase(reservation) not in LIVE:
+            self._delete(reservation, "it has ended, so its GPU is free for others", grace=0)
+            reservation = None
         if reservation is None:
             for pod in sharers:
                 if phase(pod) == "Running" and "deletionTimestamp" not in pod["metadata"]:
@@ -191,7 +194,7 @@ class GpuReservations:
         )
         return (names.SCALING_APP,) if waits else ()
 
-    def _create(self, pod: Object, node: str, group: str) -> Object | None:
+    def _create(self, node: str, group: str) -> Object | None:
         """Create the reservation pod; if one of its name exists, return that one as far as it is known."""
         options = self._options
         container: Object = {
@@ -204,7 +207,8 @@ class GpuReservations:
             ],
             "resources": {
                 "limits": {names.GPU: "1", "cpu": "50m", "memory": "100Mi"},
-                "requests": {names.GPU: "1", "cpu": "1m", "memory": "10Mi"},
+                # What the process needs: a kubelet short of memory first ends pods above their request.
+                "requests": {names.GPU: "1", "cpu": "1m", "memory": "64Mi"},
             },
             "securityContext": {
                 "allowPrivilegeEscalation": False,
@@ -216,7 +220,8 @@ class GpuReservations:
             "nodeName": node,
             "serviceAccountName": options.resource_reservation_service_account,
             "containers": [container],
-            "tolerations": pod["spec"].get("tolerations") or [],
+            # All, because every pod that shares the GPU, whatever it tolerates, goes when this one does.
+            "tolerations": [{"operator": "Exists"}],
             "terminationGracePeriodSeconds": 0,
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         }

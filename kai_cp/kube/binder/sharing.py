@@ -63,7 +63,7 @@ class Sharing:
             raise BindError("the BindRequest names no GPU group", final=True)
         name = node["metadata"]["name"]
         self._reservations.sync(name)
-        devices = self._reservations.acquire(pod, name, groups)
+        devices = self._reservations.acquire(name, groups)
         self._label(pod, groups)
         self._wire(pod, node, request, devices)
 

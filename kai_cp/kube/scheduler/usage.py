@@ -221,7 +221,7 @@ class UsageClient:
         while not self._stopping.is_set():
             try:
                 fresh = self.fetch()
-            except (OSError, ValueError, KeyError, TypeError) as error:
+            except Exception as error:  # Whatever is answered, the thread goes on.
                 LOG.warning(
                     "past usage was not told, and is asked for again: see whether Prometheus answers",
                     extra={"address": self._options.address, "error": f"{type(error).__name__}: {error}"},

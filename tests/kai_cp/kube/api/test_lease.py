@@ -77,6 +77,33 @@ def test_a_lease_that_cannot_be_renewed_is_lost(server: StubServer) -> None:
     assert lost.wait(PATIENCE_SECONDS)
 
 
+def test_a_conflict_at_a_renewal_is_no_loss(server: StubServer) -> None:
+    """Somebody else wrote the lease, but nobody can have taken it."""
+    first = lease(server, "first", Clock())
+    assert first.acquire()
+    conflicts: list[str] = []
+
+    def fault(method: str, path: str) -> tuple[int, dict[str, str]] | None:
+        if method != "PUT" or conflicts:
+            return None
+        conflicts.append(path)
+        return 409, {}
+
+    server.faults = fault
+    lost = threading.Event()
+    threading.Thread(target=first.keep, args=(lost.set,), daemon=True).start()
+    until(lambda: len(server.requests("PUT", "leases")) > 2)
+    assert not lost.is_set()
+    first.fence()
+    first.give_up()
+
+
+def test_a_lease_without_a_spec_is_free(server: StubServer) -> None:
+    server.put(r.LEASES, {"metadata": {"name": "lease", "namespace": "kai-scheduler"}})
+    assert lease(server, "first", Clock()).acquire()
+    assert holder(server) == "first"
+
+
 def test_another_process_took_it(server: StubServer) -> None:
     clock = Clock()
     first = lease(server, "first", clock)

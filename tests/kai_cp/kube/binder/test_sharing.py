@@ -211,11 +211,33 @@ def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
     assert [call.args[2] for call in api.delete.call_args_list] == ["here"]
     api.create.side_effect = ApiError(409, "AlreadyExists", "it is there")
     with pytest.raises(Awaits):
-        reservations.acquire(pod("p"), "n", ["g1"])
+        reservations.acquire("n", ["g1"])
     scaling = pod("s", labels={"app": names.SCALING_APP})
     pods.put({**scaling, "metadata": {**scaling["metadata"], "namespace": options.scale_adjust_namespace}})
     with pytest.raises(BindError, match="scaling pod"):
-        reservations.acquire(pod("p"), "n", ["g1"])
+        reservations.acquire("n", ["g1"])
+
+
+def test_a_reservation_that_has_ended_is_deleted_and_so_are_the_pods_that_share_its_gpu() -> None:
+    """The kubelet gives the device to others; and no later pod could share it, as the name is taken."""
+    pods, api, options = Store(), Mock(), BinderOptions()
+    reservations = GpuReservations(api, pods, Store(), options)
+    name = reserved(pods, "g1", options, phase="Failed")
+    sharer = pod("sharer", node="n", phase="Running", labels={names.GPU_GROUP: "g1"})
+    pods.put(sharer)
+    api.delete.return_value = None
+    reservations.sync("n")
+    assert [call.args[2] for call in api.delete.call_args_list] == [name, "sharer"]
+    with pytest.raises(Awaits, match=name):
+        reservations.acquire("n", ["g1"])
+    assert api.create.call_count == 1
+
+
+def test_a_reservation_tolerates_whatever_its_pods_may() -> None:
+    api, options = Mock(), BinderOptions()
+    with pytest.raises(Awaits):
+        GpuReservations(api, Store(), Store(), options).acquire("n", ["g1"])
+    assert api.create.call_args.args[2]["spec"]["tolerations"] == [{"operator": "Exists"}]
 
 
 @pytest.mark.parametrize("gone", [{"phase": "Failed"}, {"leaving": True}])
@@ -233,7 +255,7 @@ def test_a_reservation_that_holds_no_gpu_any_more_gives_no_device(gone: dict[str
     pods.put(old)
     api.create.side_effect = ApiError(409, "AlreadyExists", "it is there")
     with pytest.raises(Awaits) as raised:
-        reservations.acquire(pod("p"), "n", ["g1"])
+        reservations.acquire("n", ["g1"])
     # What it waits for is a change of that pod.
     assert list(raised.value.seen.values()) == [old]
 
@@ -253,10 +275,10 @@ def test_a_config_map_that_is_deleted_while_it_is_written_fails_the_attempt(
     assert "nodeName" not in found["spec"]
 
 
-def reserved(pods: Store, group: str, options: BinderOptions) -> str:
+def reserved(pods: Store, group: str, options: BinderOptions, phase: str = "Running") -> str:
     """Put the reservation pod of a group on node n, with its device; returns its name."""
     labels = {"app": options.resource_reservation_app_label, names.GPU_GROUP: group}
-    held = pod(reservation_name("n", group), node="n", phase="Running", labels=labels)
+    held = pod(reservation_name("n", group), node="n", phase=phase, labels=labels)
     held["metadata"] |= {
         "namespace": options.resource_reservation_namespace,
         "uid": f"held-{group}",
@@ -297,7 +319,7 @@ def test_a_bind_ordered_while_reservations_are_deleted_keeps_its_own() -> None:
         other = "g2" if name == name_of["g1"] else "g1"
         pods.put(pod("p"))
         requests.put(bind_request(other))
-        assert reservations.acquire(pod("p"), "n", [other]) == [f"GPU-{other}"]
+        assert reservations.acquire("n", [other]) == [f"GPU-{other}"]
 
     api.delete.side_effect = delete
     reservations.sync("n")
@@ -311,7 +333,7 @@ def test_a_deleted_reservation_gives_no_device_before_the_watch_says_so() -> Non
     api.delete.return_value = None
     reservations.sync("n")
     with pytest.raises(Awaits, match=name):
-        reservations.acquire(pod("p"), "n", ["g1"])
+        reservations.acquire("n", ["g1"])
     assert api.create.call_count == 1
 
 

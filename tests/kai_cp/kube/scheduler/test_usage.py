@@ -15,6 +15,7 @@ import pytest
 from kai_cp.kube.scheduler.options import BadConfiguration
 from kai_cp.kube.scheduler.usage import UsageClient, query, usage_options, window_seconds
 from kai_cp.kube.scheduler.windows import last_cron, last_tumbling
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 
 NOW = datetime(2026, 11, 18, 10, 30, tzinfo=UTC).timestamp()  # a Wednesday
 
@@ -25,6 +26,7 @@ class Prometheus:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.broken = False
+        self.breaks_off = False
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -39,7 +41,7 @@ class Prometheus:
                 ]
                 data = b"?" if outer.broken else orjson.dumps({"data": {"result": result}})
                 self.send_response(200)
-                self.send_header("Content-Length", str(len(data)))
+                self.send_header("Content-Length", str(len(data) + 100 * outer.breaks_off))
                 self.end_headers()
                 self.wfile.write(data)
 
@@ -104,11 +106,24 @@ def test_the_last_answer_serves_and_news_wake_the_loop(prometheus: Prometheus) -
     woken = threading.Event()
     client = UsageClient(options, clock=lambda: NOW, changed=woken.set)
     client.start()
-    assert woken.is_set()
+    assert woken.wait(PATIENCE_SECONDS)
     prometheus.broken = True
     usage = client()
     assert usage is not None
     assert usage["b"]["gpu"] == 0.5
+    client.stop()
+
+
+def test_answers_that_break_off_are_asked_for_again(prometheus: Prometheus) -> None:
+    options = usage_options(config(prometheus.address, fetchInterval="50ms", waitTimeout="0s"))
+    assert options is not None
+    woken = threading.Event()
+    client = UsageClient(options, clock=lambda: NOW, changed=woken.set)
+    prometheus.breaks_off = True
+    client.start()
+    until(lambda: len(prometheus.asked) > 2)
+    prometheus.breaks_off = False
+    assert woken.wait(PATIENCE_SECONDS)
     client.stop()
 
 
