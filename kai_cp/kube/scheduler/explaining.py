@@ -212,14 +212,22 @@ class Explaining:
         """Keep the text for a pod group in its present situation; "" if none was found in time."""
         known = self._said.get(entry.group)
         tries = known.tries if known is not None and known.fits(entry) else 0
+        self._said.pop(entry.group, None)
         self._said[entry.group] = _Told(entry.reason, entry.message, found, tries + 1)
         while len(self._said) > REMEMBERED:
             self._said.popitem(last=False)
 
     def next_of(self, waiting: Sequence[Unscheduled]) -> Unscheduled | None:
-        """The waiting pod group to explain next: fewest tries first, then in their order."""
-        open_ones = [(tries, i) for i, one in enumerate(waiting) if (tries := self._tries(one)) < MOST_TRIES]
-        return waiting[min(open_ones)[1]] if open_ones else None
+        """The waiting pod group to explain next: of those with the fewest tries the one whose last is longest
+        ago, since the same ones may always be in a new situation; then in their order.
+        """
+        turns = {group: i for i, group in enumerate(self._said, 1)}
+        open_ones = [
+            (tries, turns.get(one.group, 0), i)
+            for i, one in enumerate(waiting)
+            if (tries := self._tries(one)) < MOST_TRIES
+        ]
+        return waiting[min(open_ones)[2]] if open_ones else None
 
     def _tries(self, entry: Unscheduled) -> int:
         """The number of failed tries in the group's present situation; ``MOST_TRIES`` if no try is needed."""

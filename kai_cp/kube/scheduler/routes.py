@@ -26,7 +26,7 @@ USAGE = "usage"
 
 
 def public_routes(registry: CollectorRegistry, cache: ClusterCache, scheduler: Scheduler) -> dict[str, Route]:
-    """``/metrics``, ``/healthz`` and ``/readyz``; of all objects they name only queues."""
+    """``/metrics``, ``/healthz`` and ``/readyz``; of all objects they name queues and evicted pod groups."""
     return probes(registry, cache.unsynced, scheduler.fault)
 
 

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from kai_cp.kube.telemetry.cycles import CycleRecord
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
-from kai_cp_models.pods import UNLIMITED
+from kai_cp_models.pods import UNLIMITED, GroupKey
 from kai_cp_models.snapshot import Queue, Shares
 
 QUEUE_LABELS: Final = ("queue_name", "queue_metadata_name", "queue_display_name")
@@ -53,6 +53,8 @@ class KaiMetrics:
             ("podgroup", "namespace", "uid", "nodepool", "action"),
             registry=registry,
         )
+        self._evicted: dict[tuple[str, ...], GroupKey] = {}
+        """Pod groups by the labels of their series, which go when the groups do."""
         self._fair = by_queue("fair_share_cpu_cores", "Fair share of a queue; -1: no bound.")
         self._fair_memory = by_queue("fair_share_memory_gb", "Fair share of a queue; -1: no bound.")
         self._fair_gpu = by_queue("fair_share_gpu", "Fair share of a queue; -1: no bound.")
@@ -97,6 +99,10 @@ class KaiMetrics:
             self._acted_on_by.labels(action).inc()
         if any(d.kind == "Evict" for d in decisions):
             self._preemptions.inc()
+        gone = [labels for labels, key in self._evicted.items() if key not in cycle.snapshot.group_by_key]
+        for labels in gone:
+            del self._evicted[labels]
+            self._evicted_pods.remove(*labels)
         pool = cycle.snapshot.policy.node_pool or "default"
         for decision, outcome, _ in cycle.results:
             if outcome != "done":
@@ -106,8 +112,9 @@ class KaiMetrics:
                 self._task.observe(max(0.0, cycle.started - pod.created) * 1000)
             group = cycle.snapshot.group_by_key.get(decision.group) if decision.group is not None else None
             if decision.kind == "Evict" and group is not None:
-                name, namespace = group.key.name, group.key.namespace
-                self._evicted_pods.labels(name, namespace, group.uid, pool, decision.action).inc()
+                labels = (group.key.name, group.key.namespace, group.uid, pool, decision.action)
+                self._evicted[labels] = group.key
+                self._evicted_pods.labels(*labels).inc()
 
 
 def _show(boards: list[ReplacingGauge], values: Mapping[tuple[str, str, str], Shares]) -> None:

@@ -121,6 +121,8 @@ class SchedulerMetrics:
         moved = {decision.pod for decision in cycle.plan.decisions if decision.kind == "Nominate"}
         again = sum(self._decision(cycle, result, moved) for result in cycle.results)
         self._repeats.inc(again)
+        since = cycle.started - HOUR
+        self._evicted_at = {group: at for group, at in self._evicted_at.items() if at > since}
         for decision, outcome, _ in cycle.results:
             if decision.kind == "Evict" and outcome == "done" and decision.group is not None:
                 self._evicted_at[decision.group] = cycle.started

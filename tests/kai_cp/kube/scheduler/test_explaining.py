@@ -220,6 +220,21 @@ def test_a_late_explanation_is_tried_again_a_few_times_when_nothing_new_waits() 
     assert explaining.next_of([changed, y]) is None
 
 
+def test_groups_whose_messages_change_all_the_time_take_turns() -> None:
+    explaining = Explaining(CycleLog(), UNHURRIED)
+    asked = []
+    for cycle in range(6):
+        waiting = [
+            Unscheduled(GroupKey(space, "g"), "NodeFragmented", f"{cycle} free in all", True)
+            for space in ("aaa", "mmm", "zzz")
+        ]
+        entry = explaining.next_of(waiting)
+        assert entry is not None
+        explaining.remember(entry, "needs 9 GPUs")
+        asked.append(entry.group.namespace)
+    assert asked == ["aaa", "mmm", "zzz"] * 2
+
+
 @pytest.mark.parametrize("end", ["late", "failed"])
 def test_the_worker_is_asked_again_after_it_was_late_or_failed(
     end: str, monkeypatch: pytest.MonkeyPatch

@@ -333,6 +333,19 @@ def test_counters_of_alerts_exist_from_the_start(watched: Watched) -> None:
     assert watched("kai_cp_repeat_evictions_total") == 0.0
 
 
+def test_series_of_an_evicted_pod_group_go_when_it_does(watched: Watched) -> None:
+    labels = {"podgroup": "g", "namespace": "ns", "uid": "uid-g", "nodepool": "default", "action": "preempt"}
+    raw = snapshot(pods=[pod("a", node="n", phase="Running")], nodes=[node("n")], queues=[queue()])
+    raw["rawObjects"]["podGroups"] = [group()]
+    watched.cycle(raw, Plan(decisions=(evict("a", "n"),)))
+    assert watched("kai_pod_group_evicted_pods_total", **labels) == 1.0
+    watched.cycle(raw, Plan())
+    assert watched("kai_pod_group_evicted_pods_total", **labels) == 1.0
+    raw["rawObjects"]["podGroups"] = []
+    watched.cycle(raw, Plan())
+    assert watched("kai_pod_group_evicted_pods_total", **labels) is None
+
+
 def test_queues_under_kais_names(watched: Watched) -> None:
     shown = queue("q")
     shown["spec"]["displayName"] = "Team Q"
