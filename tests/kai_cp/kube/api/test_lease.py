@@ -78,7 +78,7 @@ def test_a_lease_that_cannot_be_renewed_is_lost(server: StubServer) -> None:
 
 
 def test_a_conflict_at_a_renewal_is_no_loss(server: StubServer) -> None:
-    """Somebody else wrote the lease, but nobody can have taken it."""
+    """Another program wrote the lease, but none can have taken it."""
     first = lease(server, "first", Clock())
     assert first.acquire()
     conflicts: list[str] = []
