@@ -152,7 +152,7 @@ class FactReader:
 
 
 def _started(status: Json) -> float | None:
-    """``startTime``; only the time axis reads it, so a bad one counts as missing and harms no other pod."""
+    """``startTime``, which the kubelet writes; a bad one counts as missing and harms no other pod."""
     try:
         return instant_at(status, "startTime", "status")
     except Malformed:

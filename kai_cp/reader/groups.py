@@ -95,6 +95,7 @@ def read_groups(
     fabrics: Mapping[str, TopologyDraft],
     notes: Notes,
     *,
+    now: float,
     memo: GroupsMemo,
     limits: Limits,
     user_label: str = "",
@@ -109,6 +110,9 @@ def read_groups(
         except Malformed as problem:
             notes.aside(title("PodGroup", identity), problem)
             return None, False
+        if group.last_start is not None and group.last_start > now:
+            field = entry("metadata.annotations", _LAST_START)
+            notes.aside(title("PodGroup", key), f"{field}: lies in the future")
         # A group with notes is read again, so that its notes are made again.
         return group, versioned(obj) and len(notes) == before
 

@@ -207,6 +207,7 @@ def _drafts(
         read_priorities(cluster_scoped("PriorityClass", "priorityClasses"), notes),
         fabrics,
         notes,
+        now=now,
         memo=memo.groups,
         limits=limits,
         user_label=user_label,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.fairness.amounts import milli_gpus
+from kai_cp_models.fairness.runtime import began
 from kai_cp_models.loading import Homes
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod
 from kai_cp_models.snapshot import PodGroup, Snapshot
@@ -29,9 +30,10 @@ UNIT: Final = np.dtype(
     + [("gives", np.int64, 3)]
 )
 """A unit. ``group``: its position in a list of groups; ``queue``: among the snapshot's queues, -1 where there
-is none. What orders and protects the group: ``started`` is NaN where it is unknown, ``since`` is the start or
-else the creation. ``chain``, ``whole``, ``new``, ``movable``: as in ``EvictionUnit``. ``state``: the elastic
-state. ``first``: where its ``pods`` begin in a list of pods. ``gives``: what the queue is charged for them.
+is none. ``started`` protects the group: NaN where it is unknown, no later than its pods say. ``since`` orders
+it: the last start as noted, or else the creation. ``chain``, ``whole``, ``new``, ``movable``: as in
+``EvictionUnit``. ``state``: the elastic state. ``first``: where its ``pods`` begin in a list of pods.
+``gives``: what the queue is charged for them.
 ``weight``, ``work``: as there. ``owed``: where that is in a list, 0 for nothing."""
 UnitRows: TypeAlias = NDArray[Any]
 """[U] rows of ``UNIT``."""
@@ -54,12 +56,13 @@ def unit_rows(snapshot: Snapshot, given: Sequence[GroupUnits], charges: Ints) ->
             index.get(group.queue, -1),
             group.priority,
             group.aged_at_start,
-            np.nan if group.last_start is None else group.last_start,
+            np.nan if start is None else start,
             group.created,
             group.created if group.last_start is None else group.last_start,
             satisfied,
         )
         for group, _, satisfied in given
+        for start in (began(snapshot, group),)
     ]
     names = ("queue", "priority", "aged", "started", "created", "since", "movable")
     for name, values in zip(names, zip(*by_group, strict=True), strict=False):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.plans import bound, evicted
 from tests.support.times import at, entry, holds, runs, settings, stored, waits, world, written
-from tests.support.worlds import cluster, gpu_bound, node, noted, queue
+from tests.support.worlds import cluster, gpu_bound, node, noted, pods, queue, spec
 from tests.worlds.test_starts import TWO, solved
 
 HOSTILE = [
@@ -266,6 +266,36 @@ def test_a_pod_group_cannot_set_the_annotations_of_its_queue() -> None:
     )
     plan = solved(cluster(nodes=(node("n1"),), **members), settings(reservations={"hero": True}))
     assert (holds(plan), [d for d in plan.decisions if d.action == "reservation"]) == ({}, [])
+
+
+@pytest.mark.parametrize(("deadlines", "starts"), [((60.0, None), False), ((60.0, 1500.0), True)])
+def test_a_gang_ends_when_the_last_of_its_pods_must(
+    deadlines: tuple[float | None, float | None], starts: bool
+) -> None:
+    """c cannot be evicted and wants places on n1, which hero holds from 12:30. A pod without a deadline may
+    stay for ever, whatever the other one says; 25 minutes are short enough.
+    """
+    chosen, its_pods = waits("c", 2, 4, waited=1, preemptible=False)
+    limited = tuple(replace(p, deadline_seconds=s) for p, s in zip(its_pods, deadlines, strict=True))
+    members = world(
+        runs("a", "n2", lasts="30m"),
+        waits("hero", 2, lasts="1h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8})),
+        (chosen, limited),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert bound(plan) == ({"c-0": "n1", "c-1": "n1"} if starts else {})
+    assert holds(plan)["hero"] == ("kept", 30.0, ["n1", "n2"])
+
+
+def test_a_deadline_of_one_pod_that_runs_promises_no_start_on_the_places_of_the_others() -> None:
+    """The launcher of a has ten minutes left, its worker no deadline: no end of a is known."""
+    running, (launcher, worker) = runs("a", "n1", 4)[0], pods("a", 2, "n1", spec=spec(4), started=at(0))
+    limited = (replace(launcher, deadline_seconds=600.0), worker)
+    members = world((running, limited), waits("big", 1, lasts="1h", reserve=True, waited=60))
+    assert holds(solved(cluster(nodes=(node("n1"),), **members))) == {}
+    both = tuple(replace(pod, deadline_seconds=s) for pod, s in zip(limited, (600.0, 1200.0), strict=True))
+    members = world((running, both), waits("big", 1, lasts="1h", reserve=True, waited=60))
+    assert holds(solved(cluster(nodes=(node("n1"),), **members))) == {"big": ("made", 20.0, ["n1"])}
 
 
 def test_a_last_start_after_its_newest_pod_gives_no_more_time() -> None:

@@ -490,6 +490,17 @@ def test_the_checker_counts_what_starts_now() -> None:
         assert len([line for line in broken if line.startswith("starts: node n1")]) == count
 
 
+@pytest.mark.parametrize(("deadlines", "count"), [((60.0, None), 1), ((60.0, 60.0), 0)])
+def test_the_checker_takes_a_pod_without_a_limit_to_stay(
+    deadlines: tuple[float | None, float | None], count: int
+) -> None:
+    chosen, its_pods = waits("s", 2, 4, preemptible=False)
+    limited = tuple(replace(p, deadline_seconds=s) for p, s in zip(its_pods, deadlines, strict=True))
+    plan = Plan((nominate("s-0", "n1"), nominate("s-1", "n1")), reservations=(HELD,))
+    broken = faults(plan, BIG, runs("a", "n2", lasts="30m"), (chosen, limited))
+    assert len([line for line in broken if line.startswith("starts: node n1")]) == count
+
+
 def test_the_checker_wants_a_cause_and_keeps_promises() -> None:
     moved = replace(HELD, state="later", start=at(40), promised=at(40))
     old = waits("big", 2, lasts="4h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8}))

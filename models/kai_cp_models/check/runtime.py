@@ -1,6 +1,8 @@
 """Min runtime: a pod group that started recently is protected from reclaim and preempt (4.6), until its last
 start plus the minimum runtime.
 
+No pod group started after the newest of its pods that run, whatever is noted.
+
 A protected pod group may only lose or move pods above its minimum, and only if it has such pods at all; every
 subgroup that met its minimum must still meet it, without the pods that such an action moves. What a later
 action evicts was kept when this one ended. Of several triggers the one counts that the eviction is charged
@@ -31,9 +33,12 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     said = ((q.preempt_min_runtime_seconds, q.reclaim_min_runtime_seconds) for q in world.snapshot.queues)
     longest = max(0.0, *defaults, *(seconds or 0.0 for both in said for seconds in both))
     for group in world.disturbed_groups:
-        if group.last_start is None or world.snapshot.now - group.last_start >= longest:
+        if group.last_start is None:
             continue
-        age = world.snapshot.now - group.last_start
+        running = (pod.started for pod in world.active_before(group.key) if pod.started is not None)
+        age = world.snapshot.now - min(group.last_start, max(running, default=group.last_start))
+        if age >= longest:
+            continue
         for action in _GRANTING:
             granted = {
                 pod.key: _min_runtime(world, group, decision)

@@ -219,7 +219,16 @@ def _until(
         return NEVER if expected is None else times.now + expected
     if times.gives_way(group):
         return start
-    return times.until(group)
+    return times.until(group) if group.preemptible or _limited(world, times, resident.pod, group) else NEVER
+
+
+def _limited(world: PlannedCluster, times: Times, pod: Pod, group: PodGroup) -> bool:
+    """Whether something ends the pod for certain: its own deadline, or an enforced maximum of its group or
+    queues."""
+    queues = (world.snapshot.queue_by_name[name] for name in world.snapshot.queue_path.get(group.queue, ()))
+    maxima = [group.notes.maximum, *(queue.notes.maximum for queue in queues)]
+    enforced = times.settings.max_runtime.enforce and maxima != [None] * len(maxima)
+    return enforced or pod.deadline_seconds is not None
 
 
 def _starts_by_reservation(world: PlannedCluster, key: PodKey) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from kai_cp_models.pods import ACTIVE_ALLOCATED
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
@@ -16,7 +17,21 @@ def protected(snapshot: Snapshot, group: PodGroup, seconds: float) -> bool:
 
     An elastic group may still give up surplus pods.
     """
-    return group.last_start is not None and snapshot.now < group.last_start + seconds
+    start = began(snapshot, group)
+    return start is not None and snapshot.now < start + seconds
+
+
+def began(snapshot: Snapshot, group: PodGroup) -> float | None:
+    """When the group started last, as it is noted; but no later than its newest pod, whatever its owner
+    wrote.
+
+    Where no pod says when it started, the note counts as it is; None: there is none.
+    """
+    if group.last_start is None:
+        return None
+    active = (pod for pod in snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED)
+    started = [pod.started for pod in active if pod.started is not None]
+    return min(group.last_start, max(started, default=group.last_start))
 
 
 def granted(snapshot: Snapshot, queue: str, action: ActionName, trigger_queue: str) -> float:

@@ -289,7 +289,7 @@ def _ages(cycle: Cycle, units: UnitRows) -> Ints:
     """
     now, cap = cycle.snapshot.now, cycle.settings.objective.lost_work_cap_seconds
     known = ~np.isnan(units["started"])
-    ages = np.where(known, np.minimum(np.maximum(now - units["started"], 1), cap), 0).astype(np.int64)
+    ages = np.where(known, np.minimum(np.maximum(now - units["since"], 1), cap), 0).astype(np.int64)
     some = ages[known & (units["chain"] == 0)]
     found: Ints = np.where(known, ages, int(some.sum()) // len(some) if len(some) else 1)
     return found

@@ -33,7 +33,7 @@ from kai_cp_models.explain.repair import PodChanges, Repair
 from kai_cp_models.explain.situation import Situation, admitted
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.reclaim import levelled
-from kai_cp_models.fairness.runtime import delayed, granted
+from kai_cp_models.fairness.runtime import began, delayed, granted
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod
 from kai_cp_models.policy import ActionName
@@ -236,12 +236,13 @@ def protected_until(snapshot: Snapshot, queue: str) -> Iterator[tuple[float, Gro
     """Running pod groups that a minimum runtime protects from ``queue`` now, each with its end."""
     seconds: dict[str, float] = {}
     for other in snapshot.groups:
-        if other.last_start is None or other.queue not in snapshot.queue_by_name:
+        start = began(snapshot, other)
+        if start is None or other.queue not in snapshot.queue_by_name:
             continue
         if other.queue not in seconds:
             action: ActionName = "preempt" if other.queue == queue else "reclaim"
             seconds[other.queue] = granted(snapshot, other.queue, action, queue)
-        over = other.last_start + seconds[other.queue]
+        over = start + seconds[other.queue]
         running = any(pod.status in ACTIVE_ALLOCATED for pod in snapshot.members[other.key])
         if over > snapshot.now and running:
             yield over, other.key

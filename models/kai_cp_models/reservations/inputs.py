@@ -47,11 +47,6 @@ class Inputs:
         self.aside.append(SetAside(item, f"{field}: {problem}; treated as absent", field))
         return replace(group.notes, reservation=None)
 
-    def future_start(self, group: PodGroup) -> None:
-        """Ignore and report the last start of a group if it lies in the future."""
-        field = "metadata.annotations[kai.scheduler/last-start-timestamp]"
-        self.aside.append(SetAside(f"PodGroup {group.key}", f"{field}: lies in the future", field))
-
     def _report(self, item: str, notes: GroupNotes | QueueNotes) -> None:
         self.aside += [SetAside(item, one.reason, one.field) for one in unread_of(notes, TIME_NOTES)]
 

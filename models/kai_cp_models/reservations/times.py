@@ -33,9 +33,6 @@ class Times:
         self._groups: dict[GroupKey, GroupNotes] = {
             g.key: inputs.group(g) for g in snapshot.groups if g.notes is not NO_GROUP_NOTES
         }
-        for group in snapshot.groups:
-            if group.last_start is not None and group.last_start > self.now:
-                inputs.future_start(group)
         self.aside: tuple[SetAside, ...] = tuple(sorted(inputs.aside, key=lambda one: (one.item, one.reason)))
         self._ends: dict[GroupKey, float] = {}
         self._untils: dict[GroupKey, float] = {}
@@ -67,9 +64,9 @@ class Times:
         return min((one for one in said if one is not None), default=NEVER)
 
     def _deadline(self, group: PodGroup) -> float:
-        """The smallest deadline of its pods."""
+        """The largest deadline of its pods: one without any may stay for ever."""
         pods = self.snapshot.members[group.key]
-        return min((p.deadline_seconds for p in pods if p.deadline_seconds is not None), default=NEVER)
+        return max((_deadline_of(pod) for pod in pods), default=NEVER)
 
     def limit(self, group: PodGroup) -> float:
         """Seconds after which the group has certainly ended (D); infinite without a hard limit."""
@@ -135,10 +132,11 @@ class Times:
     def _end(self, group: PodGroup) -> float:
         start, expected = self.start(group), self.expected(group)
         soft = NEVER if expected is None else self._estimate(start, expected)
-        hard = NEVER
-        for pod in self._active(group):
-            if pod.deadline_seconds is not None and pod.started is not None:
-                hard = min(hard, pod.started + pod.deadline_seconds)
+        lasts = (
+            (self.now if pod.started is None else pod.started) + _deadline_of(pod)
+            for pod in self._active(group)
+        )
+        hard = max(lasts, default=NEVER)
         if self.settings.max_runtime.enforce:
             hard = min(hard, start + self._maximum(group))
         end = min(soft, hard)
@@ -251,6 +249,10 @@ class Times:
     def stored(self, key: GroupKey) -> Stored | None:
         """The readable reservation of the group."""
         return self.notes(key).stored
+
+
+def _deadline_of(pod: Pod) -> float:
+    return NEVER if pod.deadline_seconds is None else pod.deadline_seconds
 
 
 TIMES: Final[Key[Times | None]] = Key("time", None)

@@ -9,6 +9,7 @@ from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
 from tests.support.objects import ago
+from tests.support.plans import evicted, solved
 from tests.support.tiny import node, pod, queue, world
 
 
@@ -94,3 +95,37 @@ def test_the_trigger_that_an_eviction_is_charged_to_grants_the_minimum_runtime(
     plan += [_named(name, "Nominate", "reclaim") for name in (first, second)]
     faults = [fault for fault in violations(snapshot, Plan(tuple(plan))) if fault.startswith("runtime")]
     assert bool(faults) is (first == "far")
+
+
+@pytest.mark.parametrize(
+    ("noted", "ran", "spared", "said"),
+    [
+        (120, 120, True, False),
+        (7200, 7200, False, False),
+        (60, 7200, False, False),
+        (-10, 7200, False, True),
+        (-86400 * 365, 7200, False, True),
+        (-10, None, True, True),
+    ],
+)
+def test_an_owner_cannot_write_that_its_pods_started_later(
+    noted: int, ran: int | None, spared: bool, said: bool
+) -> None:
+    """Five minutes are granted. The note counts no later than the pod's own start, in decisions and for the
+    checker; while no pod has said when it started, as KAI counts it. A time in the future is named.
+    """
+    status = {} if ran is None else {"startTime": ago(ran)}
+    snapshot = world(
+        [node(gpus=1)],
+        [pod("runs", "n0", gpus=1, queue="rich", status=status), pod("poor", gpus=1, queue="poor")],
+        groups={"runs": {"annotations": {"kai.scheduler/last-start-timestamp": ago(noted)}}},
+        queues=[queue("rich", quota={"gpu": 0}), queue("poor", quota={"gpu": 1})],
+        actions="reclaim",
+        minruntime={"defaultReclaimMinRuntime": "5m"},
+    )
+    assert bool(evicted(solved(snapshot))) is not spared
+    taken = Plan(
+        (_named("runs", "Evict", "reclaim", "n0", "poor"), _named("poor", "Nominate", "reclaim")),
+    )
+    assert any(fault.startswith("runtime") for fault in violations(snapshot, taken)) is spared
+    assert any("last-start-timestamp" in one.reason for one in snapshot.set_aside) is said
