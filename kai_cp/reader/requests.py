@@ -1,8 +1,8 @@
-"""A pod's request vector from its containers (2.1), and its quality of service."""
+"""A pod's request vector from its containers and from itself (2.1), and its quality of service."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from kai_cp.json_types import Json
@@ -32,11 +32,22 @@ def read_requests(spec: Json) -> tuple[ResourceAmounts, tuple[ResourceAmounts, .
             raise_to(peak, asked)
     add(total, sidecars)
     raise_to(total, peak)
+    total |= pod_level(spec)
     overhead = amounts(object_at(spec, "overhead", "spec"), "spec.overhead")
     overhead.pop("gpu", None)
     add(total, overhead)
     total["pods"] = 1
     return total, containers
+
+
+def pod_level(spec: Json) -> ResourceAmounts:
+    """What the pod requests as a whole (``spec.resources``): of CPU, memory and huge pages, as in Kubernetes
+    1.34; it replaces what its containers come to, init containers among them. Overhead is added to it.
+    """
+    resources = object_at(spec, "resources", "spec")
+    requests = object_at(resources, "requests", "spec.resources")
+    counted = [name for name in requests if name in ("cpu", "memory") or name.startswith("hugepages-")]
+    return amounts({name: requests[name] for name in counted}, "spec.resources.requests")
 
 
 def _container(raw: Json, where: str) -> ResourceAmounts:
@@ -51,14 +62,22 @@ def readable_requests(spec: Any) -> ResourceAmounts:
     total: ResourceAmounts = {"pods": 1}
     containers = spec.get("containers") if isinstance(spec, dict) else None
     for raw in containers if isinstance(containers, list) else ():
-        resources = raw.get("resources") if isinstance(raw, dict) else None
-        requests = resources.get("requests") if isinstance(resources, dict) else None
-        for name, value in (requests if isinstance(requests, dict) else EMPTY).items():
-            try:
-                add(total, amounts({name: value}, ""))
-            except Malformed:
-                continue
+        for one in _readable(raw, amounts):
+            add(total, one)
+    for one in _readable(spec, lambda request, _: pod_level({"resources": {"requests": request}})):
+        total |= one
     return total
+
+
+def _readable(holder: Any, read: Callable[[Json, str], ResourceAmounts]) -> Iterator[ResourceAmounts]:
+    """The readable ones of a container's or pod's requests, each by itself."""
+    resources = holder.get("resources") if isinstance(holder, dict) else None
+    requests = resources.get("requests") if isinstance(resources, dict) else None
+    for name, value in (requests if isinstance(requests, dict) else EMPTY).items():
+        try:
+            yield read({name: value}, "")
+        except Malformed:
+            continue
 
 
 def guaranteed(spec: Json, status: Json) -> bool:
@@ -70,6 +89,8 @@ def guaranteed(spec: Json, status: Json) -> bool:
         *objects_at(spec, "containers", "spec"),
         *objects_at(spec, "initContainers", "spec"),
     ]
+    if object_at(spec, "resources", "spec"):
+        containers = [spec]  # What the pod states as a whole decides.
     return bool(containers) and all(_limited(raw) for raw in containers)
 
 

@@ -17,7 +17,7 @@ from kai_cp_models.migs import MIG_PREFIX
 
 SHARED_CONFIG_MAP: Final = "runai/shared-gpu-configmap"
 _ANNOTATIONS: Final = (MEMORY, FRACTION, DEVICES, SHARED_CONFIG_MAP)
-_FIELDS: Final = ("overhead", "nodeSelector", "tolerations")
+_FIELDS: Final = ("resources", "overhead", "nodeSelector", "tolerations")
 _STATUS: Final = ("qosClass", "resourceClaimStatuses")
 _CONTAINER: Final = ("resources", "ports", "restartPolicy", "envFrom")
 _VOLUME: Final = ("persistentVolumeClaim", "configMap", "projected")

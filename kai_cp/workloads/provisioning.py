@@ -32,7 +32,7 @@ RETRY_SECONDS: Final = 600.0
 OVER: Final = frozenset(("BookingExpired", "CapacityRevoked"))
 """Conditions of a request whose nodes are not kept for its pods any more."""
 _LONGEST_STEM: Final = 200
-_SPEC: Final = ("affinity", "nodeSelector", "overhead", "runtimeClassName", "tolerations")
+_SPEC: Final = ("affinity", "nodeSelector", "overhead", "resources", "runtimeClassName", "tolerations")
 _CONTAINER: Final = ("name", "ports", "resources", "restartPolicy")
 
 

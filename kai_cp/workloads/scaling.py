@@ -15,6 +15,7 @@ from typing import Any, Final
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.quantity import quantity
+from kai_cp.reader.requests import pod_level
 from kai_cp.reader.shares import read_gpu
 from kai_cp_models.pods import GpuKind
 
@@ -182,8 +183,9 @@ def scaling_pod(pod: Json, devices: int, setup: ScalingSetup) -> dict[str, Any]:
     meta, spec = object_at(pod, "metadata"), object_at(pod, "spec")
     namespace, name = text_at(meta, "namespace"), text_at(meta, "name")
     amounts: dict[str, str] = {GPU: str(devices)}
+    whole = pod_level(spec)
     for resource, milli, unit in (("cpu", True, "m"), ("memory", False, "")):
-        total = sum(
+        total = whole.get(resource) or sum(
             quantity(asked[resource], f"requests.{resource}", milli=milli)
             for container in objects_at(spec, "containers", "spec")
             if resource in (asked := object_at(object_at(container, "resources"), "requests"))

@@ -63,11 +63,32 @@ def container(name: str = "c", *, restart: str = "", **requests: str) -> Raw:
         ),
         ({"containers": [container(cpu="1")], "overhead": {"cpu": "250m"}}, 1250),
         ({"containers": []}, 0),
+        # What the pod requests as a whole counts instead, also of what its init containers come to.
+        ({"containers": [container(cpu="1")], "resources": {"requests": {"cpu": "4"}}}, 4000),
+        (
+            {
+                "containers": [container(cpu="2")],
+                "initContainers": [container(cpu="9"), container(cpu="1", restart="Always")],
+                "resources": {"requests": {"cpu": "3"}},
+                "overhead": {"cpu": "250m"},
+            },
+            3250,
+        ),
+        ({"containers": [container(cpu="1")], "resources": {"limits": {"cpu": "4"}}}, 1000),
     ],
 )
 def test_containers_sidecars_and_overhead(spec: Raw, cpu: int) -> None:
     found = spec_of(pod(**spec))
     assert found.requests == (cpu, 0, 0, 1)
+
+
+def test_a_pod_states_some_resources_as_a_whole() -> None:
+    """Memory is the pod's; CPU, which it does not state, and GPUs, of which it may not, its container's."""
+    asked = {"memory": "8Gi", "hugepages-2Mi": "4Mi", "nvidia.com/gpu": "8"}
+    found = spec_of(
+        pod(requests={"cpu": "1", "memory": "1Gi", "nvidia.com/gpu": "2"}, resources={"requests": asked}),
+    )
+    assert found.requests == (1000, 8 * 2**30, 2000, 1, 4 * 2**20 * 1000)
 
 
 def test_dimensions_and_their_units() -> None:

@@ -36,6 +36,7 @@ UNREAD = [
 ]
 READ = [
     pod(requests={"cpu": "2"}),
+    pod(resources={"requests": {"cpu": "2"}}),
     pod(annotations={"gpu-fraction": "0.5"}),
     pod(nodeSelector={"a": "b"}),
     pod(tolerations=[{"key": "k"}]),
