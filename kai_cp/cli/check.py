@@ -101,7 +101,7 @@ def check(
 def _result(name: str, digest: str, decisions: int, broken: Sequence[Violation]) -> CommandResult:
     """The verdict."""
     from kai_cp.printable import one_line
-    from kai_cp.report.terminal import plural
+    from kai_cp_models.shown import plural
 
     rows = [{"rule": one.rule, "message": one.words} for one in broken]
 

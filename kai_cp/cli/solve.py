@@ -49,11 +49,12 @@ from kai_cp.report.rows import COLUMNS
 from kai_cp.report.rows import names as named
 from kai_cp.report.rows import rows as rows_of
 from kai_cp.report.select import Selection, names
-from kai_cp.report.terminal import plural, show, stderr
+from kai_cp.report.terminal import show, stderr
 from kai_cp.solving import Progress as Step
 from kai_cp.solving import SolvingResult, SolvingTask, Watch, job
 from kai_cp.solving import solve as solved
 from kai_cp.worker import Worker
+from kai_cp_models.shown import plural
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -8,7 +8,8 @@ from typing import Final
 from kai_cp.decisions import cut_during, named_stages
 from kai_cp.explain.text import WIDTH, as_of, describe, describe_change
 from kai_cp.json_types import Json
-from kai_cp.report.terminal import gpus, plural
+from kai_cp.report.terminal import gpus
+from kai_cp_models.shown import plural
 
 _LABEL: Final = 9
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 from kai_cp.decisions import with_groups
 from kai_cp.json_types import Document
 from kai_cp.report.section import Section
-from kai_cp.report.terminal import plural
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import PodKey
+from kai_cp_models.shown import plural
 
 Objects = Mapping[tuple[str, str], Any]
 """By list of the snapshot and name."""

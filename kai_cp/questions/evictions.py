@@ -7,7 +7,8 @@ from typing import Any
 from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.report.section import IN_PLACE, Names, Section
-from kai_cp.report.terminal import amount, gpus, plural
+from kai_cp.report.terminal import amount, gpus
+from kai_cp_models.shown import plural
 
 
 def ask(facts: SnapshotDetails) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from kai_cp.json_types import Document
 from kai_cp.questions.question import SnapshotDetails, SnapshotQuestion
 from kai_cp.report.kinds import by_kind
 from kai_cp.report.section import Section
-from kai_cp.report.terminal import amount, gpus, plural
+from kai_cp.report.terminal import amount, gpus
+from kai_cp_models.shown import plural
 
 
 def borrowed(used: float, quota: float) -> float:

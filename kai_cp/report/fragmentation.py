@@ -8,8 +8,8 @@ from typing import Final
 
 from kai_cp.fragmentation import in_words
 from kai_cp.report.section import IN_PLACE, Names, Section, Shortening
-from kai_cp.report.terminal import plural
 from kai_cp_models.queries.moves import Frontier
+from kai_cp_models.shown import plural
 
 _WHY: Final = {
     "exhausted": "More is not possible, whatever moves.",

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from kai_cp.decisions import cut_during, named_stages
 from kai_cp.report.section import Section
-from kai_cp.report.terminal import age, amount, gpus, plural
+from kai_cp.report.terminal import age, amount, gpus
 from kai_cp.worker import End
+from kai_cp_models.shown import plural
 
 _STOPPED: Final = ("late", "interrupted")
 

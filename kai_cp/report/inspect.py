@@ -16,7 +16,8 @@ from kai_cp.report.reserved import longest_wait, over_time, reserved
 from kai_cp.report.rolled_out import rolled_out
 from kai_cp.report.section import Section, Shortening, ignored, skipped
 from kai_cp.report.select import Selection
-from kai_cp.report.terminal import age, amount, gpus, plural
+from kai_cp.report.terminal import age, amount, gpus
+from kai_cp_models.shown import plural
 
 _SCALE = {"cpu": (1000, "cores"), "memory": (2**30, "GiB"), "gpu": (1, "GPUs")}
 

@@ -8,8 +8,7 @@ from kai_cp.instants import from_rfc3339
 from kai_cp.json_types import Document
 from kai_cp.report.reserved import estimated, reserved
 from kai_cp.report.section import Names, Section, Shortening
-from kai_cp.report.terminal import plural
-from kai_cp_models.shown import clock
+from kai_cp_models.shown import clock, plural
 
 
 def headline(document: Document) -> str:

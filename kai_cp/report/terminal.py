@@ -52,8 +52,3 @@ def age(seconds: float | None) -> str:
 def gpus(value: float) -> str:
     """``1 GPU``, ``0.5 GPUs``."""
     return f"{amount(value)} GPU" if value == 1 else f"{amount(value)} GPUs"
-
-
-def plural(count: int, noun: str) -> str:
-    """``1 pod``, ``3 pods``."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -23,6 +23,11 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
 
 
+def plural(count: int, noun: str) -> str:
+    """``1 pod``, ``3 pods``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def moment(instant: float) -> datetime:
     """Seconds since the epoch as a date (UTC); later instants than a calendar has are its last one."""
     return datetime.fromtimestamp(min(instant, _LATEST), UTC)

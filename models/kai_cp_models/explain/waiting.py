@@ -23,7 +23,7 @@ from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.rules.static.table import refusing
-from kai_cp_models.shown import amount, quantity, share
+from kai_cp_models.shown import amount, plural, quantity, share
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang
 
@@ -320,7 +320,7 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     if not nodes.any():
         return []
     if (fits := ledger.fits(pod, now=False)).any():
-        outside = f"{int(fits.sum())} node(s) with enough free capacity are not in its topology"
+        outside = f"{plural(int(fits.sum()), 'node')} with enough free capacity outside its topology"
         return [_FITS_ALONE if _in_topology(ledger, pod, fits).any() else outside]
     free = ledger.free[nodes].clip(min=0)
     gpu = pod.spec.gpu

@@ -26,6 +26,7 @@ from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.settings import OptionalRules
+from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import SetAside, Snapshot
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ class HeldRoom(RuleState):
         mask = self.mask(pod, now=False)
         held = 0 if mask is None else int(np.count_nonzero(~mask))
         names = sorted({str(claim.group) for claim in self._binding(self._ignored(pod))})[: LIMITS.named]
-        return f"{held} node(s) are held for {', '.join(names)}" if held else ""
+        return f"{plural(held, 'node')} held for {', '.join(names)}" if held else ""
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self._count_pod(pod, node, 1)

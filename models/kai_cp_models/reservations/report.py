@@ -17,7 +17,7 @@ from kai_cp_models.reservations.search import FoundPlaces, Scene
 from kai_cp_models.reservations.state import Drain, Hold, TimeState
 from kai_cp_models.reservations.timeline import Timeline
 from kai_cp_models.reservations.times import NEVER
-from kai_cp_models.shown import clock
+from kai_cp_models.shown import clock, plural
 
 
 def reservations(cycle: Cycle) -> tuple[Reservation, ...] | None:
@@ -64,11 +64,11 @@ def _entry(cycle: Cycle, state: TimeState, hold: Hold, timeline: Timeline) -> Re
         "earlier": "may start earlier, it holds",
         "later": "starts later, it holds",
     }
-    text = f"{words[kind]} {len(hold.gpus)} node(s) from {clock(hold.start, now)}"
+    text = f"{words[kind]} {plural(len(hold.gpus), 'node')} from {clock(hold.start, now)}"
     if hold.cause is not None:
         text += f" ({hold.cause})"
     if hold.victims:
-        text += f"; {len(hold.victims)} pod group(s) are evicted then"
+        text += f", when it evicts {plural(len(hold.victims), 'pod group')}"
     return Reservation(
         hold.key,
         hold.ask.group.queue,
@@ -95,7 +95,7 @@ def _draining(cycle: Cycle, drain: Drain) -> Reservation:
     most = cycle.settings.reservations.max_idle_gpu_hours
     nodes = names_of(drain, cycle.ledger)
     text = (
-        f"keeps {len(nodes)} node(s) closed to all but preemptible pods until they are empty: no end is"
+        f"keeps {plural(len(nodes), 'node')} closed to all but preemptible pods until all is empty: no end is"
         f" known, so no start; given up when {most:g} GPU-hours have stood idle"
     )
     return Reservation(

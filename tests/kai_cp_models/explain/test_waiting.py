@@ -267,7 +267,7 @@ def test_node_outside_a_topology_has_no_place_for_its_pods() -> None:
         )
     )
     assert reasons(plan)["g"] != "FitsAsItIs"
-    assert "1 node(s) with enough free capacity are not in its topology" in plan.unscheduled[0].message
+    assert "1 node with enough free capacity outside its topology" in plan.unscheduled[0].message
 
 
 ALL = "allocate, consolidation, reclaim, preempt"

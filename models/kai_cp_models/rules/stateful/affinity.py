@@ -25,6 +25,7 @@ from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.rules.stateful.tally import Effect, TalliedState
 from kai_cp_models.rules.stateful.terms import Domains, matches
 from kai_cp_models.settings import OptionalRules
+from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "affinity"
@@ -261,11 +262,11 @@ class AffinityState(TalliedState):
         reasons = []
         near = self._attracted(found, now=True)
         if near is not None and not near.all():
-            reasons.append(f"{np.count_nonzero(~near)} node(s) didn't match pod affinity rules")
+            reasons.append(f"pod affinity rules refuse {plural(int(np.count_nonzero(~near)), 'node')}")
         mask = self.mask(pod, now=True)
         apart = 0 if mask is None else np.count_nonzero(~mask & (True if near is None else near))
         if apart:
-            reasons.append(f"{apart} node(s) didn't match pod anti-affinity rules")
+            reasons.append(f"pod anti-affinity rules refuse {plural(int(apart), 'node')}")
         return "; ".join(reasons)
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:

@@ -18,6 +18,7 @@ from kai_cp_models.pods import Pod, PodKey, PodSpec
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.rules.stateful.tally import Effect, TalliedState
 from kai_cp_models.settings import OptionalRules
+from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "ports"
@@ -96,7 +97,7 @@ class PortState(TalliedState):
         free = self.mask(pod, now=True)
         taken = 0 if free is None else int(np.count_nonzero(~free))
         wanted = ", ".join(sorted({f"{port}/{protocol}" for _, protocol, port in pod.spec.host_ports}))
-        return f"{taken} node(s) have another pod on host port {wanted}" if taken else ""
+        return f"host port {wanted} is taken by another pod on {plural(taken, 'node')}" if taken else ""
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Exact: at most one pod per node and slot."""

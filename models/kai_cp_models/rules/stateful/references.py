@@ -69,7 +69,7 @@ class ObjectState(LeavingState):
         namespace = pod.key.namespace
         maps = [name for name in pod.spec.config_maps if (namespace, name) not in self._snapshot.config_maps]
         if maps:
-            return f"missing required ConfigMap(s) in namespace {namespace}: {', '.join(sorted(maps))}"
+            return f"missing required ConfigMaps in namespace {namespace}: {', '.join(sorted(maps))}"
         for name in pod.spec.volume_claims:
             deleted = self._claims.get((namespace, name))
             if deleted is None:

@@ -26,6 +26,7 @@ from kai_cp_models.rules.static import selector, taints
 from kai_cp_models.rules.static.table import NodeTable
 from kai_cp_models.selectors import selects
 from kai_cp_models.settings import OptionalRules
+from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import SetAside, Snapshot
 
 NAME: Final = "spread"
@@ -208,7 +209,7 @@ class SpreadState(TalliedState):
     def refusals(self, pod: Pod) -> str:
         mask = self.mask(pod, now=True)
         refused = 0 if mask is None else int(np.count_nonzero(~mask))
-        return f"{refused} node(s) didn't match pod topology spread constraints" if refused else ""
+        return f"pod topology spread constraints refuse {plural(refused, 'node')}" if refused else ""
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Relaxed: for each class and pair of eligible domains, how the class's matching pods change the skew

@@ -251,7 +251,7 @@ def test_a_claim_has_at_most_256_users(reserved: int, fits: bool) -> None:
         (claim("c", exact(), queue="other"), ClaimRef("c0", "c"), "wrong queue label (expected queue: q"),
         (claim("c", exact(), owner="y"), ClaimRef("c0", "c", "t"), "not made for pod ns/x"),
         (claim("c", exact(device_class="none")), ClaimRef("c0", "c"), "device class none does not exist"),
-        (claim("c", exact(3)), ClaimRef("c0", "c"), "no node has 3 device(s) of class gpu"),
+        (claim("c", exact(3)), ClaimRef("c0", "c"), "no node has 3 devices of class gpu"),
     ],
 )
 def test_dead_ends(made: Raw | None, ref: ClaimRef, words: str) -> None:

@@ -161,7 +161,7 @@ def test_even_an_empty_node_is_too_narrow() -> None:
     found = snapshot([x], ["n0"], raw={"nodeResourceTopologies": [nrt("n0", *FOUR)]}, plugins=PLUGINS)
     state = numa.open(found)
     assert "NUMA" in state.dead_end(x)
-    assert "1 node(s) cannot NUMA-align" in state.refusals(x)
+    assert "1 node cannot NUMA-align" in state.refusals(x)
 
 
 def test_unusable_topologies_are_named() -> None:

@@ -23,6 +23,7 @@ from kai_cp_models.rules.stateful.dra.rows import rows
 from kai_cp_models.rules.stateful.dra.search import DeviceProblem, DeviceSearch, Open, Pick
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.tally import holding
+from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "dra"
@@ -173,8 +174,8 @@ class DraState(LeavingState):
         for alternatives in claim.requests:
             if not any(self._ever(wanted) for wanted in alternatives):
                 wanted = alternatives[0]
-                need = f"{wanted.count} device(s) of class {wanted.device_class}"
-                return f"{label}: no node has {need} that satisfy the request"
+                need = f"{plural(wanted.count, 'device')} of class {wanted.device_class}"
+                return f"{label}: no node has {need} for the request"
         return ""
 
     def _ever(self, wanted: Wanted) -> bool:
@@ -426,10 +427,12 @@ class DraState(LeavingState):
             if users > MAX_USERS:
                 parts.append(f"claim {key[1]} would have {users} users, at most {MAX_USERS} are allowed")
             elif (allocation := holding.pinned(now=True)) is not None:
-                parts.append(f"claim {key[1]} is allocated on {_count(allocation.nodes)} node(s)")
+                parts.append(f"claim {key[1]} is allocated on {_places(allocation.nodes)}")
             else:
                 parts += [_lack(self.catalog, key[1], r, free) for r in self.catalog.claims[key].requests]
-        return f"{refused} node(s) cannot allocate all claims" + (f": {'; '.join(parts)}" if parts else "")
+        return f"{plural(refused, 'node')} cannot allocate all claims" + (
+            f": {'; '.join(parts)}" if parts else ""
+        )
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """Counting rows over the devices that requests of the classes accept, and users of shared claims.
@@ -513,8 +516,8 @@ class DraState(LeavingState):
                 yield by_uid[users[0]], [share.device for share in found.before.shares if not share.admin]
 
 
-def _count(nodes: Mask | None) -> str:
-    return "all" if nodes is None else str(int(np.count_nonzero(nodes)))
+def _places(nodes: Mask | None) -> str:
+    return "all nodes" if nodes is None else plural(int(np.count_nonzero(nodes)), "node")
 
 
 def _lack(catalog: Catalog, name: str, request: Sequence[Any], free: Mask) -> str:

@@ -16,6 +16,7 @@ from kai_cp_models.rules.stateful.numa.spans import first_set, left_out, spans, 
 from kai_cp_models.rules.stateful.numa.zones import is_device, zones_of
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.tally import holding
+from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "numa"
@@ -311,7 +312,8 @@ class NumaState(LeavingState):
         refused = 0 if mask is None else int(np.count_nonzero(~mask))
         if not refused:
             return ""
-        return f"{refused} node(s) cannot NUMA-align the pod's resources under their Topology Manager policy"
+        where = plural(refused, "node")
+        return f"{where} cannot NUMA-align the pod's resources under their Topology Manager policy"
 
     def dead_end(self, pod: Pod) -> str:
         if not self._all_refusing or not self._asks(pod.spec):

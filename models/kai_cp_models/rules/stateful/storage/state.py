@@ -26,6 +26,7 @@ from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.tally import holding
+from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "storage"
@@ -392,15 +393,14 @@ class StorageState(LeavingState):
         for claim, nodes in self._claim_nodes(pod, now=True):
             refused = int(np.count_nonzero(~nodes))
             if refused and claim.volume:
-                reasons.append(f"{refused} node(s) had volume node affinity conflict with {claim.volume}")
+                reasons.append(f"volume {claim.volume} is not reached from {plural(refused, 'node')}")
             elif refused:
                 size = f"{claim.bytes} bytes of class {claim.storage_class}"
-                reasons.append(
-                    f"{refused} node(s) did not have enough free storage for claim {claim.key}: {size}"
-                )
+                where = plural(refused, "node")
+                reasons.append(f"not enough free storage on {where} for claim {claim.key}: {size}")
         full = int(np.count_nonzero(~self.attached.mask(pod, now=True)))
         if full:
-            reasons.append(f"{full} node(s) exceed max volume count")
+            reasons.append(f"no more volumes can be attached to {plural(full, 'node')}")
         if not self.exclusive.free(pod, now=True):
             reasons.append("a ReadWriteOncePod volume claim is in use by another pod")
         return "; ".join(reasons)
