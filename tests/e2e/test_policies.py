@@ -80,6 +80,11 @@ def api(plane: ControlPlane) -> Iterator[AdminTransport]:
         body = pod(name, owned=True)
         body["metadata"]["labels"] = labels
         made.create(r.PODS, namespace, body)
+    placed = pod("placed", owned=True)
+    placed["metadata"]["labels"] = {"runai-gpu-group": "g"}
+    placed["metadata"]["annotations"]["gpu-fraction"] = "0.5"
+    placed["spec"]["nodeName"] = "n"
+    made.create(r.PODS, "default", placed)
     made.create(r.VOLUMES, "", VOLUME)
     made.create(r.VOLUME_CLAIMS, "default", CLAIM)
     policies_work(plane)
@@ -308,3 +313,31 @@ def test_a_reservation_pod_writes_its_device_to_itself(plane: ControlPlane, api:
     assert "writes to itself only" in write("p", device, own)
     assert "writes to itself only" in write("q", device, "")
     assert "nothing but the device" in write("q", {"metadata": {"labels": {"app": "x"}}}, own)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"labels": {"runai-gpu-group": None}}, "only the binder says which GPU"),
+        ({"labels": {"runai-gpu-group": "h"}}, "only the binder says which GPU"),
+        ({"labels": {"runai-gpu-group/h": "h"}}, "only the binder says which GPU"),
+        ({"annotations": {"gpu-fraction": "0.01"}}, "keeps the share of a GPU"),
+        ({"annotations": {"gpu-fraction": None}}, "keeps the share of a GPU"),
+        ({"annotations": {"gpu-fraction-num-devices": "2"}}, "keeps the share of a GPU"),
+        ({"labels": {"app": "x"}, "annotations": {"mine": "y"}}, ""),
+    ],
+)
+def test_the_owner_of_a_placed_pod_keeps_its_share(
+    plane: ControlPlane, api: AdminTransport, body: Object, words: str
+) -> None:
+    said = patch(plane, "", "default/placed", {"metadata": body}, "--dry-run=server")
+    assert said == "" if not words else words in said
+
+
+def test_the_binder_labels_pods_and_a_pod_that_waits_may_change(
+    plane: ControlPlane, api: AdminTransport
+) -> None:
+    label = {"metadata": {"labels": {"runai-gpu-group": "h"}}}
+    assert patch(plane, BINDER, "default/placed", label, "--dry-run=server") == ""
+    asks = {"metadata": {"annotations": {"gpu-fraction": "0.25"}}}
+    assert patch(plane, "", "default/p", asks, "--dry-run=server") == ""
