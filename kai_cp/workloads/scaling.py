@@ -18,15 +18,14 @@ from kai_cp.reader.quantity import quantity
 from kai_cp.reader.requests import pod_level
 from kai_cp.reader.shares import read_gpu
 from kai_cp_models.pods import GpuKind
+from kai_cp_models.reasons import NOT_FOR_CAPACITY
 
 APP: Final = "scaling-pod"
 POD_NAME: Final = "shared-gpu-pod-name"
 POD_NAMESPACE: Final = "shared-gpu-pod-namespace"
 GROUP: Final = "pod-group-name"
 GPU: Final = "nvidia.com/gpu"
-HELD: Final = frozenset(
-    ("OverLimit", "OverGpuKind", "NonPreemptibleOverQuota", "QueueDoesNotExist", "PreemptionDelayNotElapsed")
-)
+HELD: Final = NOT_FOR_CAPACITY | {"PreemptionDelayNotElapsed"}
 """Reasons of a pod group that no new node would remove."""
 COPIED: Final = ("affinity", "tolerations", "nodeSelector", "runtimeClassName", "topologySpreadConstraints")
 LONGEST_NAME: Final = 253
@@ -68,7 +67,7 @@ def scheduled_condition(pod: Json) -> Json | None:
 
 
 def held_back(group: Json | None) -> bool:
-    """Whether a limit or a quota holds the group back, so that no node would help."""
+    """Whether something holds the group back against which no node would help."""
     conditions = objects_at(object_at(group or {}, "status"), "schedulingConditions", "status")
     return any(
         entry.get("reason") in HELD

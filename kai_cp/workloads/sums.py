@@ -14,6 +14,7 @@ from typing import Any, Final
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, object_at, text_at
 from kai_cp.reader.needs import read_claims
+from kai_cp.reader.nodes import gpu_memory_mib
 from kai_cp.reader.requests import read_requests, readable_requests
 from kai_cp.reader.resources import dimension
 from kai_cp.reader.shares import read_gpu
@@ -72,7 +73,7 @@ def usage_of(pod: Json, node_labels: Mapping[str, str]) -> Usage:
         received = annotations.get(_RECEIVED) == "Fraction"
         if gpu.kind is GpuKind.MEMORY:
             requested[GPU_MEMORY] = gpu.memory_mib * gpu.devices * MILLI
-            size = gpu_memory_mib(node_labels) if received else 0
+            size = memory_of_gpu(node_labels) if received else 0
             if size:
                 # Rounded up to hundredths of a device, as the scheduler charges it.
                 allocated[GPU] = gpu.devices * -(-100 * gpu.memory_mib // size) * (MILLI // 100)
@@ -138,9 +139,14 @@ def is_preemptible(spec: Json, classes: Mapping[str, Json]) -> bool:
         return bool(said == "preemptible")
     found = classes.get(spec.get("priorityClassName") or "")
     if found is None:
-        found = next((entry for entry in classes.values() if entry.get("globalDefault")), None)
-    priority = _DEFAULT_PRIORITY if found is None else int(found.get("value") or 0)
-    return priority < _NON_PREEMPTIBLE_PRIORITY
+        # Of several global defaults the lowest counts, as in Kubernetes and for the scheduler.
+        defaults = (one for one in classes.values() if one.get("globalDefault"))
+        found = min(defaults, key=_value, default=None)
+    return (_DEFAULT_PRIORITY if found is None else _value(found)) < _NON_PREEMPTIBLE_PRIORITY
+
+
+def _value(priority_class: Json) -> int:
+    return int(priority_class.get("value") or 0)
 
 
 def add(into: Sum, other: Mapping[str, int]) -> None:
@@ -180,11 +186,10 @@ def gpus_of(found: Mapping[str, int]) -> int:
     return total
 
 
-def gpu_memory_mib(labels: Mapping[str, str]) -> int:
+def memory_of_gpu(labels: Mapping[str, str]) -> int:
     """Memory of one GPU of a node by its labels [MiB]; 0 when they do not tell."""
-    text = labels.get(_GPU_MEMORY_LABEL, "")
-    if text.isascii() and text.isdigit():
-        return int(text)
+    if told := gpu_memory_mib(labels.get(_GPU_MEMORY_LABEL, "")):
+        return told
     for key in labels:
         found = _AMD_LABEL.fullmatch(key)
         if found:

@@ -17,7 +17,6 @@ from kai_cp.reader.shares import read_gpu
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import GpuKind, GpuRequest
 
-MOST_DIGITS: Final = 15
 """A number of more digits is not an amount of memory."""
 RECEIVED: Final = {
     GpuKind.REGULAR: "Regular",
@@ -75,8 +74,7 @@ def received_gpu(asked: GpuRequest, node: Mapping[str, Any] | None) -> Object:
     if asked.kind is GpuKind.FRACTION:
         hundredths = asked.milli_portion // 10
     elif asked.kind is GpuKind.MEMORY:
-        label = labels_of(node).get(names.GPU_MEMORY_LABEL, "") if node is not None else ""
-        memory = gpu_memory_mib(label) if label.isdecimal() and len(label) < MOST_DIGITS else 0
+        memory = gpu_memory_mib(labels_of(node).get(names.GPU_MEMORY_LABEL, "")) if node is not None else 0
         # Rounded up, as it is charged (2.2): a share is never smaller than what was asked for.
         hundredths = -(-100 * asked.memory_mib // memory) if memory else 0
     return {"count": asked.devices, "portion": f"{hundredths / 100:.2f}"}

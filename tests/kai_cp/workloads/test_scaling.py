@@ -67,7 +67,9 @@ def test_memory_counts_for_a_tenth() -> None:
     assert gpus(run(pods).create) == [1, 1]
 
 
-@pytest.mark.parametrize("reason", ["OverLimit", "NonPreemptibleOverQuota"])
+@pytest.mark.parametrize(
+    "reason", ["OverLimit", "NonPreemptibleOverQuota", "DependencyMissing", "QueueNotLeaf"]
+)
 def test_nothing_is_asked_for_what_a_quota_holds_back(reason: str) -> None:
     status = {"schedulingConditions": [{"type": "UnschedulableOnNodePool", "reasons": [{"reason": reason}]}]}
     groups = {("ns", "g"): {"status": status}}

@@ -8,10 +8,10 @@ import pytest
 
 from kai_cp.workloads.sums import (
     add,
-    gpu_memory_mib,
     gpus_of,
     group_status,
     is_preemptible,
+    memory_of_gpu,
     parsed,
     resource_list,
     usage_of,
@@ -78,7 +78,7 @@ def test_the_phase_decides_what_a_pod_counts_for(
             {"nvidia.com/gpu": "1"},
             {"nvidia.com/gpu": "1"},
         ),
-        # 20000 of 81920 MiB is 0.2441 of a device: 0.25 of each of two.
+        # 20000 of 81900 MiB is 0.2442 of a device: 0.25 of each of two.
         (
             {"gpu-memory": "20000", "gpu-fraction-num-devices": "2", "received-resource-type": "Fraction"},
             NODE,
@@ -145,6 +145,11 @@ def test_preemptible(spec: Object, wanted: bool) -> None:
     assert is_preemptible(spec, classes) is wanted
 
 
+def test_of_several_global_defaults_the_lowest_counts() -> None:
+    classes = {name: {"value": value, "globalDefault": True} for name, value in (("a", 100), ("b", 50))}
+    assert is_preemptible({}, classes)
+
+
 def test_sums_are_exact_and_survive_writing() -> None:
     total: dict[str, int] = {}
     lists = [{"cpu": "100m", "memory": "1Gi"}, {"cpu": "0.9", "memory": "512Mi"}, {"cpu": "x"}]
@@ -170,11 +175,12 @@ def test_gpus_of_every_vendor_and_kind() -> None:
 @pytest.mark.parametrize(
     ("labels", "wanted"),
     [
-        (NODE, 81920),
+        (NODE, 81900),  # As the scheduler counts it: rounded down, and bytes where the number is that large.
+        ({"nvidia.com/gpu.memory": str(80 * 2**30)}, 81900),
         ({"beta.amd.com/gpu.vram.64G": "1"}, 64000),
         ({"nvidia.com/gpu.memory": "much"}, 0),
         ({}, 0),
     ],
 )
 def test_memory_of_a_gpu_by_label(labels: Object, wanted: int) -> None:
-    assert gpu_memory_mib(labels) == wanted
+    assert memory_of_gpu(labels) == wanted
