@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp.reader.devices import Pool, read_pool
 from kai_cp.reader.document import parsed
 from kai_cp.reader.fields import Malformed, bool_at, entry, object_at, objects_at, shown, strings_at, text_at
 from kai_cp.reader.listed import ListedObjects
@@ -72,15 +73,25 @@ def read_nodes(
 
 
 def count_dra_gpus(slices: Iterable[Any]) -> dict[str, int]:
-    """The number of GPU devices in slices bound to a node, by node (2.5); unreadable slices count none."""
-    found: dict[str, int] = {}
+    """The number of GPU devices in slices bound to a node, by node (2.5); unreadable slices count none.
+
+    While a driver replaces the slices of a pool, the newest ones count, as for claims.
+    """
+    newest: dict[Pool, int] = {}
+    of_gpus: list[tuple[Pool, int, str, int]] = []
     for raw in slices:
-        spec = raw.get("spec") if isinstance(raw, dict) else None
-        if not isinstance(spec, dict):
+        try:
+            pool, generation, _ = read_pool(raw, ("", ""))
+        except Malformed:
             continue
-        node, driver, devices = spec.get("nodeName"), spec.get("driver"), spec.get("devices")
-        if isinstance(node, str) and isinstance(driver, str) and isinstance(devices, list):
-            found[node] = found.get(node, 0) + ("gpu" in driver.lower()) * len(devices)
+        newest[pool] = max(generation, newest.get(pool, generation))
+        node, devices = raw["spec"].get("nodeName"), raw["spec"].get("devices")
+        if isinstance(node, str) and isinstance(devices, list) and "gpu" in pool[0].lower():
+            of_gpus.append((pool, generation, node, len(devices)))
+    found: dict[str, int] = {}
+    for pool, generation, node, count in of_gpus:
+        if generation == newest[pool]:
+            found[node] = found.get(node, 0) + count
     return found
 
 

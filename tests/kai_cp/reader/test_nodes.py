@@ -126,6 +126,19 @@ def test_restricted_scheduling_leaves_unlabelled_nodes_out() -> None:
     assert found.pods == found.set_aside == ()
 
 
+def test_slices_of_an_old_generation_count_no_gpus() -> None:
+    """The driver of n0 replaces one slice of two devices by two; the pool of another driver stays."""
+
+    def slices(driver: str, generation: int, many: int) -> list[Raw]:
+        pool = {"name": "n0", "generation": generation, "resourceSliceCount": many}
+        devices = [{"name": "d0"}, {"name": "d1"}]
+        spec = {"nodeName": "n0", "driver": driver, "pool": pool, "devices": devices}
+        return [{"metadata": {"name": f"{driver}-{generation}-{i}"}, "spec": spec} for i in range(many)]
+
+    lists = [*slices("gpu.a", 2, 2), *slices("gpu.a", 1, 1), *slices("gpu.b", 1, 1)]
+    assert read(node("n0"), resourceSlices=lists).dra_gpus == 6
+
+
 def test_slices_and_zones_of_nodes_that_are_left_out_are_no_mistake() -> None:
     """c exists but is no worker; d does not exist."""
 
