@@ -102,7 +102,7 @@ def test_the_manifest_is_applied_twice_and_changes_nothing_the_second_time(
         items: list[Object] = api.raw(r.PODS.path("kai-scheduler"))["items"]
         return items
 
-    until(lambda: len(pods()) == 8, 30)
+    until(lambda: len(pods()) == 8)
     names = {pod["spec"]["serviceAccountName"] for pod in pods()}
     assert names == {f"kai-cp-{part}" for part in ("scheduler", "binder", "controllers", "admission")}
     # A refused pod shows as an event of its ReplicaSet; the API server warns about other things on its own.
@@ -178,7 +178,7 @@ def test_accounts_may_do_what_is_declared_and_nothing_else(
         kubectl(plane, "create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
     for grant in grants:
         namespace = SCOPES[grant.scope] if grant.scope else "default"
-        until(lambda g=grant, n=namespace: allowed(api, user, g, n), 5)
+        until(lambda g=grant, n=namespace: allowed(api, user, g, n))
     everywhere = {grant[:3] for grant in grants if not grant.scope}
     known = {grant[:3] for grants in ACCESS.values() for grant in grants}
     risky = itertools.product(

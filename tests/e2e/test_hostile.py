@@ -62,7 +62,7 @@ def stage(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
     try:
         made = Stage(world, tmp_path_factory.mktemp("stage") / "settings.yaml")
         yield made
-        world.until(lambda: not world.audit(), "nothing is left half done", 20)
+        world.until(lambda: not world.audit(), "nothing is left half done")
         made.close()
     finally:
         world.close()

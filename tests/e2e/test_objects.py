@@ -19,14 +19,14 @@ from kai_cp.kube.api.transport import configuration
 from kai_cp.kube.demo.controlplane import ControlPlane
 from kai_cp.reader.storage import SELECTED_NODE
 from tests.e2e.admin import AdminTransport
-from tests.e2e.world import World
+from tests.e2e.world import PATIENCE_SECONDS, World
 
 Object = dict[str, Any]
 
 
 def fetch(port: int, path: str) -> bytes:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(f"http://127.0.0.1:{port}{path}", timeout=20) as answer:
+    with opener.open(f"http://127.0.0.1:{port}{path}", timeout=PATIENCE_SECONDS) as answer:
         return bytes(answer.read())
 
 
@@ -235,8 +235,12 @@ def test_served_snapshots_can_be_solved_again(world: World, tmp_path: Path) -> N
         check=True,
     )
     assert json.loads(solved.stdout)["decisions"] == []
-    cycles = json.loads(fetch(scheduler.data, "/debug/cycles"))["cycles"]
-    binding = next(c for c in cycles if c["decisions"].get("Bind"))
+
+    def binding_cycles() -> list[Object]:
+        cycles = json.loads(fetch(scheduler.data, "/debug/cycles"))["cycles"]
+        return [c for c in cycles if c["decisions"].get("Bind")]
+
+    binding = world.until(binding_cycles, "the cycle is recorded")[0]
     cycle = tmp_path / "cycle.zip"
     cycle.write_bytes(fetch(scheduler.data, f"/debug/cycles/{binding['cycle']}"))
     decisions = json.loads(zipfile.ZipFile(cycle).read("decisions.json"))

@@ -66,19 +66,21 @@ def test_preemption_waits_for_graceful_termination(world: World) -> None:
     world.scheduler()
     world.binder()
     world.api.create(r.PRIORITY_CLASSES, "", {"metadata": {"name": f"{world.name}-high"}, "value": 80})
-    world.add_gang("low", queue, 8, grace=3, preemptibility="preemptible")
+    world.add_gang("low", queue, 8, grace=600, preemptibility="preemptible")
     world.until(lambda: len(world.running("low")) == 8, "the victims run")
     world.add_gang("high", queue, 8, priorityClassName=f"{world.name}-high")
     world.until(lambda: not world.running("low"), "the victims are told to end")
-    leaving = {p["metadata"]["uid"] for p in world.pods("low")}
-    assert leaving, "they end gracefully"
+    leaving = world.pods("low")
+    assert len(leaving) == 8, "they end gracefully"
     assert not any(pod["spec"].get("nodeName") for pod in world.pods("high")), "no pod is bound before"
+    for pod in leaving:
+        world.api.delete(r.PODS, world.namespace, pod["metadata"]["name"], grace=0)
     world.until(lambda: len(world.running("high")) == 8, "the preemptor runs")
     evictions = world.until(
         lambda: [e for e in world.events("Evict") if e["involvedObject"]["name"] == "low"], "it is told"
     )
     assert evictions[0]["metadata"]["annotations"]["evictor-pod-group-name"] == "high"
-    assert "kai.scheduler/last-eviction-timestamp" in world.annotations("low")
+    world.until(lambda: "kai.scheduler/last-eviction-timestamp" in world.annotations("low"), "and noted")
     world.api.delete(r.PRIORITY_CLASSES, "", f"{world.name}-high")
 
 
@@ -172,8 +174,7 @@ def test_a_job_with_three_elastic_pods(world: World) -> None:
     }
     spec = {"parallelism": 3, "completions": 3, "template": template}
     world.api.create(JOBS, world.namespace, {"metadata": {"name": "job"}, "spec": spec})
-    world.until(lambda: len(world.running()) == 2, "two of three run")
-    assert len(world.pods()) == 3
+    world.until(lambda: len(world.running()) == 2 and len(world.pods()) == 3, "two of three run")
     world.add_nodes(1, gpus=1)
     world.until(lambda: len(world.running()) == 3, "the third follows")
 

@@ -63,6 +63,11 @@ def start_of(world: World, name: str) -> float:
     return seconds(world.until(lambda: world.annotations(name).get(note), f"{name} has started"))
 
 
+def evictions(world: World, group: str) -> list[dict[str, Any]]:
+    """What is told of the evictions of a pod group."""
+    return [e for e in world.events("Evict") if e["involvedObject"]["name"] == group]
+
+
 def test_a_promise_is_kept_over_a_crash_backfilled_and_carried_out(world: World, tmp_path: Path) -> None:
     """hero needs both nodes, and a keeps one for 75 s. s declares 1 s, stays longer, and is evicted
     when hero starts.
@@ -90,7 +95,7 @@ def test_a_promise_is_kept_over_a_crash_backfilled_and_carried_out(world: World,
     world.until(lambda: len(world.running("hero")) == 2, "the holder runs")
     assert time.time() >= due
     assert not world.running("s")
-    told = [e for e in world.events("Evict") if e["involvedObject"]["name"] == "s"]
+    told = world.until(lambda: evictions(world, "s"), "it is told")
     assert told[0]["metadata"]["annotations"]["evictor-pod-group-name"] == "hero"
     assert "reservation" in json.dumps(told[0]["metadata"]["annotations"])
     world.until(lambda: NOTE not in world.annotations("hero"), "the annotation goes with the start")
@@ -188,9 +193,9 @@ def test_a_pod_is_moved_for_the_goal_unless_a_group_needs_capacity(world: World,
     world.api.delete(r.POD_GROUPS, world.namespace, "big")
     world.until(lambda: not world.pods("a"), "the first by name is moved")
     assert world.running("b"), "the other stays"
-    told = [e for e in world.events("Evict") if e["involvedObject"]["name"] == "a"]
+    told = world.until(lambda: evictions(world, "a"), "it is told")
     assert told[0]["metadata"]["annotations"]["evictor-action-type"] == "defrag"
-    note = json.loads(world.annotations("a")["kai-cp/moved"])
+    note = json.loads(world.until(lambda: world.annotations("a").get("kai-cp/moved"), "and noted"))
     assert (note["pods"], len(note["at"])) == (1, 1)
     world.add_pod("a-again", "a", 2)
     world.until(lambda: world.running("a"), "it runs again")
