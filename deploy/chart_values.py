@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -61,6 +61,11 @@ class Requests(Values):
     memory: Annotated[Quantity | None, Field(description="Memory.")] = None
 
 
+OURS: Final = r"^(app\.kubernetes\.io/(name|instance|version|managed-by|component)|helm\.sh/chart|kai-cp/.*)$"
+NOT_OURS: Final = Field(json_schema_extra={"patternProperties": {OURS: False}})
+"""The chart writes these labels itself, and a key that is there twice is an error."""
+
+
 class Resources(Values):
     """Requests and limits of a container; docs/sizing.md has the measured table."""
 
@@ -81,7 +86,7 @@ class Placement(Values):
         "system-cluster-critical"
     )
     podAnnotations: Annotated[dict[str, str], Field(description="Annotations of the pods.")] = {}
-    podLabels: Annotated[dict[str, str], Field(description="Further labels of the pods.")] = {}
+    podLabels: Annotated[dict[str, str], Field(description="Further labels of the pods."), NOT_OURS] = {}
 
 
 class Process(Placement):
@@ -342,9 +347,9 @@ class ChartValues(Values):
             "enforce: bind and evict. See the README before you enforce."
         ),
     ] = "observe"
-    schedulerName: Annotated[str, Field(description="schedulerName of the pods served.", min_length=1)] = (
-        "kai-scheduler"
-    )
+    schedulerName: Annotated[
+        str, Field(description="schedulerName of the pods served.", pattern=r"^[A-Za-z0-9._-]+$")
+    ] = "kai-scheduler"
     nodePoolLabelKey: Annotated[
         str, Field(description="Label that divides the cluster into node pools; empty: one pool.")
     ] = "kai.scheduler/node-pool"
@@ -353,7 +358,7 @@ class ChartValues(Values):
     )
     nameOverride: Annotated[str, Field(description="Instead of the chart's name in object names.")] = ""
     fullnameOverride: Annotated[str, Field(description="Instead of the whole prefix of object names.")] = ""
-    commonLabels: Annotated[dict[str, str], Field(description="Labels of every object.")] = {}
+    commonLabels: Annotated[dict[str, str], Field(description="Labels of every object."), NOT_OURS] = {}
     image: Annotated[Image, Field(description="The image of every process.")] = Image()
     imagePullSecrets: Annotated[
         list[dict[str, str]], Field(description="Secrets to pull it with, as `- name: NAME`.")

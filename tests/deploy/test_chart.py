@@ -183,6 +183,9 @@ def test_every_value_of_a_wrong_type_is_refused_by_name() -> None:
         ("logLevel", 11),
         ("imagePullSecrets", ["name"]),
         ("monitoring.serviceMonitor.interval", "often"),
+        ("schedulerName", 'a"b'),
+        ("commonLabels", {"app.kubernetes.io/version": "1"}),
+        ("binder.podLabels", {"kai-cp/process": "mine"}),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(path: str, value: Any) -> None:
@@ -191,6 +194,18 @@ def test_a_wrong_value_is_refused_and_named(path: str, value: Any) -> None:
 
 def test_a_shard_name_is_used_once() -> None:
     assert "used twice" in refused({"shards": [{"name": "a"}, {"name": "a", "nodePool": "b"}]})
+
+
+def test_a_name_that_is_too_long_for_a_label_is_refused() -> None:
+    long = {"fullnameOverride": "k" * 40, "shards": [{"name": "s" * 13}]}
+    assert "63 characters" in refused(long)
+    assert objects(template({**long, "shards": [{"name": "s" * 12}]}))
+
+
+def test_shards_that_are_taken_away_leave_the_rest() -> None:
+    assert not [
+        item for item in objects(template({"shards": None})) if "-scheduler-" in str(item["metadata"])
+    ]
 
 
 def granted(manifest: str, *, people: bool = False) -> set[tuple[str, str]]:
