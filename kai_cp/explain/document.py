@@ -17,7 +17,16 @@ from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
 from kai_cp.json_types import Object, plain_number
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, UNLIMITED, GroupKey, PodStatus
+from kai_cp_models.pods import (
+    BASE_DIMENSIONS,
+    CPU,
+    GPU,
+    MEMORY,
+    MILLI,
+    UNLIMITED,
+    GroupKey,
+    PodStatus,
+)
 from kai_cp_models.queries.shares import gpus_asked
 from kai_cp_models.queries.why import (
     Blocking,
@@ -272,6 +281,7 @@ def _state_words(state: str) -> str:
 def _share(queue: LevelledQueue, d: int) -> str:
     """What a queue holds of a resource, and its fair share of it."""
     scale = MILLI if d == GPU else 1
-    holds = quantity(d, round(queue.allocated[d] * scale), "memory")
-    share = "unlimited" if queue.fair[d] == UNLIMITED else amount(d, round(queue.fair[d] * scale))
+    name = BASE_DIMENSIONS[d]
+    holds = quantity(name, round(queue.allocated[d] * scale))
+    share = "unlimited" if queue.fair[d] == UNLIMITED else amount(name, round(queue.fair[d] * scale))
     return f"queue {queue.name} holds {holds}, its fair share is {share}"

@@ -100,14 +100,14 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
             parts += [why for why in refused_nodes(situation, item) if refused and why not in parts]
         total, most = int(free[usable, d].sum()), int(free[usable, d].max(initial=0))
         alike = each * pods == asked
-        wants = quantity(d, each if alike else asked, name)
+        wants = quantity(name, each if alike else asked)
         wants += f" for {'each of ' if alike else ''}{pods} pods" if pods > 1 else ""
         wants += f", all in one {level}" if level else ""
         where = "" if usable.all() else " on nodes that accept it"
-        has = amount(d, total)
+        has = amount(name, total)
         parts.append(f"needs {wants}; {has} {'is' if has == '1' else 'are'} free{where}")
         if total >= asked:
-            parts[-1] += f", at most {amount(d, most)} on one node"
+            parts[-1] += f", at most {amount(name, most)} on one node"
         if not _disturbs(families):
             parts.append(_at_most(snapshot, d, usable, families, level))
     return "; ".join(parts)
@@ -126,7 +126,7 @@ def _at_most(snapshot: Snapshot, d: int, usable: NDArray[np.bool_], families: Fa
         place = node.labels.get(level, "") if level else node.name if "fragmentation" in families else "all"
         if yes and place:
             has[place] += node.allocatable[d]
-    most = amount(d, max(has.values(), default=0))
+    most = amount(snapshot.dimensions[d], max(has.values(), default=0))
     if level or "fragmentation" in families:
         return f"the largest {level or 'node'} has {most}"
     return f"{'all nodes' if usable.all() else 'these nodes'} together have {most}"

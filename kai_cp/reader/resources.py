@@ -10,7 +10,7 @@ from kai_cp.json_types import Json
 from kai_cp.reader.fields import Malformed, entry, shown
 from kai_cp.reader.quantity import quantity
 from kai_cp_models.migs import MIG_PREFIX
-from kai_cp_models.pods import BASE_DIMENSIONS, MILLI
+from kai_cp_models.pods import BASE_DIMENSIONS, MILLI, in_bytes, in_thousandths
 
 ResourceAmounts = dict[str, int]
 """Amount by dimension name, in the unit of the dimension."""
@@ -31,17 +31,11 @@ def dimension(name: str) -> Dimension | None:
     Every name that ends in ``gpu`` is a GPU. MIG instances are whole counts, CPUs, extended
     resources, hugepages and attachable volumes thousandths, memory and storage bytes.
     """
-    if name == "cpu":
-        return Dimension("cpu", milli=True)
-    if name in ("memory", "pods", "ephemeral-storage", "storage"):
-        return Dimension(name, milli=False)
     if name.endswith("gpu"):
         return Dimension("gpu", milli=True, whole=True)
-    if name.startswith(MIG_PREFIX):
-        return Dimension(name, milli=False)
-    if "/" in name or name.startswith(("hugepages-", "attachable-volumes-")):
-        return Dimension(name, milli=True)
-    return None
+    milli = in_thousandths(name)
+    known = milli or in_bytes(name) or name == "pods" or name.startswith(MIG_PREFIX)
+    return Dimension(name, milli) if known else None
 
 
 def amounts(resources: Json, where: str) -> ResourceAmounts:

@@ -18,7 +18,7 @@ from kai_cp.reader.nodes import gpu_memory_mib
 from kai_cp.reader.requests import read_requests, readable_requests
 from kai_cp.reader.resources import dimension
 from kai_cp.reader.shares import read_gpu
-from kai_cp_models.pods import MILLI, GpuKind
+from kai_cp_models.pods import MILLI, GpuKind, in_bytes
 from kai_cp_models.quantity import scaled
 
 Sum = dict[str, int]
@@ -160,7 +160,7 @@ def parsed(resources: Any) -> Sum:
     found: Sum = {}
     for name, value in (resources if isinstance(resources, dict) else {}).items():
         try:
-            if _in_bytes(name):
+            if in_bytes(name):
                 found[name] = scaled(str(value), 0) * MILLI
             else:
                 found[name] = scaled(str(value), 1)
@@ -226,10 +226,6 @@ def _gpu_name(spec: Json) -> str:
     except Malformed:
         pass
     return GPU
-
-
-def _in_bytes(name: str) -> bool:
-    return name in ("memory", "storage", "ephemeral-storage") or name.startswith("hugepages-")
 
 
 def _quantity(milli: int) -> str:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kai_cp_models.migs import MIG_PREFIX
+
 if TYPE_CHECKING:  # the records of a rule name pods and nodes
     from kai_cp_models.records.devices import ClaimAllocation
 
@@ -28,6 +30,19 @@ PODS: Final = 3
 
 BASE_DIMENSIONS: Final = ("cpu", "memory", "gpu", "pods")
 MILLI: Final = 1000
+
+
+def in_thousandths(name: str) -> bool:
+    """Whether amounts of a dimension are thousandths (2.1): of CPUs, GPUs, extended resources, huge pages and
+    attachable volumes. Memory and storage are bytes, pod slots and MIG instances whole numbers.
+    """
+    extended = "/" in name and not name.startswith(MIG_PREFIX)
+    return extended or name in ("cpu", "gpu") or name.startswith(("hugepages-", "attachable-volumes-"))
+
+
+def in_bytes(name: str) -> bool:
+    """Whether a resource is measured in bytes."""
+    return name in ("memory", "storage", "ephemeral-storage") or name.startswith("hugepages-")
 
 
 class PodKey(NamedTuple):

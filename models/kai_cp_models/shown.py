@@ -6,9 +6,10 @@ import json
 from datetime import UTC, datetime
 from typing import Final
 
-from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, GpuRequest
+from kai_cp_models.pods import MILLI, GpuRequest, in_bytes, in_thousandths
 
 _LONGEST: Final = 80
+_MIB: Final = 2**20
 _GIB: Final = 2**30
 _LATEST: Final = 253_402_300_799
 """9999-12-31T23:59:59Z, the last second that a calendar has."""
@@ -49,23 +50,27 @@ def span(seconds: float) -> str:
     return "".join(parts) or "0s"
 
 
-def amount(dimension: int, value: int) -> str:
-    """An entry of a resource vector for people: cores, GiB, devices, plain counts."""
-    if dimension in (CPU, GPU):
-        return f"{value / MILLI:g}"
-    return f"{value / _GIB:.4g} GiB" if dimension == MEMORY else str(value)
+def amount(name: str, value: int) -> str:
+    """An entry of a resource vector for people: cores, devices, plain counts; of bytes GiB or MiB.
 
-
-def quantity(dimension: int, value: int, name: str) -> str:
-    """An amount with its unit: ``8 GPUs``, ``1 CPU``, ``2 GiB memory``, ``1 pod``, ``2 example.com/nic``.
-
-    ``name``: of the resource, which only other resources than these are called by.
+    ``name``: of the dimension.
     """
-    if dimension in (CPU, GPU):
-        name = ("GPU" if dimension == GPU else "CPU") + "s" * (value != MILLI)
+    number = value / MILLI if in_thousandths(name) else value
+    if in_bytes(name):
+        scale, unit = (_MIB, "MiB") if 0 < number < _GIB else (_GIB, "GiB")
+        number /= scale
+        return f"{number:.0f} {unit}" if number >= MILLI else f"{number:.4g} {unit}"
+    return f"{number:.10g}"
+
+
+def quantity(name: str, value: int) -> str:
+    """An amount with its unit: ``8 GPUs``, ``1 CPU``, ``2 GiB memory``, ``1 pod``, ``2 example.com/nic``."""
+    said = name
+    if name in ("cpu", "gpu"):
+        said = name.upper() + "s" * (value != MILLI)
     elif name == "pods" and value == 1:
-        name = "pod"
-    return f"{amount(dimension, value)} {name}"
+        said = "pod"
+    return f"{amount(name, value)} {said}"
 
 
 def share(gpu: GpuRequest) -> str:

@@ -202,10 +202,12 @@ class DomainCapacity:
         short = int(np.argmax(total / np.maximum(free, 1)))
         if total[short] <= free[short]:
             return f"{name}: {count} pods in {where}: each has too little of something free"
-        what = BASE_DIMENSIONS[short] if short < len(BASE_DIMENSIONS) else "of an extended resource"
+        if short >= len(BASE_DIMENSIONS):
+            return f"{name}: needs more of an extended resource for {count} pods in {where} than any has free"
+        what = BASE_DIMENSIONS[short]
         return (
-            f"{name}: needs {quantity(short, int(total[short]), what)} for {count} pods in {where}, "
-            f"largest free has {amount(short, int(free[short]))}"
+            f"{name}: needs {quantity(what, int(total[short]))} for {count} pods in {where}, "
+            f"largest free has {amount(what, int(free[short]))}"
         )
 
     def _summed(self, level: int, values: Ints | Mask) -> Ints:
@@ -258,4 +260,4 @@ def _gpus(spec: PodSpec) -> str:
     """The size of a spec in a message."""
     if spec.gpu.shares:
         return f"a share of {spec.gpu.devices} GPU{'s' * (spec.gpu.devices != 1)}"
-    return quantity(GPU, spec.requests[GPU], "gpu")
+    return quantity("gpu", spec.requests[GPU])

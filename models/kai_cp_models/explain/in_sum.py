@@ -49,7 +49,7 @@ class InSum:
         names = self._ledger.snapshot.dimensions
         several = f" for {len(pods)} pods" if len(pods) > 1 else ""
         return "; ".join(
-            f"needs {quantity(d, asked, names[d])}{several}; {amount(d, free)} free in all"
+            f"needs {quantity(names[d], asked)}{several}; {amount(names[d], free)} free in all"
             for d, asked, free in self.short(pods)
         )
 

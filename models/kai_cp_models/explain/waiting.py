@@ -332,8 +332,8 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
             return [f"needs {share(gpu)}; shared ones have less free, at most {whole} are idle on one node"]
     where = "in all" if nodes.all() else "on the others"
     short = [
-        f"needs {quantity(d, asked, name)}; {amount(d, int(free[:, d].sum()))} free {where}, "
-        f"at most {amount(d, int(free[:, d].max()))} on one node"
+        f"needs {quantity(name, asked)}; {amount(name, int(free[:, d].sum()))} free {where}, "
+        f"at most {amount(name, int(free[:, d].max()))} on one node"
         for d, (asked, name) in enumerate(zip(wanted, ledger.snapshot.dimensions, strict=True))
         if asked > int(free[:, d].max())
     ]
@@ -342,6 +342,6 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     whole_gpus = [MILLI * gpu.devices if d == GPU and gpu.shares else n for d, n in enumerate(wanted)]
     if (free >= whole_gpus).all(axis=1).any():
         return []  # The rule that refuses such a node has said so.
-    parts = [quantity(d, value, ledger.snapshot.dimensions[d]) for d, value in enumerate(wanted) if value]
+    parts = [quantity(*pair) for pair in zip(ledger.snapshot.dimensions, wanted, strict=True) if pair[1]]
     asked = ", ".join([*parts, *([share(gpu)] if gpu.shares else [])])
     return [f"no node has {asked} free at once"]

@@ -42,6 +42,6 @@ def too_large(snapshot: Snapshot, pod: Pod) -> str | None:
     for i, asked in enumerate(pod.spec.requests):
         largest = max((node.allocatable[i] for node in snapshot.nodes), default=0)
         if asked > largest:
-            asks = quantity(i, asked, snapshot.dimensions[i])
-            return f"asks for {asks}, the largest node has {amount(i, largest)}"
+            name = snapshot.dimensions[i]
+            return f"asks for {quantity(name, asked)}, the largest node has {amount(name, largest)}"
     return None
