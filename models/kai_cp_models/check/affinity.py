@@ -2,8 +2,8 @@
 
 Anti-affinity is symmetric: the new pod's terms apply to the pods that are there, and their terms to the new
 pod. Both hold in the end, and for binds also beside the pods that are still there now. A pod with affinity
-needs a partner in the end or among the pods that have not left yet. A pod that matches its own terms may be
-the first of its kind.
+needs a partner in the end, and one that is bound may have one among the pods that have not left yet. A pod
+that matches its own terms may be the first of its kind.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _together(world: PlannedCluster, now: list[PodPlace], end: list[PodPlace]) -
         elif terms:
             partners = [
                 (other, node)
-                for other, node in now + end
+                for other, node in (end if key in world.nominations else now + end)
                 if other.key != key and all(_selects(term, other) for term in terms)
             ]
             pending.append((pod, decision.node, terms, partners))

@@ -44,7 +44,10 @@ def _skew(world: PlannedCluster, pod: Pod, node: Node, constraint: SpreadConstra
             same = resident.pod.key.namespace == pod.key.namespace
             if same and selects(constraint.selector, resident.pod.labels):
                 counts[domain] += (
-                    domain != home or not resident.placed or _before(pod, resident.pod, constraint)
+                    domain != home
+                    or not resident.placed
+                    or world.earlier(world.placed[resident.pod.key].action, action)
+                    or _before(pod, resident.pod, constraint)
                 )
     least = min(counts, key=lambda d: (counts[d], d))
     if counts[home] - (counts[least] if enough else 0) <= constraint.max_skew:
@@ -73,7 +76,8 @@ def _tolerates(one: Toleration, taint: Taint) -> bool:
 
 
 def _before(pod: Pod, other: Pod, constraint: SpreadConstraint) -> bool:
-    """Whether a placed pod must have come before ``pod`` to meet a constraint of its own that is as strict.
+    """Whether a pod that the same action or a later one placed must have come before ``pod`` to meet a
+    constraint of its own that is as strict.
 
     One without such a constraint may enter any domain, also after this one.
     """
