@@ -3,9 +3,10 @@
 A world has two nodes, a few running pods and one or two waiting pods, with anything that rules and rights
 read: budgets, ports, terms between pods, volumes, spread, minimum and maximum run times, limits and quotas of
 GPUs and CPUs, queues below queues, gangs, subgroups, required and preferred domains, taints, shares of GPUs
-of two sizes, MIG instances. Each pod that runs may stay, be lost or move, by any action; each that waits may
-be bound, nominated or left. The checker alone says which of these plans are permitted. None may serve a group
-whose refusal is proved beside all groups that the engine serves and that come before it.
+of two sizes, MIG instances, few pod slots, pods that are leaving. Each pod that runs may stay, be lost or
+move, by any action; each that waits may be bound, nominated or left. The checker alone says which of these
+plans are permitted. None may serve a group whose refusal is proved beside all groups that the engine serves
+and that come before it.
 
 ``python -m tests.properties.every_plan --first 0 --count 200`` does this for many fresh worlds; exit status 1
 when a proof is refuted. A finding is reproduced with ``drawn(seed)``.
@@ -44,7 +45,7 @@ Kind = Literal["Bind", "Nominate"]
 EVICTING: Final[tuple[ActionName, ...]] = ("consolidation", "reclaim", "preempt")
 KINDS: Final = (
     *("budgets", "terms", "ports", "spread", "volumes", "nodes", "times", "limits", "gangs"),
-    *("subgroups", "domains", "taints", "shares", "mig", "cpus", "tree"),
+    *("subgroups", "domains", "taints", "shares", "mig", "cpus", "tree", "slots", "leaving"),
 )
 MOST_PLANS: Final = 30_000
 """The most plans of one world that are looked at."""
@@ -118,11 +119,16 @@ class _World:
             if not more or not self._joins(more["group"]):
                 priority = random.choice(("train", "train", "low", "build"))
                 more = {"queue": random.choice("qr"), "priority": priority, "group": f"r{i}"}
+            state = {"state": "Releasing"} if self.some("leaving", 0.4) else {}
             if self.some("shares", 0.7):
-                shared = {"notes": self.share(), "shares": [f"g{at}{left[at]}"]}
-                pods.append(self.pod(f"r{i}", f"n{at}", bound, **more, **shared))
+                devices = [f"g{at}{left[at]}"]
+                if left[at] and random.random() < 0.4:
+                    left[at] -= 1
+                    devices.append(f"g{at}{left[at]}")
+                state |= {"notes": self.share(len(devices)), "shares": devices}
             else:
-                pods.append(self.pod(f"r{i}", f"n{at}", bound, gpus=1, **more))
+                state["gpus"] = 1
+            pods.append(self.pod(f"r{i}", f"n{at}", bound, **more, **state))
         for i in range(3) if "times" in self.drawn else ():
             notes = {"kai.scheduler/last-start-timestamp": ago(random.choice((10, 7_200)))}
             over = {"kai-cp/max-runtime": "1h"} if random.random() < 0.4 else {}
@@ -143,14 +149,15 @@ class _World:
                     self.groups.setdefault(group, {})["preemptionDelay"] = "9h"
             asked: Object = {"gpus": random.choice((0, 1, 1, 2))}
             if self.some("shares", 0.6):
-                asked = {"notes": self.share()}
+                asked = {"notes": self.share(random.choice((1, 1, 2)))}
             pods.append(self.pod(f"w{i}", "", list(self.claims), **asked, **more))
         return pods
 
-    def share(self) -> Object:
-        """The annotation of a share, by portion or by memory."""
+    def share(self, devices: int) -> Object:
+        """The annotations of a share of each of some GPUs, by portion or by memory."""
         by_memory = {"gpu-memory": self.random.choice(("10000", "25000"))}
-        return self.random.choice(({"gpu-fraction": "0.5"}, {"gpu-fraction": "0.3"}, by_memory))
+        one = self.random.choice(({"gpu-fraction": "0.5"}, {"gpu-fraction": "0.3"}, by_memory))
+        return one | ({"gpu-fraction-num-devices": str(devices)} if devices > 1 else {})
 
     def _joins(self, group: str) -> bool:
         """Whether the next pod is of the group, too."""
@@ -179,11 +186,12 @@ class _World:
         labels = {ZONE: random.choice("ab") if self.some("domains", 0.5) else "ab"[number], HOST: name}
         if number and "shares" in self.drawn:
             labels["nvidia.com/gpu.memory"] = "80000"
-        offers = {MIG: "2"} if "mig" in self.drawn else {}
-        if offers:
+        offers = {"pods": random.choice("234")} if "slots" in self.drawn else {}
+        if "mig" in self.drawn:
+            offers[MIG] = "2"
             labels["nvidia.com/mig.strategy"] = "mixed"
         taints = [{"key": "kept", "effect": "NoSchedule"}] if number and "taints" in self.drawn else []
-        return node(name, offers, gpus=0 if offers else gpus, labels=labels, taints=taints)
+        return node(name, offers, gpus=0 if MIG in offers else gpus, labels=labels, taints=taints)
 
     def objects(self) -> dict[str, list[Object]]:
         """The objects that are no pods."""

@@ -85,6 +85,19 @@ def test_a_trigger_gets_its_place_by_the_action_that_evicts_for_it() -> None:
     assert named(judged(contest(), *decisions), "victims", "gets no place by preempt")
 
 
+def test_a_trigger_is_not_served_in_part_by_an_earlier_action() -> None:
+    """What a gang asks reclaim for is all of its batch, so allocate places no part of it."""
+    groups = [group("v", queue="rich"), group("t", 2, queue="poor")]
+    members = [pod("v-0", "n1", spec=spec(8)), pod("t-0", spec=spec(4)), pod("t-1", spec=spec(4))]
+    queues = [queue("rich", quota=Shares(-1, -1, 0)), queue("poor", quota=Shares(-1, -1, 8))]
+    snapshot = cluster(members, groups, [node(), node("n2", gpus=4)], queues=queues)
+    taken = evict("v-0", "reclaim", "t")
+    both = nominate("t-0", "n2", "reclaim"), nominate("t-1", action="reclaim")
+    assert judged(snapshot, taken, *both) == []
+    parts = nominate("t-0", "n2"), taken, nominate("t-1", action="reclaim")
+    assert named(judged(snapshot, *parts), "victims", "gets its pods in part by it")
+
+
 def test_a_pod_of_an_unknown_subgroup_is_no_victim() -> None:
     snapshot = contest()
     strange = (replace(one, subgroup="strange" if one.group.name == "v" else None) for one in snapshot.pods)

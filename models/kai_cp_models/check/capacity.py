@@ -3,9 +3,9 @@
 A bind must fit beside all pods that are there at this instant, releasing and evicted ones included. Binds and
 nominations must fit after all releases. A pod that is stuck in releasing never frees what it holds. A
 dimension that a node does not advertise is never charged, and no pod that asks for it is placed there. A node
-that is over its capacity takes no pod, whatever the pod asks for (2.1). Reservation pods are charged for
-everything except the GPU; their GPU group is charged for it. A new GPU group brings a reservation pod and
-costs one more pod slot.
+that is over its capacity takes no pod, whatever the pod asks for (2.1), nor does one without GPUs on which
+GPUs are shared (2.6). Reservation pods are charged for everything except the GPU; their GPU group is charged
+for it. A new GPU group brings a reservation pod and costs one more pod slot.
 """
 
 from __future__ import annotations
@@ -82,17 +82,20 @@ def _over(
     world: PlannedCluster, node: Node, residents: tuple[Resident, ...], when: str
 ) -> Iterator[Violation]:
     total = used(world, node, residents)
+    devices = MILLI * len({group for resident in residents for group in resident.gpu_groups})
     newest = ", ".join(sorted(str(r.pod.key) for r in residents if r.placed)[:3])
     for i, (amount, room) in enumerate(zip(total, node.allocatable, strict=True)):
         dimension = world.snapshot.dimensions[i]
-        if 0 < room < amount:
+        # What a node does not advertise is not charged, but for devices that are shared on it.
+        amount = amount if room > 0 else devices if i == GPU else 0
+        if max(room, 0) < amount:
             numbers = _numbers(i, amount, room, dimension)
             yield Violation(
                 "capacity",
                 f"node {node.name} would hold {numbers} {when} (placed there: {newest})",
                 node=node.name,
             )
-        elif room <= 0:
+        if room <= 0:
             for resident in residents:
                 if resident.placed and _asks(resident, i):
                     yield Violation(

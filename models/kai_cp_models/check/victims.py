@@ -17,7 +17,7 @@ from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import UNLIMITED, GroupKey
-from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS
+from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 from kai_cp_models.snapshot import PodGroup
 
 
@@ -97,7 +97,7 @@ def _refusal(trigger: PodGroup, victim: PodGroup, action: str) -> str:
 
 
 def _triggers(world: PlannedCluster) -> Iterator[Violation]:
-    served: dict[tuple[GroupKey, str], Decision] = {}
+    served: dict[tuple[GroupKey, ActionName], Decision] = {}
     for decision in world.evictions.values():
         for trigger in decision.triggers:
             served.setdefault((trigger, decision.action), decision)
@@ -112,6 +112,7 @@ def _triggers(world: PlannedCluster) -> Iterator[Violation]:
         if (key, action) not in nominated:
             words = f"{what}, which gets no place by {action} that it has to wait for"
             yield Violation("victims", words, groups=(key,))
+        yield from _torn(world, group, action)
         since = max(group.created, group.last_eviction or group.created)
         waited = world.snapshot.now - since
         if waited < group.preemption_delay_seconds:
@@ -121,6 +122,19 @@ def _triggers(world: PlannedCluster) -> Iterator[Violation]:
                 f" is not over after {waited:g} s",
                 groups=(key,),
             )
+
+
+def _torn(world: PlannedCluster, group: PodGroup, action: ActionName) -> Iterator[Violation]:
+    """A trigger's batch is placed as a whole, not in part by an earlier action."""
+    placed = [p for p in world.placed_of(group) if p.key in world.added]
+    given = tree.counts(p for p in placed if world.placed[p.key].action == action)
+    earlier = tree.counts(p for p in placed if world.earlier(world.placed[p.key].action, action))
+    before = tree.counts(world.active_before(group.key)) + earlier
+    for subgroup in tree.walk(group.root):
+        parts = tree.size(subgroup, given), tree.size(subgroup, earlier)
+        if all(parts) and not tree.satisfied(subgroup, before):
+            words = f"{tree.label(group, subgroup)}, for which {action} evicts, gets its pods in part by it"
+            yield Violation("victims", words, groups=(group.key,))
 
 
 def _consolidated(world: PlannedCluster) -> Iterator[Violation]:
