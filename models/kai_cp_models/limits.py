@@ -88,6 +88,11 @@ class SearchLimits:
     weighed_units: int = _limit(
         2_000, "eviction units", "beyond, it is not asked which are lost: no goal but the first is pursued"
     )
+    all_moves_pods: int = _limit(
+        60,
+        "pods",
+        "beyond, the last goals are bounded by sums over the nodes: looking at all moves takes long",
+    )
     cuts: int = _limit(
         24,
         "plans",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from functools import cached_property, partial
+from itertools import zip_longest
 from math import inf
 
 from kai_cp_models.actions.eviction_plan import (
@@ -27,10 +29,10 @@ from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import Disruption
-from kai_cp_models.joint.model import ModelTooLarge
+from kai_cp_models.joint.model import ModelTooLarge, Moves
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.returning import first_in_line
-from kai_cp_models.joint.search import StageResult, lexicographic, start_from
+from kai_cp_models.joint.search import Objective, StageResult, lexicographic, start_from
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -141,16 +143,19 @@ class _Search:
         if not self._ranked:
             return NoPlan(NOTHING_SUFFICES if self._pruned else NO_VICTIMS)
         units = [(item.rank, item.group.queue) for item in self._ranked]
+        bounds = reclaim_bounds(self._base, self._policy, self._asks, units, run.takes_of)
+        self._made = partial(
+            EvictingModel,
+            self._base,
+            self._policy,
+            self._asks,
+            self._ranked,
+            bounds,
+            required=self._required,
+            objective=run.cycle.settings.objective,
+        )
         try:
-            self._model = EvictingModel(
-                self._base,
-                self._policy,
-                self._asks,
-                self._ranked,
-                reclaim_bounds(self._base, self._policy, self._asks, units, run.takes_of),
-                required=self._required,
-                objective=run.cycle.settings.objective,
-            )
+            self._model = self._made(moves=Moves.INTO_IDLE if self._policy.may_lose else Moves.ALL)
         except ModelTooLarge:
             return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
         size = len(self._model.cp.proto.variables)
@@ -163,11 +168,8 @@ class _Search:
 
     def _solved(self) -> EvictionPlan | NoPlan:
         """Solve, play through and cut, until a plan holds or there is none."""
-        run, model, settings = self._run, self._model, self._run.cycle.settings.solver
-        known, listed = self._known, run.goals
-        there = known and run.disruption(known.ledger, self._ranked, self._asks)
-        pursued = listed.objectives(model, there) if self.complete and there else listed.rough(model)
-        goals = [*model.admission_goals(), *pursued]
+        model, settings = self._model, self._run.cycle.settings.solver
+        known, there, goals = self._known, self._there, self._goals(model)
         allowance, started = self._allowance(), False
         # Of several triggers, fewer are tried next.
         small = len(self._asks) == 1 and len(model.cp.proto.variables) <= LIMITS.small_variables
@@ -195,6 +197,18 @@ class _Search:
             Refusal("NotDecidedInTime", "the fair order refused every plan that was tried"),
             self._served,
         )
+
+    @cached_property
+    def _there(self) -> Disruption | None:
+        """What the known plan disturbs."""
+        known = self._known
+        return None if known is None else self._run.disruption(known.ledger, self._ranked, self._asks)
+
+    def _goals(self, model: EvictingModel) -> list[Objective]:
+        """What is minimised."""
+        listed, there = self._run.goals, self._there if self.complete else None
+        pursued = listed.rough(model) if there is None else listed.objectives(model, there)
+        return [*model.admission_goals(), *pursued]
 
     def _allowance(self) -> Allowance:
         """What solving may take: at least as much work as building the model was."""
@@ -229,18 +243,39 @@ class _Search:
     def _plan(
         self, ledger: Ledger, answer: Answer, owners: Owners, stages: Sequence[StageResult] = ()
     ) -> EvictionPlan:
-        everything = self._sure and self._model.exact and not self._pruned
         return EvictionPlan(
             ledger,
             tuple(answer.asks),
             tuple(self._ranked),
             owners,
-            # The model leaves plans out, so its bound does not hold for those; no cost is below 0.
-            tuple(s if everything else replace(s, bound=min(0.0, s.bound), proved=False) for s in stages),
+            tuple(self._bounded(stages)),
             self.complete or not (any(answer.lost) or answer.moved),
             len(self._model.cp.proto.variables),
             len(self._model.cp.proto.constraints),
         )
+
+    def _bounded(self, stages: Sequence[StageResult]) -> Iterator[StageResult]:
+        """The stages, with bounds that hold for every permitted plan.
+
+        Where victims move into idle capacity only, bounds are those of a model without that rule, as long as
+        the goals before have the least values there. Beyond that it is only known that no cost is below 0.
+        """
+        if self._policy.may_lose:
+            return _within(stages, self._least() if stages and self.complete and not self._pruned else ())
+        sure = self._sure and self._model.exact and not self._pruned
+        return iter(stages) if sure else _within(stages, ())
+
+    def _least(self) -> Sequence[StageResult]:
+        """The goals where pods may move wherever rules permit it; of many pods, anywhere."""
+        few = sum(len(item.pods) for item in self._ranked) <= LIMITS.all_moves_pods
+        try:
+            model = self._made(moves=Moves.ALL if few else Moves.FREE)
+        except ModelTooLarge:
+            return ()
+        if not model.exact:
+            return ()
+        settings = self._run.cycle.settings.solver
+        return lexicographic(model.cp, self._goals(model), settings, self._allowance())[1]
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
         """Ways to charge what is disturbed: to each trigger in turn until its need is met, and as the solver
@@ -272,6 +307,15 @@ class _Search:
         fresh = ledger.evicted.keys() - self._run.base.evicted.keys()
         moves = [(pod.group, names) for pod, names in named if pod.key in fresh]
         return moved_beyond(moves, self._model.most_moved)
+
+
+def _within(stages: Sequence[StageResult], least: Sequence[StageResult]) -> Iterator[StageResult]:
+    """The stages with the bounds of ``least``, each of which holds while the goals before are as there."""
+    alike = True
+    for stage, other in zip_longest(stages, least[: len(stages)]):
+        bound = min(stage.bound, other.bound if alike and other else 0.0)
+        alike &= bound == stage.objective
+        yield replace(stage, bound=bound, proved=alike)
 
 
 def _cut(

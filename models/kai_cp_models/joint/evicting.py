@@ -14,7 +14,7 @@ from math import inf
 
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.reclaim import ResourceBounds
-from kai_cp_models.joint.model import JointModel
+from kai_cp_models.joint.model import JointModel, Moves
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.returning import Returning
@@ -54,19 +54,20 @@ class EvictingModel(JointModel):
         *,
         required: int,
         objective: ObjectiveSettings,
+        moves: Moves,
     ) -> None:
         """``required``: how many asks, from the first on, must be placed; the others may be.
 
         Raises ``ModelTooLarge`` as the joint model does.
         """
-        super().__init__(ledger, asks, units, may_lose=policy.may_lose)
+        super().__init__(ledger, asks, units, may_lose=policy.may_lose, moves=moves)
         self.step_milli_gpus = MILLI * objective.lost_beyond_step_gpus
         self.policy = policy
         self.most_moved = inf if policy.may_lose else ledger.snapshot.policy.most_moved_groups
         """Pod groups that may move for each ask."""
         self._optional = self.admitted[required:]
         self.exact = not policy.by_share or self._one_turn(bounds)
-        """Whether infeasibility is a proof: no row is stricter than the rule that it states."""
+        """Whether a bound is a proof where all moves are in: no row is stricter than the rule it states."""
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
         self._chains()

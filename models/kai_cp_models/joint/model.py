@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence, Set
+from enum import Enum, auto
 from functools import cached_property
 from itertools import chain, compress
 
@@ -21,6 +22,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.domains.capacity import quotient
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.cells import POOL, NodeCells, PodClass, gpus_alone_bind
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, Place
@@ -33,6 +35,17 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GpuKind, Grou
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.solver import cp_model
 from kai_cp_models.units import Batch
+
+
+class Moves(Enum):
+    """Where pods may move that are not lost."""
+
+    INTO_IDLE = auto()
+    """Into capacity that is idle now."""
+    ALL = auto()
+    """Into what others leave, too."""
+    FREE = auto()
+    """Anywhere: only the sums over all nodes bind. What this costs at least, every plan costs."""
 
 
 class ModelTooLarge(Exception):
@@ -49,12 +62,13 @@ class JointModel:
         units: Sequence[EvictionUnit] = (),
         *,
         may_lose: bool = True,
+        moves: Moves = Moves.ALL,
         all_admitted: bool = False,
     ) -> None:
         """``all_admitted``: every ask gets its places, and ``admitted`` has no variables."""
         self.ledger = ledger
         self._table = ledger.fixed.table
-        self._may_lose = may_lose
+        self._moves = moves
         self._fits: dict[PodSpec, tuple[Mask, int]] = {}
         """Nodes with free capacity for a spec: stateful rules look at all pods for each answer."""
         self.asks = tuple(asks)
@@ -79,18 +93,17 @@ class JointModel:
         """Leaf batches below constraints: one of those that are alike, and the asks that have them."""
         self._collect_asks()
         self._collect_units()
+        if moves is Moves.FREE:
+            self._sums()
+            return
         self._counts()
         self._scopes()
         self._capacity()
 
     def _may_move(self, pod: Pod, node: int) -> bool:
-        """Whether a move of the pod away from ``node`` is considered.
-
-        Where pods may be lost, a pod moves only if another node has free capacity for it now: moving it into
-        a lost pod's place would cause two restarts instead of one.
-        """
-        if not self._may_lose:
-            return True
+        """Whether the model has a variable for the pod's move away from ``node``."""
+        if self._moves is not Moves.INTO_IDLE:
+            return self._moves is Moves.ALL
         if pod.spec not in self._fits:
             fits = self.ledger.fits(pod, now=False)
             self._fits[pod.spec] = fits, int(fits.sum())
@@ -154,6 +167,25 @@ class JointModel:
             mask = self._table.accepting(pod)
             self._classes[key] = PodClass(pod, mask if inside is None else mask & inside)
         self._classes[key].pods.append((pod, moved))
+
+    def _sums(self) -> None:
+        """What the asks need in all is at most what is idle in sum and what the lost pods hold."""
+        counting, gives = Counting(self.ledger, (), everywhere=True), list[list[int]]()
+        for unit in self.units:
+            held = np.zeros(len(counting.idle_room), dtype=np.int64)
+            for pod in unit.pods:
+                held += pod.spec.requests
+                if pod.spec.gpu.shares:
+                    # Shares of devices are rounded up, and a reservation pod may leave with the last of each.
+                    held[GPU] += milli_gpus(pod) + 1
+                    held[PODS] += pod.spec.gpu.devices
+            gives.append(held.tolist())
+        asked = [counting.asked(ask).tolist() for ask in self.asks]
+        for d, idle in enumerate(counting.idle_room.tolist()):
+            wanted = sum(row[d] * yes for row, yes in zip(asked, self.admitted, strict=True))
+            self.cp.add(
+                wanted <= idle + sum(row[d] * lost for row, lost in zip(gives, self.lost, strict=True))
+            )
 
     # --- counts ----------------------------------------------------------------------------------
 
@@ -274,7 +306,7 @@ class JointModel:
                 self._piece_rows(cell, gives, entering.get(cell, ()))
             elif cell in taking:
                 self._node_rows(cell, entering[cell])
-        if self._may_lose:
+        if self._moves is Moves.INTO_IDLE:
             self._moves_into_idle_room()
         self._rule_rows(sorted(entering))
 
@@ -326,7 +358,7 @@ class JointModel:
                 self.cp.add(sum(terms) - sum(gives) <= free)
 
     def _moves_into_idle_room(self) -> None:
-        """Pods move into capacity that is idle before anything is lost, see ``_may_move``."""
+        """Pods move into capacity that is idle before anything is lost."""
         free = np.maximum(self._free[:, GPU], 0) // MILLI
         sized = ((self._leaver[key].spec.requests[GPU] // MILLI, moves) for key, moves in self.moved.items())
         moving = [(size, moves) for size, moves in sized if size]

@@ -17,6 +17,7 @@ from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
+from kai_cp_models.joint.model import Moves
 from kai_cp_models.joint.policy import PREEMPT
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.settings import GoalWeights, ObjectiveSettings, Settings
@@ -62,6 +63,7 @@ def model_of(run: ActionRun) -> EvictingModel:
         bounds,
         required=0,
         objective=ObjectiveSettings(lost_beyond_step_gpus=STEP_MILLI_GPUS // 1_000),
+        moves=Moves.INTO_IDLE,
     )
 
 
