@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -15,24 +14,33 @@ from kai_cp_models.cycle import Cycle
 from kai_cp_models.explain.in_sum import InSum
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import can_reclaim, may_reclaim
-from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import over_quota, quota_check
+from kai_cp_models.placement import over_quota
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.refusal import Refusal
+from kai_cp_models.rules.stateful import rollouts
 from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.shown import amount, plural, quantity, share
 from kai_cp_models.snapshot import PodGroup
-from kai_cp_models.units import Gang
+from kai_cp_models.units import Batch, Gang
+from kai_cp_models.unready import unready
 
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
 _OF_CAPACITY: Final = frozenset(
-    {"NodeFragmented", "TopologyFragmented", "NotPossible", "NoVictims", "NotDecidedInTime"}
+    {
+        "NodeFragmented",
+        "TopologyFragmented",
+        "NoNodeAccepts",
+        "NoRoomInSum",
+        "NotPossible",
+        "NoVictims",
+        "NotDecidedInTime",
+    }
 )
-_ANY_BOUND: Final = "OverLimit"
-"""Asks for limits and quotas, without what quotas lend."""
+_OF_THE_PLAN: Final = _BY_BOUNDS | _OF_CAPACITY
+"""What later actions may change, so that the finished plan is asked. All else stays as it was said."""
 _FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
@@ -43,11 +51,9 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
     """
     found: list[Unscheduled] = []
     said: dict[tuple[int, object, bool], Unscheduled | None] = {}
-    words: dict[tuple[object, ...], tuple[str, str]] = {}
-    in_sum = InSum(cycle.ledger)
-    gated = _gated(cycle)
+    reasons, gated = _Reasons(cycle), _gated(cycle)
     touched, alike = cycle.ledger.touched, cycle.snapshot.alike
-    bounded: dict[int, bool] = {}
+    lends = rollouts.active(cycle.snapshot, cycle.settings.rules)
     for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
         key, why = group.key, cycle.waiting.get(group.key)
         if key in gated:
@@ -56,51 +62,135 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
         if key in touched and cycle.ledger.served(cycle.ledger.fixed.gangs[key]):
             continue
         # What quotas lend to a group depends on more than its kind.
-        alone = key in touched or (why is not None and why.reason in _BY_BOUNDS)
-        if not alone and why is not None and why.reason in _OF_CAPACITY:
-            if (number := alike[key]) not in bounded:
-                gang = cycle.ledger.fixed.gangs[key]
-                bounded[number] = _over_bounds(cycle.ledger, gang, _ANY_BOUND) is not None
-            alone = bounded[number]
+        alone = key in touched or (lends and not group.preemptible)
         kind = id(why), key if alone else alike.get(key), key in proofs
         if kind not in said:
-            said[kind] = _row(cycle, key, why, in_sum, words=words, proved=kind[-1])
+            said[kind] = reasons.row(key, why, proved=kind[-1])
         if (row := said[kind]) is not None:
             found.append(Unscheduled(key, row.reason, row.message, row.proved, row.details))
     return tuple(found)
 
 
-def _row(
-    cycle: Cycle,
-    key: GroupKey,
-    why: Refusal | None,
-    in_sum: InSum,
-    *,
-    words: dict[tuple[object, ...], tuple[str, str]],
-    proved: bool,
-) -> Unscheduled | None:
-    """The entry of a group; None where no pod of it waits. ``why``: its refusal, if it was looked at."""
-    ledger = cycle.ledger
-    gang, touched = ledger.fixed.gangs[key], key in ledger.touched
-    unknown = gang.unknown_subgroup_pods
-    pending = [
-        pod
-        for pod in (*gang.pods, *unknown)
-        if (ledger.status(pod) if touched else pod.status) is PodStatus.PENDING
-    ]
-    if not pending:
-        return None
-    given = touched and any(pod.key in ledger.held for pod in gang.pods)
-    nominated = given and any(ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
-    # An action's words on the next increment are about a cycle in which the batch has its place.
-    if nominated or (why is None and given and not unknown):
-        why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle")
-    if why is None and not unknown:
-        why = _not_looked_at(cycle)
-    if why is None:
-        names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
-        why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}")
-    return _entry(cycle, gang, pending, why, in_sum, words=words, proved=proved)
+class _Reasons:
+    """Why pod groups wait in the finished plan of a cycle."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle, self._ledger, self._in_sum = cycle, cycle.ledger, InSum(cycle.ledger)
+        self._known: dict[tuple[object, ...], tuple[str, str]] = {}
+        """Reason and message of the kinds of pods that were looked at."""
+
+    def row(self, key: GroupKey, why: Refusal | None, *, proved: bool) -> Unscheduled | None:
+        """The entry of a group; None where no pod of it waits.
+
+        ``why``: its refusal, if it was looked at. What that says of proofs does not count.
+        """
+        ledger = self._ledger
+        gang, touched = ledger.fixed.gangs[key], key in ledger.touched
+        unknown = gang.unknown_subgroup_pods
+        pending = [
+            pod
+            for pod in (*gang.pods, *unknown)
+            if (ledger.status(pod) if touched else pod.status) is PodStatus.PENDING
+        ]
+        if not pending:
+            return None
+        given = touched and any(pod.key in ledger.held for pod in gang.pods)
+        nominated = given and any(ledger.status(pod) is PodStatus.PIPELINED for pod in gang.pods)
+        # An action's words on the next increment are about a cycle in which the batch has its place.
+        if nominated or (why is None and given and not unknown):
+            why = Refusal("NextIncrement", "a batch got its place; the next follows in a later cycle")
+        if why is None and not unknown:
+            why = _not_looked_at(self._cycle)
+        if why is None:
+            names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
+            why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}")
+        reason, message = why.reason, why.message
+        if reason in _OF_THE_PLAN and gang.group.queue in ledger.snapshot.leaf_queues:
+            reason, message = self._in_the_end(gang, pending, why, proved=proved)
+        # What the cycle has evicted is missing in this plan only.
+        unconditional = reason in UNCONDITIONAL and not touched
+        return Unscheduled(key, reason, message, proved or unconditional, why.details)
+
+    def _in_the_end(
+        self, gang: Gang, pending: Sequence[Pod], why: Refusal, *, proved: bool
+    ) -> tuple[str, str]:
+        """(reason token, message) with what queues hold and nodes have free in the end: bounds of queues,
+        then capacity, then rights to what runs."""
+        ledger, group, state = self._ledger, gang.group, self._ledger.state(gang)
+        if (batch := state.batch) is None:
+            lacking = unready(ledger.snapshot, gang, state, None) or why
+            evicts = "; this cycle evicts others of it" if group.key in ledger.touched else ""
+            return lacking.reason, lacking.message + evicts
+        # What quotas lend is for those who take what is free; they wait for capacity and not for the quota.
+        least = ledger.fixed.shapes.of(batch).optimistic
+        if over := over_quota(ledger, group, batch.all_pods, least, lending=True):
+            return over
+        reason, message, pod = why.reason, why.message, why.pod
+        if reason == "OverFairShare" and (owed := _owed_nothing(ledger, group, batch)) is not None:
+            return reason, owed
+        # The plan changed what its queue holds; a proof needed no search.
+        if reason in _BY_BOUNDS or (reason == "NotDecidedInTime" and proved):
+            reason, pod = "NodeFragmented", pending[0]
+        if pod is not None:
+            reason, message = self._of_pod(gang, batch, pending, pod, reason)
+        elif reason == "TopologyFragmented" and self._beyond_topology(group, batch):
+            reason = "NoRoomInSum"
+            message = f"{self._in_sum.words(batch.all_pods)}, and nothing may be evicted for it"
+        owed = _owed_nothing(ledger, group, batch) if reason == "NoRoomInSum" else None
+        if owed and self._needs_reclaim(group):
+            return "OverFairShare", f"{owed}; {message}"
+        return reason, message
+
+    def _of_pod(
+        self, gang: Gang, batch: Batch, pending: Sequence[Pod], refused: Pod, reason: str
+    ) -> tuple[str, str]:
+        """Reason and message of a group for which no node was found for a pod: its own, or one of a group
+        that asks for less. Equal batches wait for one reason; with a topology constraint also what they may
+        take matters."""
+        ledger, group, single = self._ledger, gang.group, len(pending) == 1
+        own = refused if refused.group == group.key else pending[0]
+        by_queue = reason == "TopologyFragmented" or own.spec.gpu.kind is GpuKind.MEMORY
+        rights = (group.queue, group.priority, group.preemptible) if by_queue else None
+        kind = (reason, id(refused.spec), id(own.spec), ledger.fixed.shapes.of(batch), single, rights)
+        if kind not in self._known:
+            self._known[kind] = self._looked_at(group, batch, own, refused, reason, single=single)
+        return self._known[kind]
+
+    def _looked_at(
+        self, group: PodGroup, batch: Batch, own: Pod, refused: Pod, reason: str, *, single: bool
+    ) -> tuple[str, str]:
+        """The same, computed. ``single``: only this pod of the group waits."""
+        ledger, together = self._ledger, batch.all_pods
+        if missing := dead_end(ledger.rules, (refused,)):
+            return "DependencyMissing", missing
+        message = explain_pod(ledger, own)
+        if not ledger.fixed.table.accepted(refused):
+            reason = "NoNodeAccepts"
+        if alone := _kept_by_one_rule(ledger, together) or _over_where_it_fits(ledger, own):
+            return alone
+        if single and _FITS_ALONE in message:
+            message = message.replace(_FITS_ALONE, _FITS_NOW)
+            reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
+        elif reason == "NodeFragmented" and self._in_sum.short(together):
+            reason = "NoRoomInSum"
+            message = message.replace(_FITS_ALONE, self._in_sum.words(together))
+        elif reason == "TopologyFragmented" and self._beyond_topology(group, batch):
+            reason = "NoRoomInSum"
+        return reason, message
+
+    def _needs_reclaim(self, group: PodGroup) -> bool:
+        """Whether only work of other queues could leave for the group."""
+        ledger, reclaims = self._ledger, "reclaim" in self._cycle.snapshot.policy.actions
+        if not reclaims or _has_lower(ledger, group):
+            return False
+        return bool((ledger.fixed.running.units["queue"] != ledger.book.index(group.queue)).any())
+
+    def _beyond_topology(self, group: PodGroup, batch: Batch) -> bool:
+        """Whether a gang did not fit even without its required level, and nothing may leave for it."""
+        if not self._in_sum.short(batch.all_pods) or _may_take(self._ledger, group, batch.all_pods):
+            return False
+        scopes = (scope for above, _ in batch.leaves for scope in above)
+        return not any(scope.constraint is not None and scope.constraint.error for scope in scopes)
 
 
 def _not_looked_at(cycle: Cycle) -> Refusal:
@@ -117,118 +207,11 @@ def _not_looked_at(cycle: Cycle) -> Refusal:
     return Refusal("NotDecidedInTime", "no action of this cycle considered this pod group")
 
 
-def _entry(
-    cycle: Cycle,
-    gang: Gang,
-    pending: Sequence[Pod],
-    why: Refusal,
-    in_sum: InSum,
-    *,
-    words: dict[tuple[object, ...], tuple[str, str]],
-    proved: bool,
-) -> Unscheduled:
-    """The entry of a group that waits; what the refusal says of proofs does not count.
-
-    ``words``: reason and message of the kinds of pods that were looked at.
-    """
-    by_bounds = why.reason in _BY_BOUNDS
-    over = _over_bounds(cycle.ledger, gang, why.reason) if by_bounds or why.reason in _OF_CAPACITY else None
-    if over is not None:
-        why = replace(why, reason=over[0], message=over[1], pod=None)
-    elif (
-        # The plan changed what its queue holds; a proof needed no search.
-        by_bounds or (why.reason == "NotDecidedInTime" and proved)
-    ):
-        why = Refusal("NodeFragmented", pod=pending[0])
-    message, reason = why.message, why.reason
-    if why.pod is None:
-        if reason == "TopologyFragmented" and _beyond_topology(cycle, gang, in_sum):
-            reason = "NoRoomInSum"
-            batch = cycle.ledger.state(gang).batch
-            told = in_sum.words(batch.all_pods) if batch is not None else ""
-            message = f"{told}, and nothing may be evicted for it"
-    else:
-        # Equal batches wait for one reason; with a topology constraint also what they may take matters.
-        group, batch = gang.group, cycle.ledger.state(gang).batch
-        own = why.pod if why.pod.group == group.key else pending[0]
-        shape = cycle.ledger.fixed.shapes.of(batch) if batch is not None else None
-        single = len(pending) == 1
-        by_queue = reason == "TopologyFragmented" or own.spec.gpu.kind is GpuKind.MEMORY
-        rights = (group.queue, group.priority, group.preemptible) if by_queue else None
-        kind = (reason, id(why.pod.spec), id(own.spec), shape, single, rights)
-        known = words.get(kind)
-        if known is None:
-            known = words[kind] = _of_pod(cycle, gang, own, why, in_sum, single=single)
-        reason, message = known
-        pods = batch.all_pods if batch is not None else ()
-        if reason == "NoRoomInSum" and (owed := _owed_nothing(cycle, gang, pods)) is not None:
-            reason, message = "OverFairShare", f"{owed}; {message}"
-    key = gang.group.key
-    # What the cycle has evicted is missing in this plan only.
-    unconditional = reason in UNCONDITIONAL and key not in cycle.ledger.touched
-    return Unscheduled(key, reason, message, proved or unconditional, why.details)
-
-
-def _over_bounds(ledger: Ledger, gang: Gang, reason: str) -> tuple[str, str] | None:
-    """(reason token, message) where limits and quotas, or the fair share, refuse the group in the end."""
-    group = gang.group
-    if group.queue not in ledger.snapshot.leaf_queues:
-        return None
-    state = ledger.state(gang)
-    if state.batch is None:
-        words = "the gang is not complete: this cycle evicts its other pods"
-        return ("NotReady", words) if reason in _BY_BOUNDS else None
-    ask = ask_of(ledger, gang, state.batch, state)
-    if reason == "OverFairShare":
-        why = can_reclaim(ledger.book, group.queue, ask.asked, group.preemptible)
-        return None if why is None else (reason, why.message)
-    # What quotas lend is for those who take what is free; they wait for capacity and not for the quota.
-    lendings = (True, False) if reason in _BY_BOUNDS else (True,)
-    return next(filter(None, (quota_check(ledger, ask, lending=lending) for lending in lendings)), None)
-
-
-def _of_pod(
-    cycle: Cycle, gang: Gang, pod: Pod, why: Refusal, in_sum: InSum, *, single: bool
-) -> tuple[str, str]:
-    """Reason and message of a group of which ``pod`` waits, alone if ``single``.
-
-    The pod that found no node may be one of a group that asks for less.
-    """
-    refused = pod if why.pod is None else why.pod
-    ledger, reason = cycle.ledger, why.reason
-    if missing := dead_end(ledger.rules, (refused,)):
-        return "DependencyMissing", missing
-    message = explain_pod(ledger, pod)
-    batch = ledger.state(gang).batch
-    if not ledger.fixed.table.accepted(refused):
-        reason = "NoNodeAccepts"
-    together = batch.all_pods if batch is not None else (pod,)
-    alone = _kept_by_one_rule(ledger, together)
-    if alone is not None:
-        return alone
-    if over := _over_where_it_fits(ledger, pod):
-        return over
-    if single and _FITS_ALONE in message:
-        message = message.replace(_FITS_ALONE, _FITS_NOW)
-        reason = "FitsAsItIs" if reason == "NodeFragmented" else reason
-    elif reason == "NodeFragmented" and in_sum.short(together):
-        reason = "NoRoomInSum"
-        message = message.replace(_FITS_ALONE, in_sum.words(together))
-    elif reason == "TopologyFragmented" and _beyond_topology(cycle, gang, in_sum):
-        reason = "NoRoomInSum"
-    return reason, message
-
-
-def _owed_nothing(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> str | None:
-    """Why its queue may not reclaim, where that keeps the group from work of other queues (4.4) and there is
-    none of lower priority in its own."""
-    ledger, group, book = cycle.ledger, gang.group, cycle.ledger.book
-    if "reclaim" not in cycle.snapshot.policy.actions or _has_lower(ledger, group):
-        return None
-    asked = pessimistic_batch(cycle.snapshot, pods)
-    why = can_reclaim(book, group.queue, asked, group.preemptible)
-    others = ledger.fixed.running.units["queue"] != book.index(group.queue)
-    return why.message if why is not None and others.any() else None
+def _owed_nothing(ledger: Ledger, group: PodGroup, batch: Batch) -> str | None:
+    """Why its queue may not reclaim for the batch (4.4); None where it may."""
+    asked = pessimistic_batch(ledger.snapshot, batch.all_pods)
+    why = can_reclaim(ledger.book, group.queue, asked, group.preemptible)
+    return None if why is None else why.message
 
 
 def _has_lower(ledger: Ledger, group: PodGroup) -> bool:
@@ -244,21 +227,12 @@ def _kept_by_one_rule(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | 
     return next((one for one in found if one is not None), None)
 
 
-def _beyond_topology(cycle: Cycle, gang: Gang, in_sum: InSum) -> bool:
-    """Whether a gang did not fit even without its required level, and nothing may leave for it."""
-    batch = cycle.ledger.state(gang).batch
-    if batch is None or not in_sum.short(batch.all_pods) or _may_take(cycle, gang, batch.all_pods):
-        return False
-    scopes = (scope for above, _ in batch.leaves for scope in above)
-    return not any(scope.constraint is not None and scope.constraint.error for scope in scopes)
-
-
-def _may_take(cycle: Cycle, gang: Gang, pods: Sequence[Pod]) -> bool:
+def _may_take(ledger: Ledger, group: PodGroup, pods: Sequence[Pod]) -> bool:
     """Whether running work of its own queue, or of another, might leave for these pods (4.1, 4.4)."""
-    ledger, group, book = cycle.ledger, gang.group, cycle.ledger.book
+    book = ledger.book
     if _has_lower(ledger, group):
         return True
-    asked = pessimistic_batch(cycle.snapshot, pods)
+    asked = pessimistic_batch(ledger.snapshot, pods)
     others = (book.name(i) for i in np.unique(ledger.fixed.running.units["queue"]).tolist())
     return any(
         may_reclaim(book, group.queue, asked, group.preemptible, queue)

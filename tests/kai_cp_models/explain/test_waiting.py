@@ -353,6 +353,30 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
             "NonPreemptibleOverQuota",
             "queue q: quota 1 GPU, used by non-preemptible pods 1, needs 1",
         ),
+        (  # No action places anything, and t would not start in any other either.
+            tiny.world(
+                [tiny.node("a", gpus=2)],
+                [tiny.pod("t", gpus=1)],
+                groups={"t": {"minMember": 2}},
+                actions="stalegangeviction",
+            ),
+            "NotReady",
+            "the gang is not complete: it has 1 of 2 pods",
+        ),
+        (  # Reclaim is first refused for the fair share; the limit would refuse t after any change of shares.
+            tiny.world(
+                [tiny.node("a", gpus=2)],
+                [
+                    tiny.pod("v", on="a", gpus=1),
+                    tiny.pod("w", on="a", gpus=1, queue="q2"),
+                    tiny.pod("t", gpus=1),
+                ],
+                queues=[tiny.queue("q", quota={"gpu": 1}, limit={"gpu": 1}), TWO_QUEUES[1]],
+                actions="reclaim",
+            ),
+            "OverLimit",
+            "queue q: limit 1 GPU, used 1, needs 1",
+        ),
     ],
 )
 def test_the_reason_is_what_decides_in_the_end(snapshot: Snapshot, token: str, words: str) -> None:
