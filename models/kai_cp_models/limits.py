@@ -157,6 +157,15 @@ class SearchLimits:
     )
     order_cuts: int = _limit(400, "plans", "without a safe order, before a point of the frontier is given up")
     gangs_per_node: int = _limit(1_000, "gangs", "that a node could hold: bounds a variable")
+    # --- other partitions of GPUs ------------------------------------------------------------------
+    advice_work: float = _limit(
+        0.04,
+        "CP-SAT's deterministic time",
+        "of each of three models, half a second in all; useful advice needs far less",
+    )
+    advised_nodes: int = _limit(
+        64, "nodes", "that are partitioned again: those with most outside the instances in use"
+    )
     # --- the cycle ---------------------------------------------------------------------------------
     tries: int = _limit(
         6, "runs", "of one action; each retry leaves out the groups blamed for the last failure"

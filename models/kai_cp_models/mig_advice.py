@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from kai_cp_models.limits import LIMITS
 from kai_cp_models.migs import MIG_PREFIX, instances
 from kai_cp_models.plan import CUT, Plan, Stage, Unscheduled
 from kai_cp_models.pods import ACTIVE_USED, GPU, GpuKind, GroupKey, Pod, PodKey, PodSpec, PodStatus
@@ -28,8 +29,6 @@ from kai_cp_models.solver import cp_model
 
 _PROFILE: Final = re.compile(re.escape(MIG_PREFIX) + r"(\d+)g\.(\d+)gb")
 _EIGHTHS: Final = 8
-_MOST_WORK: Final = 0.04
-"""CP-SAT's deterministic time for each of the three solves of the advice: half a second in all."""
 _MIB_PER_GIB: Final = 1024
 _STARTS: Final[Mapping[tuple[int, int], tuple[int, ...]]] = {
     (1, 1): (0, 1, 2, 3, 4, 5, 6),
@@ -42,8 +41,6 @@ _STARTS: Final[Mapping[tuple[int, int], tuple[int, ...]]] = {
     (7, 8): (0,),
 }
 """Where an instance may start, in eighths of the GPU's memory, by (compute slices, eighths)."""
-_MOST_NODES: Final = 64
-"""Most nodes that are partitioned again: those with most free capacity outside the instances in use."""
 _SHOWN: Final = 3
 """Nodes that a message names."""
 Shape = tuple[int, int]
@@ -254,7 +251,7 @@ class _Model:
         """Solve with the present instances, then with instances to be chosen."""
         present = self._solve(ends, frozenset())
         free = {i: self._unused(i, shapes) for i, _, shapes in self._shaped}
-        cut = sorted((i for i in free if free[i]), key=lambda i: -free[i])[:_MOST_NODES]
+        cut = sorted((i for i in free if free[i]), key=lambda i: -free[i])[: LIMITS.advised_nodes]
         best = self._solve(ends, frozenset(cut), present)
         if best.pods <= present.pods:
             return None
@@ -276,9 +273,8 @@ class _Model:
         for key, var in x.items():
             model.add_hint(var, known.places.get(key, 0) if known is not None else 0)
         solver = cp_model.CpSolver()
-        # The limit is counted work, so that the advice does not depend on the load; useful advice needs far
-        # less.
-        solver.parameters.max_deterministic_time = _MOST_WORK
+        # The limit is counted work, so that the advice does not depend on the load.
+        solver.parameters.max_deterministic_time = LIMITS.advice_work
         solver.parameters.num_workers = 1
         admitted = cp_model.LinearExpr.sum(list(x.values()))
         model.maximize(admitted)
