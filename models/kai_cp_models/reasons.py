@@ -16,9 +16,10 @@ UNCONDITIONAL: Final = frozenset(
         "NotReady",
         "UnknownSubgroup",
         "RequeueDelay",
+        "NoAction",
     )
 )
-"""The reason lies in the object itself, whatever the plan is."""
+"""The reason lies in the object itself, or in the policy, whatever the plan is."""
 
 BY_ITS_QUEUE: Final = frozenset(("OverLimit", "OverGpuKind", "NonPreemptibleOverQuota"))
 """The queue's limits, and its quota for what cannot be preempted, are used up by its own work."""

@@ -165,8 +165,8 @@ def test_groups_of_an_action_that_fails_are_told_so(monkeypatch: pytest.MonkeyPa
     ]
 
 
-@pytest.mark.parametrize("name", ["q", "no-such-queue"])
-def test_a_cycle_without_an_action_that_serves_ends(name: str) -> None:
+@pytest.mark.parametrize(("name", "token"), [("q", "NoAction"), ("no-such-queue", "QueueDoesNotExist")])
+def test_a_cycle_without_an_action_that_serves_ends(name: str, token: str) -> None:
     found = decide(
         cluster(
             [pod("t-0", spec=ONE_GPU)],
@@ -177,7 +177,7 @@ def test_a_cycle_without_an_action_that_serves_ends(name: str) -> None:
         ),
         SETTINGS,
     )
-    assert [row.message for row in found.unscheduled] == ["no action of this cycle considered this pod group"]
+    assert [(row.reason, row.proved) for row in found.unscheduled] == [(token, True)]
 
 
 def test_the_joint_pass_of_allocate_is_made_again_without_the_group_at_fault(

@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 CONDITION: Final = "UnschedulableOnNodePool"
 SILENT: Final = frozenset({"NotDecidedInTime", "SchedulingBackoff"})
 """Reasons that say nothing about the pods now: an autoscaler must not act on them."""
-NO_ROOM_SOUGHT: Final = frozenset({"NotReady", "WaitsForItsTurn"})
+NO_ROOM_SOUGHT: Final = frozenset({"NotReady", "WaitsForItsTurn", "NoAction"})
 """Reasons that say nothing about room: an event on the pod group tells them, no condition does."""
 REWRITE_SECONDS: Final = 30.0
 """A condition or event whose message alone changed is not written again sooner."""

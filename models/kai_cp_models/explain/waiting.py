@@ -20,6 +20,7 @@ from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.refusal import Refusal
+from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.rules.stateful import rollouts
 from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.shown import amount, plural, quantity, share
@@ -37,6 +38,7 @@ _OF_CAPACITY: Final = frozenset(
         "NotPossible",
         "NoVictims",
         "NotDecidedInTime",
+        "NoAction",
     }
 )
 _OF_THE_PLAN: Final = _BY_BOUNDS | _OF_CAPACITY
@@ -53,6 +55,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
     said: dict[tuple[int, object, bool], Unscheduled | None] = {}
     reasons, gated = _Reasons(cycle), _gated(cycle)
     touched, alike = cycle.ledger.touched, cycle.snapshot.alike
+    timed = cycle.snapshot.extras[TIMES] is not None
     lends = rollouts.active(cycle.snapshot, cycle.settings.rules)
     for group in cycle.snapshot.groups if gated else cycle.snapshot.waiting_groups:
         key, why = group.key, cycle.waiting.get(group.key)
@@ -61,8 +64,9 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
             continue
         if key in touched and cycle.ledger.served(cycle.ledger.fixed.gangs[key]):
             continue
-        # What quotas lend to a group depends on more than its kind.
-        alone = key in touched or (lends and not group.preemptible)
+        # A back-off and a maximum run time are of the group alone, and so is what quotas lend.
+        own = group.backed_off or (timed and why is None) or (lends and not group.preemptible)
+        alone = own or key in touched
         kind = id(why), key if alone else alike.get(key), key in proofs
         if kind not in said:
             said[kind] = reasons.row(key, why, proved=kind[-1])
@@ -105,7 +109,7 @@ class _Reasons:
             names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
             why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}")
         reason, message = why.reason, why.message
-        if reason in _OF_THE_PLAN and gang.group.queue in ledger.snapshot.leaf_queues:
+        if reason in _OF_THE_PLAN:
             reason, message = self._in_the_end(gang, pending, why, proved=proved)
         # What the cycle has evicted is missing in this plan only.
         unconditional = reason in UNCONDITIONAL and not touched
@@ -114,13 +118,14 @@ class _Reasons:
     def _in_the_end(
         self, gang: Gang, pending: Sequence[Pod], why: Refusal, *, proved: bool
     ) -> tuple[str, str]:
-        """(reason token, message) with what queues hold and nodes have free in the end: bounds of queues,
-        then capacity, then rights to what runs."""
+        """(reason token, message) with what queues hold and nodes have free in the end: the group itself,
+        bounds of queues, then capacity, then rights to what runs."""
         ledger, group, state = self._ledger, gang.group, self._ledger.state(gang)
-        if (batch := state.batch) is None:
-            lacking = unready(ledger.snapshot, gang, state, None) or why
+        if (lacking := unready(ledger.snapshot, gang, state, None)) is not None:
             evicts = "; this cycle evicts others of it" if group.key in ledger.touched else ""
             return lacking.reason, lacking.message + evicts
+        batch = state.batch
+        assert batch is not None
         # What quotas lend is for those who take what is free; they wait for capacity and not for the quota.
         least = ledger.fixed.shapes.of(batch).optimistic
         if over := over_quota(ledger, group, batch.all_pods, least, lending=True):
@@ -204,7 +209,7 @@ def _not_looked_at(cycle: Cycle) -> Refusal:
         limits = ", ".join(f"{action} {most}" for action, most in depth.items())
         words = f"too many come before it in its queue (queueDepthPerAction: {limits})"
         return Refusal("BeyondQueueDepth", words)
-    return Refusal("NotDecidedInTime", "no action of this cycle considered this pod group")
+    return Refusal("NoAction", "no action of this policy serves it")
 
 
 def _owed_nothing(ledger: Ledger, group: PodGroup, batch: Batch) -> str | None:

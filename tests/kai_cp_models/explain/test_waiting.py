@@ -363,6 +363,11 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
             "NotReady",
             "the gang is not complete: it has 1 of 2 pods",
         ),
+        (  # t would fit, but no action places anything.
+            tiny.world([tiny.node("a", gpus=2)], [tiny.pod("t", gpus=1)], actions="stalegangeviction"),
+            "NoAction",
+            "no action of this policy serves it",
+        ),
         (  # Reclaim is first refused for the fair share; the limit would refuse t after any change of shares.
             tiny.world(
                 [tiny.node("a", gpus=2)],
