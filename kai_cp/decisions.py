@@ -16,7 +16,7 @@ from kai_cp.instants import rfc3339 as rfc3339
 from kai_cp.json_types import plain_number
 from kai_cp.reader.notes import IGNORED
 from kai_cp.starts import estimate_document, read_reservation, reservation_document, rollout_document
-from kai_cp_models.plan import CUT, Decision, Plan, QueueReport, Reservation, Stage, Unscheduled
+from kai_cp_models.plan import CUT, Decision, Plan, QueueReport, Reservation, Stage, StageKind, Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import Shares, Snapshot
@@ -58,9 +58,9 @@ def recorded(file: Path | str | IO[bytes]) -> bytes:
         raise BadDecisions(f"holds no {RECORD}") from None
 
 
-def cut_during(stages: Iterable[Stage]) -> str | None:
-    """What the deadline has cut short, of a cycle's stages; None: nothing."""
-    return " and ".join(dict.fromkeys(stage.action for stage in stages if stage.kind == CUT)) or None
+def cut_during(stages: Iterable[Stage], kind: StageKind = CUT) -> str | None:
+    """What the deadline has cut short, or else the ``kind`` of end, of a cycle's stages; None: nothing."""
+    return " and ".join(dict.fromkeys(stage.action for stage in stages if stage.kind == kind)) or None
 
 
 def named_stages(entries: Iterable[Mapping[str, Any]]) -> Iterator[Stage]:

@@ -85,7 +85,8 @@ class Stage(TypedDict):
         str,
         Field(
             description="Action and what it optimises, with the unit; or action and `further goals`, "
-            "`cut by the deadline`, `failed`, `rejected by the checker`, which have no objective."
+            "`cut by the deadline`, `ended by the budget's work`, `failed`, `rejected by the checker`, which "
+            "have no objective."
         ),
     ]
     status: Annotated[

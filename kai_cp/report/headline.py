@@ -12,6 +12,7 @@ from kai_cp.decisions import cut_during, named_stages
 from kai_cp.report.section import Section
 from kai_cp.report.terminal import age, amount, gpus
 from kai_cp.worker import End
+from kai_cp_models.plan import SPENT
 from kai_cp_models.shown import plural
 
 _STOPPED: Final = ("late", "interrupted")
@@ -128,13 +129,15 @@ def _size(document: Mapping[str, Any]) -> str:
 
 
 def as_of(document: Mapping[str, Any]) -> str:
-    """When the snapshot was read, how old its historic usage was then, and what the deadline has cut."""
+    """When the snapshot was read, how old its historic usage was then, and what ended before it was done."""
     told = [f"As of {document['now']}."] if document.get("now") else []
     if usage := document.get("usage"):
         told.append(f"Historic usage is {age(usage['ageSeconds'])} old.")
     during = cut_during(named_stages(document.get("stages", ())))
     if during := during or document.get("cutDuring"):
         told.append(f"{cut_words(during)}.")
+    if spent := cut_during(named_stages(document.get("stages", ())), SPENT):
+        told.append(f"Searches of {spent} ended at their share of the budget: a larger one may find more.")
     return " ".join(told)
 
 

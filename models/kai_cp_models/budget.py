@@ -114,6 +114,8 @@ class Budget:
     """Work of the cycle without searches, estimated from the size of the snapshot."""
     cut: bool = False
     """Whether the clock has ended something."""
+    short: bool = False
+    """Whether the work of the budget, and not patience, has ended a search of the present action."""
     _spent: float = 0.0
     _vain: float = 0.0
     _allowed: float = inf
@@ -169,6 +171,7 @@ class Budget:
         self._allowed = self._spent + share * max(0.0, self.work - self._spent)
         self._vain = self._before = 0.0
         self._part = inf, inf
+        self.short = False
 
     def begin_part(self, left: int) -> None:
         """Share the work and the patience of the action among the parts that are ``left``, this one included.
@@ -220,7 +223,12 @@ class Budget:
         No search starts once half of the part's patience is spent: one that starts then would mostly end
         without an answer.
         """
-        return self.work_now() < max(least, self._vain - self._before) or self.passed()
+        return not self.suffices(max(least, self._vain - self._before)) or self.passed()
+
+    def suffices(self, least: float) -> bool:
+        """Whether a search may begin that needs ``least``; ``short`` where a larger budget would let it."""
+        self.short = self.short or self.work_left() < least <= self.work_worth()
+        return self.work_now() >= least
 
     def seconds_left(self) -> float:
         """Seconds until the deadline; never negative."""

@@ -30,7 +30,7 @@ from kai_cp_models.joint.policy import CONSOLIDATION, POLICIES, PREEMPT, RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.mig_advice import advised
-from kai_cp_models.plan import CUT, FAILED, REJECTED, Decision, Plan, QueueReport, Stage, Unscheduled
+from kai_cp_models.plan import CUT, FAILED, REJECTED, SPENT, Decision, Plan, QueueReport, Stage, Unscheduled
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import STATE_ACTIONS, ActionName
 from kai_cp_models.proof import Refuter
@@ -106,6 +106,8 @@ class _Engine:
         self._worded: tuple[object, tuple[Unscheduled, ...]] = None, ()
         """Why groups wait, and in which state of the cycle, with which proofs."""
         self._proofs: Mapping[GroupKey, Proof] = {}
+        self._short: dict[str, None] = {}
+        """Steps of which the budget's work ended a search, in order."""
         self._started = started
         self._deadline = deadline
         self._checked = 0.0
@@ -191,6 +193,8 @@ class _Engine:
             stages.append(Stage("proofs", "", "GREEDY", kind=FAILED))
         self._tell_cut("proofs")
         open_ = self._cycle.waiting.keys() - self._proofs.keys()
+        if self._cycle.budget.short and open_:
+            self._short["proofs"] = None
         for position, stage in enumerate(stages):
             refused = self._cycle.refused.get(stage.action)  # type: ignore[call-overload]
             if stage.goal != "admission" or refused is None:
@@ -202,6 +206,9 @@ class _Engine:
                 bound=stage.objective - unproved,
                 gap=unproved / max(1.0, stage.objective),
             )
+        proved = {stage.action for stage in stages} - {one.action for one in stages if one.gap}
+        spent = (step for step in self._short if step not in proved)
+        stages += [Stage(step, "", "FEASIBLE", gap=1.0, kind=SPENT) for step in spent]
 
     def _tell_cut(self, what: str) -> None:
         """Say once that the clock has cut the answer: ``what`` was under way when that was noticed."""
@@ -277,6 +284,8 @@ class _Engine:
             logger.debug("%s failed", action, exc_info=True)
             return RuntimeError(f"{type(problem).__name__}: {problem}"), raised_for(problem)
         self._tell_cut(action)
+        if self._cycle.budget.short:
+            self._short[action] = None
         if decisions == self._decisions:
             self._cycle.at_rest |= rested
             return "", frozenset()

@@ -164,10 +164,20 @@ FAILED: Final = "failed"
 CUT: Final = "cut by the deadline"
 """The clock ended the action: a quieter machine may find more."""
 
+SPENT: Final = "ended by the budget's work"
+"""Counted work, which follows from the budget, ended a search: a larger budget may find more."""
+
 FURTHER: Final = "further goals"
 """Some goals were not pursued: a plan made for the others has no value of theirs."""
 
-StageKind = Literal["solved", "rejected by the checker", "failed", "cut by the deadline", "further goals"]
+StageKind = Literal[
+    "solved",
+    "rejected by the checker",
+    "failed",
+    "cut by the deadline",
+    "ended by the budget's work",
+    "further goals",
+]
 StageStatus = Literal["OPTIMAL", "FEASIBLE", "GREEDY"]
 
 

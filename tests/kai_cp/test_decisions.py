@@ -11,7 +11,18 @@ from dataclasses import replace
 import pytest
 
 from kai_cp.decisions import BadDecisions, cut_during, from_json, from_rfc3339, named_stages, rfc3339, to_json
-from kai_cp_models.plan import CUT, FAILED, FURTHER, REJECTED, Decision, Plan, QueueReport, Stage, Unscheduled
+from kai_cp_models.plan import (
+    CUT,
+    FAILED,
+    FURTHER,
+    REJECTED,
+    SPENT,
+    Decision,
+    Plan,
+    QueueReport,
+    Stage,
+    Unscheduled,
+)
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.snapshot import SetAside, Shares
 from kai_cp_topology.records import Locality
@@ -98,6 +109,7 @@ def test_round_trip_loses_nothing() -> None:
         ),
         (Stage("reclaim", "", "FEASIBLE", kind=FURTHER), "reclaim: further goals"),
         (Stage("proofs", "", "GREEDY", kind=FAILED), "proofs: failed"),
+        (Stage("reclaim", "", "FEASIBLE", kind=SPENT), "reclaim: ended by the budget's work"),
         (Stage("preempt", "", "GREEDY", kind=REJECTED), "preempt: rejected by the checker"),
         (Stage("MIG partition", "", "FEASIBLE", kind=CUT), "MIG partition: cut by the deadline"),
     ],

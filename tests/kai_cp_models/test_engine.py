@@ -20,7 +20,6 @@ from kai_cp_models.joint.search import Outcome
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
-from kai_cp_models.proof import any_plan
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Shares, Snapshot
@@ -211,7 +210,6 @@ def big_then_small(big_created: float = 1.0) -> Snapshot:
 def test_a_solver_that_finds_nothing_costs_no_group_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """What needs no solve is decided as before."""
     monkeypatch.setattr(search, "solve", in_vain)
-    monkeypatch.setattr(any_plan, "solve", in_vain)
     plan = decide(big_then_small(big_created=3.0), SETTINGS)
     assert placed(plan) == {"small-0", "small-1"}
     assert [u.group.name for u in plan.unscheduled] == ["big"]

@@ -7,12 +7,14 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from kai_cp_models.engine import decide
-from kai_cp_models.plan import CUT, Plan
+from kai_cp_models.plan import CUT, SPENT, Plan
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.properties.reasking import read
@@ -121,3 +123,20 @@ def test_every_answer_that_the_clock_cuts_says_so(seed: int, monkeypatch: pytest
         plan = under(reads)
         if not any(stage.kind == CUT for stage in plan.stages):
             assert told(plan) == told(whole), reads
+
+
+def test_every_answer_that_a_larger_budget_would_change_says_so() -> None:
+    """Where no stage says that the budget's work ended a search, a larger budget gives the same answer."""
+    whole = Settings.model_validate({"solver": {"budget_seconds": 20}})
+    small = [Settings.model_validate({"solver": {"budget_seconds": each}}) for each in (0.02, 0.2)]
+    said = Counter[bool]()
+    for seed in range(16):
+        snapshot = read(random_cluster(seed))
+        most = told(decide(snapshot, whole, deadline=inf))
+        for settings in small:
+            plan = decide(snapshot, settings, deadline=inf)
+            ended = any(stage.kind == SPENT for stage in plan.stages)
+            said[ended] += 1
+            assert ended or told(plan) == most, seed
+    assert min(said.values()) > 4
+    assert len(said) == 2

@@ -17,7 +17,7 @@ from kai_cp.kube.telemetry.disruption import HOUR, DisruptionTotals
 from kai_cp.kube.telemetry.kai_metrics import KaiMetrics
 from kai_cp.kube.telemetry.replacing_gauge import ReplacingGauge
 from kai_cp.kube.telemetry.time_metrics import TimeMetrics
-from kai_cp_models.plan import FAILED, REJECTED, SOLVED, Stage
+from kai_cp_models.plan import FAILED, REJECTED, SOLVED, SPENT, Stage
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.queries.shares import OwedGroups, gpus_of
@@ -139,6 +139,9 @@ class SchedulerMetrics:
                 self._fallback.labels("checker").inc()
             elif stage.kind == FAILED:
                 self._fallback.labels("failure").inc()
+            elif stage.kind == SPENT:
+                # That counted work ends a search is no failure: alerts look at the stages that it left open.
+                self._status.labels(_label(stage), stage.status).inc()
             else:
                 name = _label(stage)
                 solved.setdefault(name, []).append(stage)

@@ -198,7 +198,9 @@ def solve_within(
     outcome, solver = solve(model, settings, work, seconds=budget.seconds_left(), gap=gap, known=known)
     allowance.spend(outcome.work)
     budget.cut |= outcome.cut
-    if outcome.cut or (work < worth and not outcome.proved):
+    short = work < worth and not outcome.proved
+    budget.short |= short
+    if outcome.cut or short:
         outcome = Outcome("unknown", False, work=outcome.work, cut=outcome.cut)
     return outcome, solver
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.budget import Allowance
 from kai_cp_models.certificates import (
     MISSING_OBJECT,
     NO_NODE_ACCEPTS,
@@ -27,7 +28,7 @@ from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit
-from kai_cp_models.joint.search import solve
+from kai_cp_models.joint.search import solve_within
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU, Pod, PodKey, PodSpec, PodStatus
@@ -301,7 +302,7 @@ def _worth_solving(beside: AnyPlan, ask: Ask) -> bool:
         size += count(emptied.sources, moves=True) - count(emptied.sources, moves=False)
     if size > LIMITS.proof_pods or fits_beside(beside, ask):
         return False
-    return not budget.passed() and budget.work_now() >= LIMITS.admission_work
+    return not budget.passed() and budget.suffices(LIMITS.admission_work)
 
 
 def fits_beside(beside: AnyPlan, ask: Ask) -> bool:
@@ -343,13 +344,11 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
         model = JointModel(ledger, asks, units, may_lose=False, all_admitted=True)
     except ModelTooLarge:
         return False
-    work = min(LIMITS.proof_work, budget.work_now())
-    outcome, _ = solve(model.cp, cycle.settings.solver, work, seconds=budget.seconds_left())
-    budget.spend(outcome.work)
+    worth = min(LIMITS.proof_work, budget.work_worth())
+    outcome, _ = solve_within(model.cp, cycle.settings.solver, Allowance(budget, worth), worth)
     shown = outcome.status == "infeasible" and outcome.proved and not any(r.gave_up for r in ledger.rules)
     if not shown:
         budget.in_vain(outcome.work)
-    budget.cut = budget.cut or outcome.cut
     return shown
 
 

@@ -28,6 +28,7 @@ from kai_cp_models.plan import (
     CUT,
     FURTHER,
     REJECTED,
+    SPENT,
     Decision,
     Plan,
     QueueReport,
@@ -309,6 +310,16 @@ def test_a_stage_without_a_goal_has_no_value(watched: Watched, kind: StageKind) 
     assert watched("kai_cp_objective_bound", stage=f"reclaim: {kind}") is None
     assert watched("kai_cp_solve_gap_ratio", stage=f"reclaim: {kind}") == 1.0
     assert watched("kai_cp_fallback_total", reason="time") == 1.0
+
+
+def test_work_that_ends_a_search_raises_no_alarm(watched: Watched) -> None:
+    watched.cycle(
+        snapshot(queues=[queue()]), Plan(stages=(Stage("reclaim", "", "FEASIBLE", gap=1.0, kind=SPENT),))
+    )
+    name = f"reclaim: {SPENT}"
+    assert watched("kai_cp_solve_status_total", stage=name, status="FEASIBLE") == 1.0
+    assert watched("kai_cp_solve_gap_ratio", stage=name) is None
+    assert watched("kai_cp_fallback_total", reason="time") in (None, 0.0)
 
 
 def test_stages_of_one_goal_at_several_priorities_are_one_series(watched: Watched) -> None:
