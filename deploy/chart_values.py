@@ -166,8 +166,9 @@ class Admission(Process):
     failurePolicy: Annotated[
         Literal["Fail", "Ignore"],
         Field(
-            description="While it does not answer: Fail refuses our pods with a part of a GPU and no others; "
-            "Ignore lets them in unjudged, and they then start without their devices."
+            description="While it does not answer: Fail refuses our pods with a part of a GPU, and changes "
+            "of queues, pod groups and topologies, so that no new workload gets its pod group; Ignore lets "
+            "all in unjudged, and pods with a part of a GPU then start without their devices."
         ),
     ] = "Fail"
     gpuSharing: Annotated[bool, Field(description="Pods may ask for a part of a GPU.")] = True

@@ -8,6 +8,7 @@ Objects are never changed in place, so a reader may keep them.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -88,6 +89,8 @@ class Store:
     ) -> None:
         self._items: dict[ObjectKey, Object] = {}
         self._removed: dict[ObjectKey, int] = {}
+        self._listed_at = 0
+        """Version of the last list: an older object that was not in it is gone."""
         self._lock = threading.Lock()
         self._transform = transform or (lambda item: item)
         self._relevant = relevant or (lambda _old, _new: True)
@@ -145,8 +148,9 @@ class Store:
         return len(self._items)
 
     def replace(self, items: Iterable[Object], version: str) -> None:
-        """Store a new list. Our own writes made after that list stay."""
-        listed = int(version) if version.isdigit() else 0
+        """Store a new list. Our own writes made after that list stay; without a version nothing does."""
+        version_listed = int(version) if version.isdigit() else 0
+        listed = version_listed or sys.maxsize
         fresh = {key_of(kept): kept for item in items if (kept := self._kept(item)) is not None}
         changes: list[tuple[Object | None, Object | None]] = []
         with self._lock:
@@ -162,6 +166,7 @@ class Store:
                     changes.append((old, new))
                     self._reindex(key, old, new)
             self._items = fresh
+            self._listed_at = version_listed
             self._removed = {}
             self._listed = None
         self._announce(changes, ours=False)
@@ -174,9 +179,8 @@ class Store:
         key, version = key_of(new), version_of(new)
         with self._lock:
             old = self._items.get(key)
-            if version and (
-                (old is not None and version_of(old) >= version) or self._removed.get(key, -1) >= version
-            ):
+            known = self._listed_at if old is None else version_of(old)
+            if version and max(known, self._removed.get(key, -1)) >= version:
                 return
             self._items[key] = new
             self._reindex(key, old, new)

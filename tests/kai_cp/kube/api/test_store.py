@@ -43,6 +43,24 @@ def test_a_list_drops_what_left() -> None:
     assert [i["metadata"]["name"] for i in store.all()] == ["here"]
 
 
+def test_a_kind_that_is_served_no_more_leaves_nothing() -> None:
+    store = Store()
+    store.replace([item(4)], "8")
+    store.replace([], "")
+    assert len(store) == 0
+    store.put(item(4))
+    assert len(store) == 1, "it may come back"
+
+
+def test_a_late_answer_brings_nothing_back_that_a_list_no_longer_had() -> None:
+    store = Store()
+    store.replace([], "8")
+    store.put(item(5), ours=True)
+    assert len(store) == 0
+    store.put(item(9), ours=True)
+    assert len(store) == 1
+
+
 def test_late_news_about_a_deleted_object() -> None:
     store = Store()
     store.put(item(3))
