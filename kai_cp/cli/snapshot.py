@@ -24,7 +24,9 @@ from kai_cp.cli.options import INPUT, SHOWN, ConfigOption, NowOption, SnapshotAr
 
 if TYPE_CHECKING:
     from kai_cp.questions.reduce import Fact
+    from kai_cp_models.plan import Plan
     from kai_cp_models.settings import Settings
+    from kai_cp_models.snapshot import Snapshot
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -45,8 +47,8 @@ def reduce(
         str,
         typer.Option(
             metavar="FACT",
-            help="What must still hold: 'waiting NS/GROUP [REASON]', 'served NS/GROUP', 'evicted NS/POD' or "
-            "'skipped OBJECT'.",
+            help="What must still hold: 'waiting NS/GROUP [REASON|any]' (by default for the reason it has "
+            "now), 'served NS/GROUP', 'evicted NS/POD' or 'skipped OBJECT'.",
             rich_help_panel=INPUT,
         ),
     ],
@@ -84,6 +86,7 @@ def reduce(
     raw: Mapping[str, Any] = loaded_or_exit(source_or_exit(snapshot).path, settings).raw
     given = instant_or_exit(now)
     instant = given if given is not None else taken_at(raw) or 0.0
+    wanted = wanted.with_reason(_decided(raw, settings, instant)[1])
     if not _holds(raw, wanted, settings, instant):
         fail(f"{snapshot}: {fact!r} does not hold on it", BAD_INPUT)
 
@@ -110,14 +113,19 @@ def reduce(
 
 
 def _holds(raw: Mapping[str, Any], fact: Fact, settings: Settings, instant: float) -> bool:
-    from kai_cp.reader import parse
-    from kai_cp_models.engine import decide
     from kai_cp_models.plan import FAILED
 
-    found = parse(raw, now=instant)
-    plan = decide(found, settings, trial=True)
+    found, plan = _decided(raw, settings, instant)
     # An action that failed says nothing about the fact.
     return not any(stage.kind == FAILED for stage in plan.stages) and fact.holds(found, plan)
+
+
+def _decided(raw: Mapping[str, Any], settings: Settings, instant: float) -> tuple[Snapshot, Plan]:
+    from kai_cp.reader import parse
+    from kai_cp_models.engine import decide
+
+    found = parse(raw, now=instant)
+    return found, decide(found, settings, trial=True)
 
 
 def _renamed(

@@ -28,7 +28,7 @@ from kai_cp_models.snapshot import PodGroup, Snapshot
 _KEPT: Final = {
     "priority": "what runs in its queue has no lower priority",
     "non-preemptible": "what runs there cannot be preempted",
-    "fair-share": "its queue may not take from others (fair share)",
+    "fair-share": "fair shares let its queue take too little from others",
     "min-runtime": "what could be evicted is protected by its minimum runtime",
     "pdb": "a PodDisruptionBudget protects what could be evicted",
     "delay": "it may not evict others yet (preemption delay)",

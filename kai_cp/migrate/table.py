@@ -39,7 +39,6 @@ def _not(note: str) -> MigrationRow:
     return MigrationRow((), note)
 
 
-_EVERYWHERE = ("scheduler-name", "queue-label-key", "nodepool-label-key")
 OWN_IMAGE: Final = "ours is one image for every process: values image.*"
 OWN_LIMITS: Final = "no limit by default: the API server's own priority and fairness decides"
 GO: Final = "tunes the Go runtime, which ours does not have"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kai_cp.explain.raw import group_of, key_of, metadata, spec_of
@@ -20,6 +20,7 @@ from kai_cp_models.snapshot import Snapshot
 Removable = frozenset[tuple[str, int]]
 """Objects that leave together, by list and place in it."""
 KINDS: Final = ("waiting", "served", "evicted", "skipped")
+ANY: Final = "any"
 
 
 class BadFact(ValueError):
@@ -29,7 +30,7 @@ class BadFact(ValueError):
 @dataclass(frozen=True, slots=True)
 class Fact:
     """A fact that must still hold: ``kind`` (one of KINDS), ``subject`` (NAMESPACE/NAME), and ``reason`` of
-    waiting.
+    waiting: "" or ANY for any.
     """
 
     kind: str
@@ -38,7 +39,7 @@ class Fact:
 
     @staticmethod
     def of(text: str) -> Fact:
-        """The fact of a text: ``waiting NS/GROUP [REASON]``, ``served NS/GROUP``, ``evicted NS/POD`` or
+        """The fact of a text: ``waiting NS/GROUP [REASON|any]``, ``served NS/GROUP``, ``evicted NS/POD`` or
         ``skipped OBJECT``.
 
         Raises ``BadFact`` for any other text.
@@ -47,17 +48,24 @@ class Fact:
         subject, _, reason = rest.strip().partition(" ")
         if kind not in KINDS or not subject or (reason and kind != "waiting"):
             raise BadFact(
-                f"{text!r} is not a fact; write 'waiting NS/GROUP [REASON]', 'served NS/GROUP', "
+                f"{text!r} is not a fact; write 'waiting NS/GROUP [REASON|any]', 'served NS/GROUP', "
                 "'evicted NS/POD' or 'skipped OBJECT'"
             )
         return Fact(kind, subject, reason)
+
+    def with_reason(self, plan: Plan) -> Fact:
+        """The same, with the reason why the pod group waits in a plan where none was said."""
+        if self.kind != "waiting" or self.reason:
+            return self
+        found = (entry.reason for entry in plan.unscheduled if str(entry.group) == self.subject)
+        return replace(self, reason=next(found, ""))
 
     def holds(self, snapshot: Snapshot, plan: Plan) -> bool:
         """Whether the fact holds."""
         match self.kind:
             case "waiting":
                 return any(
-                    str(entry.group) == self.subject and self.reason in ("", entry.reason)
+                    str(entry.group) == self.subject and self.reason in ("", ANY, entry.reason)
                     for entry in plan.unscheduled
                 )
             case "served":

@@ -168,7 +168,7 @@ class PodResolver:
             and facts.key not in self.promises
             and facts.deleted is None
             and not facts.warnings
-            and (row.group is not None or not facts.group)
+            and (row.group is not None or not (facts.group or self._ours(facts)))
         )
         return row, final
 
@@ -182,13 +182,8 @@ class PodResolver:
         for warning in facts.warnings:
             self.notes.aside(title("Pod", facts.key), warning)
         if status not in ACTIVE_USED:
-            if group is None and status in _WAITING and facts.scheduler == self.policy.scheduler_name:
-                named = (
-                    f"pod group {shown(facts.group)} does not exist"
-                    if facts.group
-                    else "no pod group is named"
-                )
-                self.notes.aside(title("Pod", facts.key), f"{named}, so nothing decides about the pod")
+            if group is None and status in _WAITING and self._ours(facts):
+                self._ungrouped(facts, "nothing decides about the pod")
             return None if group is None else PlacedFacts(status, facts, facts.draft, group, None)
         node = facts.node or (promise.node if promise is not None else "")
         if node not in self.nodes and (node or status is not PodStatus.RELEASING):
@@ -196,11 +191,20 @@ class PodResolver:
             return None
         if not node:
             return None if group is None else PlacedFacts(status, facts, facts.draft, group, None)
+        if group is None and status in ACTIVE_ALLOCATED and self._ours(facts):
+            self._ungrouped(facts, "the pod counts in no queue, and nothing evicts it")
         gpu_groups: tuple[str, ...] = ()
         if facts.draft.spec.gpu.shares:
             gpu_groups = (promise.gpu_groups if promise is not None else ()) or facts.gpu_groups
         zones = facts.numa_zones or (promise.numa_zones if promise is not None else ())
         return PlacedFacts(status, facts, facts.draft, group, node, promise, gpu_groups, zones)
+
+    def _ours(self, facts: PodFacts) -> bool:
+        return facts.scheduler == self.policy.scheduler_name
+
+    def _ungrouped(self, facts: PodFacts, so: str) -> None:
+        named = f"pod group {shown(facts.group)} does not exist" if facts.group else "no pod group is named"
+        self.notes.aside(title("Pod", facts.key), f"{named}, so {so}")
 
     def _away(self, facts: PodFacts, node: str, status: PodStatus, group: GroupKey | None) -> None:
         """A pod on a node outside the snapshot, which is normal for pods of other node pools."""

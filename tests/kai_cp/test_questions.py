@@ -327,7 +327,17 @@ def test_a_reduced_file_holds_no_name(tmp_path: Path, path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = small.read_text()
     assert not [name for name in ("poor", "rich", "r-0", "p-0") if name in text]
-    assert "still waiting" in done.stdout
+    parsed = parse(world(), now=1_795_176_000.0)
+    reason = decide(parsed, UNHURRIED).unscheduled[0].reason
+    assert f" {reason}, which was ns/p" in done.stdout
+    assert reason in run("solve", small, "--now", NOW).stdout
+
+
+def test_a_reduced_file_may_lose_the_reason_only_where_that_is_said() -> None:
+    plan = decide(parse(world(), now=1_795_176_000.0), UNHURRIED)
+    reason = plan.unscheduled[0].reason
+    assert Fact.of("waiting ns/p").with_reason(plan).reason == reason
+    assert Fact.of("waiting ns/p any").with_reason(plan).reason == "any"
 
 
 @pytest.mark.parametrize("fact", ["", "waiting", "sleeping ns/p", "served ns/p because"])

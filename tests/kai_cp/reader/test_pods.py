@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.reader import parse
+from kai_cp.reader import ParseMemo, parse
 from kai_cp_models.pods import GroupKey, Pod, PodStatus
 from tests.kai_cp.reader.raw import NOW, node, pod, snapshot
 
@@ -102,6 +102,21 @@ def test_a_waiting_pod_without_a_group_is_set_aside() -> None:
     found = parse(snapshot(pods=[ours, others]), now=NOW)
     assert [row.item for row in found.set_aside] == ["Pod default/ours"]
     assert "no pod group is named" in found.set_aside[0].reason
+
+
+def test_a_placed_pod_without_a_group_is_named_and_keeps_its_place() -> None:
+    """Its owner may have taken the annotation away: it counts in no queue, and no action may evict it. The
+    note is made again in every reading.
+    """
+    theirs = pod("theirs", group=None, node="n1", schedulerName="default-scheduler")
+    memo, raw = ParseMemo(), snapshot(pods=[pod("ours", group=None, node="n1"), theirs], nodes=[node("n1")])
+    for item in raw["rawObjects"]["pods"]:
+        item["metadata"]["resourceVersion"] = "1"
+    for _ in range(2):
+        found = parse(raw, now=NOW, memo=memo)
+        assert [row.key.name for row in found.pods] == ["ours", "theirs"]
+        assert [row.item for row in found.set_aside] == ["Pod default/ours"]
+        assert "counts in no queue" in found.set_aside[0].reason
 
 
 def test_a_pod_joins_the_group_of_its_own_namespace() -> None:

@@ -339,7 +339,7 @@ def test_container_requests_only_where_numa_is_on() -> None:
 
 
 def test_equal_specs_are_one_object() -> None:
-    found = read(pod("a", labels={"i": "0"}), pod("b", namespace="x", labels={"i": "1"}, node="n1"))
+    found = read(pod("a", labels={"i": "0"}), pod("b", labels={"i": "1"}, node="n1"))
     assert found.pods[0].spec is found.pods[1].spec
 
 

@@ -22,8 +22,6 @@ from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
 STEPS: Final = 20_000
 """Picks after which a search gives up."""
 
-DrawnAmounts = Mapping[tuple[str, str], Fraction]
-
 
 class Open(NamedTuple):
     """A request to be satisfied, and the claim (position) it belongs to."""
