@@ -43,7 +43,9 @@ def _counted(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan | None]:
         opening = run.opening(asks)
     found = [_widened(run, asks, opening)]
     if (found[0] is None or len(asks) < len(chunk)) and len(taken) <= LIMITS.open_units:
-        found.append(_opened(run, chunk, (), [run.ranked[rank] for rank in sorted(taken)]))
+        # A group that asks for more gives up none of its pods.
+        asking, units = {ask.group.key for ask in chunk}, map(run.ranked.__getitem__, sorted(taken))
+        found.append(_opened(run, chunk, (), [unit for unit in units if unit.group.key not in asking]))
     return found
 
 

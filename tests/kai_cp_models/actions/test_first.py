@@ -13,12 +13,16 @@ from kai_cp.bench.generate import NOW as BENCH_NOW
 from kai_cp.bench.generate import SHAPES
 from kai_cp.reader import parse
 from kai_cp_models.actions import evict, first
+from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.actions.eviction_plan import EvictionPlan
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import simulate_all
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint import search
+from kai_cp_models.joint.policy import PREEMPT
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.search import Outcome
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, Pod
@@ -325,3 +329,23 @@ def test_every_victim_is_taken_by_a_trigger(seed: int, monkeypatch: pytest.Monke
     for found in plans:
         gone = (i for i in found.ranked if not all(map(found.ledger.stays, i.pods)))
         assert all(item in found.owners for item in gone)
+
+
+def test_a_group_that_asks_for_more_gives_up_none_of_its_pods() -> None:
+    """t needs the place of e-0, and e-1 could have that of w: a gang does not go on with its second pod."""
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=1, labels={"side": "left"}), tiny.node("n1", gpus=1)],
+        [
+            tiny.pod("e-0", "n0", gpus=1, group="e"),
+            tiny.pod("w", "n1", gpus=1, priority="low"),
+            tiny.pod("t", gpus=1, priority="build", nodeSelector={"side": "left"}),
+            tiny.pod("e-1", gpus=1, group="e"),
+        ],
+        groups={"e": {"minMember": 1}},
+        actions="allocate, preempt",
+    )
+    cycle = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), float("inf"))
+    run = ActionRun(cycle, PREEMPT, cycle.ledger, waiting_groups(cycle, "preempt"))
+    asks = sorted(run.asks.values(), key=lambda ask: ask.group.key.name, reverse=True)
+    served = [{ask.group.key.name for ask in plan.asks} for plan in first.first_plans(run, asks)]
+    assert served == [{"e"}], "without the place of e-0"
