@@ -179,7 +179,10 @@ class OptionalRules(Frozen):
     """Rules that KAI lacks, off by default for parity."""
 
     topology_spread: bool = Field(False, description="Enforce DoNotSchedule topology spread.")
-    pod_disruption_budgets: bool = Field(False, description="Never evict beyond a PodDisruptionBudget.")
+    pod_disruption_budgets: bool = Field(
+        False,
+        description="Never evict beyond a PodDisruptionBudget: the right to make one protects from reclaim.",
+    )
     gpu_kinds: bool = Field(
         False,
         description="Hold queues to the limits and quotas that they state for kinds of GPUs "
