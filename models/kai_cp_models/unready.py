@@ -9,6 +9,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.pods import PodStatus
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.times import TIMES
+from kai_cp_models.shown import span
 from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Gang, GangState
 
@@ -19,7 +20,7 @@ def delay_of(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
     """What keeps the group from evicting others yet."""
     if (left := delayed(snapshot, group)) is None:
         return None
-    return Refusal(DELAYED, f"may evict others in {left:.0f} s (preemption delay)")
+    return Refusal(DELAYED, f"may evict others in {span(left)} (preemption delay)")
 
 
 def unready(snapshot: Snapshot, gang: Gang, state: GangState, ask: Ask | None) -> Refusal | None:

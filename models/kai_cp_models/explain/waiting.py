@@ -26,7 +26,7 @@ from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.shown import amount, plural, quantity, share
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch, Gang
-from kai_cp_models.unready import unready
+from kai_cp_models.unready import DELAYED, unready
 
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
 _OF_CAPACITY: Final = frozenset(
@@ -111,6 +111,9 @@ class _Reasons:
         reason, message = why.reason, why.message
         if reason in _OF_THE_PLAN:
             reason, message = self._in_the_end(gang, pending, why, proved=proved)
+        elif reason == DELAYED:
+            # That it may never start is told before the delay is over.
+            reason, message = _never(ledger, pending) or (reason, message)
         # What the cycle has evicted is missing in this plan only.
         unconditional = reason in UNCONDITIONAL and not touched
         return Unscheduled(key, reason, message, proved or unconditional, why.details)
@@ -168,9 +171,9 @@ class _Reasons:
         ledger, together = self._ledger, batch.all_pods
         if missing := dead_end(ledger.rules, (refused,)):
             return "DependencyMissing", missing
+        if never := _never(ledger, (own, *together)):
+            return never
         message = explain_pod(ledger, own)
-        if not ledger.fixed.table.accepted(refused):
-            reason = "NoNodeAccepts"
         if alone := _kept_by_one_rule(ledger, together) or _over_where_it_fits(ledger, own):
             return alone
         if single and _FITS_ALONE in message:
@@ -210,6 +213,14 @@ def _not_looked_at(cycle: Cycle) -> Refusal:
         words = f"too many come before it in its queue (queueDepthPerAction: {limits})"
         return Refusal("BeyondQueueDepth", words)
     return Refusal("NoAction", "no action of this policy serves it")
+
+
+def _never(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
+    """(reason token, message) if one of the pods could start on no node, even an empty one."""
+    if missing := dead_end(ledger.rules, pods):
+        return "DependencyMissing", missing
+    one = next((pod for pod in pods if not ledger.fixed.table.takes_when_empty(pod)), None)
+    return None if one is None else ("NoNodeAccepts", explain_pod(ledger, one))
 
 
 def _owed_nothing(ledger: Ledger, group: PodGroup, batch: Batch) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -403,3 +404,37 @@ def test_a_group_at_which_the_clock_ended_an_action_is_not_decided(seconds_left:
     cycle.budget.deadline = seconds_left
     evict(cycle, RECLAIM)
     assert [row.reason for row in unscheduled(cycle)] == [token]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "token"),
+    [
+        (8, {}, "NoNodeAccepts"),
+        (4, {"nodeSelector": {"kind": "none"}}, "NoNodeAccepts"),
+        (
+            4,
+            {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "none"}}]},
+            "DependencyMissing",
+        ),
+        (4, {}, "NoRoomInSum"),
+    ],
+)
+@pytest.mark.parametrize("delay", ["", "2h"])
+def test_a_group_that_can_never_start_is_told_so_beside_one_that_asks_for_less(
+    gpus: int, more: dict[str, Any], token: str, delay: str
+) -> None:
+    """The node is full, and a waits for that. b is passed over, because it asks for no less; and a delay
+    keeps it from evicting others."""
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=4)],
+        [
+            tiny.pod("r", "n0", gpus=4),
+            tiny.pod("a", gpus=4),
+            tiny.pod("b", gpus=gpus, **more),
+        ],
+        groups={"b": {"preemptionDelay": delay, "markUnschedulable": True}} if delay else {},
+        actions="allocate, preempt",
+    )
+    told = reasons(solved(snapshot))
+    waits = token == "NoRoomInSum" and delay
+    assert told == {"a": "NoRoomInSum", "b": "PreemptionDelayNotElapsed" if waits else token}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -39,6 +40,7 @@ def tree(method: Method = "lca", **runtimes: float) -> Snapshot:
 
 
 def shielded(snapshot: Snapshot, one: PodGroup, action: ActionName, trigger_queue: str) -> bool:
+    snapshot = replace(snapshot, groups=(one,))
     return protected(snapshot, one, granted(snapshot, one.queue, action, trigger_queue))
 
 
