@@ -261,12 +261,14 @@ class _Search:
         the goals before have the least values there. Beyond that it is only known that no cost is below 0.
         """
         if self._policy.may_lose:
-            return _within(stages, self._least() if stages and self.complete and not self._pruned else ())
+            wanted = stages and self.complete and not self._pruned
+            return _within(stages, self._least(stages) if wanted else ())
         sure = self._sure and self._model.exact and not self._pruned
         return iter(stages) if sure else _within(stages, ())
 
-    def _least(self) -> Sequence[StageResult]:
-        """The goals where pods may move wherever rules permit it; of many pods, anywhere."""
+    def _least(self, stages: Sequence[StageResult]) -> Sequence[StageResult]:
+        """The goals where pods may move wherever rules permit it; of many pods, anywhere. They end with the
+        first that betters the plan's."""
         few = sum(len(item.pods) for item in self._ranked) <= LIMITS.all_moves_pods
         try:
             model = self._made(moves=Moves.ALL if few else Moves.FREE)
@@ -274,8 +276,9 @@ class _Search:
             return ()
         if not model.exact:
             return ()
-        settings = self._run.cycle.settings.solver
-        return lexicographic(model.cp, self._goals(model), settings, self._allowance())[1]
+        settings, own = self._run.cycle.settings.solver, zip(self._goals(model), stages, strict=True)
+        goals = [replace(goal, most=int(stage.objective)) for goal, stage in own]
+        return lexicographic(model.cp, goals, settings, self._allowance(), bettering=True)[1]
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
         """Ways to charge what is disturbed: to each trigger in turn until its need is met, and as the solver

@@ -127,22 +127,23 @@ def lexicographic(
     *,
     gap: float = 0.0,
     known: bool = False,
+    bettering: bool = False,
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
     The first goal is alone, which finds a solution; later goals whose sum stays small are solved for
     together, and one by one where that proves nothing. ``gap``: relative gap that is good enough. ``known``:
-    the model's hint is a solution. A stage that the clock or the budget's work cut off is not used: the
-    solution of the last finished stage counts. Returns the solver that holds the last solution (None when
-    there is none, or none as good as ``most``), one result per stage, and the outcome of the first solve, or
-    of the one that found no solution.
+    the model's hint is a solution. ``bettering``: goals that follow one below ``most`` are left out. A stage
+    that the clock or the budget's work cut off is not used: the solution of the last finished stage counts.
+    Returns the solver that holds the last solution (None when there is none, or none as good as ``most``),
+    one result per stage, and the outcome of the first solve, or of the one that found no solution.
     """
     best: cp_model.CpSolver | None = None
     results: list[StageResult] = []
     first: Outcome | None = None
     left = list(goals)
     singly, level = 1, True
-    while left:
+    while left and (level or not bettering):
         part = left[:1] if singly else _together(model, left)
         if best is not None:
             _hint(model, best.response_proto.solution)
