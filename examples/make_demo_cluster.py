@@ -77,7 +77,7 @@ def demo() -> dict[str, Any]:
     run(cluster, GangSpec("llm-tune", "language", whole, 1, age_seconds=9 * 3600), "gpu-4")
     run(cluster, GangSpec("llm-sweep-1", "language", half, 1, age_seconds=5400), "gpu-1")
     run(cluster, GangSpec("llm-sweep-2", "language", half, 1, age_seconds=5400), "gpu-1")
-    run(cluster, GangSpec("llm-eval", "language", quarter, 3, age_seconds=1800), "gpu-3", "gpu-3", "gpu-3")
+    run(cluster, GangSpec("llm-eval", "language", quarter, 3, age_seconds=4200), "gpu-3", "gpu-3", "gpu-3")
     run(cluster, GangSpec("segment", "vision", half, 1, age_seconds=DAY), "gpu-5")
     run(
         cluster,

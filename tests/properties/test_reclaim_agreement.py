@@ -19,6 +19,7 @@ from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.check import violations
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.evicting import EvictingModel
+from kai_cp_models.joint.model import Moves
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.victim_candidates import charged
@@ -184,7 +185,14 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     units = list(enumerate(ranked.queues))
     bounds = reclaim_bounds(cycle.ledger, RECLAIM, asks, units, victims.takes_of)
     model = EvictingModel(
-        cycle.ledger, RECLAIM, asks, ranked, bounds, required=len(asks), objective=ObjectiveSettings()
+        cycle.ledger,
+        RECLAIM,
+        asks,
+        ranked,
+        bounds,
+        required=len(asks),
+        objective=ObjectiveSettings(),
+        moves=Moves.INTO_IDLE,
     )
     for item, lost in zip(ranked, model.lost, strict=True):
         model.cp.add(lost == (item.group.key.name in order))
