@@ -58,5 +58,5 @@ def _least_share(ledger: Ledger, pod: Pod) -> int:
     """Milli-GPUs that a share takes at least; 0 for other pods."""
     gpu = pod.spec.gpu
     if gpu.kind is GpuKind.MEMORY:
-        return gpu.devices * (MILLI * gpu.memory_mib // max(1, *ledger.fixed.mib_on))
+        return gpu.devices * (MILLI * gpu.memory_mib // max((1, *ledger.fixed.mib_on)))
     return gpu.devices * gpu.milli_portion if gpu.shares else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Container, Sequence
 from typing import Final
@@ -28,6 +29,7 @@ from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch, Gang
 from kai_cp_models.unready import DELAYED, unready
 
+logger = logging.getLogger(__name__)
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
 _OF_CAPACITY: Final = frozenset(
     {
@@ -69,7 +71,13 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
         alone = own or key in touched
         kind = id(why), key if alone else alike.get(key), key in proofs
         if kind not in said:
-            said[kind] = reasons.row(key, why, proved=kind[-1])
+            try:
+                said[kind] = reasons.row(key, why, proved=kind[-1])
+            except Exception as problem:
+                # A defect costs the groups that it concerns their words, and no group its place.
+                logger.exception("why pod group %s waits is not known: report this defect", key)
+                words = f"why it waits is not known: {type(problem).__name__}: {problem}"
+                said[kind] = Unscheduled(key, "InternalError", words, False)
         if (row := said[kind]) is not None:
             found.append(Unscheduled(key, row.reason, row.message, row.proved, row.details))
     return tuple(found)

@@ -11,6 +11,7 @@ from kai_cp_models.actions.allocate import allocate
 from kai_cp_models.actions.evict import evict
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.explain import waiting
 from kai_cp_models.explain.waiting import unscheduled
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.ledger import Ledger
@@ -438,3 +439,16 @@ def test_a_group_that_can_never_start_is_told_so_beside_one_that_asks_for_less(
     told = reasons(solved(snapshot))
     waits = token == "NoRoomInSum" and delay
     assert told == {"a": "NoRoomInSum", "b": "PreemptionDelayNotElapsed" if waits else token}
+
+
+def test_a_defect_met_while_a_group_is_explained_costs_its_words_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> str:
+        raise ZeroDivisionError("none of it")
+
+    monkeypatch.setattr(waiting, "explain_pod", broken)
+    snapshot = tiny.world([tiny.node("n0", gpus=1)], [tiny.pod("a", gpus=1), tiny.pod("b", gpus=2)])
+    plan = solved(snapshot)
+    assert (bound(plan), reasons(plan)) == ({"a": "n0"}, {"b": "InternalError"})
+    assert "report this defect" in caplog.text
