@@ -86,8 +86,9 @@ def reduce(
     raw: Mapping[str, Any] = loaded_or_exit(source_or_exit(snapshot).path, settings).raw
     given = instant_or_exit(now)
     instant = given if given is not None else taken_at(raw) or 0.0
-    wanted = wanted.with_reason(_decided(raw, settings, instant)[1])
-    if not _holds(raw, wanted, settings, instant):
+    found, plan = _decided(raw, settings, instant)
+    wanted = wanted.with_reason(plan)
+    if not _shows(found, plan, wanted):
         fail(f"{snapshot}: {fact!r} does not hold on it", BAD_INPUT)
 
     def told(left: int, tries: int) -> None:
@@ -113,9 +114,12 @@ def reduce(
 
 
 def _holds(raw: Mapping[str, Any], fact: Fact, settings: Settings, instant: float) -> bool:
+    return _shows(*_decided(raw, settings, instant), fact)
+
+
+def _shows(found: Snapshot, plan: Plan, fact: Fact) -> bool:
     from kai_cp_models.plan import FAILED
 
-    found, plan = _decided(raw, settings, instant)
     # An action that failed says nothing about the fact.
     return not any(stage.kind == FAILED for stage in plan.stages) and fact.holds(found, plan)
 

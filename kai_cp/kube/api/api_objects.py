@@ -17,7 +17,6 @@ from kai_cp.reader.shares import read_gpu
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import GpuKind, GpuRequest
 
-"""A number of more digits is not an amount of memory."""
 RECEIVED: Final = {
     GpuKind.REGULAR: "Regular",
     GpuKind.FRACTION: "Fraction",

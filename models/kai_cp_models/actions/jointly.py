@@ -315,7 +315,7 @@ class _Search:
 def _within(stages: Sequence[StageResult], least: Sequence[StageResult]) -> Iterator[StageResult]:
     """The stages with the bounds of ``least``, each of which holds while the goals before are as there."""
     alike = True
-    for stage, other in zip_longest(stages, least[: len(stages)]):
+    for stage, other in zip_longest(stages, least):
         bound = min(stage.bound, other.bound if alike and other else 0.0)
         alike &= bound == stage.objective
         yield replace(stage, bound=bound, proved=alike)
