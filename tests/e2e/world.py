@@ -360,10 +360,10 @@ class World:
         return wrong
 
     def stays(self, met: Callable[[], Any], seconds: float = 2.0) -> None:
-        """Fail as soon as ``met`` returns a false value within the time."""
+        """Fail with the logs of the processes as soon as ``met`` returns a false value within the time."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            assert met()
+            assert met(), "\n".join(process.tail() for process in self.processes)
             time.sleep(0.1)
 
 
