@@ -182,6 +182,11 @@ def what_if(
     settings = settings_or_exit(config, {}, defaults=OFFLINE)
     name, raw, digest, instant = raw_or_exit(snapshot, instant_or_exit(now), settings)
     ops = _operations(context.meta.get(_ARGUMENTS, ()), instant)
+    if not (ops or until_settled or bound or least):
+        fail(
+            "name a change, such as --drain NODE, or what is asked: --until-settled, --least, --bound",
+            WRONG_USAGE,
+        )
     cycles = Cycles(settings, usage_or_exit(usage))
     try:
         found, after_ = whatif(

@@ -90,6 +90,8 @@ def _set_queue(value: str, now: float) -> list[Object]:
         op: Object = {"op": "set-queue", "queue": queue, "resource": resource, "field": _AMOUNTS[name]}
         return [{**op, "value": _number(amount)}]
     queue, _, name = where.rpartition(".")
+    if name in _AMOUNTS:
+        raise BadOperation(f"expected QUEUE.RESOURCE.{name} with one of {', '.join(QUEUE_RESOURCES)}")
     if not queue or name not in QUEUE_FIELDS:
         raise BadOperation(f"there is no queue field {name or where}; the fields are {known}")
     found: Any = _whole(amount, "priority") if name == "priority" else amount

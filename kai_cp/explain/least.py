@@ -16,6 +16,7 @@ from kai_cp.explain.operations import QUEUE_RESOURCES, applied
 from kai_cp.explain.raises import QueueBound
 from kai_cp.explain.sentences import words
 from kai_cp.explain.targets import asked_groups
+from kai_cp.explain.text import describe
 from kai_cp.explain.trials import Fix, NoTime, Trials, smallest
 from kai_cp.json_types import Object, plain_number
 from kai_cp_models.pods import UNLIMITED, GroupKey
@@ -131,10 +132,7 @@ class Least:
             return not left[count]
 
         if not helps(most):
-            so_many = f"{amount(most):,.10g}"
-            nodes = f"even {so_many} nodes like {self.subject} do not help"
-            raised = f"even a {self.kind} raised by {so_many} does not help"
-            return self._none(trials, waiting, nodes if self.kind == "nodes" else raised)
+            return self._none(trials, waiting, f"even this does not help: {describe({'ops': [make(most)]})}")
         count, proved = smallest(helps, most)
         below = _below(amount(count - 1), left[count - 1]) if left.get(count - 1) else None
         return self._document(amount(count), (make(count),), "proved" if proved else "not proved", below)

@@ -20,7 +20,9 @@ class SkippedTarget(BadOperation):
 
 @dataclass(frozen=True, slots=True)
 class AskedName:
-    """``kind`` in small letters; ``namespace``: empty, if any of them is meant."""
+    """``kind``: in small letters, empty if a pod group, pod or workload may be meant; ``namespace``: empty if
+    any of them is meant.
+    """
 
     kind: str
     namespace: str
@@ -45,7 +47,7 @@ def target_of(text: str, owned: Mapping[tuple[str, str], object]) -> AskedName:
         return AskedName(before[0].lower(), before[1], name)
     if before and before[0].lower() in kinds:
         return AskedName(before[0].lower(), "", name)
-    return AskedName("podgroup", before[0] if before else "", name)
+    return AskedName("", before[0] if before else "", name)
 
 
 def owned_groups(raw: Json) -> dict[tuple[str, str], list[str]]:
@@ -73,18 +75,24 @@ def _in_groups(raw: Json) -> Iterator[tuple[Json, str]]:
                 yield item, group
 
 
-def the_one(target: AskedName, keys: list[str]) -> str:
-    """The only one of the names that is meant. Raises ``BadOperation``, which names the nearest."""
-    fitting = sorted({key for key in keys if target.fits(key)})
-    if len(fitting) == 1:
-        return fitting[0]
-    if fitting:
-        raise BadOperation(
-            f"several are named so: {', '.join(f'{target.kind}/{key}' for key in fitting[:4])}"
-        )
+def the_one(target: AskedName, known: Mapping[str, list[str]]) -> tuple[str, str]:
+    """Kind and name of the only one that is meant. A name without a kind is that of a pod group, else of a
+    pod, else of what owns them. Raises ``BadOperation``, which names the nearest.
+
+    ``known``: names by kind.
+    """
+    owners = [kind for kind in known if kind not in OURS]
+    for kinds in [[target.kind]] if target.kind else [*([kind] for kind in OURS), owners]:
+        fitting = sorted({(kind, key) for kind in kinds for key in known.get(kind, ()) if target.fits(key)})
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise BadOperation(f"several are named so: {', '.join(map('/'.join, fitting[:4]))}")
     asked = f"{target.namespace}/{target.name}".lstrip("/")
+    keys = known.get(target.kind, []) if target.kind else [key for names in known.values() for key in names]
     names = keys if target.namespace else sorted({key.partition("/")[2] for key in keys})
-    raise BadOperation(f"there is no {target.kind} {asked}{nearest(asked, names)}")
+    what = target.kind or "pod group, pod or workload"
+    raise BadOperation(f"there is no {what} {asked}{nearest(asked, names)}")
 
 
 def asked_groups(names: Iterable[str], raw: Json, snapshot: Snapshot) -> list[GroupKey]:
@@ -93,18 +101,32 @@ def asked_groups(names: Iterable[str], raw: Json, snapshot: Snapshot) -> list[Gr
     Raises ``BadOperation`` for a name that means nothing or several things; ``SkippedTarget``.
     """
     owned = owned_groups(raw)
-    return [key for name in names for key in _named(name, owned, snapshot)]
+    known = {"podgroup": [*map(str, snapshot.group_by_key)], "pod": [*map(str, snapshot.pod_by_key)]}
+    for entry in snapshot.set_aside:
+        kind, _, name = entry.item.partition(" ")
+        if kind.lower() in OURS:
+            known[kind.lower()].append(name)
+    for kind, name in owned:
+        known.setdefault(kind, []).append(name)
+    found: list[GroupKey] = []
+    for text in names:
+        kind, name = the_one(target_of(text, owned), known)
+        groups = [(kind, name)] if kind in OURS else [("podgroup", group) for group in owned[kind, name]]
+        found += [_with_pods(_group(snapshot, *one), raw, snapshot) for one in groups]
+    return found
 
 
-def _named(text: str, owned: Mapping[tuple[str, str], list[str]], snapshot: Snapshot) -> list[GroupKey]:
-    target = target_of(text, owned)
-    if target.kind not in OURS:
-        owner = the_one(target, [key for kind, key in owned if kind == target.kind])
-        return [_group(snapshot, "podgroup", key) for key in owned[target.kind, owner]]
-    known = snapshot.group_by_key if target.kind == "podgroup" else snapshot.pod_by_key
-    aside = (entry.item.partition(" ") for entry in snapshot.set_aside)
-    left_out = [name for kind, _, name in aside if kind.lower() == target.kind]
-    return [_group(snapshot, target.kind, the_one(target, [*map(str, known), *left_out]))]
+def _with_pods(key: GroupKey, raw: Json, snapshot: Snapshot) -> GroupKey:
+    """The pod group itself. Raises ``SkippedTarget`` if it has no pod that can be used."""
+    if snapshot.members[key]:
+        return key
+    said = f"podgroup {key} has no pod that runs or waits"
+    reasons = {entry.item: entry.reason for entry in snapshot.set_aside}
+    for item, group in _in_groups(raw):
+        if group == str(key) and (reason := reasons.get(f"Pod {key_of(item)}")):
+            said += f"; pod {key_of(item)} is left out of all decisions: {reason}"
+            break
+    raise SkippedTarget(said)
 
 
 def _group(snapshot: Snapshot, kind: str, name: str) -> GroupKey:

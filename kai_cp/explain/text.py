@@ -207,7 +207,7 @@ def _of_queue(op: Json) -> str:
     """A change of a queue, with the unit of an amount."""
     what = " ".join(str(op[name]) for name in ("resource", "field") if name in op)
     value = op["value"]
-    unit = _UNITS.get(op.get("resource", ""), "") if op["field"] in ("limit", "quota") else ""
+    unit = UNITS.get(op.get("resource", ""), "") if op["field"] in ("limit", "quota") else ""
     if unit and value == UNLIMITED:
         return f"set no {what} for queue {op['queue']}"
     number = isinstance(value, int | float)
@@ -215,7 +215,8 @@ def _of_queue(op: Json) -> str:
     return f"set the {what} of queue {op['queue']} to {said}"
 
 
-_UNITS: Final = {"gpu": " GPUs", "cpu": " milli-CPUs", "memory": " MB"}
+UNITS: Final = {"gpu": " GPUs", "cpu": " milli-CPUs", "memory": " MB"}
+"""Of a queue's amounts, by resource."""
 _PLAIN: Final = {
     "at": "wait until {now}",
     "cordon": "cordon {nodes}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from kai_cp.decisions import ENGINE, rfc3339, version
@@ -43,7 +44,7 @@ def whatif(
     if settle is not None:
         first, _, first_settled = run_on(cycles, before, settle)
         last, count, settled = run_on(cycles, after, settle)
-        diff |= _ends(first, last) | {"cycles": count, "settled": first_settled and settled}
+        diff |= difference(first, last) | {"cycles": count, "settled": first_settled and settled}
     found: Object = {
         "schema": SCHEMA,
         "engine": ENGINE,
@@ -89,12 +90,19 @@ def _moves_possible(cycles: Cycles, draft: Draft, ops: Sequence[Object]) -> None
 
 
 def run_on(cycles: Cycles, decided: DecidedCycle, most: int) -> tuple[PlacedGroups, int, bool]:
-    """Carry out cycles until one decides nothing: the end, how many there were, and whether it settled."""
+    """Carry out cycles until one decides nothing: the end with what all of them stopped and moved, how many
+    there were, and whether it settled.
+    """
     count = 0
+    lost: set[PodKey] = set()
+    moved: set[PodKey] = set()
     while decided.situation.plan.decisions and count < most:
         count += 1
+        lost |= decided.outcome.lost
+        moved |= decided.outcome.moved
         decided = cycles.decide(carried_out(decided, BETWEEN_SECONDS))
-    return _standing(decided), count, not decided.situation.plan.decisions
+    end = replace(_standing(decided), lost=frozenset(lost), moved=frozenset(moved))
+    return end, count, not decided.situation.plan.decisions
 
 
 def _standing(decided: DecidedCycle) -> PlacedGroups:
@@ -104,11 +112,6 @@ def _standing(decided: DecidedCycle) -> PlacedGroups:
         return outcome
     still = Situation(decided.snapshot, decided.situation.settings, Plan())
     return DecidedCycle(decided.draft, still, 0.0).outcome
-
-
-def _ends(first: PlacedGroups, last: PlacedGroups) -> Object:
-    """The difference of two ends; nothing is lost or moved any more."""
-    return difference(first, last)
 
 
 def summary(decided: DecidedCycle) -> Object:

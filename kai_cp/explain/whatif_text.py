@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import Final
 
 from kai_cp.decisions import cut_during, named_stages
-from kai_cp.explain.text import WIDTH, as_of, describe, describe_change
+from kai_cp.explain.text import UNITS, WIDTH, as_of, describe, describe_change
 from kai_cp.json_types import Json
 from kai_cp.report.terminal import gpus
 from kai_cp_models.shown import plural
@@ -31,7 +31,8 @@ def lines(document: Json, name: str) -> list[str]:
     )
     refused = len(before["pending"])
     groups = f"pod group{'s' * (refused != 1)}"
-    found += _part("Refused", f"{refused} {groups} before, {len(after['pending'])} after")
+    which = ", in the first cycle" if "cycles" in diff else ""
+    found += _part("Refused", f"{refused} {groups} before, {len(after['pending'])} after{which}")
     if "cycles" in diff:
         end = (
             f"settled after {plural(diff['cycles'], 'cycle')}"
@@ -45,7 +46,7 @@ def lines(document: Json, name: str) -> list[str]:
         found += _part(
             "Bound",
             f"no scheduler has more than {gpus(bound['gpus'])} in use without stopping anything; "
-            f"this cycle has {_number(bound['inUse'])}{_price(diff)}",
+            f"this cycle has {_number(bound['inUse'])}{_price(after)}",
         )
     during = cut_during(named_stages([*before["stages"], *after["stages"]]))
     return found + as_of(document["now"], name, during)
@@ -66,13 +67,9 @@ def _first(diff: Json) -> str:
     return f"{', '.join(words)}."
 
 
-def _price(diff: Json) -> str:
-    """What the cycle stops and moves for what it has in use; nothing else may exceed the bound."""
-    stopped, moved = diff["lostAfter"], diff["movedAfter"]
-    said = [
-        f"{word} {plural(count, 'pod')}" for word, count in (("stops", stopped), ("moves", moved)) if count
-    ]
-    return f", and {' and '.join(said)}" if said else ""
+def _price(after: Json) -> str:
+    """What the cycle evicts for what it has in use; nothing else may exceed the bound."""
+    return f", and evicts {plural(after['evicted'], 'pod')}" if after["evicted"] else ""
 
 
 def _least(least: Json) -> str:
@@ -86,8 +83,11 @@ def _least(least: Json) -> str:
         text += f", {plural(least['amount'], 'pod')} in all"
     below = least.get("below")
     if below:
-        raised = "raised by" if least["kind"].startswith("raise-") else "with"
-        text += f"; {raised} {_number(below['amount'])}, {_listed(below['waiting'])} would still wait"
+        resource = least["ops"][0].get("resource")
+        less = f"with {_number(below['amount'])}"
+        if resource:
+            less = f"raised by {_number(below['amount'])}{UNITS[resource]}"
+        text += f"; {less}, {_listed(below['waiting'])} would still wait"
     return text
 
 

@@ -592,6 +592,12 @@ def test_explain_and_what_if_have_the_formats_of_the_others(arguments: tuple[str
     assert found[OutputFormat.WIDE].stdout == found[OutputFormat.TABLE].stdout
 
 
+def test_a_what_if_without_a_change_asks_for_one() -> None:
+    done = run("what-if", DEMO)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "name a change, such as --drain NODE" in done.stderr
+
+
 def test_documents_of_topology_and_group_are_yaml_too(tmp_path: Path) -> None:
     as_json, as_yaml = (run("topology", DEMO, "-o", form).stdout for form in ("json", "yaml"))
     assert yaml.safe_load(as_yaml) == json.loads(as_json)

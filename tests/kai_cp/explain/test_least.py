@@ -123,3 +123,8 @@ def test_a_limit_that_is_in_nothings_way_cannot_help(limit: float, because: str)
 def test_nothing_is_needed_where_all_run() -> None:
     found = least(cluster([node("n0", gpus=1)], [pod("x", gpus=1)]), "nodes:n0")
     assert (found["amount"], found["ops"]) == (0, [])
+
+
+def test_the_largest_change_that_was_tried_is_told_with_its_unit() -> None:
+    world = cluster([node("n0", gpus=1)], [pod(f"x{i}", gpus=1) for i in range(4)])
+    assert least(world, "nodes:n0", most=1)["because"] == "even this does not help: add 1 node like n0"

@@ -304,7 +304,7 @@ BAD = [
     ("--untaint", "n9=keep", waits, ["n9", "n0"]),
     ("--untaint", "n0=keeper", lambda: waits(one=node("n0", taints=[TAINT])), ["keeper", "keep"]),
     ("--set-queue", "p.gpu.limit=1", waits, ["queue p", "q"]),
-    ("--set-queue", "q.gpus.limit=1", waits, ["q.gpus.limit", "quota, limit, weight"]),
+    ("--set-queue", "q.gpus.limit=1", waits, ["QUEUE.RESOURCE.limit", "cpu, memory, gpu"]),
     ("--set-queue", "q.gpu.limits=1", waits, ["limits", "quota, limit, weight"]),
     ("--set-queue", "q.gpu.limit=many", waits, ["'many'"]),
     ("--set-queue", "q.reclaimMinRuntime=soon", waits, ["'soon'", "30m"]),

@@ -25,7 +25,8 @@ def owned_by(item: dict[str, Any], kind: str, name: str) -> None:
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Path:
     """Job train owns pod group x, set owns the pods of y and z, and both namespaces have a pod group x."""
-    world = cluster([node("n0", gpus=2)], [pod(name, gpus=3) for name in ("x", "y", "z")])
+    pods = [*(pod(name, gpus=3) for name in ("x", "y", "z")), pod("z-0", gpus=3, group="z")]
+    world = cluster([node("n0", gpus=2)], pods)
     raw = world["rawObjects"]
     owned_by(next(g for g in raw["podGroups"] if g["metadata"]["name"] == "x"), "Job", "train")
     for one in raw["pods"]:
@@ -47,6 +48,10 @@ def snapshot(tmp_path: Path) -> Path:
         ("other/x", ["other/x"]),
         ("y", ["default/y"]),
         ("podgroup/y", ["default/y"]),
+        ("z-0", ["default/z"]),
+        ("default/z-0", ["default/z"]),
+        ("set", ["default/y", "default/z"]),
+        ("other/train", ["other/x"]),
         ("pod/z", ["default/z"]),
         ("job/default/train", ["default/x"]),
         ("Job/other/train", ["other/x"]),
@@ -65,7 +70,8 @@ def test_a_name_that_is_known_finds_its_pod_groups(snapshot: Path, text: str, gr
         ("x", "several are named so: podgroup/default/x, podgroup/other/x"),
         ("job/train", "several are named so: job/default/train, job/other/train"),
         ("job/default/trainn", "there is no job default/trainn; the nearest: default/train"),
-        ("yy", "there is no podgroup yy; the nearest: y"),
+        ("yy", "there is no pod group, pod or workload yy; the nearest: y"),
+        ("podgroup/yy", "there is no podgroup yy; the nearest: y"),
         ("a/b/c/d", "a/b/c/d: expected [KIND/][NAMESPACE/]NAME, such as job/team-a/train"),
         ("job//x", "expected [KIND/][NAMESPACE/]NAME"),
     ],
@@ -74,6 +80,21 @@ def test_a_name_that_is_unknown_or_no_single_one_is_told(snapshot: Path, text: s
     done = run("explain", snapshot, text, "--no-fixes", "--now", NOW)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("text", ["x", "podgroup/default/x"])
+def test_a_pod_group_without_a_usable_pod_does_not_run(tmp_path: Path, text: str) -> None:
+    world = cluster([node("n0", gpus=2)], [pod("x", gpus=3, notes={"gpu-fraction": "half"})])
+    path = tmp_path / "snapshot.json"
+    path.write_text(json.dumps(world))
+    done = run("explain", path, text, "--no-fixes", "--now", NOW)
+    assert (done.returncode, done.stdout) == (1, "")
+    said = "podgroup default/x has no pod that runs or waits; pod default/x is left out of all decisions: "
+    assert said + "metadata.annotations[gpu-fraction]" in done.stderr
+    world["rawObjects"]["pods"] = []
+    path.write_text(json.dumps(world))
+    done = run("explain", path, text, "--no-fixes", "--now", NOW)
+    assert done.stderr.endswith("kai-cp: podgroup default/x has no pod that runs or waits\n")
 
 
 @pytest.mark.parametrize("text", ["job/other/train", "pod/z"])
@@ -97,7 +118,7 @@ def test_every_command_says_the_same_of_a_name_that_means_several(
 def test_of_two_parts_the_first_is_a_kind_only_where_there_are_such_objects() -> None:
     owned = {("job", "a/train"): ["a/x"]}
     assert target_of("job/x", owned) == AskedName("job", "", "x")
-    assert target_of("job/x", {}) == AskedName("podgroup", "job", "x")
+    assert target_of("job/x", {}) == AskedName("", "job", "x")
     with pytest.raises(BadOperation):
         target_of("", owned)
 

@@ -8,7 +8,7 @@ import pytest
 
 from kai_cp.explain.whatif_text import lines
 
-SIDE = {"pending": [], "stages": []}
+SIDE = {"pending": [], "stages": [], "evicted": 2}
 DIFF = {
     "gain": [], "lose": [], "addedPlaced": [], "gpusBefore": 1, "gpusAfter": 1,
     "lostBefore": 1, "lostAfter": 0, "movedBefore": 0, "movedAfter": 0, "cycles": 1, "settled": True,
@@ -40,3 +40,22 @@ def test_one_is_told_as_one() -> None:
 )
 def test_the_least_stop_names_its_pods_and_counts_several(pods: list[str], words: str) -> None:
     assert words in text(pods)
+
+
+def test_figures_of_the_first_cycle_are_called_so_beside_those_of_the_end() -> None:
+    assert "Refused  0 pod groups before, 0 after, in the first cycle\n" in text(["ns/a"])
+
+
+def test_the_price_of_what_is_in_use_is_what_the_same_cycle_evicts() -> None:
+    assert "cycle has 1, and evicts 2 pods\n" in text(["ns/a"])
+
+
+def test_raises_have_their_unit() -> None:
+    op = {"op": "set-queue", "queue": "q", "resource": "cpu", "field": "limit", "value": 3000}
+    least = {
+        "kind": "raise-limit", "amount": 2000, "proof": "proved", "ops": [op],
+        "below": {"amount": 1000, "waiting": ["ns/a"]},
+    }  # fmt: skip
+    document = {"now": "", "ops": [], "before": SIDE, "after": SIDE, "diff": DIFF, "least": least}
+    said = " ".join("\n".join(lines(document, "s")).split())
+    assert "set the cpu limit of queue q to 3,000 milli-CPUs; raised by 1,000 milli-CPUs, ns/a would" in said
