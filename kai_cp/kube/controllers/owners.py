@@ -162,7 +162,8 @@ class OwnerLookup:
         if resource is None:
             return None
         key = (namespace if resource.namespaced else "", reference.name)
-        store = self._store(resource, whole=whole)
+        # An account that may get a kind but not list it never learns of a change: it asks each time.
+        store = self._store(resource, whole=whole) if self._context.informers.listed(resource) else None
         raw = store.get(key) if store is not None else None
         uid = reference.uid
         if raw is None or (uid and raw["metadata"].get("uid") != uid):

@@ -223,6 +223,26 @@ def test_an_owner_that_comes_late_is_waited_for_without_a_word(server: StubServe
         assert not server.requests("POST", "events")
 
 
+def test_an_owner_that_may_be_read_but_not_listed_is_read_for_each_pod(server: StubServer) -> None:
+    """A grant may have only get. What was read for the first pod is not taken for what the owner says now."""
+    job = made("batch/v1", "Job", "train", spec={})
+    server.objects["/apis/batch/v1"] = {"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}
+    server.put(JOBS, job)
+    server.faults = lambda _method, path: (403, {}) if "/jobs?" in path else None
+    server.put(r.PODS, pod("train-0", job))
+
+    def least() -> Any:
+        name = f"pg-train-{job['metadata']['uid']}"
+        return (server.get(r.POD_GROUPS, "team-a", name) or {"spec": {}})["spec"].get("minMember")
+
+    with running(server, "podgrouper"):
+        until(lambda: least() == 1)
+        job["metadata"]["annotations"] = {"kai.scheduler/batch-min-member": "2"}
+        server.put(JOBS, job)
+        server.put(r.PODS, pod("train-1", job))
+        until(lambda: least() == 2)
+
+
 def declared(name: ControllerName) -> set[tuple[str, str]]:
     return {(grant.group, grant.resource) for grant in ACCESS[name] if grant.verb == "watch"}
 
