@@ -112,13 +112,16 @@ class ApiCluster:
         return self._backoff.mask(self.annotations.shown(raw), self._clock())
 
     def catch_up(self) -> None:
-        """Write the start times and pool labels that an earlier process decided and could not write.
+        """Read what an earlier process ordered last, and write the start times and pool labels that it
+        decided and could not write.
 
         From now on no other scheduler is expected to bind pods of this pool.
 
         A pod group started when the first of its present pods was ordered to be bound, unless its annotation
         says something near that or later.
         """
+        # A watch may be behind the lease: those orders would be a rival's, and their places free.
+        self._requests.replace(*self._transport.list_pages(resources.BIND_REQUESTS))
         self.rivals.begin()
         started: dict[GroupKey, float] = {}
         for request in self._requests.all():

@@ -87,6 +87,19 @@ def test_a_binding_that_is_seen_before_its_order_is_ours(setup: Setup) -> None:
     until(lambda: rival(setup))
 
 
+def test_the_last_order_of_the_leader_before_is_no_rivals(setup: Setup) -> None:
+    """It was made before that leader gave up the lease, and the watch brings it after this one begins."""
+    setup.cache.stop()
+    requests = setup.cache.stores[r.BIND_REQUESTS]
+    last = setup.server.put(r.BIND_REQUESTS, order("p0", annotations={ORDERED_BY: "before"}))
+    setup.live.catch_up()
+    assert [o["metadata"]["name"] for o in setup.live.snapshot()["rawObjects"]["bindRequests"]] == ["p0"]
+    requests.put(last)
+    assert not rival(setup)
+    requests.put(setup.server.put(r.BIND_REQUESTS, order("p1", annotations={ORDERED_BY: "beside"})))
+    assert "another kai-cp scheduler (beside)" in rival(setup)
+
+
 @pytest.mark.parametrize("begun", [True, False])
 def test_earlier_orders_and_foreign_pods_are_no_rivals(setup: Setup, begun: bool) -> None:
     setup.server.put(r.BIND_REQUESTS, order("p0"))
