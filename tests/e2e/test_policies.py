@@ -79,12 +79,12 @@ def api(plane: ControlPlane) -> Iterator[AdminTransport]:
     ):
         body = pod(name, owned=True)
         body["metadata"]["labels"] = labels
-        made.create(r.PODS, namespace, body)
+        assert create(plane, BINDER, namespace, body) == ""
     placed = pod("placed", owned=True)
     placed["metadata"]["labels"] = {"runai-gpu-group": "g"}
     placed["metadata"]["annotations"]["gpu-fraction"] = "0.5"
     placed["spec"]["nodeName"] = "n"
-    made.create(r.PODS, "default", placed)
+    assert create(plane, BINDER, "default", placed) == ""
     made.create(r.VOLUMES, "", VOLUME)
     made.create(r.VOLUME_CLAIMS, "default", CLAIM)
     policies_work(plane)
@@ -121,6 +121,11 @@ def patch(plane: ControlPlane, user: str, where: str, body: Object, *more: str, 
     return run(
         plane, user, "patch", kind, name, "-n", namespace, "--type=merge", "-p", json.dumps(body), *more
     )
+
+
+def create(plane: ControlPlane, user: str, namespace: str, body: Object, *more: str) -> str:
+    text = json.dumps({"apiVersion": "v1", "kind": "Pod", **body})
+    return run(plane, user, "create", "-n", namespace, "-f", "-", *more, text=text)
 
 
 def policies_work(plane: ControlPlane) -> None:
@@ -331,6 +336,26 @@ def test_the_owner_of_a_placed_pod_keeps_its_share(
     plane: ControlPlane, api: AdminTransport, body: Object, words: str
 ) -> None:
     said = patch(plane, "", "default/placed", {"metadata": body}, "--dry-run=server")
+    assert said == "" if not words else words in said
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "labels", "words"),
+    [
+        ("kai-scheduler", {"runai-gpu-group": "g"}, "only the binder says which GPU"),
+        ("kai-scheduler", {"runai-gpu-group/g": "g"}, "only the binder says which GPU"),
+        ("kai-scheduler", {"app": "x"}, ""),
+        ("default-scheduler", {"runai-gpu-group": "g"}, ""),  # It counts for no binder of ours.
+    ],
+)
+def test_no_pod_is_made_with_a_share_of_a_gpu(
+    plane: ControlPlane, api: AdminTransport, scheduler: str, labels: dict[str, str], words: str
+) -> None:
+    body = pod("new", owned=True)
+    body["spec"] |= {"schedulerName": scheduler, "nodeName": "n"}
+    body["metadata"] |= {"labels": labels}
+    body["metadata"]["annotations"]["gpu-fraction"] = "0.01"
+    said = create(plane, "", "default", body, "--dry-run=server")
     assert said == "" if not words else words in said
 
 

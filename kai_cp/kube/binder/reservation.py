@@ -65,8 +65,8 @@ class GpuReservations:
         self._requests = requests
         self._options = options
         self._locks = [threading.Lock() for _ in range(LOCKS)]
-        self._pods_on = pods.index(_shared_node)
-        """Reservation pods and fractional pods by node."""
+        self._pods_on = pods.index(self._shared_node)
+        """Reservation pods and fractional pods of this binder by node."""
         self._requests_for = requests.index(_promised_node)
         """BindRequests with GPU groups by node."""
         self._scaling = pods.index(self._scaling_app)
@@ -167,6 +167,12 @@ class GpuReservations:
                 else:
                     sharers[group].append(pod)
         return _Seen(sharers, reservations)
+
+    def _shared_node(self, pod: Object) -> tuple[str, ...]:
+        """The node of a pod that shares or reserves a GPU there; the labels of others' pods say nothing."""
+        node, ours = pod["spec"].get("nodeName"), self._options.scheduler_name
+        counts = not ours or pod["spec"].get("schedulerName") == ours or self._is_reservation(pod)
+        return (node,) if node and counts and groups_of(pod) else ()
 
     def _is_reservation(self, pod: Object) -> bool:
         return (
@@ -270,12 +276,6 @@ class GpuReservations:
 
     def _lock(self, group: str) -> threading.Lock:
         return self._locks[hash(group) % LOCKS]
-
-
-def _shared_node(pod: Object) -> tuple[str, ...]:
-    """The node of a pod that shares or reserves a GPU there."""
-    node = pod["spec"].get("nodeName")
-    return (node,) if node and groups_of(pod) else ()
 
 
 def _promised_node(request: Object) -> tuple[str, ...]:

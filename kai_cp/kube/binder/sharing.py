@@ -49,7 +49,7 @@ class Sharing:
         self._options = options
 
     def prepare(self, pod: Object, node: Object, request: Object) -> None:
-        """Reserve the devices, label the pod, write its ConfigMaps.
+        """Reserve the devices, label the pod, write its ConfigMaps; a pod of whole GPUs names no group.
 
         Raises ``BindError`` if one of these fails.
         """
@@ -57,6 +57,7 @@ class Sharing:
             if _wants_mps(pod):
                 text = "annotation mps is for parts of a GPU; this pod gets whole ones, without MPS"
                 self._recorder.say(pod, resources.PODS, "Warning", "MpsWithoutFraction", text)
+            self._label(pod, [])
             return
         groups = request["spec"].get("selectedGPUGroups") or []
         if not groups:
@@ -92,7 +93,8 @@ class Sharing:
         present = group_labels(pod)
         if present == wanted:
             return
-        # An earlier leader may have labelled the pod for an order that was taken back.
+        # An earlier leader may have labelled the pod for an order that was taken back, or its owner: he would
+        # keep the GPU of others reserved after them.
         labels = {**dict.fromkeys(present), **wanted}
         meta = pod["metadata"]
         changed = self._transport.patch(

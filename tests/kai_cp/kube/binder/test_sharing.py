@@ -185,6 +185,28 @@ def test_labels_without_an_order_go_with_a_new_leader(
     assert server.get(r.CONFIG_MAPS, "ns", "x-0") is None
 
 
+def test_a_pod_of_whole_gpus_keeps_nobodys_gpu_reserved(server: StubServer, setup: Any) -> None:
+    """Its owner wrote the label before it was bound."""
+    order(server, pod("p", labels={names.GPU_GROUP: "g1", f"{LABEL_PREFIX}g2": "g2", "mine": "x"}))
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    found = server.get(r.PODS, "ns", "p")
+    assert found is not None
+    assert found["metadata"]["labels"] == {"mine": "x"}
+
+
+@pytest.mark.parametrize("scheduler", ["kai-scheduler", "default-scheduler"])
+def test_a_pod_of_another_scheduler_keeps_no_gpu_reserved(scheduler: str) -> None:
+    pods, api, options = Store(), Mock(), BinderOptions(scheduler_name="kai-scheduler")
+    reservations = GpuReservations(api, pods, Store(), options)
+    name = reserved(pods, "g1", options)
+    item = pod("p", node="n", phase="Running", labels={names.GPU_GROUP: "g1"})
+    pods.put({**item, "spec": {**item["spec"], "schedulerName": scheduler}})
+    api.delete.return_value = None
+    reservations.sync("n")
+    assert [call.args[2] for call in api.delete.call_args_list] == [name] * (scheduler != "kai-scheduler")
+
+
 def test_sharers_without_a_reservation_are_deleted(server: StubServer, setup: Any) -> None:
     server.put(r.PODS, pod("lost", node="n", phase="Running", labels={names.GPU_GROUP: "g9"}))
     made = setup()
