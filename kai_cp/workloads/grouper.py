@@ -228,4 +228,13 @@ def _notes(
                 f"spec.queue to move it, or annotate the workload with {keys.FOLLOW_QUEUE}=true"
             )
             found.append(Note("QueueKept", text, about_group=True))
+    said = group.annotations.get(keys.MAX_RUNTIME)
+    kept = ((before or {}).get("metadata") or {}).get("annotations") or {}
+    stays = kept.get(keys.MAX_RUNTIME, said)
+    if said not in (None, stays):
+        text = (
+            f"the workload says {keys.MAX_RUNTIME} {shown(said)}, and the pod group keeps {shown(stays)}: "
+            "lower it there; who may update queues may also raise it"
+        )
+        found.append(Note("MaxRuntimeKept", text, about_group=True))
     return tuple(found)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kai_cp.json_types import Json
 from kai_cp.reader.times import go_duration
+from kai_cp.workloads import keys
 from kai_cp.workloads.groups import SPEC_KEYS, Group
 from kai_cp.workloads.settings import GroupingSettings
 
@@ -28,8 +29,9 @@ def metadata(group: Group) -> dict[str, Any]:
 def merged(before: Json, group: Group, settings: GroupingSettings) -> dict[str, Any]:
     """The wanted PodGroup, with the fields that the stored one keeps.
 
-    The queue stays, so that a group can be moved by editing it; so does the node pool, a queue label, and a
-    topology constraint where the workload names no topology.
+    The queue stays, so that a group can be moved by editing it; so does the node pool, a queue label, a
+    maximum run time (starts were promised by it), and a topology constraint where the workload names no
+    topology.
     """
     meta = before.get("metadata") or {}
     spec = before.get("spec") or {}
@@ -49,7 +51,9 @@ def merged(before: Json, group: Group, settings: GroupingSettings) -> dict[str, 
         wanted["topologyConstraint"] = spec.get("topologyConstraint")
     own = metadata(replace(group, labels=labels))
     own["labels"] = {**has, **labels}
-    own["annotations"] = {**(meta.get("annotations") or {}), **group.annotations}
+    notes = meta.get("annotations") or {}
+    stays = {keys.MAX_RUNTIME: notes[keys.MAX_RUNTIME]} if keys.MAX_RUNTIME in notes else {}
+    own["annotations"] = {**notes, **group.annotations, **stays}
     other = {key: value for key, value in spec.items() if key not in SPEC_KEYS}
     return {"metadata": own, "spec": {**wanted, **other}}
 

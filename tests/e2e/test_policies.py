@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.transport import Transport, configuration
 from kai_cp.kube.demo.controlplane import ControlPlane
+from kai_cp.kube.install import install
 from tests.deploy.helm import instead_of_kai
 from tests.e2e.admin import AdminTransport
 from tests.e2e.world import admin
@@ -22,6 +24,8 @@ SCHEDULER = "system:serviceaccount:kai-scheduler:kai-cp-scheduler"
 BINDER = "system:serviceaccount:kai-scheduler:kai-cp-binder"
 CONTROLLERS = "system:serviceaccount:kai-scheduler:kai-cp-controllers"
 RESERVATION = "system:serviceaccount:kai-resource-reservation:kai-resource-reservation"
+OWNER_USER = "owner"
+MAXIMUM = "kai-cp/max-runtime"
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "0b5bd4ba-6c3d-4d4f-9e6e-0a6d3b0a7a11"}
 VOLUME: dict[str, Any] = {
     "metadata": {"name": "v"},
@@ -52,6 +56,7 @@ def listed(items: list[Object]) -> Object:
 @pytest.fixture(scope="module")
 def plane(binary: Path) -> Iterator[ControlPlane]:
     with ControlPlane(binary, nodes=False) as made:
+        install(Transport(configuration(str(made.kubeconfig())), "admin"))
         for namespace in (
             "kai-scheduler",
             "kai-resource-reservation",
@@ -62,6 +67,8 @@ def plane(binary: Path) -> Iterator[ControlPlane]:
         # All rights, so that only the policies refuse something here.
         users = [f"--user={user}" for user in (SCHEDULER, BINDER, CONTROLLERS, RESERVATION)]
         run(made, "", "create", "clusterrolebinding", "stolen", "--clusterrole=cluster-admin", *users)
+        run(made, "", "create", "role", "edit", "--verb=get,patch", "--resource=podgroups.scheduling.run.ai")
+        run(made, "", "create", "rolebinding", "edit", "--role=edit", f"--user={OWNER_USER}")
         yield made
 
 
@@ -85,6 +92,7 @@ def api(plane: ControlPlane) -> Iterator[AdminTransport]:
     placed["metadata"]["annotations"]["gpu-fraction"] = "0.5"
     placed["spec"]["nodeName"] = "n"
     assert create(plane, BINDER, "default", placed) == ""
+    made.create(r.POD_GROUPS, "default", {"metadata": {"name": "g"}, "spec": {"queue": "q"}})
     made.create(r.VOLUMES, "", VOLUME)
     made.create(r.VOLUME_CLAIMS, "default", CLAIM)
     policies_work(plane)
@@ -366,3 +374,29 @@ def test_the_binder_labels_pods_and_a_pod_that_waits_may_change(
     assert patch(plane, BINDER, "default/placed", label, "--dry-run=server") == ""
     asks = {"metadata": {"annotations": {"gpu-fraction": "0.25"}}}
     assert patch(plane, "", "default/p", asks, "--dry-run=server") == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ("10m", "1000h", "may only be lowered"),
+        ("10m", None, "may only be lowered"),
+        ("10m", "soon", "may only be lowered"),
+        ("10m", "0s", "may only be lowered"),
+        ("1h30m", "91m", "may only be lowered"),
+        ("1h30m", "1.5h", ""),
+        ("10m", "9m59.5s", ""),
+        ("soon", "10h", ""),
+        (None, "10h", ""),
+    ],
+)
+def test_a_maximum_run_time_is_lowered_alone(
+    plane: ControlPlane, api: AdminTransport, before: str | None, after: str | None, words: str
+) -> None:
+    """By the owner, who may do everything but change queues, and by the pod grouper as which it comes too."""
+    notes = {"metadata": {"annotations": {MAXIMUM: before}}}
+    assert patch(plane, "", "default/g", notes, kind="podgroup") == ""
+    changed = {"metadata": {"annotations": {MAXIMUM: after, "mine": "x"}}}
+    for user in (OWNER_USER, ""):
+        said = patch(plane, user, "default/g", changed, "--dry-run=server", kind="podgroup")
+        assert said == "" if not words or not user else words in said

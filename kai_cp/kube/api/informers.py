@@ -100,7 +100,8 @@ class Informers:
     def listed(self, resource: Resource) -> bool:
         """Whether the objects of the kind are listed, in every way in which the kind is followed."""
         with self._lock:
-            return all(x.synced.is_set() for x in self._reflectors.values() if x.resource == resource)
+            following = [x for x in self._reflectors.values() if x.resource == resource]
+        return all(reflector.synced.is_set() and reflector.served for reflector in following)
 
     def served(self, resource: Resource) -> bool:
         """False while the server does not know the kind at all."""

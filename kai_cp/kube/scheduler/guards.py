@@ -5,7 +5,7 @@ from __future__ import annotations
 from kai_cp.kube.api import names, resources
 from kai_cp.kube.api.errors import ApiError, NotReachable
 from kai_cp.kube.api.transport import Transport
-from kai_cp_models.records.notes import RESERVATION
+from kai_cp_models.records.notes import MAXIMUM, RESERVATION
 from kai_cp_models.settings import Settings
 
 
@@ -16,14 +16,16 @@ def unguarded(transport: Transport, settings: Settings) -> str:
         gains.append(f"come earlier among those that hold reservations ({RESERVATION})")
     if settings.max_runtime.enforce and settings.max_runtime.requeue_delay_seconds > 0:
         gains.append(f"skip the delay after a maximum run time ({names.ENDED})")
+    if settings.reservations.enabled and settings.max_runtime.enforce:
+        gains.append(f"run longer than starts were promised by ({MAXIMUM})")
     if not gains or _guarded(transport):
         return ""
     policy = "no ValidatingAdmissionPolicy kai-cp-promises is in force"
-    return f"{policy}: the owner of a pod group can {' and '.join(gains)}"
+    return f"{policy}: the owner of a pod group can {'; and '.join(gains)}"
 
 
 def _guarded(transport: Transport) -> bool:
-    """Whether a policy about both annotations is bound and denies; no server before 1.30 has any."""
+    """Whether a policy about these annotations is bound and denies; no server before 1.30 has any."""
     try:
         policies, _ = transport.list_pages(resources.ADMISSION_POLICIES)
         bindings, _ = transport.list_pages(resources.ADMISSION_POLICY_BINDINGS)
@@ -33,7 +35,9 @@ def _guarded(transport: Transport) -> bool:
         b["spec"].get("policyName") for b in bindings if "Deny" in b["spec"].get("validationActions", ())
     }
     for policy in policies:
-        rules = " ".join(rule.get("expression", "") for rule in policy["spec"].get("validations") or ())
-        if RESERVATION in rules and names.ENDED in rules and policy["metadata"]["name"] in denied:
+        parts = (policy["spec"].get(part) or () for part in ("variables", "validations"))
+        rules = " ".join(rule.get("expression", "") for part in parts for rule in part)
+        guarded = all(note in rules for note in (RESERVATION, names.ENDED, MAXIMUM))
+        if guarded and policy["metadata"]["name"] in denied:
             return True
     return False

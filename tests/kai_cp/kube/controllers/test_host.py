@@ -243,6 +243,30 @@ def test_an_owner_that_may_be_read_but_not_listed_is_read_for_each_pod(server: S
         until(lambda: least() == 2)
 
 
+def test_a_maximum_run_time_stays_as_it_was_first_written(server: StubServer) -> None:
+    """Starts were promised by it. The workload says more later: the group keeps its own, and says so."""
+    maximum = "kai-cp/max-runtime"
+    job = made("batch/v1", "Job", "train", spec={}, annotations={maximum: "10m"})
+    server.objects["/apis/batch/v1"] = {"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}
+    server.put(JOBS, job)
+    server.put(r.PODS, pod("train-0", job))
+
+    def notes() -> Any:
+        name = f"pg-train-{job['metadata']['uid']}"
+        return (server.get(r.POD_GROUPS, "team-a", name) or {"metadata": {}})["metadata"].get("annotations")
+
+    with running(server, "podgrouper"):
+        until(lambda: (notes() or {}).get(maximum) == "10m")
+        job["metadata"]["annotations"] = {maximum: "1000h", "mine": "x"}
+        server.put(JOBS, job)
+        server.put(r.PODS, pod("train-1", job))
+        until(lambda: notes().get("mine") == "x")
+        assert notes()[maximum] == "10m"
+        kept = "MaxRuntimeKept"
+        said = until(lambda: [e for e in server.requests("POST", "events") if e["reason"] == kept])
+        assert 'says kai-cp/max-runtime "1000h", and the pod group keeps "10m"' in said[0]["message"]
+
+
 def declared(name: ControllerName) -> set[tuple[str, str]]:
     return {(grant.group, grant.resource) for grant in ACCESS[name] if grant.verb == "watch"}
 

@@ -15,6 +15,7 @@ from kai_cp_models.settings import Settings
 
 POLICIES = Path(__file__).parents[4] / "deploy/chart/kai-cp/files/policies.yaml"
 RESERVING = {"reservations": {"enabled": True}}
+NOTES = ["kai-cp/reservation", "kai-cp/ended", "kai-cp/max-runtime"]
 DELAYED = {"max_runtime": {"enforce": True, "requeue_delay_seconds": 600}}
 
 
@@ -49,7 +50,15 @@ def test_where_nothing_is_remembered_nothing_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "words"),
-    [(RESERVING, ["kai-cp/reservation"]), (DELAYED, ["kai-cp/ended"])],
+    [
+        (RESERVING, ["kai-cp/reservation"]),
+        (DELAYED, ["kai-cp/ended"]),
+        (
+            RESERVING | {"max_runtime": {"enforce": True, "requeue_delay_seconds": 0}},
+            ["kai-cp/reservation", "kai-cp/max-runtime"],
+        ),
+        (RESERVING | DELAYED, NOTES),
+    ],
 )
 def test_the_guards_say_what_users_can_do(settings: dict[str, Any], words: list[str]) -> None:
     policies = [one for one in chart() if one["kind"] == ADMISSION_POLICIES.kind]
@@ -58,4 +67,4 @@ def test_the_guards_say_what_users_can_do(settings: dict[str, Any], words: list[
     for objects in (None, [], policies, bindings, audited):
         found = told(objects, settings)
         assert "kai-cp-promises" in found
-        assert [word for word in ("kai-cp/reservation", "kai-cp/ended") if word in found] == words
+        assert [word for word in NOTES if word in found] == words
