@@ -22,6 +22,8 @@ LOG = logging.getLogger(__name__)
 LIVE: Final = frozenset({"Pending", "Running"})
 LOCKS: Final = 64
 """GPU groups share them: more than there are threads, and no more for more groups."""
+ASKS: Final = frozenset({names.GPU_FRACTION, names.GPU_MEMORY})
+"""Annotations of a pod that shares GPUs."""
 LABEL_PREFIX: Final = f"{names.GPU_GROUP}/"
 
 
@@ -169,10 +171,13 @@ class GpuReservations:
         return _Seen(sharers, reservations)
 
     def _shared_node(self, pod: Object) -> tuple[str, ...]:
-        """The node of a pod that shares or reserves a GPU there; the labels of others' pods say nothing."""
+        """The node of a pod that shares or reserves a GPU there. A label alone says nothing: the scheduler
+        counts a share only where a pod of its own asks for one.
+        """
         node, ours = pod["spec"].get("nodeName"), self._options.scheduler_name
-        counts = not ours or pod["spec"].get("schedulerName") == ours or self._is_reservation(pod)
-        return (node,) if node and counts and groups_of(pod) else ()
+        asks = not ASKS.isdisjoint(api_objects.annotations_of(pod))
+        shares = asks and (not ours or pod["spec"].get("schedulerName") == ours)
+        return (node,) if node and groups_of(pod) and (shares or self._is_reservation(pod)) else ()
 
     def _is_reservation(self, pod: Object) -> bool:
         return (

@@ -25,6 +25,8 @@ from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import node, pod
 from tests.kai_cp.kube.stub import StubServer
 
+SHARE = {"gpu-fraction": "0.5"}
+
 
 def test_a_fraction_gets_its_device(server: StubServer, setup: Any) -> None:
     order(server, fraction("p"), gpu_groups=("g1",))
@@ -195,20 +197,25 @@ def test_a_pod_of_whole_gpus_keeps_nobodys_gpu_reserved(server: StubServer, setu
     assert found["metadata"]["labels"] == {"mine": "x"}
 
 
-@pytest.mark.parametrize("scheduler", ["kai-scheduler", "default-scheduler"])
-def test_a_pod_of_another_scheduler_keeps_no_gpu_reserved(scheduler: str) -> None:
+@pytest.mark.parametrize(
+    ("scheduler", "asks", "counts"),
+    [("kai-scheduler", SHARE, True), ("kai-scheduler", {}, False), ("default-scheduler", SHARE, False)],
+)
+def test_a_label_alone_keeps_no_gpu_reserved(scheduler: str, asks: dict[str, str], counts: bool) -> None:
     pods, api, options = Store(), Mock(), BinderOptions(scheduler_name="kai-scheduler")
     reservations = GpuReservations(api, pods, Store(), options)
     name = reserved(pods, "g1", options)
-    item = pod("p", node="n", phase="Running", labels={names.GPU_GROUP: "g1"})
+    item = pod("p", node="n", phase="Running", labels={names.GPU_GROUP: "g1"}, annotations=asks)
     pods.put({**item, "spec": {**item["spec"], "schedulerName": scheduler}})
     api.delete.return_value = None
     reservations.sync("n")
-    assert [call.args[2] for call in api.delete.call_args_list] == [name] * (scheduler != "kai-scheduler")
+    assert [call.args[2] for call in api.delete.call_args_list] == ([] if counts else [name])
 
 
 def test_sharers_without_a_reservation_are_deleted(server: StubServer, setup: Any) -> None:
-    server.put(r.PODS, pod("lost", node="n", phase="Running", labels={names.GPU_GROUP: "g9"}))
+    server.put(
+        r.PODS, pod("lost", node="n", phase="Running", labels={names.GPU_GROUP: "g9"}, annotations=SHARE)
+    )
     made = setup()
     made.reservations.sync("n")
     until(lambda: "deletionTimestamp" in (server.get(r.PODS, "ns", "lost") or {"metadata": {}})["metadata"])
@@ -226,7 +233,7 @@ def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
     pods, requests, api, options = WithoutList(), WithoutList(), Mock(), BinderOptions()
     reservations = GpuReservations(api, pods, requests, options)
     for name, where in (("here", "n"), ("there", "m")):
-        lost = pod(name, node=where, phase="Running", labels={names.GPU_GROUP: "g9"})
+        lost = pod(name, node=where, phase="Running", labels={names.GPU_GROUP: "g9"}, annotations=SHARE)
         pods.put({**lost, "metadata": {**lost["metadata"], "uid": name}})
     api.delete.return_value = None
     reservations.sync("n")
@@ -245,7 +252,7 @@ def test_a_reservation_that_has_ended_is_deleted_and_so_are_the_pods_that_share_
     pods, api, options = Store(), Mock(), BinderOptions()
     reservations = GpuReservations(api, pods, Store(), options)
     name = reserved(pods, "g1", options, phase="Failed")
-    sharer = pod("sharer", node="n", phase="Running", labels={names.GPU_GROUP: "g1"})
+    sharer = pod("sharer", node="n", phase="Running", labels={names.GPU_GROUP: "g1"}, annotations=SHARE)
     pods.put(sharer)
     api.delete.return_value = None
     reservations.sync("n")
