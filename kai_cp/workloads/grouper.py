@@ -234,7 +234,7 @@ def _notes(
     if said not in (None, stays):
         text = (
             f"the workload says {keys.MAX_RUNTIME} {shown(said)}, and the pod group keeps {shown(stays)}: "
-            "lower it there; who may update queues may also raise it"
+            "lower it there; to raise it takes the right to update queues"
         )
         found.append(Note("MaxRuntimeKept", text, about_group=True))
     return tuple(found)
