@@ -80,9 +80,9 @@ def _limits(settings: Settings) -> dict[str, int]:
 def as_of(source: str | bytes | Path, raw: Mapping[str, Any]) -> float:
     """The time as of which a snapshot is read when no other is named, so every command sees the same cluster.
 
-    That of the cycle that is recorded beside it, else when it was taken, else the present.
+    That of the cycle that is recorded beside it, else when it was taken, else the present second.
     """
-    return decided_at(source) or taken_at(raw) or time.time()
+    return decided_at(source) or taken_at(raw) or float(int(time.time()))
 
 
 def decided_at(source: str | bytes | Path) -> float | None:

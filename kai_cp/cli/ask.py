@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain, fail
+from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, fail, selected_or_exit
 from kai_cp.cli.options import (
     SHOWN,
     AllOption,
@@ -102,15 +102,14 @@ def _asked(name: str, selects: Sequence[str], help: str, answered: Answered) -> 
 def _selected(
     facts: SnapshotDetails, queue: list[str] | None, namespace: list[str] | None, group: list[str] | None
 ) -> SnapshotDetails:
-    """The facts that were asked for; a name without anything is said."""
+    """The facts that were asked for."""
     from dataclasses import replace
 
     from kai_cp.report.inspect import selected
     from kai_cp.report.select import Selection, names
 
     selection = Selection(names(queue), names(namespace), names(group))
-    for sentence in selection.unknown(facts.decisions, facts.name):
-        complain(sentence)
+    selected_or_exit(selection, facts.decisions, facts.name)
     return replace(
         facts, decisions=selection.of(facts.decisions), inspection=selected(facts.inspection, selection)
     )

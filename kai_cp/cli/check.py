@@ -11,7 +11,6 @@ import typer
 from kai_cp.cli.common import (
     BAD_INPUT,
     WRONG_USAGE,
-    complain,
     fail,
     file_or_exit,
     instant_or_exit,
@@ -20,7 +19,7 @@ from kai_cp.cli.common import (
 )
 from kai_cp.cli.options import INPUT, FormatOption, SnapshotArgument
 from kai_cp.cli.output import CommandResult, OutputFormat, answer, of_rows
-from kai_cp.cli.world import PART, decisions_or_exit
+from kai_cp.cli.world import PART, decisions_or_exit, told_if_of_another
 
 if TYPE_CHECKING:
     from kai_cp_models.check import Violation
@@ -84,12 +83,7 @@ def check(
     if instant is None:
         instant = instant_or_exit(document.get("now"))
     found, name, digest = snapshot_or_exit(snapshot, instant, settings)
-    made_for = document.get("snapshotSha256")
-    if made_for and made_for != digest:
-        complain(
-            f"{label_of(given)}: it was made for another snapshot (hash {made_for[:12]}; that of {name} is "
-            f"{digest[:12]})"
-        )
+    told_if_of_another(given, document, name, digest)
     with within(settings.limits.read_seconds, name):
         groups = {pod.key: pod.group for pod in found.pods}
         broken = list({str(one): one for one in faults(found, with_groups(plan, groups), settings)}.values())

@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from kai_cp.reader.container import Loaded, Source
+    from kai_cp.report.select import Selection
     from kai_cp_models.settings import Settings
     from kai_cp_models.snapshot import Snapshot
 
@@ -143,6 +144,17 @@ def mapping_or_exit(path: Path | None, option: str) -> Mapping[str, Any] | None:
     if not isinstance(document, dict):
         fail(f"{option}: {path}: expected queue names with their usage", WRONG_USAGE)
     return document
+
+
+def selected_or_exit(
+    selection: Selection, document: Mapping[str, Any], snapshot: str, *, alone: bool = True
+) -> None:
+    """Name what of a selection is in vain; a queue that the only snapshot does not have ends the program."""
+    unknown = selection.unknown_queues(document, snapshot)
+    for sentence in (*selection.unused(document, snapshot), *unknown):
+        complain(sentence)
+    if unknown and alone:
+        raise typer.Exit(WRONG_USAGE)
 
 
 def source_or_exit(argument: str) -> Source:

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from kai_cp.cli.common import complain, instant_or_exit, settings_or_exit, snapshot_or_exit, usage_or_exit
+from kai_cp.cli.common import (
+    instant_or_exit,
+    selected_or_exit,
+    settings_or_exit,
+    snapshot_or_exit,
+    usage_or_exit,
+)
 from kai_cp.cli.options import (
     SHOWN,
     AllOption,
@@ -77,8 +83,7 @@ def inspect(
     with within(settings.limits.read_seconds, name):
         document = inspection(found, digest, settings)
     selection = Selection(names(queue), names(namespace), names(group))
-    for sentence in selection.unknown(as_answer(document), name):
-        complain(sentence)
+    selected_or_exit(selection, as_answer(document), name)
     document = selected(document, selection)
     line = document["waiting"]
 

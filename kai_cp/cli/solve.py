@@ -22,6 +22,7 @@ from kai_cp.cli.common import (
     fail,
     instant_or_exit,
     part_or_exit,
+    selected_or_exit,
     settings_or_exit,
     usage_or_exit,
 )
@@ -258,8 +259,8 @@ def _show(results: Sequence[SolvingResult], format: OutputFormat, selection: Sel
         cluster = document["cluster"] if document is not None else {}
         if cluster and not (cluster["nodes"] and cluster["pods"]):
             complain(f"{result.source.path}: {empty_world(cluster['nodes'], cluster['pods'])}")
-        for sentence in selection.unknown(document, result.source.name) if document is not None else ():
-            complain(sentence)
+        if document is not None:
+            selected_or_exit(selection, document, result.source.name, alone=len(results) == 1)
         rows.append((result, None if document is None else selection.of(document)))
     documents = [document for _, document in rows if document is not None]
     if format is OutputFormat.JSON:

@@ -109,9 +109,25 @@ def world_or_exit(
         document, plan = _plan(snapshot, decisions, settings, instant, shares)
     read_at = instant if instant is not None else instant_or_exit(document.get("now"))
     found, name, digest = snapshot_or_exit(snapshot, read_at, settings, shares)
+    told_if_of_another(decisions, document, name, digest)
     if plan is not None:
         plan = with_groups(plan, {pod.key: pod.group for pod in found.pods})
     return DecidedSnapshot(name, digest, found, plan, settings, undecided or "unscheduled" in document)
+
+
+def told_if_of_another(
+    decisions: Path | None, document: Mapping[str, Any], snapshot: str, digest: str
+) -> None:
+    """Say so if decisions were made for another snapshot than the one of this name and SHA-256."""
+    from kai_cp.reader.container import label_of
+
+    made_for = str(document.get("snapshotSha256") or digest)
+    if made_for != digest:
+        of = label_of(decisions) if decisions is not None else snapshot
+        complain(
+            f"{of}: the decisions are for another snapshot (hash {made_for[:12]}; that of {snapshot} is "
+            f"{digest[:12]})"
+        )
 
 
 def decisions_or_exit(source: Path | bytes) -> tuple[Mapping[str, Any], Plan]:

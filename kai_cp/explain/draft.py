@@ -120,6 +120,6 @@ def clone(item: Any) -> Any:
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """``; did you mean ...`` with the nearest of the names, or nothing."""
+    """``; the nearest: ...`` with the names that are most like it, or nothing if there are none."""
     close = get_close_matches(name, names, 3, 0.5) or sorted(names)[:3]
     return f"; the nearest: {', '.join(close)}" if close else ""

@@ -4,7 +4,7 @@ possible transfers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from kai_cp.json_types import Document
@@ -30,7 +30,7 @@ def ask(facts: SnapshotDetails) -> dict[str, Any]:
         "schema": "audit/1",
         "now": facts.decisions["now"],
         "pairs": list(_pairs(facts, leaves, after)),
-        "idleQuota": list(_idle(leaves, after)),
+        "idleQuota": list(_idle(leaves, after, {one.get("queue") for one in facts.decisions["unscheduled"]})),
     }
 
 
@@ -68,10 +68,12 @@ def _pairs(
     return (pair for _, pair in sorted(found, key=lambda one: one[0]))
 
 
-def _idle(leaves: Mapping[str, Document], after: Mapping[str, Document]) -> Iterator[Document]:
+def _idle(
+    leaves: Mapping[str, Document], after: Mapping[str, Document], waiting: Set[str | None]
+) -> Iterator[Document]:
     for name, queue in sorted(leaves.items()):
         quota, used = queue["gpu"]["quota"], after[name]["allocatedAfter"]["gpu"]
-        if quota > used and not queue["waitingPodGroups"]:
+        if quota > used and name not in waiting:
             yield {"queue": name, "quota": quota, "used": used, "idle": quota - used}
 
 

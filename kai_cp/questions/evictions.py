@@ -40,7 +40,7 @@ def headline(document: Document) -> str:
     """The headline of the answer."""
     found = document["evictions"]
     if not found:
-        return "No pod is evicted."
+        return "no pod is evicted."
     lost = [entry for entry in found if entry["movesTo"] is None]
     held = gpus(sum(entry["gpus"] for entry in lost))
     moved = len(found) - len(lost)

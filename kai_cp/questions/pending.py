@@ -45,10 +45,10 @@ def headline(document: Document) -> str:
     """The headline of the answer."""
     waiting = document["pending"]
     if not waiting:
-        return "After the plan no pod group waits."
+        return "after the plan no pod group waits."
     asked = sum(entry["gpus"] for entry in waiting)
     waits = "waits" if len(waiting) == 1 else "wait"
-    return f"After the plan {plural(len(waiting), 'pod group')} {waits}, for {gpus(asked)}."
+    return f"after the plan {plural(len(waiting), 'pod group')} {waits}, for {gpus(asked)}."
 
 
 def sections(document: Document) -> list[Section]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kai_cp.explain.draft import nearest
 from kai_cp.json_types import Document
 
 
@@ -20,13 +21,17 @@ class Selection:
     def __bool__(self) -> bool:
         return bool(self.queues or self.namespaces or self.groups)
 
-    def unknown(self, document: Document, snapshot: str) -> list[str]:
-        """A sentence for every name of which the answer has nothing: most likely a typing error."""
-        said = [
-            f"--queue {name}: {snapshot} has no such queue"
+    def unknown_queues(self, document: Document, snapshot: str) -> list[str]:
+        """A sentence for every queue that is not there: most likely a typing error."""
+        return [
+            f"--queue: {snapshot} has no queue {name}{nearest(name, [*document['queues']])}"
             for name in self.queues
             if name not in document["queues"]
         ]
+
+    def unused(self, document: Document, snapshot: str) -> list[str]:
+        """A sentence for every namespace and pod group of which the answer has nothing."""
+        said = []
         for option, chosen in (
             *((f"--namespace {name}", Selection(namespaces=(name,))) for name in self.namespaces),
             *((f"--group {name}", Selection(groups=(name,))) for name in self.groups),

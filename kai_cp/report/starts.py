@@ -15,9 +15,9 @@ def headline(document: Document) -> str:
     """How many pod groups have a later start, and how many wait without one."""
     held, waiting = len(document["reservations"]), len(document["waiting"])
     if not held and not waiting:
-        return "No pod group waits."
+        return "no capacity is kept, and no pod group waits."
     kept = f"capacity is kept for {plural(held, 'pod group')}" if held else "no capacity is kept"
-    return f"{kept}; {plural(waiting, 'pod group')} waiting."
+    return f"{kept}; after the plan {plural(waiting, 'pod group')} {'waits' if waiting == 1 else 'wait'}."
 
 
 def shortening(document: Document) -> Shortening:

@@ -349,9 +349,9 @@ class TestSolve:
         options = [word for pair in named.items() for word in pair]
         done = run(command, DEMO, "--now", NOW, *options)
         assert done.stderr.splitlines() == [
-            "kai-cp: --queue resaerch: demo-cluster has no such queue",
             "kai-cp: --namespace defualt: demo-cluster has nothing of that name that waits or changes",
             "kai-cp: --group default/gaint: demo-cluster has nothing of that name that waits or changes",
+            "kai-cp: --queue: demo-cluster has no queue resaerch; the nearest: research",
         ]
         assert run(command, DEMO, "--now", NOW, "--namespace", "default", "--group", "giant").stderr == ""
 
@@ -471,7 +471,7 @@ class TestCheck:
     def test_decisions_for_another_snapshot_are_noted(self, tmp_path: Path, solved: dict[str, Any]) -> None:
         path = tmp_path / "decisions.json"
         path.write_text(json.dumps({**solved, "snapshotSha256": "f" * 64}))
-        assert "made for another snapshot" in run("check", DEMO, path).stderr
+        assert "the decisions are for another snapshot" in run("check", DEMO, path).stderr
 
     @pytest.mark.parametrize(
         ("field", "value", "words"),

@@ -100,6 +100,34 @@ def test_audit_names_the_pair_and_the_least_that_would_help(path: Path) -> None:
     assert answer["idleQuota"] == []
 
 
+def test_quota_is_idle_where_nothing_of_its_queue_waits_after_the_plan(path: Path) -> None:
+    """With four GPUs more p starts, and 2 of the 6 GPUs of its queue's quota are idle."""
+    made = world()
+    made["rawObjects"]["nodes"].append(node("m", gpus=4))
+    path.write_text(json.dumps(made))
+    assert asked("audit", path)["idleQuota"] == [{"queue": "poor", "quota": 6, "used": 4, "idle": 2}]
+
+
+@pytest.mark.parametrize("command", ["pending", "queues", "evictions", "plan", "solve", "inspect"])
+def test_a_queue_that_is_not_there_is_wrong_usage(path: Path, command: str) -> None:
+    done = run(command, path, "--queue", "por", "--now", NOW)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "kai-cp: --queue: world has no queue por; the nearest: poor\n"
+
+
+def test_several_snapshots_need_not_all_have_a_queue(path: Path) -> None:
+    done = run("solve", path, DEMO, "--queue", "poor", "-o", "name")
+    assert (done.returncode, done.stdout) == (0, "podgroup/ns/p\n")
+    assert "demo-cluster has no queue poor" in done.stderr
+
+
+def test_decisions_for_another_snapshot_are_told(path: Path, tmp_path: Path) -> None:
+    answer = tmp_path / "answer.json"
+    answer.write_text(run("solve", DEMO, "-o", "json").stdout)
+    assert "the decisions are for another snapshot" in run("pending", path, answer, "--now", NOW).stderr
+    assert run("pending", DEMO, answer).stderr == ""
+
+
 P, FREE = GroupKey("ns", "p"), Shares(-1, -1, -1)
 
 

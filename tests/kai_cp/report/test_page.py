@@ -72,9 +72,9 @@ def test_starts_fit_a_terminal_and_are_whole_in_a_pipe() -> None:
 @pytest.mark.parametrize(
     ("held", "waiting", "words"),
     [
-        (0, 0, "No pod group waits."),
-        (0, 1, "no capacity is kept; 1 pod group waiting."),
-        (1, 2, "capacity is kept for 1 pod group; 2 pod groups waiting."),
+        (0, 0, "no capacity is kept, and no pod group waits."),
+        (0, 1, "no capacity is kept; after the plan 1 pod group waits."),
+        (1, 2, "capacity is kept for 1 pod group; after the plan 2 pod groups wait."),
     ],
 )
 def test_the_headline_counts_what_is_kept_and_what_waits(held: int, waiting: int, words: str) -> None:
