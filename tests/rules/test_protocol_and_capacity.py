@@ -127,6 +127,14 @@ def test_the_same_capacity_is_not_promised_twice() -> None:
     assert named(judged(snapshot, *(nominate(f"a-{i}") for i in range(9))), "capacity", "9 of 8 GPUs")
 
 
+def test_allocate_does_not_count_on_what_is_evicted_after_it() -> None:
+    snapshot = cluster([*pods("r", 8, "n1"), pod("a-0"), pod("b-0")], [group("b", priority=60)])
+    gone = [evict(f"r-{i}", "preempt", "b") for i in range(8)]
+    assert judged(snapshot, *gone, nominate("b-0", action="preempt"), nominate("a-0", action="preempt")) == []
+    faults = judged(snapshot, nominate("a-0"), *gone, nominate("b-0", action="preempt"))
+    assert named(faults, "capacity", "9 of 8 GPUs after allocate", "a-0")
+
+
 def test_an_overcommitted_node_takes_nothing() -> None:
     """A pod without GPUs may go to a full node, but not to one that is over its GPU capacity (2.1)."""
     cpu_only = pod("a-0", spec=spec(0))

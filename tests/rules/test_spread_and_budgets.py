@@ -68,6 +68,11 @@ def test_spread(standing: list[Pod], x: Pod, expected: list[int]) -> None:
         accepts(found, x, expected)
 
 
+def test_no_node_is_in_a_domain() -> None:
+    nowhere = [replace(node, labels={}) for node in NODES]
+    accepts(snapshot([spreading("x")], nowhere), spreading("x"), [0, 0, 0, 0], nowhere)
+
+
 TAINTED = (Taint("k", "", "NoSchedule"),)
 KINDS = [
     Node(f"n{i}", (64_000, 2**40, 0, 110), {"zone": zone, "kind": kind}, taints)

@@ -43,6 +43,17 @@ def scattered(movers: int = 3, trigger: dict[str, Any] | None = None, **more: An
     return cluster(members, groups, nodes, **policy)
 
 
+def test_a_promised_place_that_it_changes_is_its_own() -> None:
+    """Allocate puts ``a`` on n0, which ``t`` needs as a whole."""
+    only = spec(8, node_selector=(("name", "n0"),))
+    members = [pod("v-0", "n0", spec=spec(2)), pod("f-0", "n1"), pod("a-0"), pod("t-0", spec=only)]
+    groups = [group("v", last_start=NOW - 10), group("f", preemptible=False), group("t", created=1.0)]
+    nodes = [node("n0", labels={"name": "n0"}), node("n1")]
+    found = cluster(members, groups, nodes, actions=ACTIONS, plugins=PLUGINS | {"nodeplacement"})
+    places = {d.pod.name: (d.node, d.action) for d in solved(found).decisions if d.kind != "Evict"}
+    assert places["a-0"] == ("n1", "consolidation")
+
+
 def test_one_move_and_no_pod_is_lost() -> None:
     plan = solved(scattered())
     assert placed(plan) == {"t-0"}

@@ -297,6 +297,10 @@ def _commit(run: ActionRun, found: EvictionPlan) -> None:
             cycle.waiting[pod.group] = Refusal(
                 "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})"
             )
+        elif pod.group is not None and base.held.get(pod.key) != found.ledger.held.get(pod.key):
+            # A place that the action may have freed; its queue is charged for one already.
+            cycle.placed_by[pod.key] = action
+            cycle.sequence.setdefault((action, pod.group), -1)
     for item, owners in found.owners.items():
         for _, pod in inherited(item, base, found.ledger):
             cycle.evicted_by[pod.key] = Eviction(action, owners[:1], run.policy.message(owners[:1]))

@@ -5,7 +5,9 @@ nominations must fit after all releases. A pod that is stuck in releasing never 
 dimension that a node does not advertise is never charged, and no pod that asks for it is placed there. A node
 that is over its capacity takes no pod, whatever the pod asks for (2.1), nor does one without GPUs on which
 GPUs are shared (2.6). Reservation pods are charged for everything except the GPU; their GPU group is charged
-for it. A new GPU group brings a reservation pod and costs one more pod slot.
+for it. A new GPU group brings a reservation pod and costs one more pod slot. What allocate nominates fits
+without anything that later actions evict or move, unless an evicting action comes before it: then a pod that
+was moved out of its way may be home again.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import numpy as np
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
 from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, PODS
+from kai_cp_models.policy import EVICTION_ACTIONS, STATE_ACTIONS, ActionName
 from kai_cp_models.snapshot import Node
 
 
@@ -35,6 +38,27 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
         promised = any(r.pod.key in world.nominations for r in world.arriving(name))
         if promised or name in full or name not in at_once:
             yield from _over(world, world.node(name), world.end(name), "in the end")
+    yield from _evicted_for(world)
+
+
+def _evicted_for(world: PlannedCluster) -> Iterator[Violation]:
+    """Nodes on which nominations of allocate need what later actions evict."""
+    if any(world.earlier(action, "allocate") for action in EVICTION_ACTIONS):
+        return
+    gone = {
+        key
+        for key, eviction in world.evictions.items()
+        if world.earlier("allocate", eviction.action) and eviction.action not in STATE_ACTIONS
+    }
+    nominated = (d for d in world.nominations.values() if not world.earlier("allocate", d.action))
+    for name in sorted({d.node for d in nominated} & {world.pod(key).node for key in gone}):
+        still = (r for r in world.before(name) if r.pod.key in gone)
+        come = (r for r in world.arriving(name) if not world.earlier("allocate", _by(world, r)))
+        yield from _over(world, world.node(name), (*world.staying(name), *still, *come), "after allocate")
+
+
+def _by(world: PlannedCluster, arriving: Resident) -> ActionName:
+    return world.placed[arriving.pod.key].action
 
 
 def _suspects(world: PlannedCluster) -> frozenset[str]:

@@ -183,7 +183,8 @@ class SpreadState(TalliedState):
         domains = self.domains.of(constraint.topology_key)
         counts = self._counts(pod, constraint, now=now)
         most = self._least(pod, constraint, counts) + constraint.max_skew - self._own(pod, constraint)
-        allowed: Mask = (domains >= 0) & (counts[domains] <= most)
+        allowed: Mask = domains >= 0
+        allowed[allowed] = counts[domains[allowed]] <= most
         return allowed
 
     def _counts(self, pod: Pod, constraint: SpreadConstraint, *, now: bool) -> NDArray[np.int64]:
