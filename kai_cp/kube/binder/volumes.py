@@ -41,6 +41,8 @@ class Volumes:
         self._transport = transport
         self._claims = claims
         self._volumes = volumes
+        self._volumes_for = volumes.index(_wanted_by)
+        """Volumes that can be bound, by the class or the claim that may have them."""
         self._classes = classes
         self._options = options
         self._lock = threading.Lock()
@@ -104,7 +106,9 @@ class Volumes:
         made = {claim.key: self._is_made(claim) for claim, _ in claims}
         new = [claim for claim, _ in claims if made[claim.key] and claim.selected_node]
         with self._lock:
-            known = [(volume, raw) for raw in self._volumes.all() if (volume := _usable(raw)) is not None]
+            names = {name for claim, _ in claims for name in (claim.storage_class, "/".join(claim.key))}
+            found = (raw for name in names for raw in self._volumes_for(name))
+            known = [(volume, raw) for raw in found if (volume := _usable(raw)) is not None]
             held = {(volume.claim, volume.claim_uid) for volume, _ in known}
             left = [
                 (claim, uid)
@@ -121,8 +125,8 @@ class Volumes:
             ]
             chosen = different(options)
             if chosen is None:
-                names = ", ".join(claim.key.name for claim, _ in left if not made[claim.key])
-                raise BindError(f"no volumes on node {node['metadata']['name']} fit claims: {names}")
+                lacking = ", ".join(claim.key.name for claim, _ in left if not made[claim.key])
+                raise BindError(f"no volumes on node {node['metadata']['name']} fit claims: {lacking}")
             seen = {volume.name: raw for volume, raw in able}
             for (claim, uid), name in zip(left, chosen, strict=True):
                 if name in seen:
@@ -176,6 +180,14 @@ def _usable(raw: Mapping[str, Any]) -> Volume | None:
     except Malformed:
         return None
     return volume if volume.usable else None
+
+
+def _wanted_by(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """The class of a free volume, or the claim (with its namespace) that has it; no class has a slash."""
+    volume = _usable(raw)
+    if volume is None:
+        return ()
+    return (volume.storage_class,) if volume.claim is None else ("/".join(volume.claim),)
 
 
 def _reachable(volume: Volume, node: Mapping[str, Any]) -> bool:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
 
 from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.store import Store
+from kai_cp.kube.binder.options import BinderOptions
+from kai_cp.kube.binder.steps import Awaits
+from kai_cp.kube.binder.volumes import Volumes
 from kai_cp.reader.storage import SELECTED_NODE
 from tests.kai_cp.kube.binder.conftest import (
     claim,
@@ -14,6 +21,7 @@ from tests.kai_cp.kube.binder.conftest import (
     with_volume,
 )
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
+from tests.kai_cp.kube.samples import node, pod
 from tests.kai_cp.kube.stub import StubServer
 
 
@@ -205,3 +213,27 @@ def test_the_claim_for_which_none_can_be_made_gets_the_one_that_exists(
     until(lambda: len(made.binder.waiting) == 1)
     assert owner(server, "there") == "picky"
     assert (told(server), told(server, "picky")) == (True, False)
+
+
+class WithoutList(Store):
+    """A store with too many objects to look at all of them."""
+
+    def all(self) -> list[dict[str, Any]]:
+        raise AssertionError("all objects are looked at")
+
+
+def test_a_bind_looks_at_no_volumes_but_those_of_its_claims() -> None:
+    """Otherwise each bind, also of a pod without volumes, would cost as much as all tenants have volumes."""
+    api, claims, volumes, classes = Mock(), Store(), WithoutList(), Store()
+    waits = {"metadata": {"name": "slow"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
+    classes.put(waits)
+    for name, kind in (("of-another-class", "fast"), ("there", "slow")):
+        spec = {"storageClassName": kind, "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}}
+        volumes.put({"metadata": {"name": name, "resourceVersion": "1"}, "spec": spec})
+    claims.put({**claim(), "metadata": {**claim()["metadata"], "uid": "u"}})
+    step = Volumes(api, claims, volumes, classes, BinderOptions())
+    step.prepare(pod("without"), node("n"), {})
+    api.patch.return_value = None
+    with pytest.raises(Awaits):
+        step.prepare(with_volume("p"), node("n"), {})
+    assert [call.args[2] for call in api.patch.call_args_list] == ["there"]
