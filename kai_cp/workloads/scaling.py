@@ -98,8 +98,7 @@ def adjust(
     """What to do. ``pods``: those of our scheduler; ``scaling``: those in the scaling namespace.
 
     ``groups`` are by namespace and name. While ``cooling``, because a scaling pod was just deleted, nothing
-    is requested. ``ordered`` are pods with a place from the scheduler that the binder may hold back because a
-    scaling pod waits.
+    is requested. ``ordered`` are pods with a place from the scheduler.
     """
     waiting = {key: found for key, *found in _waiting(pods, groups, setup) if key not in ordered}
     known = {(text_at(m, "namespace"), label_value(text_at(m, "name"))): pod for pod, m in _with_meta(pods)}

@@ -24,9 +24,6 @@ class BinderOptions:
     resource_reservation_app_label: Annotated[str, Option(help="Label app of reservation pods.")] = (
         names.RESERVATION_APP
     )
-    scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = (
-        names.SCALING_NAMESPACE
-    )
     resource_reservation_service_account: Annotated[str, Option(help="Account of reservation pods.")] = (
         "kai-resource-reservation"
     )

@@ -16,7 +16,7 @@ from kai_cp.kube.api.errors import ApiError, KubeError
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
-from kai_cp.kube.binder.steps import Awaits, BindError
+from kai_cp.kube.binder.steps import Awaits
 
 LOG = logging.getLogger(__name__)
 LIVE: Final = frozenset({"Pending", "Running"})
@@ -71,12 +71,11 @@ class GpuReservations:
         """Reservation pods and fractional pods of this binder by node."""
         self._requests_for = requests.index(_promised_node)
         """BindRequests with GPU groups by node."""
-        self._scaling = pods.index(self._scaling_app)
 
     def acquire(self, node: str, groups: Iterable[str]) -> list[str]:
         """UUIDs of the groups' devices, from their reservation pods. Missing reservation pods are created.
 
-        Raises ``Awaits`` while a pod names no device yet, and ``BindError`` while a scaling pod waits.
+        Raises ``Awaits`` while a pod names no device yet.
         """
         devices: list[str] = []
         missing: dict[ObjectKey, Object | None] = {}
@@ -84,7 +83,6 @@ class GpuReservations:
             with self._lock(group):
                 found = self._find(group, node)
                 if found is None:
-                    self._refuse_while_scaling()
                     found = self._create(node, group)
             device = _device(found)
             if device:
@@ -191,19 +189,6 @@ class GpuReservations:
         if pod is None:
             pod = self._seen(node).reservations.get(group)
         return pod if pod is not None and _holds(pod) else None
-
-    def _refuse_while_scaling(self) -> None:
-        if self._scaling(names.SCALING_APP):
-            raise BindError("a scaling pod is not scheduled yet; no GPU is reserved until it is")
-
-    def _scaling_app(self, pod: Object) -> tuple[str, ...]:
-        """The scaling pods' label if one of them is not scheduled yet."""
-        waits = (
-            pod["metadata"].get("namespace") == self._options.scale_adjust_namespace
-            and api_objects.labels_of(pod).get("app") == names.SCALING_APP
-            and not pod["spec"].get("nodeName")
-        )
-        return (names.SCALING_APP,) if waits else ()
 
     def _create(self, node: str, group: str) -> Object | None:
         """Create the reservation pod; if one of its name exists, return that one as far as it is known."""

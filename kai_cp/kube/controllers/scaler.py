@@ -42,10 +42,6 @@ class NodeScaleAdjuster:
         self._scaling = informers.store(r.PODS, transform=t.pod, fields=self._theirs)
         self._groups = informers.store(r.POD_GROUPS)
         self._orders = informers.store(r.BIND_REQUESTS)
-        self._orders.listen(self._order_changed)
-        self._ordered: dict[ObjectKey, float] = {}
-        """When the last order for a pod was seen: the binder refuses those of pods with a new reservation
-        while a scaling pod waits, and the scheduler takes a refused order back at once."""
         self._cool_until = 0.0
 
     def wants(self) -> Sequence[Want]:
@@ -62,22 +58,16 @@ class NodeScaleAdjuster:
         now = time.monotonic()
         groups = {key_of(group): group for group in self._groups.all()}
         cooling = now < self._cool_until
-        for pod, seen in list(self._ordered.items()):
-            if now - seen > COOL_DOWN_SECONDS and self._orders.get(pod) is None:
-                self._ordered.pop(pod, None)
+        ordered = {key_of(order) for order in self._orders.all()}
         found = adjust(
-            self._pods.all(), self._scaling.all(), groups, self._setup, cooling=cooling, ordered=self._ordered
+            self._pods.all(), self._scaling.all(), groups, self._setup, cooling=cooling, ordered=ordered
         )
         for name in found.delete:
             self._delete(name)
             self._cool_until = now + COOL_DOWN_SECONDS
         self._create(found)
         left = self._cool_until - time.monotonic()
-        return left if left > 0 and (found.devices_needed or self._ordered) else None
-
-    def _order_changed(self, _old: Object | None, new: Object | None) -> None:
-        if new is not None:
-            self._ordered[key_of(new)] = time.monotonic()
+        return left if left > 0 and found.devices_needed else None
 
     def _delete(self, name: str) -> None:
         gone = self._scaling.get((self._setup.namespace, name))

@@ -94,7 +94,6 @@ def test_a_scaling_pod_goes_with_its_reason() -> None:
 
 
 def test_a_pod_with_a_place_asks_for_no_scaling() -> None:
-    """The binder reserves no GPU while a scaling pod waits, so the pod would wait for ever."""
     (shown,) = run([waiting("a")]).create
     assert adjust([waiting("a")], [shown], {}, SETUP, cooling=False, ordered={("ns", "a")}).delete == (
         "ns-a",

@@ -13,7 +13,8 @@ from kai_cp.kube.api.errors import ApiError, NotReachable
 from kai_cp.kube.api.store import Store
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.reservation import LABEL_PREFIX, GpuReservations, reservation_name
-from kai_cp.kube.binder.steps import Awaits, BindError
+from kai_cp.kube.binder.steps import Awaits
+from kai_cp.workloads.scaling import APP
 from tests.kai_cp.kube.binder.conftest import (
     Object,
     fraction,
@@ -241,10 +242,29 @@ def test_sharing_looks_at_the_pods_of_its_node_alone() -> None:
     api.create.side_effect = ApiError(409, "AlreadyExists", "it is there")
     with pytest.raises(Awaits):
         reservations.acquire("n", ["g1"])
-    scaling = pod("s", labels={"app": names.SCALING_APP})
-    pods.put({**scaling, "metadata": {**scaling["metadata"], "namespace": options.scale_adjust_namespace}})
-    with pytest.raises(BindError, match="scaling pod"):
-        reservations.acquire("n", ["g1"])
+
+
+def test_a_scaling_pod_holds_no_bind_up() -> None:
+    """It may wait for ever: a pod of any tenant that fits no node has one."""
+    pods, api, options = Store(), Mock(), BinderOptions()
+    scaling = pod("s", labels={"app": APP})
+    pods.put({**scaling, "metadata": {**scaling["metadata"], "namespace": names.SCALING_NAMESPACE}})
+    with pytest.raises(Awaits):
+        GpuReservations(api, pods, Store(), options).acquire("n", ["g1"])
+    assert api.create.call_count == 1
+
+
+def test_a_reservation_that_the_kubelet_refuses_is_made_again(server: StubServer, setup: Any) -> None:
+    """Another pod, such as a scaling pod, took the GPU first, and has ended meanwhile."""
+    order(server, fraction("p"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    where = ("kai-resource-reservation", reservation_name("n", "g1"))
+    first = until(lambda: server.get(r.PODS, *where))
+    server.put(r.PODS, {**first, "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}})
+    until(lambda: "deletionTimestamp" in (server.get(r.PODS, *where) or {"metadata": {}})["metadata"])
+    server.remove(r.PODS, *where)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Succeeded")
 
 
 def test_a_reservation_that_has_ended_is_deleted_and_so_are_the_pods_that_share_its_gpu() -> None:
