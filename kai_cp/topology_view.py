@@ -15,15 +15,16 @@ from kai_cp_topology.report import Report, to_json, to_text
 Format = Literal["table", "json", "yaml", "svg", "png"]
 
 
-def topology_report(snapshot: Snapshot, fmt: Format) -> str | bytes:
+def topology_report(snapshot: Snapshot, fmt: Format, columns: int | None = None) -> str | bytes:
     """The trees of domains with free GPUs and the largest gang that still fits per level.
 
-    ``table``, ``json`` and ``yaml`` give a string, ``svg`` and ``png`` the bytes of a file.
+    ``table``, ``json`` and ``yaml`` give a string, ``svg`` and ``png`` the bytes of a file. ``columns``: of
+    the terminal that shows the table; None: it is whole.
     """
     report = fabric(snapshot)
     match fmt:
         case "table":
-            return to_text(report)
+            return to_text(report, columns)
         case "json":
             return orjson.dumps(to_json(report), option=orjson.OPT_INDENT_2).decode() + "\n"
         case "yaml":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -53,7 +54,9 @@ def topology(
     settings = settings_or_exit(config, {})
     found, name, _ = snapshot_or_exit(snapshot, instant_or_exit(now), settings)
     with within(settings.limits.read_seconds, name):
-        made = topology_report(found, format.value)
+        shown = output is None and sys.stdout.isatty()
+        columns = shutil.get_terminal_size().columns if shown else None
+        made = topology_report(found, format.value, columns)
     content = made.encode() if isinstance(made, str) else made
     if output is None:
         sys.stdout.buffer.write(content)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
@@ -151,6 +151,13 @@ class _Layout:
         self._note_inline = bool(section.note)
         if width is not None:
             self._fit(width)
+        self._short = {name: self._cut(name) for name in section.fixed if width is not None}
+
+    def _cut(self, name: str) -> Mapping[str, str]:
+        """The names of a column, cut to its width."""
+        cells = [row[self._at[name]] for row in self._rows]
+        texts = [self._text(cell) for cell in cells if not isinstance(cell, Names)]
+        return distinct(texts, self._widths[name])
 
     def _text(self, cell: Cell, width: int | None = None) -> str:
         if isinstance(cell, Names):
@@ -250,7 +257,7 @@ class _Layout:
         width = None if self._width is None else self._widths[name]
         text = self._text(value, width)
         if width is not None and cell_len(text) > width and name != self._section.note:
-            text = cut_middle(text, width) if name in self._section.fixed else cut_end(text, width)
+            text = self._short.get(name, {}).get(text) or cut_end(text, width)
         return Text(text, style=value.style if isinstance(value, Text) else "")
 
     def _line(self, cells: Sequence[Text], shown: Sequence[str]) -> Text:
@@ -272,6 +279,21 @@ def cut_middle(text: str, width: int) -> str:
         return _first(text, width)
     tail = width // 2
     return _first(text, width - tail - 1) + "…" + _first(text[::-1], tail)[::-1]
+
+
+def distinct(texts: Iterable[str], width: int) -> dict[str, str]:
+    """Each text cut in the middle; where several would look the same, without what they begin with."""
+    found = {text: cut_middle(text, width) for text in texts}
+    same: dict[str, list[str]] = {}
+    for text, cut in found.items():
+        same.setdefault(cut, []).append(text)
+    for several in same.values():
+        pairs = enumerate(zip(min(several), max(several), strict=False))
+        shared = next((i for i, (one, other) in pairs if one != other), 0)
+        for text in several if shared else ():
+            indent = text[: len(text) - len(text.lstrip())]
+            found[text] = indent + "…" + cut_middle(text[shared:], width - len(indent) - 1)
+    return found
 
 
 def cut_end(text: str, width: int) -> str:

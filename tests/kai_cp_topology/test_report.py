@@ -130,6 +130,16 @@ def test_matplotlib_is_imported_only_for_pictures() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_the_tree_fits_a_terminal_and_is_whole_in_a_pipe() -> None:
+    names = [f"ip-10-253-117-20{i}.eu-central-1.compute.internal-gpu-pool-h100-{i}" for i in range(2)]
+    report = Report.of([node(name, 8, 4, rack="a") for name in names], {"dc": ("rack",)})
+    lines = to_text(report, 80).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len({line.index("█") for line in lines if "█" in line}) == 1, "the bars are aligned"
+    assert any("├─ ip-10" in line and "…" in line and "-h100-0  █" in line for line in lines)
+    assert all(name in to_text(report) for name in names)
+
+
 def test_places_with_long_names_stand_below_their_rows() -> None:
     labels = ("zone", "rack")
     nodes = [node(f"n{i}", 8, 8 - i, zone="europe-west-4", rack=f"europe-west-4-rack-{i}") for i in range(2)]

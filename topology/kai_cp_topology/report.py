@@ -15,6 +15,8 @@ from kai_cp_topology.systems import System, system_of
 _MAX_LISTED_NODES: Final = 48
 """Up to this many nodes of a tree are listed one by one."""
 _BAR: Final = 10
+_SHORTEST: Final = 24
+"""No name of the tree is cut to fewer columns."""
 _WIDTH: Final = 80
 """Columns of a terminal; a wider table of capacities names its places below their rows."""
 
@@ -105,16 +107,16 @@ def to_json(report: Report) -> dict[str, Any]:
     }
 
 
-def to_text(report: Report) -> str:
-    """The report for a terminal."""
+def to_text(report: Report, columns: int | None = None) -> str:
+    """The report for a terminal of so many columns, on which long names are cut; None: nothing is cut."""
     lines: list[str] = []
     for tree in report.trees:
-        lines += [*_tree_lines(report, tree), "", *_capacity_lines(report, tree), ""]
+        lines += [*_tree_lines(report, tree, columns), "", *_capacity_lines(report, tree), ""]
     lines += _system_lines(report)
     return "\n".join(lines) + "\n"
 
 
-def _tree_lines(report: Report, tree: Tree) -> list[str]:
+def _tree_lines(report: Report, tree: Tree, columns: int | None) -> list[str]:
     levels = " > ".join(level.label for level in tree.levels)
     rows: list[tuple[str, str]] = [(tree.name, _numbers(report, tree.root))]
     children = tree.children()
@@ -147,11 +149,18 @@ def _tree_lines(report: Report, tree: Tree) -> list[str]:
     walk(tree.root, "")
     width = max(len(label) for label, _ in rows)
     lines = [f"levels: {levels}"] if levels else []
-    lines += [f"{label:<{width}}  {numbers}".rstrip() for label, numbers in rows]
+    if columns is not None:
+        width = min(width, max(_SHORTEST, columns - 2 - max(len(numbers.rstrip()) for _, numbers in rows)))
+    lines += [f"{_cut(label, width):<{width}}  {numbers}".rstrip() for label, numbers in rows]
     if tree.outside:
         some = ", ".join(tree.outside[:5]) + (", …" if len(tree.outside) > 5 else "")
         lines.append(f"outside: {_count(len(tree.outside), 'node')} without all level labels ({some})")
     return lines
+
+
+def _cut(label: str, width: int) -> str:
+    """A label without its middle where it is longer: both ends distinguish a name."""
+    return label if len(label) <= width else f"{label[: width - width // 2 - 1]}…{label[-(width // 2) :]}"
 
 
 def _capacity_lines(report: Report, tree: Tree) -> list[str]:

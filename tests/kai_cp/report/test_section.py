@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from kai_cp.report.section import Names, Section, cut_end, cut_middle
+from kai_cp.report.section import Names, Section, cut_end, cut_middle, distinct
 
 WIDE = "訓練作業-大規模言語模型-長い名前-0123456789"
 
@@ -40,3 +40,15 @@ def test_a_cut_text_fits_and_shows_that_it_was_cut(cut: object, text: str) -> No
         short = cut(text, width)
         assert cell_len(short) <= width
         assert short == text if cell_len(text) <= width else "…" in short
+
+
+@pytest.mark.parametrize("indent", ["", "  "])
+@pytest.mark.parametrize("width", [16, 24, 40])
+def test_different_names_stay_different_where_they_are_cut(indent: str, width: int) -> None:
+    names = [f"{indent}department-of-research-{x}-understanding-production" for x in ("language", "vision")]
+    short = distinct([*names, "plain"], width)
+    assert len(set(short.values())) == 3
+    assert all(text.startswith(indent) and cell_len(text) <= width for text in short.values() if "…" in text)
+    rows = [(name, "1") for name in names]
+    shown = printed(Section("Queues", ("Queue", "GPUs"), rows, fixed=("Queue",)), width + 6)
+    assert len(set(shown[-2:])) == 2
