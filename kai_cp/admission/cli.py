@@ -54,7 +54,7 @@ def admit(
 
     Examples:
     kai-cp admit pod.yaml --gpu-sharing
-    kai-cp admit manifests/ > verdicts.json || echo "not all of them can be created"
+    kai-cp admit manifests/ > verdicts.json || echo "some are refused"
     """
 
     def answer(file: Path) -> tuple[list[Any], list[str]]:

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from kai_cp.cli.common import WRONG_USAGE, fail, instant_or_exit, settings_or_exit, snapshot_or_exit
-from kai_cp.cli.options import SHOWN, AllOption, ConfigOption, FormatOption, NowOption, SnapshotArgument
+from kai_cp.cli.options import (
+    SEARCH,
+    SHOWN,
+    AllOption,
+    ConfigOption,
+    FormatOption,
+    NowOption,
+    SnapshotArgument,
+)
 from kai_cp.cli.output import OutputFormat, answer, as_json, of_rows
 
 if TYPE_CHECKING:
@@ -26,18 +34,34 @@ def defrag(
     snapshot: SnapshotArgument,
     free: Annotated[
         str | None,
-        typer.Option(metavar="nodes|LEVEL", help="What should be free of GPU pods. Default: nodes."),
+        typer.Option(
+            metavar="nodes|LEVEL",
+            help="What should be free of GPU pods. Default: nodes.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
     gang: Annotated[
         str | None,
-        typer.Option("--for", metavar="gang=PxG[@LEVEL]", help="Gangs of P pods of G GPUs that should fit."),
+        typer.Option(
+            "--for",
+            metavar="gang=PxG[@LEVEL]",
+            help="Gangs of P pods of G GPUs that should fit.",
+            rich_help_panel=SEARCH,
+        ),
     ] = None,
-    most: Annotated[int | None, typer.Option(min=1, help="Do not look for more than this.")] = None,
+    most: Annotated[
+        int | None, typer.Option(min=1, help="Do not look for more than this.", rich_help_panel=SEARCH)
+    ] = None,
     max_moves: Annotated[
-        int | None, typer.Option(min=0, help="Most restarts of a plan. Default: defrag.max_moves.")
+        int | None,
+        typer.Option(
+            min=0, help="Most restarts of a plan. Default: defrag.max_moves.", rich_help_panel=SEARCH
+        ),
     ] = None,
     *,
-    budget: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Time for all points.")] = 60.0,
+    budget: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Time for all points.", rich_help_panel=SEARCH)
+    ] = 60.0,
     now: NowOption = None,
     config: ConfigOption = None,
     format: FormatOption = OutputFormat.TABLE,

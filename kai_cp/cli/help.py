@@ -29,6 +29,8 @@ _METAVARS: Final = {
 }
 _TYPE: Final = re.compile(r"<(?:list\[)?([^<>\[\]]*)\]?>")
 _EXTRA: Final = re.compile(r"\s*\[(?P<inside>[^\[\]]*)\]$")
+_HYPHEN: Final = "\0"
+"""Stands for a hyphen while a page is laid out, so that no line ends inside a name; no text has it."""
 
 
 class _Page:
@@ -55,7 +57,7 @@ class _Page:
         self.format_usage(ctx, formatter)
         for paragraph in text.strip().split("\n\n"):
             formatter.write_paragraph()
-            formatter.write_text(" ".join(paragraph.split()))
+            formatter.write_text(" ".join(paragraph.split()).replace("-", _HYPHEN))
         self.format_options(ctx, formatter)
         if examples.strip():
             formatter.write_paragraph()
@@ -63,6 +65,7 @@ class _Page:
             formatter.write("".join(f"  {line.strip()}\n" for line in examples.strip().splitlines()))
         for line in (self.epilog or "").splitlines():
             formatter.write_text(line)
+        formatter.buffer = [part.replace(_HYPHEN, "-") for part in formatter.buffer]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """What follows the command's name: ``[OPTIONS] SNAPSHOT [DECISIONS]``."""
@@ -134,10 +137,12 @@ def _readable(name: str, text: str, *, switch: bool) -> tuple[str, str]:
                     value = "off" if value.startswith("no-") else "on"
                 elif "/" in name and f"--{value}" in name:
                     value = f"--{value}"
+                elif re.fullmatch(r"\d+\.\d+", value):
+                    value = f"{float(value):.10g}{'s' * ('DURATION' in name)}"
                 text += f" Default: {value}."
             elif key == "env var":
                 text += f" From the environment: {value}."
-    return _TYPE.sub(plain, name).strip(), text
+    return _TYPE.sub(plain, name).strip(), text.replace("-", _HYPHEN)
 
 
 def helpful(app: typer.Typer) -> Any:

@@ -20,6 +20,7 @@ from kai_cp.cli.common import (
 )
 from kai_cp.cli.explain import groups_or_exit
 from kai_cp.cli.options import (
+    SEARCH,
     SHOWN,
     AllOption,
     BudgetOption,
@@ -52,6 +53,7 @@ def reserve(
             "--for",
             metavar="NAME",
             help="Plan a start for this pod group: [KIND/][NAMESPACE/]NAME, such as job/team-a/train.",
+            rich_help_panel=SEARCH,
         ),
     ] = None,
     format: FormatOption = OutputFormat.TABLE,

@@ -69,8 +69,8 @@ def reduce(
     Exit status: 0 written, 1 the input is bad or the fact does not hold on it, 2 wrong usage.
 
     Examples:
-    kai-cp snapshot reduce big.zip small.json --fact 'waiting team-a/llm NodeFragmented'
-    kai-cp snapshot reduce big.zip small.json --fact 'evicted team-b/sweep-3-0' --keep-names
+    kai-cp snapshot reduce big.zip small.json --fact 'waiting team-a/llm'
+    kai-cp snapshot reduce big.zip b.json --fact 'evicted b/sweep-0' --keep-names
     """
     import orjson
 

@@ -169,7 +169,7 @@ def what_if(
 
     Examples:
     kai-cp what-if snapshot.zip --drain n7
-    kai-cp what-if snapshot.zip --set-queue team-a.gpu.quota=32 --add-nodes gpu8=4 --until-settled
+    kai-cp what-if snapshot.zip --set-queue team-a.gpu.quota=32 --until-settled
     kai-cp what-if snapshot.zip --least nodes:gpu8 --for all
     """
     from kai_cp.explain.cycle import Cycles

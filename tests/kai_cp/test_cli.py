@@ -107,8 +107,9 @@ class TestStartUp:
         done = run(name, "-h")
         assert (done.returncode, done.stderr) == (0, "")
         assert f"kai-cp {name}" in done.stdout
-        lines = [line for line in done.stdout.splitlines() if not line.startswith("  kai-cp ")]
-        assert max(map(len, lines)) <= 80, "all but examples, which are there to be copied"
+        lines = done.stdout.splitlines()
+        assert max(map(len, lines)) <= 80
+        assert not [line for line in lines if re.search(r"\w-$", line)], "a name that is broken at a hyphen"
         assert not re.findall(r"<\w+>|[a-z]…|\bNone\b|\[default|list\[|float|integer", done.stdout)
         listed = done.stdout.partition("\nCommands:\n")[2]
         assert "..." not in listed, "a sentence that was cut"
@@ -120,6 +121,11 @@ class TestStartUp:
         assert "Default: --end." in run("demo-cluster", "-h").stdout
         assert "Default: --log-json." in run("binder", "-h").stdout
         assert "Default: on." in run("scheduler", "-h").stdout, "beside --x / --no-x"
+
+    def test_a_default_has_its_unit(self) -> None:
+        assert "Default: 7776000s." in run("admission", "-h").stdout.replace("\n" + 32 * " ", " ")
+        assert "Default: 10." in run("explain", "-h").stdout.replace("\n" + 20 * " ", " ")
+        assert "Default: 48." in run("bench", "-h").stdout
 
     def test_version(self) -> None:
         assert run("--version").stdout.startswith("kai-cp 0.")
