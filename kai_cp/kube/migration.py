@@ -29,9 +29,10 @@ def from_files(files: Sequence[Path]) -> Documents:
             documents = yaml_text.load_all(read_text(file))
         except (OSError, yaml.YAMLError) as problem:
             raise UnreadableFile(f"{file}: {yaml_text.why(problem)}") from None
+        documents = [document for document in documents if document is not None]
+        if not documents:
+            raise UnreadableFile(f"{file}: holds no object")
         for document in documents:
-            if document is None:
-                continue
             if not isinstance(document, dict):
                 raise UnreadableFile(f"{file}: expected keys and values")
             items = document["items"] if isinstance(document.get("items"), list) else [document]

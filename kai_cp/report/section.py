@@ -151,7 +151,9 @@ class _Layout:
         self._note_inline = bool(section.note)
         if width is not None:
             self._fit(width)
-        self._short = {name: self._cut(name) for name in section.fixed if width is not None}
+        self._short = {
+            name: self._cut(name) for name in section.fixed if width is not None and name in self._at
+        }
 
     def _cut(self, name: str) -> Mapping[str, str]:
         """The names of a column, cut to its width."""

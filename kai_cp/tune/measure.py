@@ -32,8 +32,8 @@ class Measure:
 
     @property
     def label(self) -> str:
-        """``GPUs lost (GPUs)``."""
-        return f"{self.title} ({self.unit})"
+        """``work lost (GPU-hours)``; a title that begins with its unit needs it once: ``GPUs lost``."""
+        return self.title if self.title.startswith(f"{self.unit} ") else f"{self.title} ({self.unit})"
 
 
 MEASURES: Final[dict[str, Measure]] = {

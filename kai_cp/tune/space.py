@@ -66,6 +66,12 @@ class Space(BaseModel):
         return self
 
 
+def _said(kind: str, text: str) -> str:
+    """What is wrong with a key, in our words where the library has its own."""
+    ours = {"missing": "this key is needed", "extra_forbidden": "unknown key"}
+    return ours.get(kind) or text.removeprefix("Value error, ")
+
+
 def read_space(path: Path) -> Space:
     """The space of a YAML file; raises ``ValueError`` that names file and key."""
     try:
@@ -74,5 +80,6 @@ def read_space(path: Path) -> Space:
     except (OSError, yaml.YAMLError) as error:
         raise ValueError(f"{path}: {yaml_text.why(error)}") from None
     except ValidationError as error:
-        lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']}".lstrip(": ") for e in error.errors()]
+        said = [(".".join(map(str, e["loc"])), _said(e["type"], e["msg"])) for e in error.errors()]
+        lines = [f"{name}: {text}".lstrip(": ") for name, text in said]
         raise ValueError(f"{path}: " + "; ".join(lines)) from None

@@ -190,7 +190,7 @@ def test_the_command_reads_files_and_changes_nothing(tmp_path: Path) -> None:
     assert (absent.returncode, absent.stderr) == (1, said)
 
 
-@pytest.mark.parametrize("text", ["a: [", "- 1"])
+@pytest.mark.parametrize("text", ["a: [", "- 1", ""])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text)

@@ -160,7 +160,7 @@ def test_another_time_or_version_is_another_study(
         ({"objectives": ["happiness"]}, "no such measure"),
         ({"parameters": {"solver.seed": {"low": 3, "high": 1}}}, "low first"),
         ({"parameters": {}}, "parameters"),
-        ({"extra": 1}, "extra"),
+        ({"extra": 1}, "extra: unknown key"),
     ],
 )
 def test_bad_spaces_are_refused(tmp_path: Path, change: dict[str, object], complaint: str) -> None:
@@ -237,3 +237,7 @@ def test_tune_searches_the_limits_of_holders(tmp_path: Path) -> None:
     path = tmp_path / "space.yaml"
     path.write_text("parameters: {reservations.most: {low: 1, high: 8}}\nobjectives: [dated, held_idle]\n")
     assert read_space(path).objectives == ("dated", "held_idle")
+
+
+def test_a_measure_has_its_unit_once() -> None:
+    assert [MEASURES[name].label for name in ("lost", "lost_hours")] == ["GPUs lost", "work lost (GPU-hours)"]

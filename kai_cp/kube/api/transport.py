@@ -83,8 +83,12 @@ def configuration(kubeconfig: str = "", context: str = "") -> Configuration:
             kube_config.load_incluster_config(client_configuration=result)  # type: ignore[no-untyped-call]
     except (*_TOLD, *_UNTOLD) as problem:
         which = kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config"
-        reason = str(problem).split("\n", 1)[0].rstrip(". ") if isinstance(problem, _TOLD) else "it is none"
-        if kubeconfig and not os.path.exists(kubeconfig):
+        reason = (
+            str(problem).split("\n", 1)[0].rstrip(". ")
+            if isinstance(problem, _TOLD)
+            else "it is not a kubeconfig"
+        )
+        if not any(os.path.exists(os.path.expanduser(path)) for path in which.split(os.pathsep)):
             reason = "there is no such file"
         raise Unavailable(
             f"no cluster to talk to: {which}: {reason}. Name a kubeconfig with --kubeconfig or KUBECONFIG, "

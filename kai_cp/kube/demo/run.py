@@ -38,7 +38,10 @@ def control_plane_binary(console: Console, *, yes: bool) -> Path:
     if given:
         return Path(given)
     if not BUILDER.exists():
-        raise NoControlPlane("set KUBETEST_BINARY, or run this in a clone of the repository")
+        raise NoControlPlane(
+            "there is no API server to run: name its binary with KUBETEST_BINARY, or run this in a clone of "
+            "the repository, which builds one"
+        )
     there = subprocess.run(
         [sys.executable, "-c", "from tests.kubetest.build import find; print(find() or '')"],
         stdout=subprocess.PIPE,

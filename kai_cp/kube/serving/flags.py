@@ -39,9 +39,12 @@ def Seconds(help: str) -> Any:
 def _lease_times(text: str | LeaseTimes) -> LeaseTimes:
     try:
         duration, renew, retry = (float(part) for part in str(text).split(","))
+    except ValueError:
+        raise typer.BadParameter(f"{str(text)!r} is not three numbers such as 15,10,5") from None
+    try:
         return LeaseTimes(duration, renew, retry)
     except ValueError as problem:
-        raise typer.BadParameter(f"three numbers like 15,10,5 are needed: {problem}") from None
+        raise typer.BadParameter(str(problem)) from None
 
 
 LeaseFlag = Annotated[

@@ -26,6 +26,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     [
         ((), 2, "--suite: name one of kai"),
         (("--suite", "scale", "--nodes", "abc"), 2, "--nodes abc: 'abc' is no whole number"),
+        (("--suite", "scale", "--seeds", "3-1"), 2, "--seeds 3-1: '3-1' ends before it begins"),
         (
             ("--suite", "scale", "--shapes", "nope"),
             2,

@@ -5,12 +5,21 @@ from __future__ import annotations
 import itertools
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from kai_cp.errors import Unavailable
 from kai_cp.kube.api import resources as r
-from kai_cp.kube.api.errors import ApiError, Gone, LeaseLost, NotGranted, NotReachable, Unauthorized
-from kai_cp.kube.api.transport import RateLimit
+from kai_cp.kube.api.errors import (
+    ApiError,
+    Gone,
+    LeaseLost,
+    NotGranted,
+    NotReachable,
+    Unauthorized,
+)
+from kai_cp.kube.api.transport import RateLimit, configuration
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import QUICK, StubServer
@@ -163,3 +172,21 @@ def test_rate_limit_lets_a_burst_through_then_waits() -> None:
     now[0] += 0.1
     limit.wait()
     assert len(pauses) == 3, "what was lent is paid back, and more"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [(None, "there is no such file"), ("[1]", "it is not a kubeconfig")],
+    ids=["absent", "list"],
+)
+def test_a_kubeconfig_that_cannot_be_used_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, said: str
+) -> None:
+    path = tmp_path / "config"
+    if text is not None:
+        path.write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(Unavailable, match=f"{path}: {said}"):
+        configuration()

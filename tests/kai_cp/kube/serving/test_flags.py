@@ -58,6 +58,7 @@ def test_a_plain_number_is_seconds() -> None:
         ("--wait-time=soon", "soon"),
         ("--lease-seconds=1,2,3", "renew deadline"),
         ("--lease-seconds=a,b,c", "15,10,5"),
+        ("--lease-seconds=1,2", "is not three numbers"),
         ("--lease-seconds=15,10", "15,10,5"),
     ],
 )
