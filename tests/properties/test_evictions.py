@@ -8,9 +8,9 @@ independent checker says what is allowed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import pytest
@@ -19,7 +19,7 @@ from kai_cp_models.actions import jointly
 from kai_cp_models.check import violations
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.units import Gang, Gangs
@@ -38,6 +38,28 @@ def chains(gang: Gang) -> list[tuple[Pod, ...]]:
     return found
 
 
+def subsets(gang: Gang) -> list[tuple[Pod, ...]]:
+    """All sets of its pods that may go, whatever their order: the minimum stays, or nothing."""
+    running = [p for p in gang.pods if p.node]
+    counts = (*range(len(running) - gang.top.minimum + 1), len(running))
+    return [some for count in dict.fromkeys(counts) for some in combinations(running, count)]
+
+
+def in_turn(snapshot: Snapshot, plan: Plan) -> Plan:
+    """The plan as goals count it: of every group the first ones of its chain go, as many as are lost."""
+    again = {d.pod for d in plan.decisions if d.kind != "Evict"}
+    went = {d.pod for d in plan.decisions if d.kind == "Evict"} - again
+    names: dict[PodKey, PodKey] = {}
+    for g in snapshot.groups:
+        chain = [p.key for unit in Gangs(snapshot)[g.key].units_at_first for p in unit.pods]
+        first = chain[: len(went.intersection(chain))]
+        for mine, other in zip(
+            sorted(went.intersection(chain).difference(first)), sorted(set(first) - went), strict=True
+        ):
+            names |= {mine: other, other: mine}
+    return Plan(tuple(replace(d, pod=names.get(d.pod, d.pod)) for d in plan.decisions))
+
+
 def waiting(snapshot: Snapshot) -> list[Pod]:
     return [p for p in snapshot.pods if p.group is not None and p.group.name == "t"]
 
@@ -50,9 +72,15 @@ def decision(kind: str, one: Pod, where: str, action: str) -> Decision:
 waiting_key = group("t").key
 
 
-def takings(snapshot: Snapshot, action: str, *, moves: bool = False) -> Iterator[Plan]:
+def takings(
+    snapshot: Snapshot,
+    action: str,
+    *,
+    moves: bool = False,
+    of: Callable[[Gang], list[tuple[Pod, ...]]] = chains,
+) -> Iterator[Plan]:
     """Every plan that takes units from groups from which the trigger may take them, and nominates the
-    trigger. ``moves``: pods of these units may get places on other nodes.
+    trigger. ``moves``: pods of these units may get places on other nodes. ``of``: what a group may lose.
     """
     gangs = Gangs(snapshot)
     trigger = snapshot.group_by_key[waiting_key]
@@ -63,7 +91,7 @@ def takings(snapshot: Snapshot, action: str, *, moves: bool = False) -> Iterator
         and (g.priority < trigger.priority if action == "preempt" else g.queue != trigger.queue)
     ]
     names = [n.name for n in snapshot.nodes]
-    for given in product(*(chains(gangs[g.key]) for g in victims)):
+    for given in product(*(of(gangs[g.key]) for g in victims)):
         out = [p for unit in given for p in unit]
         if not out:
             continue
@@ -105,19 +133,24 @@ def _owner(one: Pod) -> GroupKey:
     return one.group
 
 
-def world(seed: int, action: str) -> Snapshot:
-    """Two or three nodes with 2 to 4 GPUs and few CPUs, some small groups that run, and one trigger."""
+def world(seed: int, action: str, *, elastic: bool = False) -> Snapshot:
+    """Two or three nodes with 2 to 4 GPUs and few CPUs, some small groups that run, and one trigger.
+
+    ``elastic``: groups are few and have surplus pods.
+    """
     rng = Random(seed)
     nodes = [node(f"n{i}", rng.choice((2, 3, 4)), cpus=rng.choice((4, 6))) for i in range(rng.randint(2, 3))]
     free = {n.name: [n.gpu_count, n.allocatable[0] // 1000] for n in nodes}
     members: list[Pod] = []
     groups = []
-    for i in range(rng.randint(2, 4)):
+    for i in range(rng.randint(1, 2) if elastic else rng.randint(2, 4)):
         gpus, cpus = rng.choice((0, 1, 1, 2)), rng.choice((1, 1, 2, 3))
         # Units are tested one by one (4.4). If each holds a GPU, their order does not matter.
         gpus = max(gpus, 1) if action == "reclaim" else gpus
         made = 0
-        for k in range(rng.choice((1, 1, 2)) if action != "consolidation" else 1):
+        for k in range(
+            rng.choice((2, 3, 3)) if elastic else rng.choice((1, 1, 2)) if action != "consolidation" else 1
+        ):
             where = next((n for n, f in free.items() if f[0] >= gpus and f[1] >= cpus), None)
             if where is None:
                 break
@@ -132,7 +165,7 @@ def world(seed: int, action: str) -> Snapshot:
             groups.append(
                 group(
                     f"v{i}",
-                    rng.randint(1, made),
+                    rng.randint(1, max(made - elastic, 1)),
                     priority=priority,
                     queue="v" if action == "reclaim" else "q",
                     created=9.0,
@@ -235,4 +268,18 @@ def test_no_allowed_plan_betters_what_is_called_optimal(
         if action == "reclaim" and not (keeps_its_quota(snapshot, other) and one_size(snapshot, other)):
             continue
         stages = [stage for stage, below in bettered(snapshot, plan, other, Settings()) if below]
+        assert not stages or violations(snapshot, other), (stages, other)
+
+
+@pytest.mark.parametrize("action", ["preempt", "reclaim"])
+@pytest.mark.parametrize("seed", [*range(COUNT), 99])
+def test_nor_does_one_that_takes_other_pods_of_an_elastic_group(seed: int, action: str) -> None:
+    """A surplus pod stays where its eviction helps no trigger, and another one of its group may go."""
+    snapshot = world(seed, action, elastic=True)
+    plan = solved(snapshot)
+    for other in takings(snapshot, action, moves=True, of=subsets) if evicted(plan) else ():
+        counted = in_turn(snapshot, other)
+        if action == "reclaim" and not (keeps_its_quota(snapshot, other) and one_size(snapshot, other)):
+            continue
+        stages = [stage for stage, below in bettered(snapshot, plan, counted, Settings()) if below]
         assert not stages or violations(snapshot, other), (stages, other)

@@ -271,10 +271,11 @@ class _Search:
         first that betters the plan's."""
         few = sum(len(item.pods) for item in self._ranked) <= LIMITS.all_moves_pods
         try:
-            model = self._made(moves=Moves.ALL if few else Moves.FREE)
+            made = (self._made(moves=moves) for moves in ((Moves.ALL,) if few else ()) + (Moves.FREE,))
+            model = next((one for one in made if one.exact), None)
         except ModelTooLarge:
             return ()
-        if not model.exact:
+        if model is None:
             return ()
         settings, own = self._run.cycle.settings.solver, zip(self._goals(model), stages, strict=True)
         goals = [replace(goal, most=int(stage.objective)) for goal, stage in own]

@@ -21,7 +21,7 @@ from kai_cp_models.joint.returning import Returning
 from kai_cp_models.joint.search import Linear, Objective
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import MILLI, UNLIMITED, GroupKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, MILLI, UNLIMITED, GroupKey
 from kai_cp_models.settings import ObjectiveSettings
 from kai_cp_models.solver import cp_model
 
@@ -66,7 +66,8 @@ class EvictingModel(JointModel):
         self.most_moved = inf if policy.may_lose else ledger.snapshot.policy.most_moved_groups
         """Pod groups that may move for each ask."""
         self._optional = self.admitted[required:]
-        self.exact = not policy.by_share or self._one_turn(bounds)
+        in_turn = not policy.may_lose or all(self._in_turn(item, moves) for item in units)
+        self.exact = in_turn and (not policy.by_share or self._one_turn(bounds))
         """Whether a bound is a proof where all moves are in: no row is stricter than the rule it states."""
         for literal in self.admitted[:required]:
             self.cp.add(literal == 1)
@@ -95,6 +96,20 @@ class EvictingModel(JointModel):
         book = self.ledger.book
         levels = (level for bound in bounds for level, _ in bound.bounds.values())
         return len(self.asks) == 1 and len({book.tree.parents[book.index(level)] for level in levels}) <= 1
+
+    def _in_turn(self, item: EvictionUnit, moves: Moves) -> bool:
+        """Whether no plan gains by giving up other pods of the group than its chain does (5.4).
+
+        A pod stays where evicting it helps no trigger: then one on another node or of another subgroup goes.
+        In sums over the cluster, equal ones are alike.
+        """
+        gang = self.ledger.fixed.gangs[item.group.key]
+        if item.chain == 0 and item.whole:
+            # Of a group below its minimum a part may go.
+            return item.bucket[2] == 1 or len(item.pods) == 1
+        there = [pod for pod in gang.pods if self.ledger.status(pod) in ACTIVE_ALLOCATED]
+        alone = moves is Moves.FREE or len(self.ledger.nodes_of(there)) == 1
+        return gang.top.leaf and alone and len({pod.spec for pod in there}) == 1
 
     # --- rows ------------------------------------------------------------------------------------
 
