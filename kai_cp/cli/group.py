@@ -68,9 +68,11 @@ def group(
         objects, problems = read_manifests(file)
         named, nameless = _named(objects)
         try:
-            return [group_documents(named, settings)], problems + nameless
+            document = group_documents(named, settings)
         except Malformed as problem:
             raise ValueError(f"GroupingSettings: {problem.below('spec')}") from None
+        failed = [f"pod {one['pod']}: {one['message']}" for one in document["errors"]]
+        return [document], problems + nameless + failed
 
     write_answers(inputs, outputs, format, answer)
 

@@ -139,3 +139,14 @@ def test_settings_of_a_file_that_cannot_be_read_are_named(tmp_path: Path, spec: 
     done = ran("group", file)
     assert done.exit_code == 1
     assert done.stderr.startswith(f"kai-cp: {file}: GroupingSettings: spec")
+
+
+def test_a_pod_that_cannot_be_grouped_is_named_on_standard_error(tmp_path: Path) -> None:
+    """Without a uid no pod group can be named after it."""
+    pods = [POD, {**POD, "metadata": {"name": "b", "namespace": "ns"}}]
+    (tmp_path / "pods.json").write_text(json.dumps(pods))
+    done = ran("group", tmp_path / "pods.json")
+    assert done.exit_code == 1
+    assert "pods.json: pod ns/b: PodGroup ns/pg-b-: metadata.name" in done.stderr
+    assert [one["pod"] for one in json.loads(done.stdout)["errors"]] == ["ns/b"]
+    assert len(json.loads(done.stdout)["podGroups"]) == 1
