@@ -89,13 +89,18 @@ def reduce(
     found, plan = _decided(raw, settings, instant)
     wanted = wanted.with_reason(plan)
     if not _shows(found, plan, wanted):
-        fail(f"{snapshot}: {fact!r} does not hold on it", BAD_INPUT)
+        fail(f"{snapshot}: {fact!r} does not hold on it{wanted.instead(plan)}", BAD_INPUT)
 
     def told(left: int, tries: int) -> None:
         if sys.stderr.isatty():
             print(f"\r{left:,} objects left after {tries:,} tries", end="", file=sys.stderr, flush=True)
 
-    small = reduced(raw, lambda trial: _holds(trial, wanted, settings, instant), told)
+    def still(trial: Mapping[str, Any]) -> bool:
+        left, decided = _decided(trial, settings, instant)
+        # Without any node everything waits, whatever the reason was.
+        return bool(left.nodes) == bool(found.nodes) and _shows(left, decided, wanted)
+
+    small = reduced(raw, still, told)
     if sys.stderr.isatty():
         print(file=sys.stderr)
     subject = wanted.subject

@@ -45,7 +45,8 @@ class Fact:
         Raises ``BadFact`` for any other text.
         """
         kind, _, rest = text.strip().partition(" ")
-        subject, _, reason = rest.strip().partition(" ")
+        # What is skipped is called `Pod NS/NAME` in answers.
+        subject, _, reason = (rest.strip(), "", "") if kind == "skipped" else rest.strip().partition(" ")
         if kind not in KINDS or not subject or (reason and kind != "waiting"):
             raise BadFact(
                 f"{text!r} is not a fact; write 'waiting NS/GROUP [REASON|any]', 'served NS/GROUP', "
@@ -59,6 +60,13 @@ class Fact:
             return self
         found = (entry.reason for entry in plan.unscheduled if str(entry.group) == self.subject)
         return replace(self, reason=next(found, ""))
+
+    def instead(self, plan: Plan) -> str:
+        """What is the case in a plan where the pod group does not wait for the reason that was said."""
+        if self.kind != "waiting":
+            return ""
+        now = replace(self, reason="").with_reason(plan).reason
+        return f"; the reason is {now}" if now else "; no such pod group waits"
 
     def holds(self, snapshot: Snapshot, plan: Plan) -> bool:
         """Whether the fact holds."""

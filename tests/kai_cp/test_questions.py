@@ -359,6 +359,7 @@ def test_a_reduced_file_holds_no_name(tmp_path: Path, path: Path) -> None:
     reason = decide(parsed, UNHURRIED).unscheduled[0].reason
     assert f" {reason}, which was ns/p" in done.stdout
     assert reason in run("solve", small, "--now", NOW).stdout
+    assert json.loads(text)["rawObjects"]["nodes"], "without a node everything waits"
 
 
 def test_a_reduced_file_may_lose_the_reason_only_where_that_is_said() -> None:
@@ -381,3 +382,15 @@ def test_a_false_fact_is_reported(path: Path, tmp_path: Path) -> None:
     done = run("snapshot", "reduce", path, tmp_path / "x.json", "--fact", "served ns/p", "--now", NOW)
     assert done.returncode == 1
     assert "does not hold" in done.stderr
+    done = run(
+        "snapshot", "reduce", path, tmp_path / "x.json", "--fact", "waiting ns/p OverLimit", "--now", NOW
+    )
+    assert done.stderr.endswith("does not hold on it; the reason is NoRoomInSum\n")
+    done = run("snapshot", "reduce", path, tmp_path / "x.json", "--fact", "waiting ns/r", "--now", NOW)
+    assert done.stderr.endswith("does not hold on it; no such pod group waits\n")
+
+
+def test_a_skipped_object_is_named_as_answers_name_it(tmp_path: Path) -> None:
+    done = run("snapshot", "reduce", DEMO, tmp_path / "x.json", "--fact", "skipped Pod default/broken-0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert Fact.of("skipped Pod default/broken-0").subject == "Pod default/broken-0"
