@@ -4,6 +4,7 @@
 const FREE = -1, OTHER = -2, ROWS = 200;
 const VIEWS = [["queues", "Queues"], ["pending", "Pending"], ["cluster", "Cluster"], ["time", "Time"], ["cycles", "Cycles"], ["evictions", "Evictions"]];
 const PALETTE = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#e07b39", "#7a6bd1", "#2aa198", "#999933"];
+const GREY = "#8a93a3";
 const $ = (id) => document.getElementById(id);
 const narrow = matchMedia("(max-width: 640px)");
 let world = null;
@@ -30,7 +31,8 @@ function svg(tag, attributes, ...children) {
 }
 
 const amount = (value) => value < 0 ? "∞" : (Math.round(value * 100) / 100).toLocaleString("en");
-const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+const plural = (count, word) => `${count.toLocaleString("en")} ${noun(count, word)}`;
+const noun = (count, word) => `${word}${count === 1 ? "" : "s"}`;
 const verb = (count, word) => `${word}${count === 1 ? "s" : ""}`;
 function age(seconds) {
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "m"]]) if (seconds >= size) return `${Math.floor(seconds / size)}${unit}`;
@@ -80,7 +82,7 @@ function table(columns, rows, options) {
   };
   more.addEventListener("click", () => add(ROWS * 5));
   const head = columns.map((column, i) => h("th", { class: column.class || "", scope: "col", "aria-sort": i === at ? (down ? "descending" : "ascending") : null },
-    h("button", { type: "button", onclick: () => go({ sort: column.title, down: i === at && !down ? "1" : "" }) }, column.title, i === at ? (down ? " ▾" : " ▴") : "")));
+    column.title ? h("button", { type: "button", onclick: () => go({ sort: column.title, down: i === at && !down ? "1" : "" }) }, column.title, i === at ? (down ? " ▾" : " ▴") : "") : ""));
   add(ROWS);
   box.append(h("table", {}, h("thead", {}, h("tr", {}, head)), body));
   return h("div", {}, box, h("p", {}, more));
@@ -129,7 +131,7 @@ function queues() {
     [["gpu", "GPUs"], ["cpu", "CPU cores"], ["memory", "Memory [GiB]"]].map(([key, name]) => h("option", { value: key, selected: key === resource }, name)));
   return [
     h("div", { class: "tiles" }, tile(amount(sum("used")), `${unit} used`), tile(amount(sum("fair")), `${unit}: fair shares of the top queues`),
-      tile(String(world.queues.length), "queues"), tile(String(starved), "pod groups owed and not served", starved ? "bad" : "good")),
+      tile(String(world.queues.length), noun(world.queues.length, "queue")), tile(String(starved), `${noun(starved, "pod group")} owed and not served`, starved ? "bad" : "good")),
     h("div", { class: "controls" }, h("label", {}, "Show ", pick)),
     table(columns, rows, { empty: "There are no queues.", label: "Queues" }),
   ];
@@ -189,7 +191,7 @@ function colours() {
   world.cells.forEach((cells) => cells.forEach((cell) => { if (cell >= 0) sizes.set(world.groups[cell].queue, (sizes.get(world.groups[cell].queue) || 0) + 1); }));
   for (const group of world.groups) if (!sizes.has(group.queue)) sizes.set(group.queue, 0);
   const order = [...sizes].sort((a, b) => b[1] - a[1] || a[0].localeCompare(b[0])).map(([queue]) => queue);
-  return new Map(order.map((queue, i) => [queue, i < PALETTE.length ? PALETTE[i] : "#8a93a3"]));
+  return new Map(order.map((queue, i) => [queue, i < PALETTE.length ? PALETTE[i] : GREY]));
 }
 
 function places() {
@@ -233,13 +235,14 @@ function cluster() {
   map.style.setProperty("--block", `${Math.max(180, Math.min(460, widest * (labelled() ? 22 : 11) + (labelled() ? 190 : 40)))}px`);
   const choose = (key, current, entries) => entries.map(([value, name]) => h("button", { type: "button", "aria-pressed": String(value === current), onclick: () => go({ [key]: value }) }, name));
   return [
-    h("div", { class: "tiles" }, tile(amount(total), "GPUs"), tile(amount(total - count((c) => c === FREE)), "held"), tile(amount(free), "free"),
-      tile(amount(count((c, n) => c === FREE && world.nodes[n].closed)), "on nodes that take no pods"), tile(amount(world.nodes.length), "nodes")),
+    h("div", { class: "tiles" }, tile(amount(total), noun(total, "GPU")), tile(amount(total - count((c) => c === FREE)), "held"), tile(amount(free), "free"),
+      tile(amount(count((c, n) => c === FREE && world.nodes[n].closed)), "on nodes that take no pods"), tile(amount(world.nodes.length), noun(world.nodes.length, "node"))),
     h("div", { class: "controls" }, world.decided ? choose("at", time, [["before", "Before"], ["after", "After"]]) : null,
       h("label", {}, "by ", h("select", { "aria-label": "Group nodes by", onchange: (event) => go({ by: event.target.value }) }, options.map((option) => h("option", { value: option.key, selected: option === by }, option.name)))),
       marked ? h("button", { type: "button", onclick: () => go({ group: "" }) }, focus < 0 ? `${marked} is not here ✕` : `Highlighted: ${marked} ✕`) : null),
     h("ul", { class: "legend" }, [...paint].slice(0, PALETTE.length).map(([queue, colour]) => swatch(colour, queue)),
-      paint.size > PALETTE.length ? swatch("#8a93a3", "other queues") : null, swatch("var(--free)", "free"), swatch("var(--closed)", "takes no pods")),
+      paint.size > PALETTE.length ? swatch(GREY, "other queues") : null, count((cell) => [].concat(cell)[0] === OTHER) ? swatch(GREY, "another scheduler's") : null,
+      swatch("var(--free)", "free"), swatch("var(--closed)", "takes no pods"), count(Array.isArray) ? h("li", {}, "without a corner: shared") : null),
     blocks.size ? map : h("p", { class: "empty" }, world.nodes.length ? "No node matches the search." : "There are no nodes."),
     hover,
     h("h2", {}, "Nodes"),
@@ -333,7 +336,7 @@ function paintBlock(canvas, numbers, { size, gap, wide, tile, across }, { paint,
       const x = left + (c % wide) * (size + gap), y = top + Math.floor(c / wide) * (size + gap);
       const first = Array.isArray(cell) ? cell[0] : cell;
       pen.globalAlpha = focus >= 0 && !owns(cell) ? 0.22 : 1;
-      pen.fillStyle = cell === FREE ? (world.nodes[n].closed ? closed : free) : first < 0 ? "#8a93a3" : paint.get(world.groups[first].queue);
+      pen.fillStyle = cell === FREE ? (world.nodes[n].closed ? closed : free) : first < 0 ? GREY : paint.get(world.groups[first].queue);
       pen.fillRect(x, y, size, size);
       if (cell === FREE) { pen.strokeStyle = line; pen.strokeRect(x + .5, y + .5, size - 1, size - 1); }
       if (Array.isArray(cell)) { pen.fillStyle = free; pen.fillRect(x + size / 2, y, size / 2, size / 2); }
@@ -450,7 +453,7 @@ function time() {
         [entry.nodes.slice(0, 4).join(", "), entry.nodes.length > 4 ? ` and ${entry.nodes.length - 4} more` : ""], amount(entry.idleGpuHours)]);
   });
   return [
-    h("div", { class: "tiles" }, tile(String(holders.length), "pod groups hold places"), tile(next === null ? "–" : when(next), "first of their starts (UTC)")),
+    h("div", { class: "tiles" }, tile(String(holders.length), holders.length === 1 ? "pod group holds places" : "pod groups hold places"), tile(next === null ? "–" : when(next), "first of their starts (UTC)")),
     h("div", { class: "controls" }, h("label", {}, "Lines: ", h("select", { "aria-label": "Lines of the picture", onchange: (event) => go({ over: event.target.value }) },
       options.map((option) => h("option", { value: option.key, selected: option === by }, option.name))))),
     h("ul", { class: "legend" }, swatch("var(--closed)", "runs"), swatch("var(--soft)", "starts now"), swatch("var(--line)", "end unknown"), holders.map((group) => swatch(paint.get(group), `held for ${world.groups[group].name}`))),
@@ -504,7 +507,7 @@ function evictions() {
         entry.to ? entry.to === entry.from ? "restarts in place" : entry.to : h("span", { class: "warn" }, "back to pending"), entry.action, entry.for.flatMap((number, i) => [i ? ", " : "", groupLink(number)])]);
   });
   return [
-    h("div", { class: "tiles" }, tile(String(world.evictions.length), "pods evicted"), tile(String(world.evictions.length - lost.length), "of them moved"),
+    h("div", { class: "tiles" }, tile(String(world.evictions.length), `${noun(world.evictions.length, "pod")} evicted`), tile(String(world.evictions.length - lost.length), "of them moved"),
       tile(amount(lost.reduce((sum, entry) => sum + entry.gpus, 0)), "GPUs lost", lost.length ? "warn" : "good")),
     table(columns, rows, { empty: world.decided ? "Nothing is evicted." : "Nothing was decided yet.", label: "Evictions" }),
   ];

@@ -138,6 +138,21 @@ def test_each_view_answers_its_question(browser: Chrome, tmp_path: Path, at: str
     assert complaints(browser) == []
 
 
+def test_the_legend_tells_what_belongs_to_no_queue_and_one_of_a_thing_is_told_as_one(
+    browser: Chrome, tmp_path: Path
+) -> None:
+    foreign = pod("f-0", gpus=2, node="n2", phase="Running")
+    foreign["spec"]["schedulerName"] = "default-scheduler"
+    raw = world()
+    raw["rawObjects"]["pods"].append(foreign)
+    said = opened(browser, tmp_path, view("cluster", parse(raw, now=NOW), plan()), "cluster")
+    assert "another scheduler's" in said
+    assert "another scheduler's" not in opened(browser, tmp_path, document(), "cluster")
+    assert "1\npod evicted" in opened(browser, tmp_path, document(), "evictions")
+    opened(browser, tmp_path, document(), "queues")
+    assert all(button.text for button in browser.find_elements(By.CSS_SELECTOR, "th button"))
+
+
 def test_one_pod_starts_and_one_pod_group_stays_pending(browser: Chrome, tmp_path: Path) -> None:
     said = opened(browser, tmp_path, document())
     assert "1 pod starts, 1 pod evicted, 1 pod group stays pending" in said
