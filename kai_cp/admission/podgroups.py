@@ -1,4 +1,4 @@
-"""Admission of pod groups: subgroups form a tree, and every leaf has a minimum (1.2)."""
+"""Admission of pod groups: subgroups form a tree, every leaf has a minimum, durations can be read (1.2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 
 from kai_cp.admission.request import AdmissionRequest, Refused, Verdict
 from kai_cp.json_types import Json
-from kai_cp.reader.fields import int_at, object_at, objects_at, text_at
+from kai_cp.reader.fields import Malformed, int_at, object_at, objects_at, text_at
+from kai_cp.reader.times import duration_at
 
 EITHER: Final = (
     "set minMember to schedule a fixed number of pods, or set minSubGroup to require a minimum number of "
@@ -17,7 +18,9 @@ EITHER: Final = (
 
 
 def review(request: AdmissionRequest) -> Verdict:
-    """Refuse subgroups that form no tree or lack a minimum; warn of a minimum that cannot be reached."""
+    """Refuse subgroups that form no tree or lack a minimum, and times that are no durations; warn of a
+    minimum that cannot be reached.
+    """
     if request.operation == "DELETE":
         return Verdict(allowed=True)
     spec = object_at(request.object, "spec")
@@ -36,6 +39,11 @@ def _check(request: AdmissionRequest, spec: Json) -> tuple[str, ...]:
     member, most = int_at(spec, "minMember", "spec"), int_at(spec, "minSubGroup", "spec")
     if member is not None and most is not None:
         raise Refused(f"minMember ({member}) and minSubGroup are mutually exclusive: {EITHER}")
+    for key in ("preemptionDelay", "stalenessGracePeriod"):
+        try:
+            duration_at(spec, key, "spec")
+        except Malformed as problem:
+            raise Refused(f"{problem} such as 90s or 1h30m") from None
     groups = _tree(spec)
     children: dict[str, list[str]] = {name: [] for name in groups}
     for name, group in groups.items():

@@ -285,6 +285,8 @@ def test_nothing_is_required_that_kai_does_not_require(
         (r.POD_GROUPS, {"spec": {"minMember": -1}}),
         (r.POD_GROUPS, {"spec": {"subGroups": [{"name": "Upper"}]}}),
         (r.POD_GROUPS, {"spec": {"preemptibility": "perhaps"}}),
+        (r.POD_GROUPS, {"spec": {"stalenessGracePeriod": "forever"}}),
+        (r.POD_GROUPS, {"spec": {"preemptionDelay": "1d"}}),
         (r.BIND_REQUESTS, {"spec": {"predictedNUMAZones": [{"amount": {"cpu": "much"}}]}}),
         (r.SHARDS, {"spec": {"goMemLimitRatio": 0}}),
         (

@@ -40,8 +40,6 @@ BAD_PODS = {
     ),
 }
 BAD_GROUPS: dict[str, tuple[Object, str]] = {
-    "delay": ({"preemptionDelay": "soon"}, "spec.preemptionDelay"),
-    "grace": ({"stalenessGracePeriod": "later"}, "spec.stalenessGracePeriod"),
     "twins": ({"subGroups": [{"name": "a"}, {"name": "a"}]}, "spec.subGroups[1].name"),
     "no-parent": ({"subGroups": [{"name": "a", "parent": "nobody"}]}, "spec.subGroups[0].parent"),
     "circle": (

@@ -25,6 +25,7 @@ BINDER = "system:serviceaccount:kai-scheduler:kai-cp-binder"
 CONTROLLERS = "system:serviceaccount:kai-scheduler:kai-cp-controllers"
 RESERVATION = "system:serviceaccount:kai-resource-reservation:kai-resource-reservation"
 OWNER_USER = "owner"
+EDITED = "pods,podgroups.scheduling.run.ai"
 MAXIMUM = "kai-cp/max-runtime"
 OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "0b5bd4ba-6c3d-4d4f-9e6e-0a6d3b0a7a11"}
 VOLUME: dict[str, Any] = {
@@ -67,7 +68,7 @@ def plane(binary: Path) -> Iterator[ControlPlane]:
         # All rights, so that only the policies refuse something here.
         users = [f"--user={user}" for user in (SCHEDULER, BINDER, CONTROLLERS, RESERVATION)]
         run(made, "", "create", "clusterrolebinding", "stolen", "--clusterrole=cluster-admin", *users)
-        run(made, "", "create", "role", "edit", "--verb=get,patch", "--resource=podgroups.scheduling.run.ai")
+        run(made, "", "create", "role", "edit", "--verb=get,patch,create", f"--resource={EDITED}")
         run(made, "", "create", "rolebinding", "edit", "--role=edit", f"--user={OWNER_USER}")
         yield made
 
@@ -334,9 +335,13 @@ def test_a_reservation_pod_writes_its_device_to_itself(plane: ControlPlane, api:
         ({"labels": {"runai-gpu-group": None}}, "only the binder says which GPU"),
         ({"labels": {"runai-gpu-group": "h"}}, "only the binder says which GPU"),
         ({"labels": {"runai-gpu-group/h": "h"}}, "only the binder says which GPU"),
-        ({"annotations": {"gpu-fraction": "0.01"}}, "keeps the share of a GPU"),
-        ({"annotations": {"gpu-fraction": None}}, "keeps the share of a GPU"),
-        ({"annotations": {"gpu-fraction-num-devices": "2"}}, "keeps the share of a GPU"),
+        ({"annotations": {"gpu-fraction": "0.01"}}, "keeps the GPUs that it asked for"),
+        ({"annotations": {"gpu-fraction": None}}, "keeps the GPUs that it asked for"),
+        ({"annotations": {"gpu-fraction-num-devices": "2"}}, "keeps the GPUs that it asked for"),
+        ({"annotations": {"nvidia.com/mig-1g.5gb": "1"}}, "keeps the GPUs that it asked for"),
+        ({"annotations": {"pod-group-name": None}}, "stays in its pod group"),
+        ({"annotations": {"pod-group-name": "h"}}, "stays in its pod group"),
+        ({"labels": {"kai.scheduler/subgroup-name": "none"}}, "stays in its pod group"),
         ({"labels": {"app": "x"}, "annotations": {"mine": "y"}}, ""),
     ],
 )
@@ -353,7 +358,7 @@ def test_the_owner_of_a_placed_pod_keeps_its_share(
         ("kai-scheduler", {"runai-gpu-group": "g"}, "only the binder says which GPU"),
         ("kai-scheduler", {"runai-gpu-group/g": "g"}, "only the binder says which GPU"),
         ("kai-scheduler", {"app": "x"}, ""),
-        ("default-scheduler", {"runai-gpu-group": "g"}, ""),  # It counts for no binder of ours.
+        ("default-scheduler", {"runai-gpu-group": "g"}, "only the binder says which GPU"),
     ],
 )
 def test_no_pod_is_made_with_a_share_of_a_gpu(
@@ -363,8 +368,18 @@ def test_no_pod_is_made_with_a_share_of_a_gpu(
     body["spec"] |= {"schedulerName": scheduler, "nodeName": "n"}
     body["metadata"] |= {"labels": labels}
     body["metadata"]["annotations"]["gpu-fraction"] = "0.01"
-    said = create(plane, "", "default", body, "--dry-run=server")
+    said = create(plane, OWNER_USER, "default", body, "--dry-run=server")
     assert said == "" if not words else words in said
+    assert create(plane, "", "default", body, "--dry-run=server") == ""  # An account that may bind pods.
+
+
+@pytest.mark.parametrize(
+    "note", ["kai.scheduler/numa-placement-observed", "kai.scheduler/numa-placement-predicted"]
+)
+def test_the_owner_says_nothing_about_numa_zones(plane: ControlPlane, api: AdminTransport, note: str) -> None:
+    noted = {"metadata": {"annotations": {note: "[]"}}}
+    assert "in which NUMA zones" in patch(plane, OWNER_USER, "default/placed", noted, "--dry-run=server")
+    assert patch(plane, "", "default/placed", noted, "--dry-run=server") == ""
 
 
 def test_the_binder_labels_pods_and_a_pod_that_waits_may_change(
@@ -372,7 +387,9 @@ def test_the_binder_labels_pods_and_a_pod_that_waits_may_change(
 ) -> None:
     label = {"metadata": {"labels": {"runai-gpu-group": "h"}}}
     assert patch(plane, BINDER, "default/placed", label, "--dry-run=server") == ""
-    asks = {"metadata": {"annotations": {"gpu-fraction": "0.25"}}}
+    grouped = {"annotations": {"pod-group-name": "h"}, "labels": {"kai.scheduler/subgroup-name": "s"}}
+    assert patch(plane, CONTROLLERS, "default/placed", {"metadata": grouped}, "--dry-run=server") == ""
+    asks = {"metadata": {"annotations": {"gpu-fraction": "0.25"}, "labels": grouped["labels"]}}
     assert patch(plane, "", "default/p", asks, "--dry-run=server") == ""
 
 

@@ -116,6 +116,11 @@ def leaf(name: str, parent: str | None = None, minimum: int | None = 1) -> dict[
         (pod_group(leaf("p"), leaf("c", "p")), 'subgroup "p": minMember cannot be set on a mid-level'),
         (pod_group({"name": 1}), "PodGroup cannot be read: spec.subGroups.name"),
         (pod_group(minMember="x"), "PodGroup cannot be read: spec.minMember"),
+        (
+            pod_group(stalenessGracePeriod="forever"),
+            'spec.stalenessGracePeriod: "forever" is not a duration such as',
+        ),
+        (pod_group(preemptionDelay="1d"), 'spec.preemptionDelay: "1d" is not a duration such as'),
         (pod_group(leaf("a", 1)), "parent 1 of a was not found"),  # type: ignore[arg-type]
     ],
 )
@@ -130,6 +135,7 @@ def test_pod_groups_that_are_no_tree_are_refused(group: dict[str, Any], message:
     [
         pod_group(),
         pod_group(minMember=0),
+        pod_group(minMember=1, stalenessGracePeriod="-1s", preemptionDelay="1m30s"),
         pod_group(leaf("a", minimum=0), minMember=7),
         pod_group({"name": "p", "minSubGroup": 1}, leaf("c", "p"), leaf("d", "p"), minSubGroup=1),
         pod_group({"name": "p"}, {"name": "q", "parent": "p"}, leaf("c", "q")),
