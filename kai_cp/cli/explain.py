@@ -49,7 +49,7 @@ def explain(
         str | None,
         typer.Argument(
             metavar="[TARGET]",
-            help="A pod group, a pod (pod/NAME), or what owns them (job/NAME): [KIND/][NAMESPACE/]NAME.",
+            help="A pod group, a pod, or what owns them: [KIND/][NAMESPACE/]NAME, such as job/team-a/train.",
             show_default=False,
         ),
     ] = None,
@@ -61,7 +61,11 @@ def explain(
     ] = False,
     kinds: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="Look for fixes of these kinds only.", rich_help_panel=SHOWN),
+        typer.Option(
+            metavar="A,B",
+            help="Look for fixes of these kinds only; docs/settings.md lists them (explain.fix_order).",
+            rich_help_panel=SHOWN,
+        ),
     ] = None,
     no_fixes: Annotated[
         bool, typer.Option("--no-fixes", help="Do not look for fixes.", rich_help_panel=SHOWN)

@@ -116,7 +116,7 @@ def _fixes(entry: Json) -> list[str]:
         tried = len(entry["noFix"]) > len(untried)
         found += _part("Fixes", "none that was tried helps" if tried else "none was tried")
     if untried:
-        found += _part("", f"not tried for lack of time: {', '.join(untried)}")
+        found += _part("", f"not tried for lack of time: fixes of kind {', '.join(untried)} (--budget)")
     return found
 
 

@@ -253,12 +253,12 @@ def _words(request: PluginRequest) -> list[str]:
 
 
 def _with_namespace(words: Sequence[str], namespace: str) -> list[str]:
-    """The words with the namespace in ``KIND/NAME``, as kubectl has it; values of options stay."""
+    """The words with the namespace in ``[KIND/]NAME``, as kubectl has it; values of options stay."""
     found, value = [], False
     for word in words:
-        kind, _, name = word.partition("/")
-        plain = not value and not word.startswith("-") and word.count("/") == 1
-        found.append(f"{kind}/{namespace}/{name}" if plain else word)
+        *kind, name = word.split("/")
+        plain = not value and not word.startswith("-") and len(kind) < 2
+        found.append("/".join((*kind, namespace, name)) if plain else word)
         value = word.startswith("-") and "=" not in word and word not in ("--all", "--no-fixes")
     return found
 

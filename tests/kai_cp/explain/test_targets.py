@@ -140,4 +140,5 @@ def test_kubectl_names_the_namespace_of_what_is_asked_about_and_of_nothing_else(
         "-o",
         "json",
     ]
+    assert _with_namespace(["train", "--kinds", "wait"], "ns") == ["ns/train", "--kinds", "wait"]
     assert _with_namespace(["pod/other/x-0", "--all"], "ns") == ["pod/other/x-0", "--all"]

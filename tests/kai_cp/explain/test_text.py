@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kai_cp.explain import document
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
-from kai_cp.explain.text import describe, fix_lines, lines
+from kai_cp.explain.text import _fixes, describe, fix_lines, lines
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings
 from tests.kai_cp.explain.clusters import NOW, cluster
@@ -226,3 +228,9 @@ def test_a_group_that_no_rule_blocks_needs_no_proof() -> None:
     world = cluster([node("n0", gpus=1)], [pod("x", gpus=2)])
     entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
     assert "none: no rule blocks it" in "\n".join(lines({**entry, "reason": "FitsAsItIs"}))
+
+
+def test_kinds_that_were_not_tried_are_told_as_kinds_of_fixes() -> None:
+    entry: dict[str, Any] = {"fixes": [], "noFix": [{"kind": "stop", "because": "not tried: no time"}]}
+    said = "not tried for lack of time: fixes of kind stop (--budget)"
+    assert [line.strip() for line in _fixes(entry)] == ["Fixes    none was tried", said]
