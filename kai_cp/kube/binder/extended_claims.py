@@ -14,6 +14,8 @@ from kai_cp.kube.binder.steps import BindError
 
 MARK: Final = "resource.kubernetes.io/extended-resource-claim"
 
+NO_DEVICES: Final = {"devices": dict[str, Any]()}
+
 
 class ExtendedClaims:
     """The step that creates and allocates the synthetic claim of a pod, and names it in the pod."""
@@ -26,15 +28,18 @@ class ExtendedClaims:
     def prepare(self, pod: Object, _node: Object, request: Object) -> None:
         """Create the claim with the requested allocation, reserve it, and name it in the pod for the kubelet.
 
-        Raises ``BindError`` if that fails.
+        A pod that names a claim, and is now ordered to devices that none backs, gets one without devices: the
+        kubelet starts no pod whose claim it does not find. Raises ``BindError`` if that fails.
         """
         ordered: dict[str, Any] = request["spec"].get("extendedResourceClaimAllocation") or {}
-        if not ordered:
-            return
         meta = pod["metadata"]
         name = claim_name(pod)
+        if not ordered and not _names(pod, name):
+            return
         self._make(pod, name, ordered.get("deviceRequests") or [])
-        self._claims.reserve(pod, name, ordered.get("allocation"))
+        self._claims.reserve(pod, name, ordered.get("allocation") or NO_DEVICES)
+        if not ordered:
+            return  # The status stays: the server takes none without mappings, and these find no devices.
         status = {"resourceClaimName": name, "requestMappings": ordered.get("containerMappings") or []}
         changed = self._transport.patch(
             resources.PODS,
@@ -48,12 +53,10 @@ class ExtendedClaims:
         self._pods.put(changed, ours=True)
 
     def undo(self, pod: Object, request: Object) -> None:
-        """Delete the claim. The pod names it on: the API server keeps that name, and the next
-        order overwrites it.
-        """
-        if not request["spec"].get("extendedResourceClaimAllocation"):
-            return
+        """Delete the claim. The pod names it on, because the API server keeps that name."""
         name = claim_name(pod)
+        if not request["spec"].get("extendedResourceClaimAllocation") and not _names(pod, name):
+            return
         self._claims.release(pod, name, deallocate=True)
         self._transport.delete(resources.RESOURCE_CLAIMS, pod["metadata"]["namespace"], name)
 
@@ -72,6 +75,12 @@ class ExtendedClaims:
         except ApiError as error:
             if error.status != 409:
                 raise
+
+
+def _names(pod: Object, claim: str) -> bool:
+    """Whether the pod's status names the claim, perhaps of an order that was taken back."""
+    named = (pod.get("status") or {}).get("extendedResourceClaimStatus") or {}
+    return bool(named.get("resourceClaimName") == claim)
 
 
 def claim_name(pod: Object) -> str:

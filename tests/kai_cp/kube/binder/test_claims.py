@@ -88,6 +88,29 @@ def test_a_claim_is_removed_when_the_bind_fails(server: StubServer, setup: Any) 
     assert server.get(r.RESOURCE_CLAIMS, "ns", claim_name(found)) is None
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_pod_that_names_a_claim_of_an_earlier_order_gets_one_without_devices(
+    server: StubServer, setup: Any, named: bool
+) -> None:
+    """The kubelet reads the claim that the status names, and that name stays. The pod was undone on a node
+    whose devices are claimed, and is now bound where a device plugin has them.
+    """
+    item = pod("p", gpus=0)
+    if named:
+        item["status"]["extendedResourceClaimStatus"] = {"resourceClaimName": claim_name(item)}
+    order(server, item)
+    setup()
+    until(lambda: phase(server) == "Succeeded")
+    made = server.get(r.RESOURCE_CLAIMS, "ns", claim_name(item))
+    if not named:
+        assert made is None
+        return
+    assert made is not None
+    assert made["spec"] == {"devices": {"requests": []}}
+    assert made["status"]["allocation"] == {"devices": {}}
+    assert [user["uid"] for user in made["status"]["reservedFor"]] == ["uid-p"]
+
+
 def reserved_claim(allocation: Object, *users: str) -> Object:
     """A claim that pods of these UIDs hold."""
     reserved = [{"resource": "pods", "name": uid, "uid": uid} for uid in users]
