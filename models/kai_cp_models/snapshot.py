@@ -7,7 +7,7 @@ equal models whatever order the API listed them in. Units: see :mod:`.pods`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -253,6 +253,22 @@ class Snapshot:
             "node index", self.nodes, lambda: {node.name: i for i, node in enumerate(self.nodes)}
         )
         return found
+
+    @cached_property
+    def nodes_by_label(self) -> Mapping[str, Mapping[str, Sequence[int]]]:
+        """Positions of the nodes with a label, by its key and value."""
+
+        def listed() -> dict[str, dict[str, list[int]]]:
+            found: dict[str, dict[str, list[int]]] = {}
+            for i, node in enumerate(self.nodes):
+                for key, value in node.labels.items():
+                    found.setdefault(key, {}).setdefault(value, []).append(i)
+            return found
+
+        result: Mapping[str, Mapping[str, Sequence[int]]] = self.derived.of_records(
+            "nodes by label", self.nodes, listed
+        )
+        return result
 
     @cached_property
     def queue_by_name(self) -> dict[str, Queue]:

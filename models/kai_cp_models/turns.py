@@ -20,6 +20,9 @@ from typing import Final, NamedTuple
 
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.records.devices import DEVICES
+from kai_cp_models.records.storage import STORAGE
+from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot, Subgroup
 
 STEPS_PER_SECOND: Final = 100_000
@@ -44,6 +47,13 @@ _PORT: Final = 4
 _VALUE: Final = 1
 """Of a node selector, and a toleration."""
 _NODES: Final = 1000
+_DEVICES: Final = 8_000
+"""Of pods whose claims a search must answer, because they make several requests; for a thousand nodes. Pods
+of a namespace that ask for the same are counted once, here and below."""
+_DEVICE: Final = 200
+"""Of pods with one request for devices."""
+_VOLUMES: Final = 2
+"""Volumes that are looked at in a step for a claim that has none yet."""
 
 
 class Turn(NamedTuple):
@@ -175,8 +185,28 @@ def costs_of(snapshot: Snapshot) -> dict[GroupKey, int]:
             pending[pod.group].append(pod)
     scale = max(1.0, len(snapshot.nodes) / _NODES)
     kinds: dict[PodSpec, int] = {}
-    groups = snapshot.group_by_key
-    return {key: _cost(groups[key], pods, kinds, scale) for key, pods in pending.items() if key in groups}
+    counted: set[tuple[str, PodSpec]] = set()
+    groups, costs = snapshot.group_by_key, dict[GroupKey, int]()
+    for key, pods in pending.items():
+        if key in groups:
+            costs[key] = _cost(groups[key], pods, kinds, scale)
+            for pod in pods:
+                if (pod.spec.claims or pod.spec.volume_claims) and (key.namespace, pod.spec) not in counted:
+                    counted.add((key.namespace, pod.spec))
+                    costs[key] += _searched(snapshot, pod, scale)
+    return costs
+
+
+def _searched(snapshot: Snapshot, pod: Pod, scale: float) -> int:
+    """Steps for the claims of pods that ask for the same."""
+    devices, storage = snapshot.extras[DEVICES], snapshot.extras[STORAGE]
+    named = [(pod.key.namespace, ref.claim) for ref in refs_of(snapshot, pod)] if devices else []
+    claims = [devices.claims[one] for one in named if one in devices.claims] if devices else []
+    asked = sum(len(one.requests) + len(one.constraints) for one in claims if one.allocation is None)
+    volumes = (storage.claims.get(PodKey(pod.key.namespace, name)) for name in pod.spec.volume_claims)
+    new = sum(one is not None and not one.volume for one in volumes)
+    per_nodes = 0 if not asked else _DEVICE if asked == 1 else _DEVICES
+    return int(scale * per_nodes) + new * len(storage.volumes) // _VOLUMES
 
 
 def _cost(group: PodGroup, pods: Sequence[Pod], kinds: dict[PodSpec, int], scale: float) -> int:

@@ -81,6 +81,45 @@ def test_reading_costs_no_more_than_there_is_to_read(attack: hostile.Attack) -> 
     assert twice - none < 2.5 * (once - none)
 
 
+SEARCHES = [(hostile.device_claims, 3_000_000), (hostile.local_volumes, 2_500_000)]
+
+
+@pytest.mark.parametrize(("attack", "most"), SEARCHES, ids=["devices", "volumes"])
+def test_searches_of_a_namespace_share_a_purse(attack: hostile.Attack, most: int) -> None:
+    """Each of 8 pods asks 20 nodes, of which none has what it wants; calls are counted."""
+    assert calls(read(hostile.world(attack, 8))) - calls(read(hostile.world(None, 0))) < most
+
+
+def test_an_empty_purse_costs_no_other_namespace_anything() -> None:
+    """Of the devices of a node two are alike, which the other namespace finds only by going back."""
+    raw = hostile.world(hostile.device_claims, 8)
+    objects = raw["rawObjects"]
+    for one in objects["resourceSlices"]:
+        one["spec"]["devices"][7]["attributes"]["id"] = one["spec"]["devices"][6]["attributes"]["id"]
+    for claim in objects["resourceClaims"]:
+        claim["spec"]["devices"]["requests"].append(hostile.devices.exact(1, name="r8"))
+        claim["spec"]["devices"]["constraints"] = [
+            {"requests": ["r0", "r1"], "matchAttribute": f"{hostile.devices.DRIVER}/id"},
+            {"requests": ["r7", "r8"], "matchAttribute": f"{hostile.devices.DRIVER}/id"},
+        ]
+    for pod in objects["pods"]:
+        if pod["metadata"]["namespace"] == VICTIM:
+            pod["spec"]["resourceClaims"] = hostile.devices.claims(f"v-{pod['metadata']['name']}")
+    alike = {"requests": ["a", "b"], "matchAttribute": f"{hostile.devices.DRIVER}/id"}
+    objects["resourceClaims"] += [
+        hostile.devices.claim(
+            f"v-gang-{i}",
+            *(hostile.devices.exact(1, name=n) for n in "ab"),
+            constraints=(alike,),
+            namespace=VICTIM,
+        )
+        for i in range(4)
+    ]
+    plan = decide(read(raw), SETTINGS, deadline=time.monotonic() + 600)
+    assert {decision.pod.namespace for decision in plan.decisions} == {VICTIM}
+    assert len(plan.decisions) == 4
+
+
 def test_terms_beyond_the_share_of_a_namespace_are_set_aside_with_a_sentence() -> None:
     seen = read(hostile.world(hostile.own_terms, 5))
     found = {one.item: one.reason for one in seen.set_aside if one.item.startswith("Pod ")}

@@ -23,15 +23,16 @@ from kai_cp_models.settings import Limits, Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support.devices import (
     aligned,
+    capacity,
     claim,
     claims,
+    csi_driver,
     device,
     device_class,
     exact,
     kind_is,
     slice_of,
     storage_class,
-    volume,
     volume_claim,
     volumes,
     zones,
@@ -595,15 +596,16 @@ def test_a_search_for_devices_that_gave_up_proves_nothing(
 
 
 def test_a_search_for_volumes_that_gave_up_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two claims of one kind, and one volume that one of them may have; the other is too small."""
+    """Three claims of 5 GiB, and two capacities of 6 GiB each."""
     snapshot = world(
         [node("n0")],
-        [pod("x", volumes=volumes("c", "d"))],
-        storageClasses=[storage_class("local", "kubernetes.io/no-provisioner")],
-        persistentVolumes=[volume("v"), volume("w", "1Gi")],
-        persistentVolumeClaims=[volume_claim("c"), volume_claim("d")],
+        [pod("x", volumes=volumes("c", "d", "e"))],
+        csiDrivers=[csi_driver()],
+        csiStorageCapacities=[capacity(name, "6Gi", "kubernetes.io/hostname", "n0") for name in "ab"],
+        storageClasses=[storage_class("net")],
+        persistentVolumeClaims=[volume_claim(name, storage_class="net") for name in "cde"],
     )
-    for choices, proved in ((storage.CHOICES, True), (1, False)):
+    for choices, proved in ((storage.CHOICES, True), (0, False)):
         monkeypatch.setattr(storage, "CHOICES", choices)
         plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
         assert not plan.decisions

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from tests.support import devices
 from tests.support import objects as raw
 from tests.support.objects import Object
 
@@ -252,6 +253,47 @@ def volumes(lists: Lists, size: int) -> None:
         pod(lists, f"p{i}", f"g{i}", volumes=found)
 
 
+def device_claims(lists: Lists, size: int) -> None:
+    """Claims that ask for all devices of a node in turn, and for two of them that no node has alike."""
+    names = [node["metadata"]["name"] for node in lists["nodes"]]
+    lists["deviceClasses"] = [devices.device_class()]
+    lists["resourceSlices"] = [
+        devices.slice_of(
+            name, *({"name": f"d{k}", "attributes": {"id": {"string": f"{name}-{k}"}}} for k in range(8))
+        )
+        for name in names
+    ]
+    lists["resourceClaims"] = []
+    alike = {"requests": ["r6", "r7"], "matchAttribute": f"{devices.DRIVER}/id"}
+    for i in range(size):
+        requests = [devices.exact(1, name=f"r{k}") for k in range(8)]
+        requests[0]["exactly"]["selectors"] = [{"cel": {"expression": f"{i} >= 0"}}]
+        lists["resourceClaims"].append(
+            devices.claim(f"c{i}", *requests, constraints=(alike,), namespace=EVIL)
+        )
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", resourceClaims=devices.claims(f"c{i}"))
+
+
+def local_volumes(lists: Lists, size: int) -> None:
+    """Pods with claims of many sizes, one more than a node has volumes."""
+    names = [node["metadata"]["name"] for node in lists["nodes"]]
+    lists["storageClasses"] = [devices.storage_class("local", devices.STATIC)]
+    lists["persistentVolumes"] = [
+        devices.volume(f"{name}-{k}", f"{10 + k}Gi", nodes=devices.on_nodes("kubernetes.io/hostname", name))
+        for name in names
+        for k in range(11)
+    ]
+    lists["persistentVolumeClaims"] = []
+    for i in range(size):
+        mine = [f"c{i}-{k}" for k in range(12)]
+        lists["persistentVolumeClaims"] += [
+            devices.volume_claim(name, f"{k + 1}Gi", meta={"namespace": EVIL}) for k, name in enumerate(mine)
+        ]
+        group(lists, f"g{i}")
+        pod(lists, f"p{i}", f"g{i}", volumes=devices.volumes(*mine))
+
+
 def fractions(lists: Lists, size: int) -> None:
     """Shares of GPUs in sizes that do not fit well together."""
     for i in range(size):
@@ -309,6 +351,8 @@ ATTACKS: Final[dict[Attack, int]] = {
     chains: 200,
     resources: 500,
     volumes: 100,
+    device_claims: 300,
+    local_volumes: 300,
     fractions: 3_000,
     odd_numbers: 500,
     gpu_groups: 300,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 import numpy as np
 
 from kai_cp_models.arrays import Mask
@@ -20,13 +23,23 @@ def selected(snapshot: Snapshot, terms: NodeTerms | None) -> Mask | None:
     if terms is None:
         return None
     mask = np.zeros(len(snapshot.nodes), dtype=np.bool_)
-    for term in terms:
-        if len(term) == 1 and term[0].field and term[0].operator == "In":
-            # Allocations of devices do nothing but name their nodes.
-            places = (snapshot.node_index.get(name) for name in term[0].values)
-            mask[[place for place in places if place is not None]] = True
-        else:
-            mask |= np.array(
-                [reaches((term,), node.name, node.labels) for node in snapshot.nodes], dtype=np.bool_
-            )
+    mask[places(snapshot, terms)] = True
     return mask
+
+
+def places(snapshot: Snapshot, terms: NodeTerms) -> list[int]:
+    """The positions of the nodes that a NodeSelector selects, in order. Only nodes with a label that a term
+    names are looked at: most volumes and devices name the one node that they are on."""
+    found = set[int]()
+    for term in terms:
+        named = next((need for need in term if need.operator == "In"), None)
+        if named is None:
+            some: Iterable[int] = range(len(snapshot.nodes))
+        elif named.field:
+            some = (i for name in named.values if (i := snapshot.node_index.get(name)) is not None)
+        else:
+            nodes = snapshot.nodes_by_label.get(named.key, {})
+            some = chain.from_iterable(nodes.get(value, ()) for value in named.values)
+        nodes_here = ((i, snapshot.nodes[i]) for i in some)
+        found.update(i for i, node in nodes_here if reaches((term,), node.name, node.labels))
+    return sorted(found)

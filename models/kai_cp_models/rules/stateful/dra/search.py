@@ -2,8 +2,8 @@
 
 Devices are tried in the order of the slices, so the first free ones are taken where all are alike.
 Alternatives of ``firstAvailable`` are tried in their order. Two free devices that no request, no
-constraint and no counter can tell apart are tried once. The search gives up after ``STEPS`` picks
-and then reports that the pod does not fit; the problem remembers that this proves nothing.
+constraint and no counter can tell apart are tried once. The search gives up when the purse of its namespace
+is empty, and then reports that the pod does not fit; the problem remembers that this proves nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import inf
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,9 +19,11 @@ import numpy as np
 from kai_cp_models.arrays import Mask
 from kai_cp_models.records.devices import ALL, Constraint, Counter, Device, Wanted
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
+from kai_cp_models.rules.stateful.purse import Purse
 
-STEPS: Final = 20_000
-"""Picks after which a search gives up."""
+PICKS: Final = 50_000
+"""Picks that the searches of a namespace may take in a cycle beyond one for each device of a node: a tenth of
+a second."""
 
 
 class Open(NamedTuple):
@@ -57,11 +60,17 @@ class DeviceProblem:
     """The open requests of a pod and what is constant about them; the searches on all nodes share it."""
 
     def __init__(
-        self, catalog: Catalog, requests: Sequence[Open], constraints: Sequence[tuple[int, Constraint]]
+        self,
+        catalog: Catalog,
+        requests: Sequence[Open],
+        constraints: Sequence[tuple[int, Constraint]],
+        purse: Purse,
     ) -> None:
         self.catalog = catalog
+        self.purse = purse
         self.requests = tuple(requests)
-        self.constraints = tuple(constraints)
+        self._told: dict[tuple[int, str], Sequence[Constraint]] = {}
+        self._constraints = tuple(constraints)
         self.options = tuple(
             tuple((w, catalog.satisfying(w)) for w in request.alternatives if catalog.usable(w))
             for request in requests
@@ -75,7 +84,9 @@ class DeviceProblem:
         self.gave_up = False
         """Whether a search for it gave up."""
         self._kinds: dict[int, object] = {}
-        self._solved: dict[tuple[object, ...], bool] = {}
+        self._attributes: dict[int, Mapping[tuple[str, str], object]] = {}
+        self._solved: dict[tuple[object, ...], int | None] = {}
+        """By the devices of a node: how many picks an answer took; None: there is none."""
         shareable = np.array([device.view.shareable for device in catalog.devices], dtype=np.bool_)
         self._unshared = not any(
             wanted.admin or (fits & shareable).any() for options in self.options for wanted, fits in options
@@ -115,27 +126,49 @@ class DeviceProblem:
 
     def solvable(self, candidates: Sequence[int], room: FreeDevices) -> bool:
         """Whether the devices of a node satisfy all requests; equal nodes are solved once."""
-        if not self.plain:
-            return DeviceSearch(self, candidates, room).run() is not None
         # For ``All`` a held device matters as well.
-        look = tuple((self.kind(i), i in room.held) for i in candidates)
-        if look not in self._solved:
-            self._solved[look] = DeviceSearch(self, candidates, room).run() is not None
-        return self._solved[look]
+        look = tuple((self.kind(i), i in room.held) for i in candidates) if self.plain else None
+        if look is None or look not in self._solved:
+            search, steps = DeviceSearch(self, candidates, room), None
+            if not self.short(candidates, room) and search.run() is not None:
+                steps = search.steps
+            if look is None:
+                return steps is not None
+            self._solved[look] = steps
+        steps = self._solved[look]
+        if steps is not None and steps > len(candidates) and self.purse.empty:
+            # Giving the devices takes as long again.
+            self.gave_up, steps = True, None
+        return steps is not None
 
     def spoilt(self, wanted: Wanted, candidates: Sequence[int]) -> bool:
         """Whether a request for all devices includes one that it cannot have."""
         spoiling = self._spoiling.get(wanted)
         return spoiling is not None and bool(spoiling[list(candidates)].any())
 
+    def constraints(self, claim: int, request: str) -> Sequence[Constraint]:
+        """Those that apply to a request (``name`` or ``name/alternative``) of a claim."""
+        found = self._told.get((claim, request))
+        if found is None:
+            mine = (one for c, one in self._constraints if c == claim)
+            found = self._told[claim, request] = [one for one in mine if _covers(one, request)]
+        return found
+
+    def attributes(self, device: int) -> Mapping[tuple[str, str], object]:
+        """What a device is said to be, by name."""
+        found = self._attributes.get(device)
+        if found is None:
+            found = self._attributes[device] = dict(self.catalog.devices[device].view.attributes)
+        return found
+
     def kind(self, device: int) -> object:
         """A key that is equal for unshareable devices that are interchangeable when free."""
         if device not in self._kinds:
             found = self.catalog.devices[device]
-            attributes = dict(found.view.attributes)
+            attributes = self.attributes(device)
             suits = tuple(bool(fits[device]) for options in self.options for _, fits in options)
             suits += tuple(bool(spoiling[device]) for spoiling in self._spoiling.values())
-            told = tuple(attributes.get(constraint.attribute) for _, constraint in self.constraints)
+            told = tuple(attributes.get(constraint.attribute) for _, constraint in self._constraints)
             self._kinds[device] = device if found.view.shareable else (suits, told, found.consumes)
         return self._kinds[device]
 
@@ -153,20 +186,26 @@ class DeviceSearch:
     barred: Mapping[int, frozenset[int]] = field(default_factory=dict)
     _picks: list[Pick] = field(default_factory=list)
     _taken: set[int] = field(default_factory=set)
-    _steps: int = 0
+    steps: int = 0
+    """Picks that were tried."""
+    _most: float = inf
 
     @property
     def catalog(self) -> Catalog:
         """The devices of the cluster."""
         return self.problem.catalog
 
-    def run(self) -> tuple[Pick, ...] | None:
-        """Picks for all requests, or None."""
+    def run(self, *, found: bool = False) -> tuple[Pick, ...] | None:
+        """Picks for all requests, or None. ``found``: the same search had an answer before."""
+        once, purse = len(self.candidates), self.problem.purse
+        self._most = inf if found else once + max(purse.left, 0)
         try:
             return tuple(self._picks) if self._request(0) else None
         except _GaveUp:
             self.problem.gave_up = True
             return None
+        finally:
+            purse.spend(once, self.steps)
 
     def _request(self, i: int) -> bool:
         if i == len(self.problem.requests):
@@ -194,10 +233,12 @@ class DeviceSearch:
             kind = self.problem.kind(device) if free else device
             if kind in failed:
                 continue
-            self._steps += 1
-            if self._steps > STEPS:
-                raise _GaveUp
-            pick = self._pick(claim, wanted, device)
+            pick = None
+            if free or wanted.admin or self.catalog.devices[device].view.shareable:
+                self.steps += 1
+                if self.steps > self._most:
+                    raise _GaveUp
+                pick = self._pick(claim, wanted, device)
             if pick is not None:
                 self._take(pick, 1)
                 if self._devices(i, claim, wanted, found, j + 1, count=count - 1):
@@ -223,10 +264,8 @@ class DeviceSearch:
                 return None
             if not self._counters_allow(device):
                 return None
-        pick = Pick(claim, wanted.name, device, wanted.admin, amounts)
-        return (
-            pick if all(self._constraint_holds(pick, *entry) for entry in self.problem.constraints) else None
-        )
+        holds = all(self._holds(device, claim, each) for each in self.problem.constraints(claim, wanted.name))
+        return Pick(claim, wanted.name, device, wanted.admin, amounts) if holds else None
 
     def _has_room(self, device: int, amounts: tuple[tuple[tuple[str, str], Fraction], ...]) -> bool:
         total, used = dict(self.catalog.devices[device].view.capacity), self.room.shared.get(device, {})
@@ -241,21 +280,17 @@ class DeviceSearch:
             for counter, amount in self.catalog.devices[device].consumes
         )
 
-    def _constraint_holds(self, pick: Pick, claim: int, constraint: Constraint) -> bool:
-        if claim != pick.claim or not _covers(constraint, pick.request):
-            return True
-        value = self._attribute(pick.device, constraint)
+    def _holds(self, device: int, claim: int, constraint: Constraint) -> bool:
+        name, told = constraint.attribute, self.problem.attributes
+        value = told(device).get(name)
         others = [
-            self._attribute(other.device, constraint)
+            told(other.device).get(name)
             for other in self._picks
-            if other.claim == claim and _covers(constraint, other.request)
+            if other.claim == claim and constraint in self.problem.constraints(claim, other.request)
         ]
         if value is None:
             return False
         return value not in others if constraint.distinct else all(value == other for other in others)
-
-    def _attribute(self, device: int, constraint: Constraint) -> object:
-        return dict(self.catalog.devices[device].view.attributes).get(constraint.attribute)
 
     def _take(self, pick: Pick, sign: int) -> None:
         """Account a pick (1) or take it back (-1)."""

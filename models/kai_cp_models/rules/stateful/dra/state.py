@@ -20,8 +20,9 @@ from kai_cp_models.rules.stateful.dra.near import Gpus, gpus_of_node, nearest_fi
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.rules.stateful.dra.results import Allocation, found_in, write
 from kai_cp_models.rules.stateful.dra.rows import rows
-from kai_cp_models.rules.stateful.dra.search import DeviceProblem, DeviceSearch, Open, Pick
+from kai_cp_models.rules.stateful.dra.search import PICKS, DeviceProblem, DeviceSearch, Open, Pick
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
+from kai_cp_models.rules.stateful.purse import Purse
 from kai_cp_models.rules.stateful.tally import holding
 from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import Snapshot
@@ -65,8 +66,9 @@ class DraState(LeavingState):
         self._given: dict[int, tuple[Given, ...]] = {}
         self._gpus: dict[int, Gpus] = {}
         self._problems: dict[Hashable, DeviceProblem] = {}
+        self._purses: dict[str, Purse] = {}
         self._dead_ends: dict[PodKey, str] = {}
-        self._known: dict[Hashable, tuple[int, bool]] = {}
+        self._known: dict[Hashable, tuple[object, bool]] = {}
         self._used_by: dict[str, list[ClaimKey]] = {}
         self._queues = {group.key: group.queue for group in snapshot.groups}
         self._sharers: dict[ClaimKey, int] = {}
@@ -233,11 +235,14 @@ class DraState(LeavingState):
         return pinned, opened
 
     def _problem(self, claims: Sequence[Claim]) -> DeviceProblem:
-        key = tuple((claim.requests, claim.constraints) for claim in claims)
+        """The problem of claims; the namespace of the last one, which asks, pays for its searches."""
+        namespace = claims[-1].key[0]
+        key = namespace, tuple((claim.requests, claim.constraints) for claim in claims)
         if key not in self._problems:
+            purse = self._purses.setdefault(namespace, Purse(PICKS))
             requests = [Open(c, request) for c, claim in enumerate(claims) for request in claim.requests]
             constraints = [(c, each) for c, claim in enumerate(claims) for each in claim.constraints]
-            self._problems[key] = DeviceProblem(self.catalog, requests, constraints)
+            self._problems[key] = DeviceProblem(self.catalog, requests, constraints, purse)
         return self._problems[key]
 
     def _fitting(self, claims: Sequence[Claim], nodes: NDArray[np.int64], *, now: bool) -> Mask:
@@ -253,16 +258,25 @@ class DraState(LeavingState):
             for i in np.flatnonzero(~fits):
                 if int(nodes[i]) in self._given:
                     fits[i] = self._remembered(
-                        (problem, "again"),
+                        problem,
                         int(nodes[i]),
                         now,
                         lambda node: self._rearranged(claims, node, now),
+                        again=True,
                     )
         return fits
 
-    def _remembered(self, what: Hashable, node: int, now: bool, ask: Callable[[int], object]) -> bool:
+    def _remembered(
+        self,
+        problem: DeviceProblem,
+        node: int,
+        now: bool,
+        ask: Callable[[int], object],
+        *,
+        again: bool = False,
+    ) -> bool:
         """Whether ``ask`` has an answer for a node; asked again when what is in use there has changed."""
-        key, stamp = (what, node, now), self._holdings.stamp(node)
+        key, stamp = (problem, node, now, again), (self._holdings.stamp(node), problem.purse.empty)
         known = self._known.get(key)
         if known is None or known[0] != stamp:
             known = (stamp, ask(node) is not None)
@@ -274,11 +288,11 @@ class DraState(LeavingState):
         return problem.solvable(candidates, self._holdings.room(candidates, now=now)) or None
 
     def _rearranged(
-        self, claims: Sequence[Claim], node: int, now: bool
+        self, claims: Sequence[Claim], node: int, now: bool, *, found: bool = False
     ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
         """Choose devices for these claims, and anew for those that the cycle already gives on the node.
 
-        Returns None if no choice serves all.
+        Returns None if no choice serves all. ``found``: there was one when the node was asked.
 
         Devices of leaving pods do not count for claims that are bound now.
         """
@@ -300,7 +314,7 @@ class DraState(LeavingState):
             return None
         leaving = frozenset(np.flatnonzero(without.free(now=False) & ~without.free(now=True)).tolist())
         barred = {c: leaving for c, mode in enumerate(modes) if mode}
-        picks = DeviceSearch(problem, candidates, room, barred).run()
+        picks = DeviceSearch(problem, candidates, room, barred).run(found=found)
         return None if picks is None else (everyone, picks)
 
     @property
@@ -348,8 +362,10 @@ class DraState(LeavingState):
         if picks is None:
             # In this order the search may give up where it does not in that of ``mask``.
             room = self._holdings.room(candidates, now=now)
-            picks = DeviceSearch(self._problem(claims), candidates, room).run()
-        found = (list(claims), picks) if picks is not None else self._rearranged(claims, node, now)
+            picks = DeviceSearch(self._problem(claims), candidates, room).run(found=True)
+        found = (
+            (list(claims), picks) if picks is not None else self._rearranged(claims, node, now, found=True)
+        )
         if found is None:
             raise ValueError(f"{pod.key}: node {self.snapshot.nodes[node].name} lacks devices for its claims")
         fresh = {

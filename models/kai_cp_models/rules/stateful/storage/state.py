@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -20,9 +19,11 @@ from kai_cp_models.records.storage import (
     StorageClass,
     Volume,
     VolumeClaim,
+    different,
 )
-from kai_cp_models.rules.stateful.nodes import labelled, selected
+from kai_cp_models.rules.stateful.nodes import labelled, places
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
+from kai_cp_models.rules.stateful.purse import Purse
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.tally import holding
@@ -30,8 +31,9 @@ from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "storage"
-CHOICES: Final = 2_000
-"""The most choices of volumes for the claims of one pod on one node, before the search gives up."""
+CHOICES: Final = 5_000
+"""Choices of volumes that the searches of a namespace may take in a cycle beyond one for each claim of a pod
+on a node: a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +53,18 @@ class VolumeSource:
 class _Options(NamedTuple):
     """What a claim may choose from.
 
-    ``made``: nodes for which a volume can be made; ``capacities``: None: room is not tracked.
+    ``volumes``: by node, the best of those that can be used there, as many as the pod has claims. ``made``:
+    nodes for which a volume can be made; ``capacities``: None: room is not tracked.
     """
 
-    volumes: Sequence[Volume]
+    volumes: Mapping[int, Sequence[Volume]]
     made: Mask
     capacities: Sequence[int] | None
+
+
+_Source = tuple[Volume | None, int | None]
+"""An existing volume, or the position of the capacity that a new one is made from. Both None: room is not
+tracked."""
 
 
 class StorageState(LeavingState):
@@ -72,6 +80,10 @@ class StorageState(LeavingState):
         self.attached = Attached(snapshot, self.objects)
         self.exclusive = Exclusive(self.objects)
         self._masks: dict[Hashable, Mask] = {}
+        self._all = self._everywhere()
+        self._places: dict[str, Sequence[int]] = {}
+        self._suiting: dict[Hashable, Sequence[Volume]] = {}
+        """Volumes without a claim, the smallest first, by what a claim asks for."""
         self._reserved = {v.claim: v.name for v in self.objects.volumes.values() if v.claim is not None}
         capacities = self.objects.capacities
         self._room = (
@@ -80,6 +92,7 @@ class StorageState(LeavingState):
         )
         self._sources: dict[PodKey, VolumeSource] = {}
         self._gave_up = False
+        self._purses: dict[str, Purse] = {}
         self._users = Counter(claim.key for pod in snapshot.pods for claim in self._claims(pod))
         for pod, node, leaving in holding(snapshot):
             if pod.spec.volume_claims:
@@ -98,12 +111,19 @@ class StorageState(LeavingState):
     def _everywhere(self) -> Mask:
         return np.ones(len(self.snapshot.nodes), dtype=np.bool_)
 
+    def _places_of(self, volume: Volume) -> Sequence[int]:
+        """Positions of the nodes that can use a volume."""
+        found = self._places.get(volume.name)
+        if found is None:
+            every = range(len(self.snapshot.nodes))
+            found = every if volume.affinity is None else places(self.snapshot, volume.affinity)
+            self._places[volume.name] = found
+        return found
+
     def _volume_nodes(self, volume: Volume) -> Mask:
-        key = ("volume", volume.name)
-        if key not in self._masks:
-            found = selected(self.snapshot, volume.affinity)
-            self._masks[key] = self._everywhere() if found is None else found
-        return self._masks[key]
+        mask = ~self._everywhere()
+        mask[list(self._places_of(volume))] = True
+        return mask
 
     def _capacity_nodes(self, capacity: StorageCapacity) -> Mask:
         """Nodes of a capacity; without a topology it has none (storage.k8s.io)."""
@@ -172,7 +192,7 @@ class StorageState(LeavingState):
             possible &= self._new_nodes(claim, {}, {}, now=now) if len(new) > 1 and claim in new else nodes
         # There the claims get some, but not all of them the one that fits best.
         unsure = np.flatnonzero(possible & ~mask).tolist()
-        options = self._options(new, now=now) if unsure else ()
+        options = self._options(new, unsure, now=now) if unsure else ()
         for node in unsure:
             mask[node] = self._chosen(new, options, node, now=now) is not None
 
@@ -214,10 +234,16 @@ class StorageState(LeavingState):
         """Nodes with a free volume for the claim; ``given``: where the pod's other claims take which."""
         mask = ~self._everywhere()
         for volume in self._candidates(claim):
-            taken = given.get(volume.name, ~self._everywhere())
-            here = self._volume_nodes(volume) & ~taken & ~mask
-            given[volume.name] = taken | here
-            mask |= here
+            # Most volumes are on one node alone.
+            if len(here := self._places_of(volume)) == 1:
+                if volume.name not in given and not mask[here[0]]:
+                    given[volume.name], mask[here[0]] = self._all, True
+                continue
+            free = self._volume_nodes(volume) & ~mask
+            if (taken := given.get(volume.name)) is not None:
+                free &= ~taken
+            given[volume.name] = free if taken is None else taken | free
+            mask |= free
         return mask
 
     def _made(self, claim: VolumeClaim, where: Mask, drawn: dict[int, Ints], *, now: bool) -> Mask:
@@ -256,16 +282,17 @@ class StorageState(LeavingState):
 
     def _candidates(self, claim: VolumeClaim) -> list[Volume]:
         """Free volumes that the claim may be bound to, smallest first; a reserved one alone."""
-        taken = {source.volume for source in self._sources.values()}
         if claim.key in self._reserved:
             volume = self.objects.volumes[self._reserved[claim.key]]
             return [volume] if volume.usable else []
-        found = [
-            v
-            for v in self.objects.volumes.values()
-            if v.usable and v.claim is None and v.name not in taken and claim.fits(v)
-        ]
-        return sorted(found, key=lambda v: (v.bytes, v.name))
+        asks = claim.storage_class, claim.bytes, claim.modes, claim.block, claim.selector
+        suiting = self._suiting.get(asks)
+        if suiting is None:
+            found = (v for v in self.objects.volumes.values() if v.usable and v.claim is None)
+            suiting = sorted(filter(claim.fits, found), key=lambda v: (v.bytes, v.name))
+            self._suiting[asks] = suiting
+        taken = {source.volume for source in self._sources.values()}
+        return [v for v in suiting if v.name not in taken]
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         self.attached.count(pod, node, 1, leaving=False)
@@ -273,8 +300,9 @@ class StorageState(LeavingState):
         if node == self._home(pod):
             self._give_back(pod, node, -1)
         new, now = self._new(pod), not pipelined
-        options = self._options(new, now=now)
-        for claim, source in zip(new, self._chosen(new, options, node, now=now) or (), strict=False):
+        options = self._options(new, [node], now=now)
+        chosen = self._chosen(new, options, node, now=now, found=True)
+        for claim, source in zip(new, chosen or (), strict=False):
             self._sources[claim.key] = source
             if source.capacity is not None:
                 self._room[0][source.capacity] -= claim.bytes
@@ -287,68 +315,100 @@ class StorageState(LeavingState):
         """A new volume: the driver decides which other nodes will reach it."""
         return VolumeSource(np.arange(len(self.snapshot.nodes)) == node, frozenset())
 
-    def _options(self, claims: Sequence[VolumeClaim], *, now: bool) -> Sequence[_Options]:
-        """For each claim, the existing volumes and the capacities that are left for it, the best first."""
+    def _options(
+        self, claims: Sequence[VolumeClaim], nodes: Sequence[int], *, now: bool
+    ) -> Sequence[_Options]:
+        """For each claim, the existing volumes and the capacities that are left for it on some nodes, the
+        best first."""
+        alike: dict[VolumeClaim, _Options] = {}
         found = []
         for claim in claims:
-            kind, made = self.objects.classes.get(claim.storage_class), ~self._everywhere()
-            if kind is not None and kind.provisioner != STATIC_ONLY and claim.selector is None:
-                made = self._class_nodes(kind)
-            tracked = kind is not None and kind.provisioner in self.objects.tracked
-            roomy = [i for i, _ in self._roomy(claim, now=now)] if tracked else None
-            found.append(_Options(self._candidates(claim), made, roomy))
+            asks = replace(claim, key=PodKey("", ""), owner_uid=None)
+            if asks not in alike or claim.key in self._reserved:
+                alike[asks] = self._options_of(claim, nodes, len(claims), now=now)
+            found.append(alike[asks])
         return found
 
+    def _options_of(self, claim: VolumeClaim, nodes: Sequence[int], most: int, *, now: bool) -> _Options:
+        kind, made = self.objects.classes.get(claim.storage_class), ~self._everywhere()
+        if kind is not None and kind.provisioner != STATIC_ONLY and claim.selector is None:
+            made = self._class_nodes(kind)
+        tracked = kind is not None and kind.provisioner in self.objects.tracked
+        # Of existing volumes the pod's other claims cannot take more.
+        volumes: dict[int, list[Volume]] = {node: [] for node in nodes}
+        open_ = set(nodes)
+        for volume in self._candidates(claim) if nodes else ():
+            for node in open_.intersection(self._places_of(volume)):
+                volumes[node].append(volume)
+                if len(volumes[node]) == most:
+                    open_.remove(node)
+        return _Options(volumes, made, [i for i, _ in self._roomy(claim, now=now)] if tracked else None)
+
     def _chosen(
-        self, claims: Sequence[VolumeClaim], options: Sequence[_Options], node: int, *, now: bool
+        self,
+        claims: Sequence[VolumeClaim],
+        options: Sequence[_Options],
+        node: int,
+        *,
+        now: bool,
+        found: bool = False,
     ) -> Sequence[VolumeSource] | None:
         """Volumes on a node for all of a pod's new claims, None: there are none.
 
         The first choice is the smallest volume that fits, else a new one from the capacity with the least
-        room; the smallest claim chooses first.
+        room; the smallest claim chooses first. ``found``: the node was asked before, and there are some.
         """
         if any(claim.selected_node not in (None, self.snapshot.nodes[node].name) for claim in claims):
             return None
         rooms = self._room[0] if now else self._room[0] + self._room[1]
-        sources = [list(self._sources_on(node, some, len(claims))) for some in options]
+        sources = [list(self._sources_on(node, some)) for some in options]
+        standing = [[one.name for one, _ in some if one] for some in sources]
+        alone = [names for names, some in zip(standing, sources, strict=True) if len(names) == len(some)]
+        if different(alone) is None:
+            return None
+        purse = self._purses.setdefault(claims[0].key.namespace, Purse(CHOICES)) if claims else Purse(0)
         # What the first claims take, and by which choice: volumes, and bytes of capacities.
         tried = set[tuple[int, frozenset[str], frozenset[tuple[int, int]]]]()
-        stack: list[tuple[tuple[VolumeSource, ...], frozenset[str], dict[int, int]]] = [((), frozenset(), {})]
+        stack: list[tuple[tuple[_Source, ...], frozenset[str], dict[int, int]]] = [((), frozenset(), {})]
         while stack:
             chosen, volumes, drawn = stack.pop()
             at = len(chosen)
             if at == len(claims):
-                return chosen
+                return [self._source(node, *one) for one in chosen]
             state = at, volumes, frozenset(drawn.items())
             if state in tried:
                 continue
-            if len(tried) == CHOICES:
-                self._gave_up = True
-                return None
+            if len(tried) >= len(claims):
+                if purse.empty and not found:
+                    self._gave_up = True
+                    return None
+                purse.left -= 1
             tried.add(state)
-            for source in reversed(sources[at]):
-                taken, more = source.capacity, drawn
-                if taken is not None:
-                    more = drawn | {taken: drawn.get(taken, 0) + claims[at].bytes}
-                if source.volume not in volumes and (taken is None or more[taken] <= rooms[taken]):
-                    with_it = volumes if source.volume is None else volumes | {source.volume}
-                    stack.append(((*chosen, source), with_it, more))
+            for volume, capacity in reversed(sources[at]):
+                more = drawn
+                if capacity is not None:
+                    more = drawn | {capacity: drawn.get(capacity, 0) + claims[at].bytes}
+                free = volume is None or volume.name not in volumes
+                if free and (capacity is None or more[capacity] <= rooms[capacity]):
+                    with_it = volumes if volume is None else volumes | {volume.name}
+                    stack.append(((*chosen, (volume, capacity)), with_it, more))
         return None
 
-    def _sources_on(self, node: int, options: _Options, most: int) -> Iterator[VolumeSource]:
-        """Where a claim may get its volume on a node; of existing volumes the first ``most``, as the pod's
-        other claims cannot take them all."""
-        here = (v for v in options.volumes if self._volume_nodes(v)[node])
-        for volume in islice(here, most):
-            yield VolumeSource(self._volume_nodes(volume), frozenset(), volume=volume.name)
+    def _sources_on(self, node: int, options: _Options) -> Iterator[_Source]:
+        """Where a claim may get its volume on a node."""
+        for volume in options.volumes[node]:
+            yield volume, None
         if options.made[node]:
-            new = self._unknown(node)
-            capacities = self.objects.capacities
             if options.capacities is None:
-                yield new
+                yield None, None
             for i in options.capacities or ():
-                if self._capacity_nodes(capacities[i])[node]:
-                    yield replace(new, capacity=i)
+                if self._capacity_nodes(self.objects.capacities[i])[node]:
+                    yield None, i
+
+    def _source(self, node: int, volume: Volume | None, capacity: int | None) -> VolumeSource:
+        if volume is not None:
+            return VolumeSource(self._volume_nodes(volume), frozenset(), volume=volume.name)
+        return replace(self._unknown(node), capacity=capacity)
 
     def remove(self, pod: Pod, node: int) -> None:
         self.attached.count(pod, node, -1, leaving=False)
