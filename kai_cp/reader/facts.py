@@ -145,7 +145,13 @@ class FactReader:
         key = spec_key(source)
         known = self._specs.get(key)
         if known is None:
-            refuse_costly(spec, self._limits)
+            try:
+                refuse_costly(spec, self._limits)
+            except Malformed:
+                if not (spec.get("nodeName") and spec.get("tolerations")):
+                    raise
+                # Tolerations alone can be added to a pod that runs, and only bind it: it stays in its queue.
+                return self._draft(pod, {**spec, "tolerations": []}, annotations, namespace, name)
             known = read_spec(source, self._namespaces)
             self._specs[key] = known
         return known

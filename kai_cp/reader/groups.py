@@ -105,8 +105,9 @@ def read_groups(
     def read(identity: Identity, item: Any) -> tuple[PodGroup | None, bool]:
         key, obj, before = GroupKey(*identity), parsed(item), len(notes)
         try:
-            refuse_many_subgroups(obj, limits)
-            group = _group(key, obj, policy, priorities, fabrics, notes=notes, user_label=user_label)
+            group = _group(
+                key, obj, policy, priorities, fabrics, limits=limits, notes=notes, user_label=user_label
+            )
         except Malformed as problem:
             notes.aside(title("PodGroup", identity), problem)
             return None, False
@@ -127,6 +128,7 @@ def _group(
     priorities: Priorities,
     fabrics: Mapping[str, TopologyDraft],
     *,
+    limits: Limits,
     notes: Notes,
     user_label: str,
 ) -> PodGroup:
@@ -135,23 +137,32 @@ def _group(
     notes.unknown(spec, _SPEC, "rawObjects.podGroups[].spec")
     annotations = strings_at(metadata, "annotations", "metadata")
     priority = priorities.value(text_at(spec, "priorityClassName", "spec"))
+    whole, root = True, read_tree({}, {})
+    try:
+        refuse_many_subgroups(obj, limits)
+        root = read_tree(spec, fabrics)
+    except Malformed as problem:
+        # What runs stays in its queue, and may be evicted: a change of the object is no way out.
+        notes.aside(title("PodGroup", key), f"{problem}; its waiting pods are left out")
+        whole = False
     return PodGroup(
         key=key,
         uid=text_at(metadata, "uid", "metadata"),
         queue=sys.intern(text_at(spec, "queue", "spec")),
         priority=priority,
         preemptible=_preemptible(spec, priority),
-        root=read_tree(spec, fabrics),
+        root=root,
         created=instant_at(metadata, "creationTimestamp", "metadata") or 0.0,
         last_start=_state(annotations, _LAST_START, key, notes),
         last_eviction=_state(annotations, _LAST_EVICTION, key, notes),
         stale_since=_state(annotations, _STALE, key, notes),
-        preemption_delay_seconds=max(duration_at(spec, "preemptionDelay", "spec") or 0.0, 0.0),
-        staleness_grace_seconds=duration_at(spec, "stalenessGracePeriod", "spec"),
+        preemption_delay_seconds=max(_seconds(spec, "preemptionDelay", key, notes) or 0.0, 0.0),
+        staleness_grace_seconds=_seconds(spec, "stalenessGracePeriod", key, notes),
         backed_off=_backed_off(obj, spec, metadata, policy),
         mark_unschedulable=bool_at(spec, "markUnschedulable", "spec", default=True),
         notes=read_group_notes(metadata),
         user=strings_at(metadata, "labels", "metadata").get(user_label, "") if user_label else "",
+        whole=whole,
     )
 
 
@@ -162,6 +173,15 @@ def _preemptible(spec: Json, priority: int) -> bool:
     if text in ("preemptible", "non-preemptible"):
         return text == "preemptible"
     raise Malformed("spec.preemptibility", f"{shown(text)} is neither preemptible nor non-preemptible")
+
+
+def _seconds(spec: Json, name: str, key: GroupKey, notes: Notes) -> float | None:
+    """A duration; one that cannot be read counts as absent."""
+    try:
+        return duration_at(spec, name, "spec")
+    except Malformed as problem:
+        notes.aside(title("PodGroup", key), f"{problem}; treated as absent")
+        return None
 
 
 def _state(annotations: Mapping[str, str], name: str, key: GroupKey, notes: Notes) -> float | None:

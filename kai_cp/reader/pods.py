@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Mapping, MutableMapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from kai_cp.json_types import Json
@@ -40,6 +40,7 @@ from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import PodGroup
 
 _WAITING: Final = frozenset((PodStatus.PENDING, PodStatus.GATED))
+_LONG_GRACE_SECONDS: Final = 3600.0
 _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
 
 
@@ -146,7 +147,9 @@ class PodResolver:
         if facts.phase == "Running":
             if facts.deleted is None:
                 return PodStatus.RUNNING
-            stuck = self.now - facts.deleted > self.stuck_seconds
+            # A pod with a long grace period is no capacity that others should wait for.
+            late = self.now - facts.deleted > self.stuck_seconds
+            stuck = late or facts.deleted - self.now > _LONG_GRACE_SECONDS
             return PodStatus.STUCK_IN_RELEASING if stuck else PodStatus.RELEASING
         if facts.phase in ("Pending", ""):
             if facts.deleted is not None:
@@ -168,6 +171,7 @@ class PodResolver:
             and facts.key not in self.promises
             and facts.deleted is None
             and not facts.warnings
+            and (row.group is None or _sound(self.groups[row.group], facts))
             and (row.group is not None or not (facts.group or self._ours(facts)))
         )
         return row, final
@@ -181,6 +185,12 @@ class PodResolver:
         status = self.status(facts, promise)
         for warning in facts.warnings:
             self.notes.aside(title("Pod", facts.key), warning)
+        if known is not None and not known.whole:
+            if status not in ACTIVE_USED:
+                why = "its pod group cannot be read, so nothing decides about the pod"
+                self.notes.aside(title("Pod", facts.key), why)
+                return None
+            facts = replace(facts, subgroup="")
         if status not in ACTIVE_USED:
             if group is None and status in _WAITING and self._ours(facts):
                 self._ungrouped(facts, "nothing decides about the pod")
@@ -193,6 +203,11 @@ class PodResolver:
             return None if group is None else PlacedFacts(status, facts, facts.draft, group, None)
         if group is None and status in ACTIVE_ALLOCATED and self._ours(facts):
             self._ungrouped(facts, "the pod counts in no queue, and nothing evicts it")
+        elif known is not None and known.whole and status in ACTIVE_ALLOCATED and not _sound(known, facts):
+            label = (
+                f"metadata.labels[{SUBGROUP_LABEL}]: {shown(facts.subgroup)} is no subgroup of its pod group"
+            )
+            self.notes.aside(title("Pod", facts.key), f"{label}, so nothing evicts the pod")
         gpu_groups: tuple[str, ...] = ()
         if facts.draft.spec.gpu.shares:
             gpu_groups = (promise.gpu_groups if promise is not None else ()) or facts.gpu_groups
@@ -259,6 +274,12 @@ class PodResolver:
             numa_zones=(),
         )
         return PlacedFacts(PodStatus.RUNNING, facts, draft, None, node, gpu_groups=shared)
+
+
+def _sound(group: PodGroup, facts: PodFacts) -> bool:
+    """Whether the subgroups of the group can be read, and the pod names one of them."""
+    name = facts.subgroup or DEFAULT
+    return group.whole and any(leaf.name == name for leaf in group.root.leaves())
 
 
 def few_names(pods: PlacedPods, nodes: Mapping[str, NodeDraft], limits: Limits, notes: Notes) -> PlacedPods:

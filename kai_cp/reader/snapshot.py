@@ -248,11 +248,13 @@ def _pods(
         memo.specs, memo.namespaces = {}, namespaces
     reader = FactReader(namespaces, memo.specs, limits)
     facts = read_facts(objects, reader, (namespaces, limits), memo.facts)
+    changed = ((key, memo.groups.values.get(key)) for key in memo.groups.changed)
+    torn = {key for key, one in changed if one is not None and not (one.whole and one.root.plain)}
     return resolver.resolve(
         facts,
         memo.placed,
         changed=memo.facts.changed,
-        left_groups=memo.groups.left,
+        left_groups=memo.groups.left | torn,
         left_nodes=memo.nodes.left,
     )
 

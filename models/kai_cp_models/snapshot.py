@@ -126,6 +126,11 @@ class Subgroup:
         """Whether a topology constraint holds for it or for a part of it."""
         return self.constraint is not None or any(child.constrained for child in self.children)
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is the root of a group without subgroups."""
+        return len(self.children) == 1 and self.children[0].leaf and self.children[0].name == "default"
+
     def leaves(self) -> tuple[Subgroup, ...]:
         """All pod sets below (or itself), left to right."""
         if self.leaf:
@@ -159,6 +164,8 @@ class PodGroup:
     backed_off: bool = False
     """schedulingBackoff=1 and the last condition names the present node pool (9.7): not tried."""
     mark_unschedulable: bool = True
+    whole: bool = True
+    """False: its subgroups cannot be read, so the snapshot has its running pods alone, without subgroups."""
     notes: GroupNotes = NO_GROUP_NOTES
     user: str = ""
     """Value of the label ``users.label``."""

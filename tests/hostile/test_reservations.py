@@ -298,10 +298,13 @@ def test_a_deadline_of_one_pod_that_runs_promises_no_start_on_the_places_of_the_
     assert holds(solved(cluster(nodes=(node("n1"),), **members))) == {"big": ("made", 20.0, ["n1"])}
 
 
-def test_a_last_start_after_its_newest_pod_gives_no_more_time() -> None:
-    """a may run for an hour and has run for two. It writes that it started just now: it is ended."""
-    running, its_pods = runs("a", "n1", since=120)
+def test_a_last_start_after_its_oldest_pod_gives_no_more_time() -> None:
+    """a may run for an hour, and its first pod has run for two. It writes that it started just now, and a
+    small pod of it did: it is ended.
+    """
+    running, (first, late) = runs("a", "n1", 4)[0], pods("a", 2, "n1", spec=spec(4), started=at(-1))
     forged = noted(replace(running, last_start=at(-1)), ("kai-cp/max-runtime", "1h"))
-    members = world((forged, its_pods))
+    members = world((forged, (replace(first, started=at(-120)), late)))
     plan = solved(cluster(nodes=TWO, **members), settings(max_runtime={"enforce": True}))
-    assert [(d.pod.name, d.action) for d in plan.decisions] == [("a-0", "maxruntime")]
+    assert {(d.pod.name, d.action) for d in plan.decisions} == {("a-0", "maxruntime"), ("a-1", "maxruntime")}
+    assert {d.message for d in plan.decisions} == {"ns/a has run for 2h, which is its maximum"}

@@ -108,6 +108,16 @@ def test_a_protected_elastic_group_gives_up_surplus_only() -> None:
     assert evicted(solved(full)) == set()
 
 
+@pytest.mark.parametrize(("oldest", "taken"), [(300, True), (100, False)])
+def test_a_group_is_protected_from_the_start_of_its_oldest_pod(oldest: int, *, taken: bool) -> None:
+    """Two pods make the gang, of which one was made anew just now; so the owner notes as the start."""
+    snapshot = world(leaf("v", None, 200), victims=2, minimum=2, started=NOW)
+    ages = iter((oldest, 1))
+    pods = [replace(p, started=NOW - next(ages)) if p.node else p for p in snapshot.pods]
+    plan = solved(replace(snapshot, pods=tuple(pods)))
+    assert evicted(plan) == ({"v-0", "v-1"} if taken else set())
+
+
 def test_a_group_that_never_started_is_not_protected() -> None:
     assert evicted(solved(world(leaf("v", None, 200), victims=1, started=None))) == {"v-0"}
 

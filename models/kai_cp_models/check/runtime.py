@@ -1,7 +1,7 @@
 """Min runtime: a pod group that started recently is protected from reclaim and preempt (4.6), until its last
 start plus the minimum runtime.
 
-No pod group started after the newest of its pods that run, whatever is noted.
+No pod group started after the oldest of its pods that run, whatever is noted.
 
 A protected pod group may only lose or move pods above its minimum, and only if it has such pods at all; every
 subgroup that met its minimum must still meet it, without the pods that such an action moves. What a later
@@ -36,7 +36,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
         if group.last_start is None:
             continue
         running = (pod.started for pod in world.active_before(group.key) if pod.started is not None)
-        age = world.snapshot.now - min(group.last_start, max(running, default=group.last_start))
+        age = world.snapshot.now - min([group.last_start, *running])
         if age >= longest:
             continue
         for action in _GRANTING:

@@ -22,16 +22,16 @@ def protected(snapshot: Snapshot, group: PodGroup, seconds: float) -> bool:
 
 
 def began(snapshot: Snapshot, group: PodGroup) -> float | None:
-    """When the group started last, as it is noted; but no later than its newest pod, whatever its owner
-    wrote.
+    """When the group started last, as it is noted; but no later than its oldest pod that runs, whatever its
+    owner wrote: the scheduler notes a start where no pod runs (4.2).
 
     Where no pod says when it started, the note counts as it is; None: there is none.
     """
     if group.last_start is None:
         return None
     active = (pod for pod in snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED)
-    started = [pod.started for pod in active if pod.started is not None]
-    return min(group.last_start, max(started, default=group.last_start))
+    started = (pod.started for pod in active if pod.started is not None)
+    return min([group.last_start, *started])
 
 
 def granted(snapshot: Snapshot, queue: str, action: ActionName, trigger_queue: str) -> float:

@@ -20,5 +20,5 @@ def overdue_groups(cycle: Cycle, times: Times) -> Iterator[tuple[GroupKey, str]]
     """The running groups whose enforced maximum has passed, each with the sentence that says so."""
     for group in cycle.snapshot.groups:
         if times.runs(group) and times.overdue(group):
-            ran = span(times.now - times.start(group))
+            ran = span(times.now - times.began(group))
             yield group.key, f"{group.key} has run for {ran}, which is its maximum"

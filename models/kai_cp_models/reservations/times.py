@@ -114,6 +114,10 @@ class Times:
             return group.last_start
         return min(self._started(group), default=self.now)
 
+    def began(self, group: PodGroup) -> float:
+        """When a running group started at the latest: no later than its oldest pod, whatever is noted."""
+        return min([self.start(group), *self._started(group)])
+
     def entered(self, group: PodGroup) -> float:
         """When a running group took its places; an annotation cannot claim a time before the first pod
         started."""
@@ -157,9 +161,7 @@ class Times:
         """Whether the group has run for its enforced maximum; the kubelet enforces deadlines."""
         if not self.settings.max_runtime.enforce:
             return False
-        # No group started after its newest pod, whatever its owner wrote.
-        start = min(self.start(group), max(self._started(group), default=self.now))
-        return start + self._maximum(group) <= self.now
+        return self.began(group) + self._maximum(group) <= self.now
 
     def requeue_delay_left(self, group: PodGroup) -> float:
         """Seconds that a group waits because its maximum ended it; 0: none."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp.reader import parse
+from kai_cp.reader import ParseMemo, parse
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup, TopologyConstraint
 from tests.kai_cp.reader.raw import NOW, group, node, pod, queue, snapshot
@@ -82,12 +82,48 @@ def test_gang_trees(spec: Raw, root: Subgroup) -> None:
         ({"name": "a"}, r"spec.subGroups"),
     ],
 )
-def test_bad_trees_set_the_group_aside(subgroups: Any, field: str) -> None:
-    found = parse(snapshot(podGroups=[group(subGroups=subgroups)], pods=[pod()]), now=NOW)
-    assert found.groups == found.pods == ()
+def test_bad_trees_leave_what_waits_out_and_what_runs_in_its_queue(subgroups: Any, field: str) -> None:
+    runs = pod("r", node="n1", labels={"kai.scheduler/subgroup-name": "a"})
+    found = parse(snapshot(podGroups=[group(subGroups=subgroups)], pods=[pod(), runs]), now=NOW)
+    assert [(one.key.name, one.group, one.subgroup) for one in found.pods] == [
+        ("r", GroupKey("default", "g"), "")
+    ]
+    assert not found.groups[0].whole
     assert [row.item for row in found.set_aside] == ["Pod default/p", "PodGroup default/g"]
     assert "pod group" in found.set_aside[0].reason
     assert found.set_aside[1].reason.startswith(field + ":")
+
+
+def test_running_pods_follow_a_tree_that_becomes_unreadable_and_readable_again() -> None:
+    memo = ParseMemo()
+    runs = pod("r", node="n1", labels={"kai.scheduler/subgroup-name": "a"}, metadata={"resourceVersion": "1"})
+    trees: list[tuple[Any, str]] = [([{"name": "a"}], "a"), ({"name": "a"}, ""), ([{"name": "a"}], "a")]
+    for tree, subgroup in trees:
+        found = parse(snapshot(podGroups=[group(subGroups=tree)], pods=[runs]), now=NOW, memo=memo)
+        assert [one.subgroup for one in found.pods] == [subgroup]
+
+
+def test_a_running_pod_of_no_subgroup_is_told() -> None:
+    """It counts in no gang, and nothing evicts it."""
+    runs = pod("r", node="n1", labels={"kai.scheduler/subgroup-name": "b"})
+    found = parse(snapshot(podGroups=[group(subGroups=[{"name": "a"}])], pods=[runs]), now=NOW)
+    assert [(row.item, row.reason) for row in found.set_aside] == [
+        (
+            "Pod default/r",
+            'metadata.labels[kai.scheduler/subgroup-name]: "b" is no subgroup of its pod group, so nothing '
+            "evicts the pod",
+        )
+    ]
+
+
+@pytest.mark.parametrize("field", ["preemptionDelay", "stalenessGracePeriod"])
+def test_a_duration_that_cannot_be_read_counts_as_absent(field: str) -> None:
+    """Otherwise its owner could take a running group out of its queue."""
+    found = parse(snapshot(podGroups=[group(**{field: "forever"})], pods=[pod(node="n1")]), now=NOW)
+    assert found.pods[0].group == GroupKey("default", "g")
+    assert [row.reason for row in found.set_aside] == [
+        f'spec.{field}: "forever" is not a duration; treated as absent'
+    ]
 
 
 CLASSES = [

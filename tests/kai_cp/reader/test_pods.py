@@ -19,6 +19,16 @@ def only(raw_pod: Raw, **lists: Any) -> Pod:
     return found.pods[0]
 
 
+def test_tolerations_that_are_added_to_a_running_pod_take_it_out_of_nothing() -> None:
+    """A waiting pod with that many is left out; one that runs stays in its queue, without them."""
+    many = [{"key": f"k{i}", "operator": "Exists"} for i in range(10_001)]
+    found = parse(snapshot(pods=[pod("r", node="n1", tolerations=many), pod("w", tolerations=many)]), now=NOW)
+    assert [(one.key.name, one.group, one.spec.tolerations) for one in found.pods] == [
+        ("r", GroupKey("default", "g"), ())
+    ]
+    assert [row.item for row in found.set_aside] == ["Pod default/w"]
+
+
 def bind_request(pod: str = "p", node: str = "n1", *, owner: str = "", **fields: Any) -> Raw:
     metadata: Raw = {"name": pod, "namespace": "default"}
     if owner:
@@ -32,6 +42,8 @@ def bind_request(pod: str = "p", node: str = "n1", *, owner: str = "", **fields:
 
 
 DELETED = {"deletionTimestamp": "2026-11-20T11:59:00Z"}
+DELETED_WITH_HALF_AN_HOUR_LEFT = {"deletionTimestamp": "2026-11-20T12:30:00Z"}
+DELETED_WITH_YEARS_LEFT = {"deletionTimestamp": "2036-11-20T12:00:00Z"}
 LONG_DELETED = {"deletionTimestamp": "2026-11-20T11:57:59Z"}
 
 
@@ -40,6 +52,8 @@ LONG_DELETED = {"deletionTimestamp": "2026-11-20T11:57:59Z"}
     [
         (pod(node="n1"), [], PodStatus.RUNNING, "n1"),
         (pod(node="n1", metadata=DELETED), [], PodStatus.RELEASING, "n1"),
+        (pod(node="n1", metadata=DELETED_WITH_HALF_AN_HOUR_LEFT), [], PodStatus.RELEASING, "n1"),
+        (pod(node="n1", metadata=DELETED_WITH_YEARS_LEFT), [], PodStatus.STUCK_IN_RELEASING, "n1"),
         (pod(node="n1", metadata=LONG_DELETED), [], PodStatus.STUCK_IN_RELEASING, "n1"),
         (pod(node="n1", phase="Pending", metadata=LONG_DELETED), [], PodStatus.RELEASING, "n1"),
         (pod(metadata=DELETED), [], PodStatus.RELEASING, None),
