@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp_models.pods import LabelSelector
-from kai_cp_models.selectors import selects
+from kai_cp_models.selectors import Selecting
 
 Term = tuple[LabelSelector, tuple[str, ...] | None]
 
@@ -28,6 +28,9 @@ class SchedulingKeys:
 
     def __init__(self, drafts: Iterable[SpecDraft]) -> None:
         self.terms = sorted(set().union(*map(terms_of, drafts)), key=repr)
+        self._selecting = Selecting(
+            (selector, (i, namespaces)) for i, (selector, namespaces) in enumerate(self.terms)
+        )
         self._read = {need.key for selector, _ in self.terms for need in selector.requirements}
         """Keys of labels that some term uses: pods that differ only in other labels are equal."""
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], str] = {}
@@ -41,11 +44,10 @@ class SchedulingKeys:
         identity = (namespace, tuple(sorted(item for item in labels.items() if item[0] in self._read)))
         known = self._known.get(identity)
         if known is None:
-            numbers = (
+            text = ",".join(
                 str(i)
-                for i, (selector, namespaces) in enumerate(self.terms)
-                if (namespaces is None or namespace in namespaces) and selects(selector, labels)
+                for i, namespaces in self._selecting.of(labels)
+                if namespaces is None or namespace in namespaces
             )
-            text = ",".join(numbers)
             known = self._known[identity] = f"#{text}" if text else ""
         return known

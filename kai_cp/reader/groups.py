@@ -143,7 +143,7 @@ def _group(
         root = read_tree(spec, fabrics)
     except Malformed as problem:
         # What runs stays in its queue, and may be evicted: a change of the object is no way out.
-        notes.aside(title("PodGroup", key), f"{problem}; its waiting pods are left out")
+        notes.aside(title("PodGroup", key), problem)
         whole = False
     return PodGroup(
         key=key,

@@ -290,52 +290,65 @@ def few_names(pods: PlacedPods, nodes: Mapping[str, NodeDraft], limits: Limits, 
     offered = names_in(draft.amounts for draft in nodes.values())
     most = limits.unknown_resources_per_namespace
     why = (
-        f"spec.containers: the waiting pods of its namespace name more than {most} resources "
-        "that no node has (limits.unknown_resources_per_namespace)"
+        f"spec.containers: the pods of its namespace name more than {most} resources that no node has "
+        "(limits.unknown_resources_per_namespace)"
     )
-    return _few(pods, lambda draft: draft.amounts.keys() - offered, most, why, notes)
+
+    def without(draft: SpecDraft) -> SpecDraft:
+        return replace(draft, amounts={name: n for name, n in draft.amounts.items() if name in offered})
+
+    return _few(pods, lambda draft: draft.amounts.keys() - offered, without, most, why, notes=notes)
 
 
 def few_terms(pods: PlacedPods, limits: Limits, notes: Notes) -> PlacedPods:
     """The pods without those that have too many terms about other pods.
 
-    Every term is compared with the labels of every pod, so each namespace has a limited number of them.
+    Every term is compared with the labels of pods and counted in every domain, so each namespace has a
+    limited number of them.
     """
     most = limits.terms_per_namespace
     why = (
-        f"spec.affinity: the waiting pods of its namespace have more than {most} different terms about other "
-        "pods (limits.terms_per_namespace)"
+        f"spec.affinity: the pods of its namespace have more than {most} different terms about other pods "
+        "(limits.terms_per_namespace)"
     )
-    return _few(pods, terms_of, most, why, notes)
+
+    def without(draft: SpecDraft) -> SpecDraft:
+        return replace(draft, spec=replace(draft.spec, pod_affinity=(), pod_anti_affinity=(), spread=()))
+
+    return _few(pods, terms_of, without, most, why, notes=notes)
 
 
 def _few(
     pods: PlacedPods,
     things_of: Callable[[SpecDraft], AbstractSet[object]],
+    without: Callable[[SpecDraft], SpecDraft],
     most: int,
     why: str,
+    *,
     notes: Notes,
 ) -> PlacedPods:
-    """The pods without the waiting ones that bring their namespace above ``most``."""
+    """The pods without those that bring their namespace above ``most``.
+
+    Those with a place come first, and stay ``without`` what they bring.
+    """
     if len(set[object]().union(*map(things_of, pods.drafts.values()))) <= most:
         return pods
     taken: dict[str, set[object]] = defaultdict(set)
-    fine: dict[tuple[str, int], bool] = {}
-    kept = {}
-    for key, row in pods.rows.items():
-        if row.status is PodStatus.PENDING:
-            namespace = row.facts.key.namespace
-            place = (namespace, id(row.draft))
-            if place not in fine:
-                fresh = things_of(row.draft) - taken[namespace]
-                fine[place] = len(taken[namespace]) + len(fresh) <= most
-                if fine[place]:
-                    taken[namespace] |= fresh
-            if not fine[place]:
-                notes.aside(title("Pod", row.facts.key), why)
-                continue
-        kept[key] = row
-    return PlacedPods.of(kept, None)
+    fine: dict[tuple[str, int], SpecDraft | None] = {}
+    changed: dict[Identity, PlacedFacts | None] = {}
+    for key, row in sorted(pods.rows.items(), key=lambda item: item[1].status not in ACTIVE_USED):
+        namespace, stays = row.facts.key.namespace, row.status in ACTIVE_USED
+        place = (namespace, id(row.draft))
+        if place not in fine:
+            fresh = things_of(row.draft) - taken[namespace]
+            fits = len(taken[namespace]) + len(fresh) <= most
+            taken[namespace] |= fresh if fits else set()
+            fine[place] = row.draft if fits else without(row.draft) if stays else None
+        if (draft := fine[place]) is not row.draft:
+            notes.aside(title("Pod", row.facts.key), f"{why}; they are not looked at" if stays else why)
+            changed[key] = row._replace(draft=draft) if stays and draft is not None else None
+    rows = ((key, changed.get(key, row)) for key, row in pods.rows.items())
+    return PlacedPods.of({key: row for key, row in rows if row is not None}, None)
 
 
 def _object(value: object) -> Json:

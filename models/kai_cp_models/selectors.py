@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Generic, TypeVar
 
 from kai_cp_models.pods import LabelSelector, NodeTerms, Requirement
+
+Thing = TypeVar("Thing")
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 """What ``Gt`` and ``Lt`` compare: 64-bit integers without spaces or underscores, as in Go."""
@@ -41,3 +43,29 @@ def reaches(terms: NodeTerms | None, name: str, labels: Mapping[str, str]) -> bo
         term and all(holds(need, name if need.field else labels.get(need.key)) for need in term)
         for term in terms
     )
+
+
+class Selecting(Generic[Thing]):
+    """Things with a label selector: which of them select some labels, without asking all of them.
+
+    A selector that names values of a label is asked only for labels with one of these.
+    """
+
+    def __init__(self, things: Iterable[tuple[LabelSelector | None, Thing]]) -> None:
+        self._things = [(selector, thing) for selector, thing in things if selector is not None]
+        self._named: dict[tuple[str, str], list[int]] = {}
+        self._others: list[int] = []
+        for i, (selector, _) in enumerate(self._things):
+            needs = [need for need in selector.requirements if need.operator == "In"]
+            if needs:
+                fewest = min(needs, key=lambda need: len(need.values))
+                for value in fewest.values:
+                    self._named.setdefault((fewest.key, value), []).append(i)
+            else:
+                self._others.append(i)
+
+    def of(self, labels: Mapping[str, str]) -> list[Thing]:
+        """The things that select the labels, in their order."""
+        asked = [*self._others, *(i for item in labels.items() for i in self._named.get(item, ()))]
+        found = (self._things[i] for i in sorted(asked))
+        return [thing for selector, thing in found if selects(selector, labels)]

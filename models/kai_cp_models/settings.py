@@ -234,14 +234,15 @@ class Limits(Frozen):
     unknown_resources_per_namespace: int = Field(
         64,
         ge=1,
-        description="Resources that no node has and that the waiting pods of a namespace may name together; "
-        "pods that name further ones are skipped.",
+        description="Resources that no node has and that the pods of a namespace may name together, those "
+        "with a place first; waiting pods that name further ones are skipped.",
     )
     terms_per_namespace: int = Field(
-        500,
+        1_000,
         ge=1,
-        description="Different terms of affinity and spread about other pods that the waiting pods of a "
-        "namespace may have together; pods that bring further ones are skipped.",
+        description="Different terms of affinity and spread about other pods that the pods of a namespace "
+        "may have together, those with a place first; waiting pods that bring further ones are skipped, and "
+        "of placed ones such terms are not obeyed.",
     )
     subgroups_per_pod_group: int = Field(
         2_000, ge=1, description="Subgroups of a pod group; one with more is skipped."

@@ -121,12 +121,32 @@ def test_an_empty_purse_costs_no_other_namespace_anything() -> None:
 
 
 def test_terms_beyond_the_share_of_a_namespace_are_set_aside_with_a_sentence() -> None:
-    seen = read(hostile.world(hostile.own_terms, 5))
-    found = {one.item: one.reason for one in seen.set_aside if one.item.startswith("Pod ")}
-    assert list(found) == ["Pod evil/p2", "Pod evil/p3", "Pod evil/p4"]
-    assert all(
-        "500 different terms about other pods (limits.terms_per_namespace)" in why for why in found.values()
-    )
+    for attack in (hostile.own_terms, hostile.gated_terms):
+        seen = read(hostile.world(attack, 6))
+        found = {one.item: one.reason for one in seen.set_aside if one.item.startswith("Pod ")}
+        assert list(found) == ["Pod evil/p4", "Pod evil/p5"]
+        assert all(
+            "1000 different terms about other pods (limits.terms_per_namespace)" in why
+            for why in found.values()
+        )
+
+
+def test_terms_of_running_pods_beyond_the_share_are_not_obeyed() -> None:
+    """Four pods of 250 terms run; of the fifth the terms do not count, but the pod stays."""
+    seen = read(hostile.world(hostile.running_terms, 5))
+    assert {
+        pod.key.name: len(pod.spec.pod_anti_affinity) for pod in seen.pods if pod.key.namespace == EVIL
+    } == {
+        **{f"p{i}": 250 for i in range(4)},
+        "p4": 0,
+    }
+    assert [one.item for one in seen.set_aside if one.item.startswith("Pod ")] == ["Pod evil/p4"]
+
+
+def test_terms_of_running_pods_are_not_compared_with_the_labels_of_each_pod() -> None:
+    """4 pods of 250 terms and 20 others: a comparison takes some ten calls, 20,000 of them 200,000."""
+    few, more = (calls(read(hostile.world(hostile.running_terms, size))) for size in (2, 4))
+    assert more - few < 60_000
 
 
 def calls(seen: Snapshot) -> int:

@@ -242,6 +242,44 @@ def resources(lists: Lists, size: int) -> None:
         pod(lists, f"p{i}", f"g{i}", {"cpu": "1m", **{f"evil.example/r{i}-{j}": "1" for j in range(60)}})
 
 
+def gated_terms(lists: Lists, size: int) -> None:
+    """The same as ``own_terms``, of pods that nothing decides about."""
+    own_terms(lists, size)
+    _gate(lists)
+
+
+def gated_resources(lists: Lists, size: int) -> None:
+    """The same as ``resources``, of pods that nothing decides about."""
+    resources(lists, size)
+    _gate(lists)
+
+
+def _gate(lists: Lists) -> None:
+    for one in lists["pods"]:
+        if one["metadata"]["namespace"] == EVIL:
+            one["spec"]["schedulingGates"] = [{"name": "evil.example/gate"}]
+
+
+def running_terms(lists: Lists, size: int) -> None:
+    """Small pods that run with terms of their own, beside others that run with labels of their own."""
+    nodes = lists["nodes"]
+    for one in nodes:
+        one["status"]["allocatable"]["pods"] = "5000"
+    for i in range(size):
+        terms = [
+            {"labelSelector": {"matchLabels": {"n": f"{i}-{j}"}}, "topologyKey": "kubernetes.io/hostname"}
+            for j in range(250)
+        ]
+        group(lists, f"g{i}")
+        rule = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        pod(lists, f"p{i}", f"g{i}", affinity=rule)
+        _runs(lists["pods"][-1], nodes[i % len(nodes)])
+    for i in range(5 * size):
+        group(lists, f"o{i}", namespace=VICTIM)
+        pod(lists, f"o{i}", f"o{i}", namespace=VICTIM, labels={"n": str(i)})
+        _runs(lists["pods"][-1], nodes[i % len(nodes)])
+
+
 def volumes(lists: Lists, size: int) -> None:
     """Pods with volumes, ConfigMaps and claims that do not exist."""
     for i in range(size):
@@ -350,6 +388,9 @@ ATTACKS: Final[dict[Attack, int]] = {
     levelled_subgroups: 500,
     chains: 200,
     resources: 500,
+    gated_terms: 300,
+    gated_resources: 500,
+    running_terms: 300,
     volumes: 100,
     device_claims: 300,
     local_volumes: 300,

@@ -8,7 +8,7 @@ that matches its own terms may be the first of its kind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
@@ -26,13 +26,14 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     names = [node.name for node in world.snapshot.nodes]
     now = [(r.pod, name) for name, r in world.occupants(names, now=True)]
     end = [(r.pod, name) for name, r in world.occupants(names, now=False)]
-    speaks_of = _speaks_of(now + end)
-    neighbours_now, neighbours_end = _neighbours(world, now, speaks_of), _neighbours(world, end, speaks_of)
+    all_terms, own = _Terms(pod for pod, _ in now + end), _Terms(map(world.pod, world.placed))
+    neighbours_now, neighbours_end = _neighbours(world, now, own), _neighbours(world, end, own)
     for key, decision in sorted(world.placed.items()):
         pod, node = world.pod(key), decision.node
-        yield from _apart(world, pod, node, neighbours_end, speaks_of(pod), when="in the end")
+        spoken_of = all_terms.selecting(pod)
+        yield from _apart(world, pod, node, neighbours_end, spoken_of, when="in the end")
         if key in world.binds:
-            yield from _apart(world, pod, node, neighbours_now, speaks_of(pod), when="now")
+            yield from _apart(world, pod, node, neighbours_now, spoken_of, when="now")
     yield from _together(world, now, end)
 
 
@@ -57,34 +58,43 @@ def _domain(world: PlannedCluster, node: str, key: str) -> str | None:
 
 @dataclass
 class _Neighbours:
-    """Pods by anti-affinity term and domain: those that have the term, and those that it matches."""
+    """Pods by anti-affinity term and domain: those that have the term; and those that it matches, for terms
+    of pods that the plan places."""
 
     holders: dict[tuple[PodAffinityTerm, str], list[PodPlace]] = field(default_factory=dict)
     matching: dict[tuple[PodAffinityTerm, str], list[PodPlace]] = field(default_factory=dict)
 
 
-def _speaks_of(places: list[PodPlace]) -> Callable[[Pod], tuple[PodAffinityTerm, ...]]:
-    """The required anti-affinity terms of any pod that match a pod; equal pods are computed once."""
-    terms = {term: None for pod, _ in places for term in _required(pod.spec.pod_anti_affinity)}
-    known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[PodAffinityTerm, ...]] = {}
+class _Terms:
+    """The required anti-affinity terms of some pods, and which of them select a pod. Most name a value of a
+    label and are found by it.
+    """
 
-    def speaks_of(pod: Pod) -> tuple[PodAffinityTerm, ...]:
+    def __init__(self, pods: Iterable[Pod]) -> None:
+        self._by_label: dict[tuple[str, str] | None, list[PodAffinityTerm]] = {}
+        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[PodAffinityTerm, ...]] = {}
+        for term in {term: None for pod in pods for term in _required(pod.spec.pod_anti_affinity)}:
+            needs = term.selector.requirements if term.selector is not None else ()
+            named = next((need for need in needs if need.operator == "In"), None)
+            labels = [None] if named is None else [(named.key, value) for value in named.values]
+            for label in labels:
+                self._by_label.setdefault(label, []).append(term)
+
+    def selecting(self, pod: Pod) -> tuple[PodAffinityTerm, ...]:
+        """Those that select the pod; equal pods are computed once."""
         identity = (pod.key.namespace, tuple(sorted(pod.labels.items())))
-        if identity not in known:
-            known[identity] = tuple(term for term in terms if _selects(term, pod))
-        return known[identity]
+        if identity not in self._known:
+            asked = (term for label in (None, *identity[1]) for term in self._by_label.get(label, ()))
+            self._known[identity] = tuple(term for term in asked if _selects(term, pod))
+        return self._known[identity]
 
-    return speaks_of
 
-
-def _neighbours(
-    world: PlannedCluster, places: list[PodPlace], speaks_of: Callable[[Pod], tuple[PodAffinityTerm, ...]]
-) -> _Neighbours:
+def _neighbours(world: PlannedCluster, places: list[PodPlace], own: _Terms) -> _Neighbours:
     found = _Neighbours()
     for pod, node in places:
         for kind, terms in (
             (found.holders, _required(pod.spec.pod_anti_affinity)),
-            (found.matching, speaks_of(pod)),
+            (found.matching, own.selecting(pod)),
         ):
             for term in terms:
                 domain = _domain(world, node, term.topology_key)

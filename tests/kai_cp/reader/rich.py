@@ -194,6 +194,7 @@ def rich() -> Raw:
             ),
             pod(
                 "bound",
+                labels={"kai.scheduler/subgroup-name": "b"},
                 annotations={"gpu-memory": "100"},
                 resourceClaims=[{"name": "c", "resourceClaimName": "d"}],
             ),

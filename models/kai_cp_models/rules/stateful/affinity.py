@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.pods import Pod, PodAffinityTerm, PodKey
 from kai_cp_models.rules.stateful.protocol import Row, RuleState
 from kai_cp_models.rules.stateful.tally import Effect, TalliedState
-from kai_cp_models.rules.stateful.terms import Domains, matches
+from kai_cp_models.rules.stateful.terms import Domains, matches, reaches_namespace
+from kai_cp_models.selectors import Selecting
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import SetAside, Snapshot
@@ -122,15 +124,22 @@ class AffinityState(TalliedState):
             if self._soft:
                 wishes |= {term: None for term, _ in _weights(spec.pod_affinity, spec.pod_anti_affinity)}
                 wishes |= {term: None for term in _required(spec.pod_affinity)}
-        self._sets, self._anti, self._wishes = tuple(sets), tuple(anti), tuple(wishes)
+        terms = chain(chain.from_iterable(sets), anti, wishes)
+        self._keys = {need.key for term in terms if term.selector for need in term.selector.requirements}
+        """Labels that some term looks at."""
+        self._anti = tuple(anti)
+        self._sets = Selecting((terms[0].selector, terms) for terms in sets)
+        self._repelling = Selecting((term.selector, term) for term in anti)
+        self._wishes = Selecting((term.selector, term) for term in wishes)
         self._profiles: dict[tuple[object, ...], Profile] = {}
         self.opened: dict[PodKey, tuple[MatchCount, ...]] = {}
         """Pods that this cycle places as the first of their kind, and what was nowhere then."""
         self._load()
 
     def profile(self, pod: Pod) -> Profile:
-        """The pod's profile; pods of equal spec, namespace and labels share it."""
-        identity = (pod.spec, pod.key.namespace, tuple(sorted(pod.labels.items())))
+        """The pod's profile; pods of equal spec and namespace whose labels no term tells apart share it."""
+        told = tuple(sorted(item for item in pod.labels.items() if item[0] in self._keys))
+        identity = (pod.spec, pod.key.namespace, told)
         if identity not in self._profiles:
             self._profiles[identity] = self._profile(pod)
         return self._profiles[identity]
@@ -139,11 +148,11 @@ class AffinityState(TalliedState):
         effects: list[Effect] = []
         repelled: list[Hashable] = []
         wished: list[tuple[Hashable, int]] = []
-        for terms in self._sets:
+        for terms in self._sets.of(pod.labels):
             if all(matches(term, pod) for term in terms):
                 effects += [(MatchCount(terms, key), 1) for key in _keys(terms)]
-        for term in self._anti:
-            if matches(term, pod):
+        for term in self._repelling.of(pod.labels):
+            if reaches_namespace(term, pod):
                 effects.append((MatchCount((term,), term.topology_key), 1))
                 repelled.append(AntiAffinityCount(term, term.topology_key))
         own = _required(pod.spec.pod_affinity)
@@ -156,8 +165,8 @@ class AffinityState(TalliedState):
             wished += [(_present(term), weight) for term, weight in preferred]
             effects += [(Wish(term, term.topology_key), weight) for term, weight in preferred]
             effects += [(Wish(term, term.topology_key), HARD_WEIGHT) for term in own]
-            for term in self._wishes:
-                if matches(term, pod):
+            for term in self._wishes.of(pod.labels):
+                if reaches_namespace(term, pod):
                     effects.append((_present(term), 1))
                     wished.append((Wish(term, term.topology_key), 1))
         return Profile(

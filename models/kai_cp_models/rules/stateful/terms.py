@@ -12,11 +12,14 @@ from kai_cp_models.selectors import selects
 from kai_cp_models.snapshot import Snapshot
 
 
+def reaches_namespace(term: PodAffinityTerm, pod: Pod) -> bool:
+    """Whether the term looks at pods of the pod's namespace."""
+    return term.namespaces is None or pod.key.namespace in term.namespaces
+
+
 def matches(term: PodAffinityTerm, pod: Pod) -> bool:
     """Whether the term selects the pod."""
-    return (term.namespaces is None or pod.key.namespace in term.namespaces) and selects(
-        term.selector, pod.labels
-    )
+    return reaches_namespace(term, pod) and selects(term.selector, pod.labels)
 
 
 class Domains:
