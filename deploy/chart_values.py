@@ -369,9 +369,9 @@ class ChartValues(Values):
     )
     logLevel: Annotated[int, Field(description="Verbosity as KAI's; from 5 on, debug.", ge=0, le=10)] = 3
     scheduler: Annotated[Scheduler, Field(description="`kai-cp scheduler`, for every shard.")] = Scheduler()
-    shards: Annotated[list[Shard], Field(description="One scheduler each.", min_length=1)] = [
-        Shard(name="default")
-    ]
+    shards: Annotated[
+        list[Shard], Field(description="Node pools: each entry is a scheduler of its own.", min_length=1)
+    ] = [Shard(name="default")]
     binder: Annotated[Binder, Field(description="`kai-cp binder`, in mode enforce only.")] = Binder()
     controllers: Annotated[
         Controllers, Field(description="`kai-cp controllers`: pod grouper and the like.")

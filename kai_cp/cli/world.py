@@ -163,7 +163,7 @@ def _plan(
             if decisions is None:
                 recorded(snapshot)
     except OSError as error:
-        fail(f"{snapshot}: {error.strerror or error}", BAD_INPUT)
+        fail(f"{snapshot}: {error.strerror or error}.", BAD_INPUT)
     except BadDecisions:
         given = _decided(snapshot, settings, instant, usage)  # a snapshot without decisions
     with within(settings.limits.read_seconds, decisions or snapshot):

@@ -73,13 +73,16 @@ class Selection:
         parts["localities"] = [
             entry for entry in document.get("localities", ()) if entry["podGroup"] in placed
         ]
+        concerned = {entry.get("queue") for key in ("decisions", "unscheduled") for entry in parts[key]}
         asked = {"queues": self.queues, "namespaces": self.namespaces, "podGroups": self.groups}
         return {
             **document,
             "selected": {key: list(names) for key, names in asked.items()},
             **{key: part for key, part in parts.items() if key in document},
             "queues": {
-                name: queue for name, queue in document["queues"].items() if not self.queues or name in queues
+                name: queue
+                for name, queue in document["queues"].items()
+                if name in (queues if self.queues else concerned)
             },
         }
 

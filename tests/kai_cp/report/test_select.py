@@ -37,3 +37,10 @@ def test_a_pod_that_is_moved_for_a_group_keeps_its_new_place_in_the_part() -> No
 def test_the_group_that_loses_a_pod_has_its_eviction_too() -> None:
     assert pods(Selection(groups=("ns/w",))) == [("Evict", "w-0")]
     assert len(pods(Selection())) == 5
+
+
+def test_queues_are_part_of_an_answer_where_something_of_the_part_concerns_them() -> None:
+    assert list(Selection(groups=("v",)).of(ANSWER)["queues"]) == ["q-v"]
+    assert list(Selection(groups=("nobody",)).of(ANSWER)["queues"]) == []
+    assert list(Selection(queues=("q-x",)).of(ANSWER)["queues"]) == ["q-x"]
+    assert list(Selection().of(ANSWER)["queues"]) == ["q-x", "q-v"]
