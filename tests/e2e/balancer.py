@@ -12,6 +12,8 @@ from typing import Self
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
+from tests.e2e.world import PATIENCE_SECONDS
+
 Replica = tuple[int, int]
 """Port of the webhooks, and of ``/readyz``."""
 
@@ -49,7 +51,9 @@ class Balancer:
             self._ready &= set(self.replicas)
             for replica in list(self.replicas):
                 try:
-                    with self._opener.open(f"http://127.0.0.1:{replica[1]}/readyz", timeout=2) as answer:
+                    with self._opener.open(
+                        f"http://127.0.0.1:{replica[1]}/readyz", timeout=PATIENCE_SECONDS
+                    ) as answer:
                         answer.read()
                     self._ready.add(replica)
                 except (URLError, OSError):
@@ -67,7 +71,7 @@ class Balancer:
                 continue
             replica = ready[next(self._turn) % len(ready)]
             try:
-                server = socket.create_connection(("127.0.0.1", replica[0]), timeout=2)
+                server = socket.create_connection(("127.0.0.1", replica[0]), timeout=PATIENCE_SECONDS)
             except OSError:
                 client.close()
                 continue

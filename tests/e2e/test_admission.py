@@ -198,7 +198,7 @@ def call(port: int, authorities: bytes) -> bytes:
     certificate.
     """
     context = ssl.create_default_context(cadata=authorities.decode())
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=10)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=PATIENCE_SECONDS)
     try:
         pod = {"kind": "Pod", "metadata": {"name": "p"}, "spec": {"schedulerName": "kai-scheduler"}}
         request = {"uid": "u", "operation": "CREATE", "namespace": "n", "object": pod}
@@ -224,7 +224,7 @@ def ending(over: threading.Event) -> Iterator[None]:
 
 def test_certificates_rotate_under_load(world: World) -> None:
     """Serving certificates and their authority are replaced; no call fails on old or new connections."""
-    lifetime = 6.0
+    lifetime = 15.0
     api = world.api
     port, _process = one_replica(world, f"--certificate-lifetime={lifetime:g}")
     with registered(api, port, data=aged(lifetime)):
@@ -274,7 +274,7 @@ def test_a_replica_ends_under_load(world: World) -> None:
     """
     api = world.api
     ports = [free_port(), free_port()]
-    replicas = [world.admission(port, "--gpu-sharing-enabled", "--drain-seconds=2") for port in ports]
+    replicas = [world.admission(port, "--gpu-sharing-enabled", "--drain-seconds=10") for port in ports]
     with (
         Balancer([(port, one.listen) for port, one in zip(ports, replicas, strict=True)]) as balancer,
         registered(api, balancer.port),

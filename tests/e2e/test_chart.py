@@ -272,7 +272,7 @@ def releases(plane: ControlPlane, api: AdminTransport) -> Iterator[Callable[[str
 def planned_cycles(program: Program) -> list[Object]:
     """The cycles that a scheduler recorded."""
     try:
-        with urlopen(f"http://127.0.0.1:{program.data}/debug/cycles", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{program.data}/debug/cycles", timeout=PATIENCE_SECONDS) as answer:
             cycles: list[Object] = orjson.loads(answer.read())["cycles"]
     except OSError:
         return []
@@ -287,7 +287,7 @@ def planned_binds(program: Program) -> int:
 def answers(program: Program) -> bool:
     """Whether a process says that it is ready."""
     try:
-        with urlopen(f"http://127.0.0.1:{program.listen}/readyz", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{program.listen}/readyz", timeout=PATIENCE_SECONDS) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False

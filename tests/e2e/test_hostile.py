@@ -196,7 +196,7 @@ def test_orders_of_one_tenant_hold_no_other_up(
         cycles_until_bound(world, scheduler, "first", queue)
         undisturbed = cycles_until_bound(world, scheduler, "undisturbed", queue)
         proxy.rule = lambda method, path: (
-            Fault(delay=1.0)
+            Fault(delay=5.0)  # Two minutes for all of them, so that some are left when the victim runs.
             if method == "POST" and path == r.BIND_REQUESTS.path(attacker.namespace)
             else None
         )

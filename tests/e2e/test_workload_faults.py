@@ -68,7 +68,7 @@ def test_api_server_gone_for_a_while(world: World, control_plane: ControlPlane) 
 
 def test_a_second_process_takes_over(world: World) -> None:
     made = Workloads(world, world.add_queue())
-    flags = ("--leader-elect", "--lease-seconds=3,2,1")
+    flags = ("--leader-elect", "--lease-seconds=10,6,1")
     first = made.start(*flags)
     made.pod("one")
     world.until(lambda: grouped(world) == 1, "the first process groups")
