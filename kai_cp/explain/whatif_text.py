@@ -17,6 +17,22 @@ _LABEL: Final = 9
 def lines(document: Json, name: str) -> list[str]:
     """The lines of one answer about the snapshot of that name."""
     diff, before, after = document["diff"], document["before"], document["after"]
+    found = _difference(document) if document["ops"] or "cycles" in diff else []
+    if least := document.get("least"):
+        found += _part("Least", _least(least))
+    if bound := document.get("bound"):
+        found += _part(
+            "Bound",
+            f"no scheduler has more than {gpus(bound['gpus'])} in use without stopping anything; "
+            f"this cycle has {_number(bound['inUse'])}{_price(after)}",
+        )
+    during = cut_during(named_stages([*before["stages"], *after["stages"]]))
+    return found + as_of(document["now"], name, during)
+
+
+def _difference(document: Json) -> list[str]:
+    """What differs between the clusters before and after; a question without a change has only one."""
+    diff, before, after = document["diff"], document["before"], document["after"]
     found = [_first(diff)]
     if document["ops"]:
         found += _part("Change", describe_change(document))
@@ -40,16 +56,7 @@ def lines(document: Json, name: str) -> list[str]:
             else "not settled within --most"
         )
         found += _part("Cycles", end)
-    if least := document.get("least"):
-        found += _part("Least", _least(least))
-    if bound := document.get("bound"):
-        found += _part(
-            "Bound",
-            f"no scheduler has more than {gpus(bound['gpus'])} in use without stopping anything; "
-            f"this cycle has {_number(bound['inUse'])}{_price(after)}",
-        )
-    during = cut_during(named_stages([*before["stages"], *after["stages"]]))
-    return found + as_of(document["now"], name, during)
+    return found
 
 
 def _first(diff: Json) -> str:

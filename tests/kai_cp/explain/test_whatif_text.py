@@ -59,3 +59,15 @@ def test_raises_have_their_unit() -> None:
     document = {"now": "", "ops": [], "before": SIDE, "after": SIDE, "diff": DIFF, "least": least}
     said = " ".join("\n".join(lines(document, "s")).split())
     assert "set the cpu limit of queue q to 3,000 milli-CPUs; raised by 1,000 milli-CPUs, ns/a would" in said
+
+
+def test_a_question_without_a_change_is_answered_and_nothing_else_is_said() -> None:
+    once = {key: value for key, value in DIFF.items() if key not in ("cycles", "settled")}
+    document: dict[str, Any] = {
+        "now": "2026-11-20T12:00:00Z", "ops": [], "before": SIDE, "after": SIDE, "diff": once,
+        "bound": {"gpus": 1, "inUse": 1},
+    }  # fmt: skip
+    first, *_ = lines(document, "s")
+    assert first.startswith("Bound    no scheduler has more than 1 GPU")
+    changed = {**document, "ops": [{"op": "drain", "nodes": ["n"]}]}
+    assert lines(changed, "s")[:2] == ["No pod group gains or loses.", "Change   drain n"]
