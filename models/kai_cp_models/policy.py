@@ -79,10 +79,15 @@ class Policy:
 
     @property
     def decision_order(self) -> tuple[ActionName, ...]:
-        """``DECISION_ORDER`` with the actions that build on each other in the order in which they run."""
+        """``DECISION_ORDER`` with the actions that build on each other in the order in which they run.
+
+        Planned starts begin allocate.
+        """
         run = dict.fromkeys(name for name in self.actions if name not in STATE_ACTIONS)
         in_turn = iter(run)
-        return tuple(next(in_turn) if name in run else name for name in DECISION_ORDER)
+        found = [next(in_turn) if name in run else name for name in DECISION_ORDER if name != "reservation"]
+        found.insert(found.index("allocate"), "reservation")
+        return tuple(found)
 
     @property
     def consolidates(self) -> bool:

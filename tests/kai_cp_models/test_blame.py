@@ -148,8 +148,8 @@ def test_a_defect_met_while_a_group_is_read_costs_that_group_alone(monkeypatch: 
         SETTINGS,
     )
     assert placed(found) == {"u-0"}
-    assert [(row.reason, row.message) for row in found.unscheduled] == [
-        ("InternalError", "it cannot be read: RuntimeError: a defect")
+    assert [(row.reason, row.message, row.proved) for row in found.unscheduled] == [
+        ("InternalError", "it cannot be read: RuntimeError: a defect", False)
     ]
 
 

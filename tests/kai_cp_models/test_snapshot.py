@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.policy import Policy
 from kai_cp_models.snapshot import Snapshot, Topology
 from tests.support.worlds import cluster, node
 
@@ -27,3 +28,10 @@ def test_trees_are_kept_only_while_nodes_and_topologies_are_the_same() -> None:
     assert racks_of(replace(first, nodes=(near, replace(far, labels={"rack": "a", "row": "x"})))) == [0, 0]
     assert racks_of(replace(first, topologies=(Topology("racks", ("row",)),))) == [0, 0]
     assert racks_of(first) == [0, 1]
+
+
+def test_planned_starts_come_with_allocate_in_any_order() -> None:
+    order = Policy(actions=("reclaim", "allocate", "preempt")).decision_order
+    assert (
+        order.index("reclaim") < order.index("reservation") < order.index("allocate") < order.index("preempt")
+    )

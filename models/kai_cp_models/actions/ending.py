@@ -19,10 +19,9 @@ def end_groups(cycle: Cycle, action: ActionName, ended: Iterable[tuple[GroupKey,
     started = time.monotonic()
     evicted = 0
     for key, why in ended:
-        active = [
-            pod for pod in cycle.ledger.fixed.gangs[key].pods if cycle.ledger.status(pod) in ACTIVE_ALLOCATED
-        ]
-        if not cycle.ledger.may_leave(active):
+        # Those of unknown subgroups too.
+        active = [p for p in cycle.snapshot.members[key] if cycle.ledger.status(p) in ACTIVE_ALLOCATED]
+        if key in cycle.left_out or not cycle.ledger.may_leave(active):
             continue
         for pod in active:
             cycle.ledger.leave(pod)

@@ -24,9 +24,11 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     }
     if not counted:
         return
-    found = dict[PodKey, str]()
+    found, members = dict[PodKey, str](), dict[str, list[Pod]]()
+    for pod in world.snapshot.pods:
+        members.setdefault(pod.key.namespace, []).append(pod)
     for budget in world.snapshot.extras[BUDGETS]:
-        pods = [pod for pod in world.snapshot.pods if covers(budget, pod)]
+        pods = [pod for pod in members.get(budget.namespace, ()) if covers(budget, pod)]
         running = [pod for pod in pods if pod.status is PodStatus.RUNNING]
         ended = sum(pod.status in (PodStatus.SUCCEEDED, PodStatus.FAILED) for pod in pods)
         evicted = [pod for pod in running if pod.key in counted]

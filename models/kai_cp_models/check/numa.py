@@ -1,7 +1,8 @@
 """NUMA zones: a node whose Topology Manager refuses unaligned pods gets only aligned pods (6).
 
 The plan states in ``numaZones`` in which zones it expects each pod. These amounts must add up to the pod's
-request, lie in few enough zones, and fit beside the other pods whose zones are known.
+request, lie in few enough zones, and fit there, in what they take, beside the other pods whose zones are
+known. A pod that runs takes no more in all its zones than it asks for, whatever its annotation says.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _node(world: PlannedCluster, name: str, found: NumaTopology) -> Iterator[Vio
     for when, residents in (("now", world.now(name)), ("in the end", world.end(name))):
         if when == "now" and name not in world.bound_nodes:
             continue
-        zones = [(r, predicted[r.pod.key] if r.placed else _known(r.pod)) for r in residents]
+        zones = [(r, predicted[r.pod.key] if r.placed else _known(world, r.pod)) for r in residents]
         yield from _sums(world, name, when, zones, found)
 
 
@@ -80,24 +81,24 @@ def _sums(
     world: PlannedCluster, name: str, when: str, there: list[tuple[Resident, ByZone]], found: NumaTopology
 ) -> Iterator[Violation]:
     used: dict[str, ZoneAmounts] = {zone: {} for zone in found.zones}
-    touched: set[str] = set()
+    touched: set[tuple[str, str]] = set()
     for resident, zones in there:
-        touched |= zones.keys() if resident.placed else set()
+        if resident.placed:
+            touched |= {(zone, dim) for zone, given in zones.items() for dim, n in given.items() if n}
         _add(used, zones)
     room: dict[str, Mapping[str, int]] = dict(zip(found.zones, found.allocatable, strict=True))
     if not world.snapshot.policy.numa_reconstruct:
         # The amounts reported as available exclude what the pods there already use.
         reported = {zone: dict(amounts) for zone, amounts in zip(found.zones, found.available, strict=True)}
         for resident in world.before(name):
-            _add(reported, _known(resident.pod))
+            _add(reported, _known(world, resident.pod))
         room = dict(reported)
-    for zone in sorted(touched & room.keys()):
-        for dim, amount in used[zone].items():
-            have = max(room[zone].get(dim, 0), 0)
-            if dim in room[zone] and amount > have:
-                yield Violation(
-                    "zones", f"node {name} zone {zone} {when}: {dim} {amount} used of {have}", node=name
-                )
+    for zone, dim in sorted(touched):
+        have = max(room.get(zone, {}).get(dim, 0), 0)
+        if dim in room.get(zone, {}) and (amount := used[zone][dim]) > have:
+            yield Violation(
+                "zones", f"node {name} zone {zone} {when}: {dim} {amount} used of {have}", node=name
+            )
 
 
 def _add(into: dict[str, ZoneAmounts], zones: ByZone) -> None:
@@ -121,8 +122,13 @@ def _requests(world: PlannedCluster, pod: Pod) -> ZoneAmounts:
     return {dim: n for dim, n in zip(world.snapshot.dimensions, pod.spec.requests, strict=True) if n}
 
 
-def _known(pod: Pod) -> ByZone:
-    return {zone: dict(amounts) for zone, amounts in pod.numa_zones}
+def _known(world: PlannedCluster, pod: Pod) -> ByZone:
+    left, found = _requests(world, pod), dict[str, ZoneAmounts]()
+    for zone, amounts in pod.numa_zones:
+        for dim, amount in amounts:
+            taken = found.setdefault(zone, {})[dim] = max(min(amount, left.get(dim, 0)), 0)
+            left[dim] = left.get(dim, 0) - taken
+    return found
 
 
 def _predicted(details: Mapping[str, Any]) -> ByZone:

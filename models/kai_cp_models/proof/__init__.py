@@ -62,8 +62,8 @@ class Refuter:
         for key in (group.key for group in self._base.snapshot.waiting_groups):
             one = lines.get(key) if key in refused and key not in served else None
             if one is not None and one.refusal is not None:
-                # One that is ready in no plan needs no certificate.
-                found[key] = Proof(one.refusal.reason)
+                # One that is ready in no plan needs no certificate; one that cannot be read may be ready.
+                found |= {key: Proof(one.refusal.reason)} if one.refusal.reason != "InternalError" else {}
             elif one is not None and one.ask is not None:
                 asks[key] = one.ask
         if asks:

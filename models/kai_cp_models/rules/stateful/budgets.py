@@ -60,10 +60,13 @@ class BudgetState(LeavingState):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
         self._budgets = snapshot.extras[BUDGETS]
+        of: dict[str, list[int]] = {}
+        for i, budget in enumerate(self._budgets):
+            of.setdefault(budget.namespace, []).append(i)
         self._of: Mapping[PodKey, tuple[int, ...]] = {
             pod.key: found
             for pod in snapshot.pods
-            if (found := tuple(i for i, budget in enumerate(self._budgets) if budget.selects(pod)))
+            if (found := tuple(i for i in of.get(pod.key.namespace, ()) if self._budgets[i].selects(pod)))
         }
         running, expected = [0] * len(self._budgets), [0] * len(self._budgets)
         self._needs: set[PodKey] = set()

@@ -13,7 +13,10 @@ from kai_cp_models.pods import GpuRequest, Pod
 from kai_cp_models.rules.stateful import numa
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.rules.stateful.build import placed, pod, snapshot, spec
-from tests.support.devices import resource_topology
+from tests.support import tiny
+from tests.support.devices import aligned, resource_topology
+from tests.support.plans import placed as placed_pods
+from tests.support.plans import solved
 
 PLUGINS = frozenset({"numa"})
 
@@ -206,3 +209,20 @@ def test_masks_and_rows_agree_with_brute_force(
         else:
             for row in rows:
                 assert sum(row.entering.get((c, 0), 0) for c, take in enumerate(chosen) if take) <= row.bound
+
+
+def test_a_pod_takes_no_more_than_it_asks_for_whatever_is_written_on_it() -> None:
+    held = [("zone-0", {"cpu": 3000, "gpu": 9000}), ("zone-1", {"cpu": 9000})]
+    world = cluster([want("r", 4, node="n0", zones=held)], nrt("n0", {"cpu": "4"}, {"cpu": "4"}))
+    # One CPU of zone-0 is left, and three of zone-1.
+    assert [accepted(world, want("x", cpu)) for cpu in (3, 4)] == [True, False]
+
+
+@pytest.mark.parametrize(("cpus", "served"), [(3, True), (5, False)])
+def test_a_zone_that_is_over_its_gpus_takes_cpus(cpus: int, served: bool) -> None:
+    """The GPU that r holds is not healthy any more."""
+    notes = {"kai.scheduler/numa-placement-observed": '[{"zone": "zone-0", "amount": {"nvidia.com/gpu": 1}}]'}
+    pods = [tiny.pod("r", "n0", gpus=1, notes=notes), tiny.pod("x", **aligned(cpus))]
+    offers = nrt("n0", {"cpu": "4", "gpu": "0"}, {"cpu": "1", "gpu": "1"})
+    world = tiny.world([tiny.node(gpus=2)], pods, plugins=("numa",), nodeResourceTopologies=[offers])
+    assert placed_pods(solved(world)) == ({"x"} if served else set())

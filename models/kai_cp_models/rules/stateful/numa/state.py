@@ -84,7 +84,9 @@ class NumaState(LeavingState):
             for name, amount in amounts:
                 if zone in names and name in self._position:
                     used[names.index(zone), self._position[name]] += amount
-        return used
+        # Its owner may write any amounts: in all zones it uses no more than it asks for.
+        left = np.array(pod.spec.requests, dtype=np.int64) - (used.cumsum(axis=0) - used)
+        return np.clip(used, 0, np.maximum(left, 0))
 
     def _wanted(self, spec: PodSpec, requests: Sequence[int]) -> Ints:
         """[D] the aligned amounts: all of a Guaranteed pod, the devices of any pod."""
