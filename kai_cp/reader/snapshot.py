@@ -14,7 +14,7 @@ from kai_cp.reader.align import Aligner
 from kai_cp.reader.binds import read_promises
 from kai_cp.reader.container import UnreadableSnapshot
 from kai_cp.reader.document import OBJECTS
-from kai_cp.reader.facts import FactReader
+from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp.reader.fields import Malformed, shown, strings_at
 from kai_cp.reader.groups import GroupsMemo, read_groups, read_priorities
 from kai_cp.reader.listed import NOTHING_LISTED, ListedObjects, ListMemo, raw_list, unique
@@ -48,7 +48,8 @@ from kai_cp_models.records.judging import Judging, Paid
 from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import Derived, PodGroup, Queue, Snapshot
 
-_MOST_SPECS: Final = 200_000
+_FEWEST_SPECS: Final = 1_000
+"""Up to so many specs that no pod has any more are kept beside as many as there are."""
 
 LISTS: Final = frozenset(
     (
@@ -82,6 +83,8 @@ class ParseMemo:
     def forget(self) -> None:
         """Forget everything."""
         self.specs: dict[bytes, SpecDraft] = {}
+        self.most_specs = _FEWEST_SPECS
+        """Beyond so many, those of pods that have gone are forgotten."""
         self.namespaces: Namespaces = {}
         self.lists: dict[str, ListMemo] | None = {} if self._kept else None
         self.nodes: NodesMemo = Memo(kept=self._kept)
@@ -243,11 +246,16 @@ def _pods(
     objects: ListedObjects, resolver: PodResolver, namespaces: Namespaces, limits: Limits, *, memo: ParseMemo
 ) -> PlacedPods:
     """The pods that stay."""
-    if len(memo.specs) > _MOST_SPECS or namespaces != memo.namespaces:
+    if namespaces != memo.namespaces:
         # Namespace selectors are resolved inside the specs.
         memo.specs, memo.namespaces = {}, namespaces
     reader = FactReader(namespaces, memo.specs, limits)
     facts = read_facts(objects, reader, (namespaces, limits), memo.facts)
+    if len(memo.specs) > memo.most_specs:
+        # Many pods name objects of their own, and so have a spec that no other pod has.
+        there = {id(one.draft) for one in facts.values() if isinstance(one, PodFacts)}
+        memo.specs = {key: draft for key, draft in memo.specs.items() if id(draft) in there}
+        memo.most_specs = 2 * len(memo.specs) + _FEWEST_SPECS
     changed = ((key, memo.groups.values.get(key)) for key in memo.groups.changed)
     torn = {key for key, one in changed if one is not None and not (one.whole and one.root.plain)}
     return resolver.resolve(

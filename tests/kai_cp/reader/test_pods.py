@@ -29,6 +29,18 @@ def test_tolerations_that_are_added_to_a_running_pod_take_it_out_of_nothing() ->
     assert [row.item for row in found.set_aside] == ["Pod default/w"]
 
 
+def test_specs_of_pods_that_have_gone_are_forgotten() -> None:
+    """Jobs that each have a ConfigMap of their own, 1,000 of them after one another."""
+    memo, most = ParseMemo(), 0
+    for i in range(1000):
+        volumes = [{"name": "v", "configMap": {"name": f"c{i}-{j}"}} for j in range(3)]
+        jobs = [pod(f"p{i}-{j}", volumes=[volumes[j]], metadata={"resourceVersion": "1"}) for j in range(3)]
+        parse(snapshot(pods=jobs), now=NOW, memo=memo)
+        most = max(most, len(memo.specs))
+    assert 1000 < most < 1010
+    assert len(memo.specs) < most
+
+
 def bind_request(pod: str = "p", node: str = "n1", *, owner: str = "", **fields: Any) -> Raw:
     metadata: Raw = {"name": pod, "namespace": "default"}
     if owner:
