@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.reclaim import above_due, reclaim_conceivable, victim_conceivable
+from kai_cp_models.fairness.reclaim import above_due, reclaim_conceivable, victim_conceivable, within
 from kai_cp_models.fairness.runtime import granted
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.pods import PodStatus
@@ -86,13 +87,30 @@ class Rights:
             asking.setdefault(one.queue, set()).update(one.asked)
         while "reclaim" in self._actions:
             lost, gained = self._departures.given(found), self._gained(found)
-            more = found.union(
-                *(self._reclaimed(queue, asks, lost, gained) for queue, asks in asking.items())
-            )
+            reclaiming = self._reclaiming(asking, lost)
+            more = found.union(*(self._reclaimed(*one, lost, gained) for one in reclaiming))
             if more == found:
                 break
             found = more
         return found
+
+    def _reclaiming(
+        self, asking: Mapping[str, set[Amounts]], lost: Sequence[Amounts]
+    ) -> Iterator[tuple[str, Sequence[Amounts]]]:
+        """The queues that might reclaim for batches of some sizes, and these. Of siblings that stand alike
+        two are enough: what one may take of a third, all of them may.
+        """
+        fair, book = self._snapshot.policy.plugin("proportion"), self._book
+        seen = Counter[object]()
+        for queue, asks in asking.items():
+            able = [x for x in asks if not fair or reclaim_conceivable(book, queue, x, lost=lost)]
+            i = book.index(queue)
+            least = amounts.subtract(book.held[i], lost[i])
+            entitled = frozenset(x for x in able if within(amounts.add(least, x), book.quota[i]))
+            alike = book.tree.parents[i], frozenset(able), entitled
+            seen[alike] += 1
+            if able and seen[alike] <= 2:
+                yield queue, able
 
     @cached_property
     def most_gpus(self) -> int:
@@ -119,17 +137,15 @@ class Rights:
         return frozenset({("preempt", queue, granted(self._snapshot, queue, "preempt", queue), priority)})
 
     def _reclaimed(
-        self, queue: str, asks: Iterable[Amounts], lost: Sequence[Amounts], gained: Sequence[Amounts]
+        self, queue: str, able: Sequence[Amounts], lost: Sequence[Amounts], gained: Sequence[Amounts]
     ) -> frozenset[VictimSource]:
         """The victims that the filter might permit for one of the batches of these sizes, with ``lost`` taken
         and ``gained`` given before."""
         fair = self._snapshot.policy.plugin("proportion")
-        able = [x for x in asks if not fair or reclaim_conceivable(self._book, queue, x, lost=lost)]
         return frozenset(
             ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
             for victim in self._victim_queues
-            if able
-            and victim != queue
+            if victim != queue
             and (not fair or victim_conceivable(self._book, queue, able, victim, lost=lost, gained=gained))
         )
 
