@@ -259,6 +259,8 @@ class OwnerLookup:
                 self._named[namespace][name] = new
             else:
                 self._named[namespace].pop(name, None)
+                if not self._named[namespace]:
+                    del self._named[namespace]
 
 
 class OwnerAnswer:

@@ -89,7 +89,8 @@ class PodGroupController:
         if now - read >= NODE_SECONDS:
             found = self._context.transport.get(r.NODES, "", name)
             labels = {} if found is None else dict(labels_of(found))
-            self._nodes[name] = (now, labels)
+            known = {node: seen for node, seen in self._nodes.items() if now - seen[0] < NODE_SECONDS}
+            self._nodes = {**known, name: (now, labels)}
         return labels
 
     def _groups_of_class(self, priority_class: Object) -> Iterable[ObjectKey]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -101,13 +101,16 @@ class Sums:
         self._parts: dict[ObjectKey, tuple[str, dict[str, Sum]]] = {}
         """What each pod group adds, and to which queue."""
         self._totals: dict[str, dict[str, Sum]] = defaultdict(lambda: {field: {} for field in FIELDS})
+        self._groups_of: Counter[str] = Counter()
+        """Pod groups by the queue that they name; a total goes with the last one."""
         self._lock = threading.Lock()
         groups.listen(self._changed)
 
     def of(self, queue: str) -> dict[str, Sum]:
         """The sums, by field of the status."""
         with self._lock:
-            return {field: dict(self._totals[queue][field]) for field in FIELDS}
+            total = self._totals.get(queue, {})
+            return {field: dict(total.get(field, {})) for field in FIELDS}
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
         state = old if new is None else new
@@ -120,8 +123,12 @@ class Sums:
             if gone is not None:
                 for field, found in gone[1].items():
                     add(self._totals[gone[0]][field], {name: -amount for name, amount in found.items()})
+                self._groups_of[gone[0]] -= 1
+                if not self._groups_of[gone[0]]:
+                    del self._totals[gone[0]], self._groups_of[gone[0]]
             if new is not None:
                 self._parts[key_of(state)] = part
+                self._groups_of[part[0]] += 1
                 for field, found in part[1].items():
                     add(self._totals[part[0]][field], found)
 

@@ -12,12 +12,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.access import ACCESS, OWNERS, ControllerName
 from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.controllers.base import Context
 from kai_cp.kube.controllers.catalogue import CONTROLLERS, chosen, rights
 from kai_cp.kube.controllers.host import Host
 from kai_cp.kube.controllers.options import ControllerOptions, metric_labels
+from kai_cp.kube.controllers.owners import OwnerLookup
+from kai_cp.kube.controllers.podgrouper import grouping_settings
 from kai_cp.kube.controllers.process import access
+from kai_cp.kube.controllers.queue import Sums
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.stub import StubServer
 from tests.support.workloads import made, pod
@@ -133,6 +138,27 @@ def test_a_queue_that_goes_takes_its_series_and_its_parents_sums_along(tree: Stu
         tree.remove(r.QUEUES, "", "a")
         until(lambda: held(tree, "top") == "0")
         until(lambda: set(run.series("kai_queue_info")) == {"top", "b"})
+
+
+def test_names_that_are_gone_are_forgotten(server: StubServer) -> None:
+    """Namespaces, queues and nodes have new names each time, and the process runs for months."""
+    transport = server.transport("controllers")
+    writer = BackgroundWriter(1)
+    recorder, options = Recorder(transport, writer, "test"), ControllerOptions()
+    context = Context(
+        transport, Informers(transport), recorder, CollectorRegistry(), options, lambda _keys: None
+    )
+    groups = context.informers.store(r.POD_GROUPS)
+    sums = Sums(groups)
+    owners = OwnerLookup(context, grouping_settings(options), lambda _seen: None, "")
+    for number in range(3):
+        one = group("g", f"q{number}", 1)
+        one["metadata"]["namespace"] = f"ns{number}"
+        groups.put(one)
+        assert sums.of(f"q{number}")["allocated"] == {"nvidia.com/gpu": 1000, "cpu": 500}
+        groups.remove(one)
+    assert (len(sums._totals), len(owners._named)) == (0, 0)  # noqa: SLF001
+    writer.stop()
 
 
 def test_queues_in_a_circle_are_summed_once_each(server: StubServer) -> None:
