@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Set
 
+from kai_cp_models.check import tree
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, PodKey, PodStatus
-from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 
 def stale_groups(snapshot: Snapshot, plan: Plan) -> frozenset[GroupKey]:
@@ -23,13 +23,7 @@ def _is_stale(snapshot: Snapshot, group: PodGroup, placed: Set[PodKey]) -> bool:
     active = [pod for pod in members if pod.status in ACTIVE_USED or pod.key in placed]
     if not any(pod.status in ACTIVE_USED for pod in members):
         return False
-    return not _satisfied(group.root, Counter(pod.subgroup or "default" for pod in active))
-
-
-def _satisfied(subgroup: Subgroup, active: Counter[str]) -> bool:
-    if subgroup.leaf:
-        return active[subgroup.name] >= subgroup.minimum
-    return sum(_satisfied(child, active) for child in subgroup.children) >= subgroup.minimum
+    return not tree.satisfied(group.root, tree.counts(active))
 
 
 def next_eviction(snapshot: Snapshot, group: PodGroup, since: float) -> float | None:
