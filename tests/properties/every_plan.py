@@ -3,10 +3,11 @@
 A world has two nodes, a few running pods and one or two waiting pods, with anything that rules and rights
 read: budgets, ports, terms between pods, volumes, spread, minimum and maximum run times, limits and quotas of
 GPUs and CPUs, queues below queues, gangs, subgroups, required and preferred domains, taints, shares of GPUs
-of two sizes, MIG instances, few pod slots, pods that are leaving. Each pod that runs may stay, be lost or
-move, by any action; each that waits may be bound, nominated or left. The checker alone says which of these
-plans are permitted. None may serve a group whose refusal is proved beside all groups that the engine serves
-and that come before it.
+of two sizes, MIG instances, few pod slots, pods that are leaving, kinds of GPUs, rollouts, nodes that are
+closed or offer less than runs there, pods of other schedulers, weights of queues. Each pod that runs may
+stay, be lost or move, by any action; each that waits may be bound, nominated or left. The checker alone says
+which of these plans are permitted. None may serve a group whose refusal is proved beside all groups that the
+engine serves and that come before it.
 
 ``python -m tests.properties.every_plan --first 0 --count 200`` does this for many fresh worlds; exit status 1
 when a proof is refuted. A finding is reproduced with ``drawn(seed)``.
@@ -15,8 +16,9 @@ when a proof is refuted. A finding is reproduced with ``drawn(seed)``.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice, product
 from random import Random
 from typing import Any, Final, Literal
@@ -37,7 +39,7 @@ from tests.support.tiny import cluster, node, pod, queue
 SETTINGS: Final = Settings.model_validate(
     {
         "solver": {"budget_seconds": 20, "patience": 50},
-        "rules": {"pod_disruption_budgets": True, "topology_spread": True},
+        "rules": dict.fromkeys(("pod_disruption_budgets", "topology_spread", "gpu_kinds", "rollouts"), True),
         "max_runtime": {"enforce": True},
     }
 )
@@ -46,6 +48,7 @@ EVICTING: Final[tuple[ActionName, ...]] = ("consolidation", "reclaim", "preempt"
 KINDS: Final = (
     *("budgets", "terms", "ports", "spread", "volumes", "nodes", "times", "limits", "gangs"),
     *("subgroups", "domains", "taints", "shares", "mig", "cpus", "tree", "slots", "leaving"),
+    *("kinds", "rollouts", "lacking", "closed", "others", "weights"),
 )
 MOST_PLANS: Final = 30_000
 """The most plans of one world that are looked at."""
@@ -225,6 +228,44 @@ class _World:
         return found
 
 
+def _changed(random: Random, found: Object, on: Set[str]) -> None:
+    """What is drawn once the world is there."""
+    objects = found["rawObjects"]
+    for i, one in enumerate(objects["nodes"]):
+        if "kinds" in on:
+            one["metadata"]["labels"]["nvidia.com/gpu.product"] = "AB"[i]
+        if "lacking" in on and random.random() < 0.6:
+            less = random.choice((("cpu", "1"), ("cpu", "0"), ("pods", "1"), ("nvidia.com/gpu", "0")))
+            one["status"]["allocatable"][less[0]] = less[1]
+        if "closed" in on and random.random() < 0.5:
+            one["spec"]["unschedulable"] = True
+    for one in objects["queues"]:
+        notes = one["metadata"].setdefault("annotations", {})
+        if "kinds" in on and random.random() < 0.7:
+            bounds = {
+                kind: {"limit": random.choice((-1, 0, 1, 2)), "quota": random.choice((-1, 0, 1))}
+                for kind in "AB"
+            }
+            notes["kai-cp/gpu-kinds"] = json.dumps(bounds)
+        if "rollouts" in on:
+            notes["kai-cp/rollout"] = "2h"
+        if "weights" in on and "gpu" in one["spec"].get("resources", {}):
+            one["spec"]["resources"]["gpu"]["overQuotaWeight"] = random.choice((0, 1, 3))
+            one["spec"]["priority"] = random.choice((100, 100, 50))
+    for one in objects["pods"]:
+        meta, waits = one["metadata"], not one["spec"].get("nodeName")
+        if "rollouts" in on:
+            new = waits or random.random() < 0.2
+            revision, owner = ("r2", 60) if new else ("r1", 90_000), random.choice(("web", "web", "api"))
+            meta["labels"]["pod-template-hash"], meta["creationTimestamp"] = revision[0], ago(revision[1])
+            meta["ownerReferences"] = [
+                {"kind": "ReplicaSet", "name": f"{owner}-{revision[0]}", "controller": True}
+            ]
+        if "others" in on and not waits and random.random() < 0.4:
+            one["spec"]["schedulerName"] = "default-scheduler"
+            meta["annotations"].pop("pod-group-name", None)
+
+
 def drawn(seed: int) -> Object:
     """The world of a seed."""
     random = Random(seed)
@@ -256,6 +297,7 @@ def drawn(seed: int) -> Object:
         minruntime=least if "times" in made.drawn else {},
         **made.objects(),
     )
+    _changed(random, found, made.drawn)
     # What some actions are kept from is refused, and other plans serve it.
     found["config"]["queueDepthPerAction"] = {name: 0 for name in EVICTING if random.random() < 0.5}
     return found
