@@ -135,7 +135,8 @@ def _group(snapshot: Snapshot, kind: str, name: str) -> GroupKey:
     key: GroupKey | None = GroupKey(space, plain)
     title = "PodGroup" if kind == "podgroup" else "Pod"  # As the reader names what it skips.
     for entry in snapshot.set_aside:
-        if entry.item == f"{title} {name}" and (kind == "pod" or key not in snapshot.group_by_key):
+        used = kind == "podgroup" and snapshot.members.get(GroupKey(space, plain))
+        if entry.item == f"{title} {name}" and not used:
             raise SkippedTarget(f"{kind} {name} is left out of all decisions: {entry.reason}")
     if kind == "pod":
         pod = snapshot.pod_by_key[PodKey(space, plain)]
