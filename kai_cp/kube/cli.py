@@ -100,8 +100,11 @@ def webhooks(options: RegistrationOptions) -> None:
     """Print the webhook configurations that send requests to admission."""
     import yaml
 
+    from kai_cp.cli.common import WRONG_USAGE, fail
     from kai_cp.kube.admission.registration import configurations
 
+    if options.url and not options.url.startswith("https://"):
+        fail(f"--url: {options.url!r} does not begin with https://, as an API server demands", WRONG_USAGE)
     typer.echo(yaml.safe_dump_all(configurations(options), sort_keys=False), nl=False)
 
 

@@ -68,6 +68,13 @@ def test_bad_values_are_named(flag: str, said: str) -> None:
     assert said in answer
 
 
+def test_webhooks_are_called_by_https_only() -> None:
+    done = CliRunner().invoke(cli.app, ["webhooks", "--url", "http://host:1"])
+    assert done.exit_code == 2
+    assert "does not begin with https://" in " ".join(done.output.replace("│", " ").split())
+    assert CliRunner().invoke(cli.app, ["webhooks", "--url", "https://host:1"]).exit_code == 0
+
+
 def test_the_processes_get_their_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = []
 
