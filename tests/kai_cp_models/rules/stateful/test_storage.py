@@ -197,6 +197,17 @@ def test_a_free_volume_is_given_once() -> None:
     assert mask(state, y) == [0, 0, 0]
 
 
+def test_equal_claims_of_which_one_is_expected_by_a_volume_get_a_volume_each() -> None:
+    """Of x's claims v is kept for the first, so the second takes w, and y finds none."""
+    x, y = user("x", "c", "d"), user("y", "e")
+    there = selector("host", "n1")
+    kept = pv("v", claim="c", nodes=there)
+    state = storage.open(cluster([x, y], [pvc("c"), pvc("d"), pvc("e")], [kept, pv("w", nodes=there)]))
+    assert mask(state, x) == mask(state, y) == [0, 1, 0]
+    state.place(x, 1, pipelined=False)
+    assert mask(state, y) == [0, 0, 0]
+
+
 def test_sharers_of_a_waiting_claim_stay_together() -> None:
     x, y = user("x", "c"), user("y", "c")
     state = storage.open(cluster([x, y], [pvc("c", klass="net")]))

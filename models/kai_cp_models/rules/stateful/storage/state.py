@@ -320,11 +320,12 @@ class StorageState(LeavingState):
     ) -> Sequence[_Options]:
         """For each claim, the existing volumes and the capacities that are left for it on some nodes, the
         best first."""
-        alike: dict[VolumeClaim, _Options] = {}
+        alike: dict[object, _Options] = {}
         found = []
         for claim in claims:
-            asks = replace(claim, key=PodKey("", ""), owner_uid=None)
-            if asks not in alike or claim.key in self._reserved:
+            own = claim.key in self._reserved
+            asks = claim.key if own else replace(claim, key=PodKey("", ""), owner_uid=None)
+            if asks not in alike:
                 alike[asks] = self._options_of(claim, nodes, len(claims), now=now)
             found.append(alike[asks])
         return found
