@@ -207,7 +207,7 @@ class PodResolver:
             label = (
                 f"metadata.labels[{SUBGROUP_LABEL}]: {shown(facts.subgroup)} is no subgroup of its pod group"
             )
-            self.notes.aside(title("Pod", facts.key), f"{label}, so nothing evicts the pod")
+            self.notes.aside(title("Pod", facts.key), f"{label}, so no other pod group gets its place")
         gpu_groups: tuple[str, ...] = ()
         if facts.draft.spec.gpu.shares:
             gpu_groups = (promise.gpu_groups if promise is not None else ()) or facts.gpu_groups

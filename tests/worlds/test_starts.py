@@ -573,6 +573,21 @@ def test_a_maximum_ends_no_group_that_a_disruption_budget_protects() -> None:
     assert evicted(solved(snapshot, settings(**enforced))) == {"a-0", "a-1", "b-0"}
 
 
+def test_a_maximum_ends_pods_of_unknown_subgroups_too(caplog: pytest.LogCaptureFixture) -> None:
+    """a-1 names no subgroup of a: it leaves with a-0, and b, which is over its maximum as well, ends too."""
+    limit = ("kai-cp/max-runtime", "5m")
+    members = world(
+        (
+            noted(group("a", 1, last_start=at(-60)), limit),
+            (pod("a-0", "n1"), pod("a-1", "n1", subgroup="zzz")),
+        ),
+        (noted(group("b", 1, last_start=at(-60)), limit), pods("b", 1, "n2")),
+    )
+    plan = solved(cluster(nodes=TWO, **members), settings(max_runtime={"enforce": True}))
+    assert evicted(plan) == {"a-0", "a-1", "b-0"}
+    assert caplog.messages == []
+
+
 def test_a_limit_that_only_a_maximum_frees_binds_no_pod_yet() -> None:
     """q may hold 8 GPUs, and holds them until a, which is over its maximum, has left: w has its place on the
     idle n2 as soon as that is so.

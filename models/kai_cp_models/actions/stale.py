@@ -17,7 +17,7 @@ def stale(gang: Gang, cycle: Cycle) -> bool:
     The whole tree is asked, so an optional subgroup that never started does not count (section 14: fix).
     """
     status_of = cycle.ledger.status
-    statuses = set(map(status_of, gang.pods))
+    statuses = set(map(status_of, cycle.snapshot.members[gang.group.key]))
     if PodStatus.SUCCEEDED in statuses or ACTIVE_USED.isdisjoint(statuses):
         return False
 

@@ -104,14 +104,14 @@ def test_running_pods_follow_a_tree_that_becomes_unreadable_and_readable_again()
 
 
 def test_a_running_pod_of_no_subgroup_is_told() -> None:
-    """It counts in no gang, and nothing evicts it."""
+    """It counts in no gang, and is no victim; it leaves when its whole group ends."""
     runs = pod("r", node="n1", labels={"kai.scheduler/subgroup-name": "b"})
     found = parse(snapshot(podGroups=[group(subGroups=[{"name": "a"}])], pods=[runs]), now=NOW)
     assert [(row.item, row.reason) for row in found.set_aside] == [
         (
             "Pod default/r",
-            'metadata.labels[kai.scheduler/subgroup-name]: "b" is no subgroup of its pod group, so nothing '
-            "evicts the pod",
+            'metadata.labels[kai.scheduler/subgroup-name]: "b" is no subgroup of its pod group, so no '
+            "other pod group gets its place",
         )
     ]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from kai_cp_models.check.audit import SUBJECTS
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
+from kai_cp_models.engine import decide
 from kai_cp_models.pods import PodStatus
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Subgroup
@@ -85,6 +89,38 @@ def test_non_preemptible_gangs_go_too() -> None:
     """Staleness does not depend on priority: an incomplete gang uses GPUs to no purpose."""
     snapshot = cluster(pods("a", 1, "n1"), [group("a", 2, preemptible=False, priority=120, **OLD)])
     assert evicted(solved(snapshot)) == {"a-0"}
+
+
+@pytest.mark.parametrize("status", [PodStatus.RUNNING, PodStatus.SUCCEEDED])
+def test_a_pod_of_an_unknown_subgroup_is_one_of_its_gang(
+    status: PodStatus, caplog: pytest.LogCaptureFixture
+) -> None:
+    """a-1 names no subgroup of a. It leaves with a-0 where it runs, keeps a where it succeeded, and costs the
+    stale gang b nothing.
+    """
+    there = None if status is PodStatus.SUCCEEDED else "n1"
+    stray = pod("a-1", there, subgroup="zzz", status=status)
+    snapshot = cluster(
+        [pod("a-0", "n1"), stray, pod("b-0", "n1")],
+        [group("a", 2, **OLD), group("b", 2, **OLD)],
+        actions=("stalegangeviction",),
+    )
+    assert evicted(solved(snapshot)) == ({"b-0"} if there is None else {"a-0", "a-1", "b-0"})
+    assert caplog.messages == []
+
+
+def test_a_gang_that_the_action_fails_with_costs_no_other_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checker says that a may not leave; b, as stale as a, is evicted all the same."""
+
+    def stays(world: PlannedCluster) -> Iterator[Violation]:
+        """Nothing evicts a."""
+        for one in world.disturbed_groups:
+            if one.key.name == "a":
+                yield Violation("test", "a stays", groups=(one.key,))
+
+    monkeypatch.setitem(SUBJECTS, "test", stays)
+    snapshot = cluster([pod("a-0", "n1"), pod("b-0", "n1")], [group("a", 2, **OLD), group("b", 2, **OLD)])
+    assert evicted(decide(snapshot, SETTINGS)) == {"b-0"}
 
 
 def test_only_when_the_action_is_on() -> None:

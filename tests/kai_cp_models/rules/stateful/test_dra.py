@@ -205,6 +205,28 @@ def test_a_victim_returns_to_its_node_only_with_its_devices() -> None:
     assert mask_of(state, runs) == [False, True]
 
 
+def test_a_victim_whose_claim_is_gone_returns_to_its_node_alone() -> None:
+    """Nobody can say which devices it holds; it takes none of what others could have."""
+    runs = user("runs", "gone", node="n0")
+    state = dra.open(cluster([runs], TWO, [claim("other", exact())]))
+    state.evict(runs)
+    assert mask_of(state, runs) == [True, False]
+    assert placed(state, runs, 0, pipelined=True) == {}
+
+
+def test_a_class_that_is_gone_has_no_device_free() -> None:
+    """It would take two devices of the other class, which no node has; the words name the first."""
+    alternatives = [
+        {"name": "fast", "deviceClassName": "gone"},
+        {"name": "slow", "deviceClassName": "gpu", "count": 2},
+    ]
+    x, y = user("x", "c"), user("y", "d", node="n0")
+    claims = [claim("c", {"name": "r", "firstAvailable": alternatives})]
+    claims += [claim("d", exact(), allocation=held("n0", "a"))]
+    words = "2 nodes cannot allocate all claims: claim c needs 1 of class gone, a node has at most 0 free"
+    assert dra.open(cluster([x, y], TWO, claims)).refusals(x) == words
+
+
 def mask_of(state: Any, which: Pod) -> list[bool]:
     return [bool(x) for x in state.mask(which, now=False)]
 

@@ -123,12 +123,11 @@ class DraState(LeavingState):
     # --- what a pod needs ------------------------------------------------------------------------
 
     def _keys(self, pod: Pod) -> tuple[ClaimKey, ...]:
-        """The pod's claims that exist by name."""
+        """The pod's claims that exist."""
         if not pod.spec.claims:
             return ()
-        return tuple(
-            dict.fromkeys((pod.key.namespace, ref.claim) for ref in refs_of(self.snapshot, pod) if ref.claim)
-        )
+        named = ((pod.key.namespace, ref.claim) for ref in refs_of(self.snapshot, pod))
+        return tuple(dict.fromkeys(key for key in named if key in self.catalog.claims))
 
     def concerns(self, pod: Pod) -> bool:
         return bool(pod.spec.claims) or self.extended.concerns(pod) or pod.uid in self._used_by
@@ -136,11 +135,10 @@ class DraState(LeavingState):
     def identity(self, pod: Pod) -> Hashable:
         parts: list[Hashable] = [self.dead_end(pod)]
         for key in self._keys(pod):
-            claim = self.catalog.claims.get(key)
-            own = self._sharers.get(key, 0) <= 1 and self._holdings.of(key) == ClaimUse()
-            alike = claim is not None and own
+            claim = self.catalog.claims[key]
+            alike = self._sharers.get(key, 0) <= 1 and self._holdings.of(key) == ClaimUse()
             known = pod.uid in self._holdings.of(key).users(now=False)
-            parts.append((claim.requests, claim.constraints) if claim is not None and alike else (key, known))
+            parts.append((claim.requests, claim.constraints) if alike else (key, known))
         return tuple(parts)
 
     def dead_end(self, pod: Pod) -> str:
@@ -459,12 +457,7 @@ class DraState(LeavingState):
         """
         yield from self._user_rows(classes, nodes)
         opened = [
-            [
-                claim
-                for key in self._keys(pod)
-                if (claim := self.catalog.claims.get(key)) is not None and self._opens(pod, key)
-            ]
-            for pod in classes
+            [self.catalog.claims[key] for key in self._keys(pod) if self._opens(pod, key)] for pod in classes
         ]
         wants = [[request for claim in claims for request in claim.requests] for claims in opened]
         releases = dict(self._releases())
@@ -539,6 +532,7 @@ def _places(nodes: Mask | None) -> str:
 def _lack(catalog: Catalog, name: str, request: Sequence[Any], free: Mask) -> str:
     """A request in numbers: what it asks for, and the most that one node has free."""
     wanted = request[0]
-    most = int(catalog.per_node(catalog.satisfying(wanted) & free).max(initial=0))
+    fits = free & (catalog.satisfying(wanted) if catalog.usable(wanted) else False)
+    most = int(catalog.per_node(fits).max(initial=0))
     need = "all" if wanted.mode == ALL else wanted.count
     return f"claim {name} needs {need} of class {wanted.device_class}, a node has at most {most} free"
