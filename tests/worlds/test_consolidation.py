@@ -11,7 +11,7 @@ from kai_cp_models.actions import evict
 from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings, SolverSettings
-from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
 from tests.support.plans import evicted, lost, placed, reasons, solved
 from tests.support.worlds import (
     NOW,
@@ -52,6 +52,33 @@ def test_a_promised_place_that_it_changes_is_its_own() -> None:
     found = cluster(members, groups, nodes, actions=ACTIONS, plugins=PLUGINS | {"nodeplacement"})
     places = {d.pod.name: (d.node, d.action) for d in solved(found).decisions if d.kind != "Evict"}
     assert places["a-0"] == ("n1", "consolidation")
+
+
+def test_a_gang_whose_domain_was_torn_moves_inside_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    """g ran in rack a before the label of n1 changed. The 2 GPUs that t asks for are on n0 or n2 once g-0 or
+    x-0 has moved to the other; n1 is full.
+    """
+    rack = TopologyConstraint("dc", required="rack")
+    members = [
+        pod("g-0", "n0"),
+        pod("g-1", "n1"),
+        pod("x-0", "n2"),
+        pod("y-0", "n1"),
+        pod("t-0", spec=spec(2)),
+    ]
+    groups = [
+        group("g", 2, constraint=rack),
+        group("x", preemptible=False),
+        group("t"),
+    ]
+    nodes = [node(name, gpus=2, labels={"rack": at}) for name, at in (("n0", "a"), ("n1", "b"), ("n2", "a"))]
+    policy = {
+        "actions": ACTIONS,
+        "plugins": PLUGINS | {"topology"},
+        "topologies": (Topology("dc", ("rack",)),),
+    }
+    plan = solved(cluster(members, groups, nodes, **policy))
+    assert (caplog.messages, evicted(plan), placed(plan)) == ([], {"g-0"}, {"t-0"})
 
 
 def test_one_move_and_no_pod_is_lost() -> None:

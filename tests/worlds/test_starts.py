@@ -179,6 +179,25 @@ def test_a_holder_that_waits_for_evicted_pods_still_counts() -> None:
     assert {name: state for name, (state, _, _) in holds(plan).items()} == {"big": "started"}
 
 
+def test_a_start_comes_after_a_consolidation_that_runs_before_allocate(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """s moves from n1 to n2, so that w gets all of n1; then allocate starts big, for which f leaves n3."""
+    members = world(
+        runs("s", "n1", 4, preemptible=True, priority=50),
+        runs("r", "n2", 4),
+        runs("f", "n3", since=5, preemptible=True, priority=50, needs=KIND_A),
+        waits("big", 1, reserve=True, waited=90, stored=stored(0, {"n3": 8}), needs=KIND_A),
+        waits("w", 1, 8, waited=5, needs={"node_selector": (("kind", "w"),)}),
+    )
+    nodes = (node("n1", labels={"kind": "w"}), node("n2"), node("n3", labels={"kind": "a"}))
+    plan = solved(cluster(nodes=nodes, actions=("consolidation", "allocate"), **members))
+    made = {d.pod.name: (d.node, d.action) for d in plan.decisions if d.kind != "Evict"}
+    moved = {"s-0": ("n2", "consolidation"), "w-0": ("n1", "consolidation")}
+    assert made == {**moved, "big-0": ("n3", "reservation")}
+    assert caplog.messages == []
+
+
 def test_a_move_of_consolidation_does_not_go_into_a_held_place() -> None:
     """s (no run time) could leave n2 for w only by moving to n1, which is held from 12:30."""
     members = world(

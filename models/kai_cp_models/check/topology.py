@@ -3,7 +3,8 @@
 
 A subtree with a required level is in one domain of that level. That holds for its new pods and all its active
 pods, also those of other subgroups (14: pinned to the whole constrained subtree). A node without all the
-level labels is not in the topology. Pods that were spread over several domains before may stay so.
+level labels is not in the topology. Pods that were spread over several domains before
+may stay so, each in its own.
 """
 
 from __future__ import annotations
@@ -55,17 +56,19 @@ def _constrained(
     if not constraint.required:
         return
     depth = topology.levels.index(constraint.required) + 1
-    used = {_place(world, topology, node)[0][:depth] for _, node in placed}
-    held = {
-        _place(world, topology, p.node)[0][:depth]
-        for p in members
-        if p.key not in world.placed and p.node is not None
-    }
+
+    def domain(node: str | None) -> DomainPath | None:
+        return None if node is None else _place(world, topology, node)[0][:depth]
+
+    domains = [(domain(pod.node), domain(world.node_after(pod))) for pod in members]
+    # A pod that moves inside its domain stays in it.
+    held = {after for before, after in domains if after is not None and after == before}
+    used = {after for before, after in domains if after is not None and after != before}
     if (held and not used <= held) or (not held and len(used) > 1):
-        domains = ", ".join(sorted(".".join(domain) for domain in used | held))
+        names = ", ".join(sorted(map(".".join, used | held)))
         yield Violation(
             "topology",
-            f"{what}: spans several domains of {constraint.required}: {domains}",
+            f"{what}: spans several domains of {constraint.required}: {names}",
             groups=(group.key,),
         )
 

@@ -67,6 +67,14 @@ def test_pods_that_ran_before_count() -> None:
     assert plan.localities == {G: Locality(100, 8, "", 2, 4)}
 
 
+def test_pods_of_unknown_subgroups_count() -> None:
+    """Such a pod runs in another block than the pod of its group that gets a place."""
+    busy = [pod(f"{n.name}-0", n.name, spec=spec(4)) for n in NODES[1:4]]
+    members = [pod("g-0", "n1", spec=spec(4), subgroup="zzz"), pod("g-1", spec=spec(4))]
+    plan = solved(cluster([*busy, *members], [group("g", 1)], NODES, actions=("allocate",), topologies=DC))
+    assert plan.localities == {G: Locality(100, 8, "", 2, 4)}
+
+
 def test_shares_count_as_devices_they_are_on() -> None:
     nodes = [node(f"n{i}", gpus=1, labels={"rack": "r"}) for i in (1, 2)]
     snapshot = cluster(
