@@ -170,12 +170,3 @@ def test_a_stale_gang_does_not_return_into_its_own_capacity() -> None:
     plan = solved(world)
     assert evicted(plan) == {"a-0", "a-1"}
     assert nominated(plan) == {"t-0": "n1"}
-
-
-def test_a_pod_of_an_unknown_subgroup_goes_with_its_gang() -> None:
-    """Neither a gang beside it nor its own other pods stay because of it."""
-    members = [pod("a-0", "n1"), pod("a-1", "n1", subgroup="unknown"), pod("b-0", "n1")]
-    plan = solved(
-        cluster(members, [group("a", 2, **OLD), group("b", 2, **OLD)], actions=("stalegangeviction",))
-    )
-    assert evicted(plan) == {"a-0", "a-1", "b-0"}

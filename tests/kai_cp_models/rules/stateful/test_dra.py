@@ -206,7 +206,7 @@ def test_a_victim_returns_to_its_node_only_with_its_devices() -> None:
 
 
 def test_a_victim_whose_claim_is_gone_returns_to_its_node_alone() -> None:
-    """Nobody can say which devices it holds; it takes none of what others could have."""
+    """No list says which devices it holds; it takes none that others could get."""
     runs = user("runs", "gone", node="n0")
     state = dra.open(cluster([runs], TWO, [claim("other", exact())]))
     state.evict(runs)
