@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kai_cp_models.plan import Decision
+from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Snapshot
 
@@ -42,17 +42,20 @@ def raised_for(problem: Exception) -> frozenset[GroupKey]:
 def breaking(
     faults: Iterable[Violation],
     snapshot: Snapshot,
-    decisions: Sequence[Decision],
-    before: Sequence[Decision],
+    plan: Plan,
+    before: Plan,
 ) -> frozenset[GroupKey]:
-    """The pod groups that break rules: those that got places, else those that are disturbed.
+    """The pod groups that break rules: those that got places, else those that are disturbed, else those that
+    hold capacity anew.
 
-    ``decisions``: the refused plan; ``before``: the plan that it was built on. A fault of a node or a queue
+    ``plan`` is refused; ``before``: the plan that it was built on. A fault of a node or a queue
     is that of the group that got its place there last; one of nothing that is new means the group that got
     the last place of all.
     """
-    known = {(d.kind, d.pod, d.node, d.action) for d in before}
-    new = [d for d in decisions if (d.kind, d.pod, d.node, d.action) not in known and d.group is not None]
+    known = {(d.kind, d.pod, d.node, d.action) for d in before.decisions}
+    new = [
+        d for d in plan.decisions if (d.kind, d.pod, d.node, d.action) not in known and d.group is not None
+    ]
     served = [d for d in new if d.kind != "Evict"]
     faults = tuple(faults)
     pods, groups = {key for one in faults for key in one.pods}, {key for one in faults for key in one.groups}
@@ -60,6 +63,9 @@ def breaking(
         found = {d.group for d in part if d.group in groups or d.pod in pods}
         if found:
             return frozenset(key for key in found if key is not None)
+    holding = [{one.group for one in each.reservations or ()} for each in (plan, before)]
+    if held := groups & (holding[0] - holding[1]):
+        return frozenset(held)
     nodes, queues = {one.node for one in faults}, {one.queue for one in faults}
     known_groups, paths = snapshot.group_by_key, snapshot.queue_path
     there = [d for d in served if d.node in nodes] or [

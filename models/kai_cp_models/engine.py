@@ -30,7 +30,7 @@ from kai_cp_models.joint.policy import CONSOLIDATION, POLICIES, PREEMPT, RECLAIM
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.mig_advice import advised
-from kai_cp_models.plan import CUT, FAILED, REJECTED, SPENT, Decision, Plan, QueueReport, Stage, Unscheduled
+from kai_cp_models.plan import CUT, FAILED, REJECTED, SPENT, Plan, QueueReport, Stage, Unscheduled
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import STATE_ACTIONS, ActionName
 from kai_cp_models.proof import Refuter
@@ -118,7 +118,8 @@ class _Engine:
         """How many decisions it has."""
         self._located: tuple[object, Mapping[GroupKey, Locality]] = None, {}
         """How close the gangs of a plan are, and of which."""
-        self._decisions: tuple[Decision, ...] = ()
+        self._made = Plan()
+        """What was decided and checked: decisions and reservations."""
         self._cycle = Cycle(
             snapshot,
             settings,
@@ -159,7 +160,7 @@ class _Engine:
         """Once more, when all actions have run: needless evictions are taken back, idle capacity is
         offered."""
         acting = [name for name in self._snapshot.policy.actions if name not in STATE_ACTIONS]
-        if self._decisions and acting and not (self._cycle.at_rest or self._cycle.budget.passed()):
+        if self._made.decisions and acting and not (self._cycle.at_rest or self._cycle.budget.passed()):
             last = acting[-1]
             self._act(last, partial(backfill, action=last))
 
@@ -218,7 +219,7 @@ class _Engine:
 
     def _explained(self) -> tuple[Unscheduled, ...]:
         """Why groups wait. Only refusals with a proof count as proved; before the end few have one."""
-        state = self._decisions, self._cycle.waiting.copy(), bool(self._proofs)
+        state = self._made.decisions, self._cycle.waiting.copy(), bool(self._proofs)
         if self._worded[0] != state:
             self._worded = state, unscheduled(self._cycle, self._proofs)
         return estimated(self._cycle, self._worded[1], self._first)
@@ -232,15 +233,15 @@ class _Engine:
             first = allocate(cycle, joint=False)
 
         self._act("allocate", greedy)
-        if self._emit is not None and (first is not None or self._decisions):
+        if self._emit is not None and (first is not None or self._made.decisions):
             self._send()
         if first is None or self._cycle.budget.passed():
             return
         plain, self._cycle = self._cycle, first.cycle
-        decisions, self._decisions = self._decisions, ()
+        made, self._made = self._made, Plan()
         if not self._act("allocate", partial(allocate, resumed=first)) or self._cycle.budget.passed():
             # A pass that was cut short may have admitted less.
-            self._cycle, self._decisions = plain, decisions
+            self._cycle, self._made = plain, made
 
     def _act(self, action: ActionName, run: Callable[[Cycle], object]) -> bool:
         """Run one action and check its plan; False if the action was dropped.
@@ -279,32 +280,27 @@ class _Engine:
         try:
             run(self._cycle)
             settle(self._cycle)
-            decisions = self._cycle.decisions()
+            made = Plan(self._cycle.decisions(), reservations=reservations(self._cycle))
         except Exception as problem:
             logger.debug("%s failed", action, exc_info=True)
             return RuntimeError(f"{type(problem).__name__}: {problem}"), raised_for(problem)
         self._tell_cut(action)
         if self._cycle.budget.short:
             self._short[action] = None
-        if decisions == self._decisions:
+        if made == self._made:
             self._cycle.at_rest |= rested
             return "", frozenset()
         started = time.monotonic()
-        broken = audit(
-            self._snapshot,
-            Plan(decisions=decisions, reservations=reservations(self._cycle)),
-            self._cycle.settings.rules,
-            start=self._start,
-        )
+        broken = audit(self._snapshot, made, self._cycle.settings.rules, start=self._start)
         checking = time.monotonic() - started
         self._checked += checking
         if broken:
             words = f"the checker refused the plan: {'; '.join(map(str, broken[: LIMITS.named]))}"
-            return words, breaking(broken, self._snapshot, decisions, self._decisions)
-        self._decisions = decisions
-        if self._emit is not None and action != "allocate" and len(decisions) >= LIMITS.grown * self._sent:
+            return words, breaking(broken, self._snapshot, made, self._made)
+        self._made, size = made, len(made.decisions)
+        if self._emit is not None and action != "allocate" and size >= max(1, LIMITS.grown * self._sent):
             self._send()
-        self._cycle.budget.plan_took(checking, self._sending, len(decisions))
+        self._cycle.budget.plan_took(checking, self._sending, size)
         return "", frozenset()
 
     def _send(self) -> Plan:
@@ -321,10 +317,10 @@ class _Engine:
             "check": self._checked,
         }
         starts = reservations(self._cycle)
-        if self._located[0] is not self._decisions:
-            self._located = self._decisions, localities(self._cycle.ledger)
+        if self._located[0] is not self._made.decisions:
+            self._located = self._made.decisions, localities(self._cycle.ledger)
         plan = Plan(
-            self._decisions,
+            self._made.decisions,
             self._explained(),
             tuple(self._cycle.stages),
             queues,
@@ -339,7 +335,7 @@ class _Engine:
         )
         if self._emit is not None:
             self._emit(plan)
-        self._sending, self._sent = time.monotonic() - began, len(self._decisions)
+        self._sending, self._sent = time.monotonic() - began, len(self._made.decisions)
         return plan
 
 

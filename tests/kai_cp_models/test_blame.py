@@ -49,7 +49,7 @@ def test_a_queue_over_its_limit_blames_the_group_that_got_the_last_place(name: s
     given = plan(*(bind(f"{each}-0", each) for each in NAMES))
     faults = audit(snapshot, given)
     assert {fault.queue for fault in faults} == {name}
-    assert breaking(faults, snapshot, given.decisions, ()) == {key(name)}
+    assert breaking(faults, snapshot, given, Plan()) == {key(name)}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -61,13 +61,13 @@ def test_a_node_over_its_capacity_blames_the_group_that_came_last(name: str) -> 
     first = [one for one in given.decisions if one.pod.name != f"{other}-0"]
     faults = audit(snapshot, given)
     assert {fault.node for fault in faults} == {name}
-    assert breaking(faults, snapshot, given.decisions, first) == {key(other)}
+    assert breaking(faults, snapshot, given, Plan(tuple(first))) == {key(other)}
 
 
 def test_a_fault_of_nothing_known_is_that_of_the_last_place() -> None:
     given = plan(*(bind(f"{each}-0", each) for each in NAMES))
     faults = [Violation("test", "queue limit node pod pod-1")]
-    assert breaking(faults, named(), given.decisions, ()) == {key(NAMES[-1])}
+    assert breaking(faults, named(), given, Plan()) == {key(NAMES[-1])}
 
 
 def test_a_sentence_says_rule_and_words() -> None:
@@ -93,7 +93,7 @@ def test_a_trigger_without_a_right_pays_and_not_its_victim(kind: str) -> None:
     given = plan(evict("v-0", "reclaim", "t"), nominate("t-0", action="reclaim"), *moved)
     faults = [fault for fault in audit(snapshot, given) if fault.rule == "victims"]
     assert faults
-    assert breaking(faults, snapshot, given.decisions, ()) == {key("t")}
+    assert breaking(faults, snapshot, given, Plan()) == {key("t")}
 
 
 def test_the_innermost_group_is_the_one_that_it_was_raised_for() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.check import violations
+from kai_cp_models import engine
+from kai_cp_models.check import Violation, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import FAILED, REJECTED, Decision, Plan, Reservation
 from kai_cp_models.pods import GroupKey
@@ -21,6 +22,7 @@ from tests.support.times import at, entry, holds, runs, settings, stored, waits,
 from tests.support.worlds import (
     PLUGINS,
     cluster,
+    fraction,
     gpu_bound,
     group,
     node,
@@ -159,6 +161,33 @@ def test_the_limit_of_holders_counts_those_that_hold_already() -> None:
     found = holds(solved(cluster(nodes=TWO, **members), settings(reservations={"most": 1})))
     assert found["old"] == ("kept", 30.0, ["n1"])
     assert found["new"][0] == "dropped"
+
+
+def test_a_share_that_is_on_no_device_gives_none_back() -> None:
+    """a holds 4 of 8 GPUs for ever. The end of s in half an hour adds none to the 4 that are idle."""
+    share = (runs("s", "n1", lasts="30m")[0], pods("s", 1, "n1", spec=fraction(500)))
+    members = world(runs("a", "n1", 4), share, waits("big", 1, 5, lasts="1h", reserve=True, waited=60))
+    assert "big" not in holds(solved(cluster(nodes=TWO[:1], **members)))
+
+
+def test_reservations_are_checked_where_nothing_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checker refuses that one of two pod groups holds capacity. The other holds; nothing is dropped."""
+    judged: list[Plan] = []
+
+    def picky(_: Snapshot, plan: Plan, *__: object, **___: object) -> list[Violation]:
+        judged.append(plan)
+        holders = {one.group for one in plan.reservations or ()}
+        return [Violation("starts", "no", groups=(key,)) for key in holders if key.name == "one"]
+
+    monkeypatch.setattr(engine, "audit", picky)
+    long = {"lasts": "4h", "reserve": True, "waited": 60}
+    members = world(
+        *(runs(f"r{i}", f"n{i}", lasts="30m") for i in (1, 2)),
+        *(waits(name, 1, **long) for name in ("one", "two")),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert (plan.decisions, list(holds(plan))) == ((), ["two"])
+    assert judged[-1].reservations == plan.reservations
 
 
 # --- what is held binds every action -------------------------------------------------------------

@@ -68,7 +68,8 @@ class Occupancy:
                 # Its end is unknown.
                 end = NEVER
             need = demand(pod) * advertised[node]
-            if pod.gpu_groups and pod.spec.gpu.shares:
+            if pod.spec.gpu.shares:
+                # Its devices come free; one that is on none takes none.
                 need[GPU] = 0
                 for name in pod.gpu_groups:
                     members.setdefault(SharedGpu(node, name), {})[pod.key] = end

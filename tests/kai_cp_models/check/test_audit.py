@@ -136,7 +136,7 @@ def test_every_plan_gets_an_answer(seed: int) -> None:
             wrong = _changed(rng, snapshot, wrong)
         faults = audit(snapshot, wrong, rules, start=start)
         assert violations(snapshot, wrong, rules, start=start) == [str(fault) for fault in faults]
-        breaking(faults, snapshot, wrong.decisions, plan.decisions)
+        breaking(faults, snapshot, wrong, plan)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
