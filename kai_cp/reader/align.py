@@ -86,6 +86,9 @@ class Aligner:
 def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
     facts = row.facts
     app, namespace = facts.labels.get("app"), facts.key.namespace
+    # Every user may write a label, but only the binder can create pods in that namespace.
+    where = policy.reservation_namespace, policy.reservation_app
+    reservation = not facts.owned and (namespace, app) == where
     return Pod(
         key=facts.key,
         uid=facts.uid,
@@ -95,14 +98,13 @@ def _pod(row: PlacedFacts, spec: PodSpec, policy: Policy) -> Pod:
         group=row.group,
         subgroup=facts.subgroup,
         node=row.node,
-        gpu_groups=row.gpu_groups,
+        # A reservation pod holds a device for its sharers; it is none of them, whatever its annotations say.
+        gpu_groups=() if reservation else row.gpu_groups,
         order=facts.order,
         labels=facts.labels,
         nominated_node=facts.nominated or None,
         ours=facts.scheduler == policy.scheduler_name,
-        # Every user may write a label, but only the binder can create pods in that namespace.
-        reservation=not facts.owned
-        and (namespace, app) == (policy.reservation_namespace, policy.reservation_app),
+        reservation=reservation,
         scaling=(namespace, app) == (policy.scaling_namespace, _SCALING),
         claim_allocations=_NO_ALLOCATIONS if row.promise is None else row.promise.claim_allocations,
         numa_zones=row.numa_zones,

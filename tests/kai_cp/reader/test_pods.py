@@ -220,6 +220,15 @@ def test_roles_of_other_pods() -> None:
     }
 
 
+@pytest.mark.parametrize(("home", "groups"), [("kai-resource-reservation", ()), ("default", ("a",))])
+def test_a_reservation_pod_is_no_sharer_of_its_device(home: str, groups: tuple[str, ...]) -> None:
+    labels = {"app": "kai-resource-reservation", "runai-gpu-group": "a"}
+    only = pod("r", group=None, node="n1", labels=labels, annotations={"gpu-fraction": "0.5"})
+    only["metadata"]["namespace"] = home
+    (found,) = parse(snapshot(pods=[only]), now=NOW).pods
+    assert (found.reservation, found.gpu_groups) == (not groups, groups)
+
+
 def test_promises_of_a_bind_request() -> None:
     request = bind_request(
         resourceClaimAllocations=[{"name": "gpu", "allocation": {"devices": {}}}],
