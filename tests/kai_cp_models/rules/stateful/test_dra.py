@@ -227,6 +227,20 @@ def test_a_class_that_is_gone_has_no_device_free() -> None:
     assert dra.open(cluster([x, y], TWO, claims)).refusals(x) == words
 
 
+def test_requests_that_are_too_many_together_are_told_by_their_sum() -> None:
+    """A node has two devices, and three requests ask for one each; two that must be alike have no choice."""
+    lacking = "2 nodes cannot allocate all claims: "
+    three = claim("c", *(exact(name=name) for name in "abc"))
+    state = dra.open(cluster([user("x", "c")], TWO, [three]))
+    words = "claim c needs 3 of class gpu, a node has at most 2 free"
+    assert state.refusals(user("x", "c")) == lacking + words
+    alike = {"requests": ["a", "b"], "matchAttribute": "gpu.example.com/nothing"}
+    two = claim("c", *(exact(name=name) for name in "ab"), constraints=[alike])
+    state = dra.open(cluster([user("x", "c")], TWO, [two]))
+    words = "no choice of devices satisfies all that its claims ask for"
+    assert state.refusals(user("x", "c")) == lacking + words
+
+
 def mask_of(state: Any, which: Pod) -> list[bool]:
     return [bool(x) for x in state.mask(which, now=False)]
 

@@ -208,6 +208,17 @@ def test_equal_claims_of_which_one_is_expected_by_a_volume_get_a_volume_each() -
     assert mask(state, y) == [0, 0, 0]
 
 
+def test_claims_that_fit_alone_are_told_by_their_sum() -> None:
+    """n1 has one volume that either claim may have, and other nodes have none."""
+    x = user("x", "c", "d")
+    volumes = [pv(f"v{i}", nodes=selector("host", f"n{i}")) for i in range(3)]
+    state = storage.open(cluster([x], [pvc("c"), pvc("d")], volumes))
+    assert state.refusals(x) == "not enough free storage on 3 nodes for its 2 claims: 20 GiB"
+    state = storage.open(cluster([x], [pvc("c"), pvc("d")], volumes[:1]))
+    words = "not enough free storage on 2 nodes for claim ns/{}: 10 GiB of class local"
+    assert state.refusals(x) == f"{words.format('c')}; {words.format('d')}"
+
+
 def test_sharers_of_a_waiting_claim_stay_together() -> None:
     x, y = user("x", "c"), user("y", "c")
     state = storage.open(cluster([x, y], [pvc("c", klass="net")]))

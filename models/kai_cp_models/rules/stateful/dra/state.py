@@ -28,6 +28,7 @@ from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "dra"
+SPENT: Final = "the search for devices has used up what its namespace may take in a cycle"
 MAX_USERS: Final = 256
 """The most pods that one claim can be reserved for (ResourceClaimReservedForMaxSize)."""
 
@@ -434,7 +435,7 @@ class DraState(LeavingState):
         if not refused:
             return ""
         free = self._holdings.free(now=True)
-        parts = []
+        parts, opened = list[str](), list[Claim]()
         for key in self._keys(pod):
             holding = self._holdings.of(key)
             users = len(holding.users(now=True) | {pod.uid})
@@ -443,7 +444,11 @@ class DraState(LeavingState):
             elif (allocation := holding.pinned(now=True)) is not None:
                 parts.append(f"claim {key[1]} is allocated on {_places(allocation.nodes)}")
             else:
-                parts += [_lack(self.catalog, key[1], r, free) for r in self.catalog.claims[key].requests]
+                opened.append(claim := self.catalog.claims[key])
+                parts += _lacks(self.catalog, key[1], claim.requests, free)
+        if opened and not parts:
+            gave_up = self._problem(opened).gave_up
+            parts.append(SPENT if gave_up else "no choice of devices satisfies all that its claims ask for")
         return f"{plural(refused, 'node')} cannot allocate all claims" + (
             f": {'; '.join(parts)}" if parts else ""
         )
@@ -529,10 +534,23 @@ def _places(nodes: Mask | None) -> str:
     return "all nodes" if nodes is None else plural(int(np.count_nonzero(nodes)), "node")
 
 
-def _lack(catalog: Catalog, name: str, request: Sequence[Any], free: Mask) -> str:
-    """A request in numbers: what it asks for, and the most that one node has free."""
-    wanted = request[0]
-    fits = free & (catalog.satisfying(wanted) if catalog.usable(wanted) else False)
-    most = int(catalog.per_node(fits).max(initial=0))
-    need = "all" if wanted.mode == ALL else wanted.count
-    return f"claim {name} needs {need} of class {wanted.device_class}, a node has at most {most} free"
+def _lacks(catalog: Catalog, name: str, requests: Sequence[Sequence[Wanted]], free: Mask) -> Iterator[str]:
+    """What nodes lack for a claim, in numbers: the requests that are too much by themselves, or else all
+    requests for a class together."""
+    asked = [request[0] for request in requests]
+    fits = {one: free & (catalog.satisfying(one) if catalog.usable(one) else False) for one in asked}
+    most = {one: int(catalog.per_node(fit).max(initial=0)) for one, fit in fits.items()}
+    alone = [one for one in asked if most[one] < (1 if one.mode == ALL else one.count)]
+    for one in alone:
+        need = "all" if one.mode == ALL else one.count
+        yield f"claim {name} needs {need} of class {one.device_class}, a node has at most {most[one]} free"
+    for device_class in dict.fromkeys(one.device_class for one in asked) if not alone else ():
+        mine = [one for one in asked if one.device_class == device_class and one.mode != ALL]
+        need = sum(one.count for one in mine)
+        have = (
+            int(catalog.per_node(np.logical_or.reduce([fits[one] for one in mine])).max(initial=0))
+            if mine
+            else 0
+        )
+        if need > have:
+            yield f"claim {name} needs {need} of class {device_class}, a node has at most {have} free"

@@ -27,10 +27,12 @@ from kai_cp_models.rules.stateful.purse import Purse
 from kai_cp_models.rules.stateful.storage.attached import Attached
 from kai_cp_models.rules.stateful.storage.exclusive import Exclusive
 from kai_cp_models.rules.stateful.tally import holding
-from kai_cp_models.shown import plural
+from kai_cp_models.shown import amount, plural
 from kai_cp_models.snapshot import Snapshot
 
 NAME: Final = "storage"
+SPENT: Final = "the search for volumes has used up what its namespace may take in a cycle"
+STORAGE_NAME: Final = "storage"
 CHOICES: Final = 5_000
 """Choices of volumes that the searches of a namespace may take in a cycle beyond one for each claim of a pod
 on a node: a tenth of a second."""
@@ -450,15 +452,25 @@ class StorageState(LeavingState):
         reason = self.dead_end(pod)
         if reason or not pod.spec.volume_claims:
             return reason
-        reasons = []
+        reasons, new = list[str](), self._new(pod)
         for claim, nodes in self._claim_nodes(pod, now=True):
-            refused = int(np.count_nonzero(~nodes))
+            alone = self._new_nodes(claim, {}, {}, now=True) if claim in new else nodes
+            refused = int(np.count_nonzero(~alone))
             if refused and claim.volume:
                 reasons.append(f"volume {claim.volume} is not reached from {plural(refused, 'node')}")
             elif refused:
-                size = f"{claim.bytes} bytes of class {claim.storage_class}"
+                size = f"{amount(STORAGE_NAME, claim.bytes)} of class {claim.storage_class}"
                 where = plural(refused, "node")
                 reasons.append(f"not enough free storage on {where} for claim {claim.key}: {size}")
+        if not reasons and len(new) > 1:
+            together = self._everywhere()
+            self._accept(pod, together, now=True)
+            if refused := int(np.count_nonzero(~together)):
+                size = amount(STORAGE_NAME, sum(claim.bytes for claim in new))
+                lacks = (
+                    f"not enough free storage on {plural(refused, 'node')} for its {len(new)} claims: {size}"
+                )
+                reasons.append(SPENT if self._gave_up else lacks)
         full = int(np.count_nonzero(~self.attached.mask(pod, now=True)))
         if full:
             reasons.append(f"no more volumes can be attached to {plural(full, 'node')}")
