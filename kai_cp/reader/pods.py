@@ -278,8 +278,7 @@ class PodResolver:
 
 def _sound(group: PodGroup, facts: PodFacts) -> bool:
     """Whether the subgroups of the group can be read, and the pod names one of them."""
-    name = facts.subgroup or DEFAULT
-    return group.whole and any(leaf.name == name for leaf in group.root.leaves())
+    return group.whole and (facts.subgroup or DEFAULT) in group.root.scopes
 
 
 def few_names(pods: PlacedPods, nodes: Mapping[str, NodeDraft], limits: Limits, notes: Notes) -> PlacedPods:

@@ -107,8 +107,15 @@ class TopologyConstraint:
     """Set when it cannot be resolved (unknown topology or level): the group is not placed (8.2)."""
 
 
+class _KeepsScopes:
+    """A slot for what a subgroup says of its pod sets."""
+
+    __slots__ = ("_scopes",)
+    _scopes: Mapping[str, tuple[Subgroup, ...]]
+
+
 @dataclass(frozen=True, slots=True)
-class Subgroup:
+class Subgroup(_KeepsScopes):
     """A node of the gang tree (1.2): with ``children`` a set, otherwise a pod set (leaf).
 
     ``minimum``: leaf: minMember; set: number K of members that must be satisfied. The root of a pod
@@ -124,7 +131,7 @@ class Subgroup:
     @property
     def constrained(self) -> bool:
         """Whether a topology constraint holds for it or for a part of it."""
-        return self.constraint is not None or any(child.constrained for child in self.children)
+        return self.constraint is not None or any(self.scopes.values())
 
     @property
     def plain(self) -> bool:
@@ -133,15 +140,35 @@ class Subgroup:
 
     def leaves(self) -> tuple[Subgroup, ...]:
         """All pod sets below (or itself), left to right."""
-        if self.leaf:
-            return (self,)
-        return tuple(leaf for child in self.children for leaf in child.leaves())
+        found, left = list[Subgroup](), [self]
+        while left:
+            one = left.pop()
+            if one.leaf:
+                found.append(one)
+            left.extend(reversed(one.children))
+        return tuple(found)
+
+    @property
+    def scopes(self) -> Mapping[str, tuple[Subgroup, ...]]:
+        """By the name of every pod set below (or its own), the subgroups with a topology constraint, widest
+        first, from this one down to the pod set."""
+        try:
+            return self._scopes
+        except AttributeError:
+            found: dict[str, tuple[Subgroup, ...]] = {}
+            left: list[tuple[Subgroup, tuple[Subgroup, ...]]] = [(self, ())]
+            while left:
+                one, above = left.pop()
+                here = above if one.constraint is None else (*above, one)
+                if one.leaf:
+                    found[one.name] = here
+                left.extend((child, here) for child in reversed(one.children))
+            object.__setattr__(self, "_scopes", found)
+            return found
 
     def scopes_of(self, name: str) -> tuple[Subgroup, ...]:
         """The subgroups with a topology constraint, widest first, above the pod set ``name`` and itself."""
-        here = () if self.constraint is None else (self,)
-        below = (child for child in self.children if any(leaf.name == name for leaf in child.leaves()))
-        return here + next((child.scopes_of(name) for child in below), ())
+        return self.scopes.get(name, () if self.constraint is None else (self,))
 
 
 @dataclass(frozen=True, slots=True)

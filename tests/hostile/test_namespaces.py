@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from kai_cp.reader import parse
 from kai_cp_models.check import violations
 from kai_cp_models.engine import decide
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import Settings, SolverSettings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.turns import STEPS_PER_SECOND, Turns, costs_of
@@ -73,10 +74,18 @@ def test_a_large_group_costs_no_more_than_its_size(attack: hostile.Attack) -> No
     assert twice - none < 2.5 * (once - none)
 
 
-@pytest.mark.parametrize("attack", hostile.ATTACKS, ids=lambda attack: str(attack.__name__))
+def test_scopes_of_all_pod_sets_of_a_deep_tree_are_found_in_one_walk() -> None:
+    """97 sets above one another, and 400 pod sets below the last of them."""
+    root = read(hostile.world(hostile.running_stem, 400)).group_by_key[GroupKey(EVIL, "stem")].root
+    assert called(lambda: [root.scopes_of(f"e{i}") for i in range(400)]) < 2_000
+
+
+@pytest.mark.parametrize(
+    "attack", [*hostile.ATTACKS, hostile.running_stem], ids=lambda attack: str(attack.__name__)
+)
 def test_reading_costs_no_more_than_there_is_to_read(attack: hostile.Attack) -> None:
     """What one pod contains is not compared with the content of each other pod."""
-    size = max(8, hostile.ATTACKS[attack] // 100)
+    size = max(8, hostile.ATTACKS.get(attack, 5_000) // 100)
     none, once, twice = (called(partial(read, hostile.world(attack, n * size, nodes=2))) for n in range(3))
     assert twice - none < 2.5 * (once - none)
 

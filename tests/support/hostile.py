@@ -235,6 +235,17 @@ def chains(lists: Lists, size: int) -> None:
         pod(lists, f"p{i}", f"g{i}", labels={"kai.scheduler/subgroup-name": "s98"})
 
 
+def running_stem(lists: Lists, size: int) -> None:
+    """Running pods, each in a subgroup of its own at the end of the longest chain of subgroups."""
+    chain: list[Object] = [{"name": f"s{i}", "parent": f"s{i - 1}" if i else ""} for i in range(97)]
+    ends = [{"name": f"e{i}", "parent": "s96", "minMember": 0} for i in range(size)]
+    group(lists, "stem", subGroups=[*chain, *ends], minMember=None)
+    for i in range(size):
+        labels = {"kai.scheduler/subgroup-name": f"e{i}"}
+        pod(lists, f"p{i}", "stem", {"cpu": "1m", "nvidia.com/gpu": "1"}, labels=labels)
+        _runs(lists["pods"][-1], lists["nodes"][i // 8 % len(lists["nodes"])])
+
+
 def resources(lists: Lists, size: int) -> None:
     """Every pod asks for resources with invented names."""
     for i in range(size):

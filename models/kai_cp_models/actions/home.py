@@ -59,7 +59,7 @@ def _apart(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:
     """Whether pods that one topology level must hold together with this one got places apart from ``node``
     (8.3)."""
     for scope in group.root.scopes_of(pod.subgroup or "default"):
-        inside, leaves = ledger.fixed.table.inside((scope,), node), {leaf.name for leaf in scope.leaves()}
+        inside, leaves = ledger.fixed.table.inside((scope,), node), scope.scopes
         members = (one for one in ledger.fixed.gangs[group.key].pods if (one.subgroup or "default") in leaves)
         if any(one.key in ledger.held and not inside[ledger.held[one.key].node] for one in members):
             return True

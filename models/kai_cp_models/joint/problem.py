@@ -129,6 +129,8 @@ def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
     left: dict[str, list[Pod]] = {}
     for pod in unit.pods:
         left.setdefault(pod.subgroup or "default", []).append(pod)
+    if len(left) == 1:
+        return unit.pods[::-1]
     minimum = {leaf.name: max(leaf.minimum, 1) for leaf in unit.group.root.leaves()}
     found: list[Pod] = []
     while left:
