@@ -80,6 +80,15 @@ def test_scopes_of_all_pod_sets_of_a_deep_tree_are_found_in_one_walk() -> None:
     assert called(lambda: [root.scopes_of(f"e{i}") for i in range(400)]) < 2_000
 
 
+def test_a_goal_of_defragmentation_costs_no_more_than_there_are_pods() -> None:
+    chosen = Settings.model_validate({"defrag": {"goal": "nodes=1", "mode": "report"}})
+    few, more, most = (
+        called(lambda seen=seen: decide(seen, chosen, deadline=time.monotonic() + 600))
+        for seen in (read(hostile.world(hostile.running_elastic, n)) for n in (400, 800, 1600))
+    )
+    assert most - more < 2.5 * (more - few)
+
+
 @pytest.mark.parametrize(
     "attack", [*hostile.ATTACKS, hostile.running_stem], ids=lambda attack: str(attack.__name__)
 )

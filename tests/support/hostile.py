@@ -246,6 +246,15 @@ def running_stem(lists: Lists, size: int) -> None:
         _runs(lists["pods"][-1], lists["nodes"][i // 8 % len(lists["nodes"])])
 
 
+def running_elastic(lists: Lists, size: int) -> None:
+    """Small pods of one group that run, of which one is enough, and one has a GPU."""
+    nodes = lists["nodes"]
+    group(lists, "elastic")
+    for i in range(size):
+        pod(lists, f"p{i}", "elastic", {"cpu": "1m"} if i else {"cpu": "1m", "nvidia.com/gpu": "1"})
+        _runs(lists["pods"][-1], nodes[i % len(nodes)])
+
+
 def resources(lists: Lists, size: int) -> None:
     """Every pod asks for resources with invented names."""
     for i in range(size):

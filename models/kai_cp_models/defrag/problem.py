@@ -23,6 +23,7 @@ from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.stateful.budgets import allowance
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, Snapshot
+from kai_cp_models.units import satisfied
 
 Immovable = Literal["NonPreemptible", "Exempt", "MinRuntime", "DisruptionBudget", "TornGang", "SharedGpu"]
 _HOUR: Final = 3600.0
@@ -136,8 +137,8 @@ class Problem:
         if why is not None:
             self.excluded.append(Excluded(group.key, why))
             return
-        for unit in units:
-            self.units.append(self._unit(group, unit, pods))
+        age = max(0.0, self.times.now - self.times.start(group))
+        self.units += (self._unit(group, unit, pods, age) for unit in units)
 
     def _refusal(self, group: PodGroup, pods: Sequence[Pod]) -> Immovable | None:
         path = self.snapshot.queue_path.get(group.queue, ())
@@ -164,24 +165,26 @@ class Problem:
     def _units(self, group: PodGroup, pods: Sequence[Pod]) -> list[tuple[Pod, ...]]:
         """One pod at a time where the group keeps its minimum without any one pod; otherwise all together."""
         gang = self.ledger.fixed.gangs[group.key]
+        tally = gang.at_first.tally
 
-        def spared(one: Pod) -> bool:
-            def status_of(pod: Pod) -> PodStatus:
-                return PodStatus.RELEASING if pod is one else pod.status
+        def spared(name: str, one: Pod) -> bool:
+            less = {**tally, name: tally[name].moved(one.status, PodStatus.RELEASING)}
+            return satisfied(gang.top, gang.met(less))
 
-            return gang.state(status_of).satisfied
-
-        if len(pods) > 1 and all(spared(pod) for pod in pods):
+        # The pods of a pod set stand alike.
+        sets = {pod.subgroup or "default": pod for pod in pods}
+        if len(pods) > 1 and all(spared(*one) for one in sets.items()):
             return [(pod,) for pod in pods]
         return [tuple(pods)]
 
-    def _unit(self, group: PodGroup, pods: tuple[Pod, ...], members: Sequence[Pod]) -> RestartUnit:
+    def _unit(
+        self, group: PodGroup, pods: tuple[Pod, ...], members: Sequence[Pod], age: float
+    ) -> RestartUnit:
         index = self.snapshot.node_index
         domain = self._domain(group)
         pinned: int | None = None
         if domain is not None and len(pods) < len(members):
             pinned = int(domain[index[members[0].node or ""]])
-        age = max(0.0, self.times.now - self.times.start(group))
         gpus = sum(int(demand(pod)[GPU]) for pod in pods) / MILLI
         usable = self.ledger.fixed.table.ready
         masks = tuple(self.ledger.fixed.table.accepting(pod) & usable & self._open(pod) for pod in pods)
