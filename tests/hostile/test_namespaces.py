@@ -81,12 +81,10 @@ def test_scopes_of_all_pod_sets_of_a_deep_tree_are_found_in_one_walk() -> None:
 
 
 def test_a_goal_of_defragmentation_costs_no_more_than_there_are_pods() -> None:
+    """A comparison of each pod with each other one would be 2,560,000."""
     chosen = Settings.model_validate({"defrag": {"goal": "nodes=1", "mode": "report"}})
-    few, more, most = (
-        called(lambda seen=seen: decide(seen, chosen, deadline=time.monotonic() + 600))
-        for seen in (read(hostile.world(hostile.running_elastic, n)) for n in (400, 800, 1600))
-    )
-    assert most - more < 2.5 * (more - few)
+    seen = read(hostile.world(hostile.running_elastic, 1600))
+    assert called(lambda: decide(seen, chosen, deadline=time.monotonic() + 600)) < 150_000
 
 
 @pytest.mark.parametrize(
