@@ -432,7 +432,7 @@ class DraState(LeavingState):
             return reason
         mask = self.mask(pod, now=True)
         refused = 0 if mask is None else int(np.count_nonzero(~mask))
-        if not refused:
+        if mask is None or not refused:
             return ""
         free = self._holdings.free(now=True)
         parts, opened = list[str](), list[Claim]()
@@ -445,7 +445,7 @@ class DraState(LeavingState):
                 parts.append(f"claim {key[1]} is allocated on {_places(allocation.nodes)}")
             else:
                 opened.append(claim := self.catalog.claims[key])
-                parts += _lacks(self.catalog, key[1], claim.requests, free)
+                parts += _lacks(self.catalog, key[1], claim.requests, free, ~mask)
         if opened and not parts:
             gave_up = self._problem(opened).gave_up
             parts.append(SPENT if gave_up else "no choice of devices satisfies all that its claims ask for")
@@ -534,23 +534,23 @@ def _places(nodes: Mask | None) -> str:
     return "all nodes" if nodes is None else plural(int(np.count_nonzero(nodes)), "node")
 
 
-def _lacks(catalog: Catalog, name: str, requests: Sequence[Sequence[Wanted]], free: Mask) -> Iterator[str]:
-    """What nodes lack for a claim, in numbers: the requests that are too much by themselves, or else all
+def _lacks(
+    catalog: Catalog, name: str, requests: Sequence[Sequence[Wanted]], free: Mask, nodes: Mask
+) -> Iterator[str]:
+    """What some nodes lack for a claim, in numbers: the requests that are too much by themselves, or else all
     requests for a class together."""
+
+    def lacks(need: int | str, some: Sequence[Wanted]) -> str:
+        fits = (free & (catalog.satisfying(one) if catalog.usable(one) else False) for one in some)
+        have = int(catalog.per_node(np.logical_or.reduce(list(fits)))[nodes].max(initial=0))
+        if have >= (1 if need == "all" else int(need)):
+            return ""
+        return f"claim {name} needs {need} of class {some[0].device_class}, each has at most {have} free"
+
     asked = [request[0] for request in requests]
-    fits = {one: free & (catalog.satisfying(one) if catalog.usable(one) else False) for one in asked}
-    most = {one: int(catalog.per_node(fit).max(initial=0)) for one, fit in fits.items()}
-    alone = [one for one in asked if most[one] < (1 if one.mode == ALL else one.count)]
-    for one in alone:
-        need = "all" if one.mode == ALL else one.count
-        yield f"claim {name} needs {need} of class {one.device_class}, a node has at most {most[one]} free"
-    for device_class in dict.fromkeys(one.device_class for one in asked) if not alone else ():
-        mine = [one for one in asked if one.device_class == device_class and one.mode != ALL]
-        need = sum(one.count for one in mine)
-        have = (
-            int(catalog.per_node(np.logical_or.reduce([fits[one] for one in mine])).max(initial=0))
-            if mine
-            else 0
-        )
-        if need > have:
-            yield f"claim {name} needs {need} of class {device_class}, a node has at most {have} free"
+    alone = [lacks("all" if one.mode == ALL else one.count, [one]) for one in asked]
+    counted = [one for one in asked if one.mode != ALL]
+    classes = dict.fromkeys(one.device_class for one in counted) if not any(alone) else ()
+    by_class = ([one for one in counted if one.device_class == kind] for kind in classes)
+    together = (lacks(sum(one.count for one in some), some) for some in by_class)
+    yield from filter(None, (*alone, *together))
