@@ -20,7 +20,9 @@ def test_a_cut_is_told_beside_the_time_of_the_snapshot(command: str) -> None:
     assert "Cut short" not in run(command, DEMO).stdout
 
 
-@pytest.mark.parametrize(("command", "rest"), [("explain", ["--all", "--no-fixes"]), ("what-if", [])])
+@pytest.mark.parametrize(
+    ("command", "rest"), [("explain", ["--all", "--no-fixes"]), ("what-if", ["--until-settled"])]
+)
 def test_explanations_and_what_ifs_tell_it_too(tmp_path: Path, command: str, rest: list[str]) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text(f"solver: {{budget_seconds: {AT_ONCE}}}\n")
