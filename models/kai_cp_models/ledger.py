@@ -84,6 +84,8 @@ class Fixed:
         """By node, memory of one GPU."""
         self.advertised: list[tuple[bool, ...]] = list(map(tuple, (self.table.allocatable > 0).tolist()))
         """By node: dimensions it has at all; others are never charged (2.1)."""
+        self.relying: dict[PodSpec, bool] = {}
+        """Whether a rule may allow pods of a spec only beside others."""
         self.waiting: AtFirst | None = None
         """How groups wait in the snapshot, once that is known."""
         self.demands: dict[tuple[int, ...], dict[PodSpec, Ints]] = {}
@@ -417,8 +419,14 @@ class Ledger:
 
     def relying(self) -> frozenset[PodKey]:
         """Pods with places of this cycle that a rule may allow only beside other pods."""
-        pods = [self.snapshot.pod_by_key[key] for key in self.held] if self.rules else []
-        return frozenset(p.key for p in pods if any(rule.opened_by(p) for rule in self.rules))
+        return frozenset(filter(self._relies, self.held if self.rules else ()))
+
+    def _relies(self, key: PodKey) -> bool:
+        """Whether a rule may allow the pod only beside others, which its spec tells."""
+        pod, known = self.snapshot.pod_by_key[key], self.fixed.relying
+        if pod.spec not in known:
+            known[pod.spec] = any(rule.opened_by(pod) for rule in self.rules)
+        return known[pod.spec]
 
     def relied_on(self, pods: Collection[Pod], relying: Set[PodKey] | None = None) -> bool:
         """Whether places that others got in this cycle may rest on those of ``pods``, which then stay.
@@ -427,8 +435,10 @@ class Ledger:
         """
         if not any(rule.concerns(pod) for rule in self.rules for pod in pods):
             return False
-        found = self.relying() if relying is None else relying
-        return bool(found - {pod.key for pod in pods})
+        own = {pod.key for pod in pods}
+        if relying is None:
+            return any(self._relies(key) for key in self.held if key not in own)
+        return bool(relying - own)
 
     def may_leave(self, pods: Iterable[Pod]) -> bool:
         """Whether every rule lets all the pods give up their places together (budgets)."""

@@ -80,6 +80,15 @@ def test_scopes_of_all_pod_sets_of_a_deep_tree_are_found_in_one_walk() -> None:
     assert called(lambda: [root.scopes_of(f"e{i}") for i in range(400)]) < 2_000
 
 
+def test_small_pods_that_run_cost_a_reclaim_no_more_than_there_are() -> None:
+    """A comparison of each with each other one would be 640,000; the victim gets its four GPUs."""
+    seen = read(hostile.world(hostile.running_beside_full, 800, nodes=4))
+    assert calls(seen) < 400_000
+    plan = decide(seen, SETTINGS, deadline=time.monotonic() + 600)
+    assert sum(one.kind == "Nominate" and one.pod.namespace == VICTIM for one in plan.decisions) == 4
+    assert all(one.pod.name.startswith("full") for one in plan.decisions if one.kind == "Evict")
+
+
 def test_a_goal_of_defragmentation_costs_no_more_than_there_are_pods() -> None:
     """A comparison of each pod with each other one would be 2,560,000."""
     chosen = Settings.model_validate({"defrag": {"goal": "nodes=1", "mode": "report"}})

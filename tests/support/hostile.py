@@ -255,6 +255,23 @@ def running_elastic(lists: Lists, size: int) -> None:
         _runs(lists["pods"][-1], nodes[i % len(nodes)])
 
 
+def running_beside_full(lists: Lists, size: int) -> None:
+    """All GPUs are held by pods of a queue without a quota, beside small pods of one elastic group."""
+    nodes = lists["nodes"]
+    for one in nodes:
+        one["status"]["allocatable"]["pods"] = "5000"
+    for i in range(8 * len(nodes)):
+        group(lists, f"full{i}")
+        pod(lists, f"full{i}", f"full{i}", {"cpu": "1", "nvidia.com/gpu": "1"})
+        _runs(lists["pods"][-1], nodes[i // 8])
+    group(lists, "small")
+    for i in range(size):
+        pod(lists, f"small{i}", "small", {"cpu": "1m"})
+        _runs(lists["pods"][-1], nodes[i % len(nodes)])
+    none = {name: {"quota": 0, "limit": -1, "overQuotaWeight": 0} for name in ("cpu", "memory", "gpu")}
+    next(one for one in lists["queues"] if one["metadata"]["name"] == EVIL)["spec"]["resources"] = none
+
+
 def resources(lists: Lists, size: int) -> None:
     """Every pod asks for resources with invented names."""
     for i in range(size):

@@ -6,7 +6,7 @@ would take its place back in the next cycle (formulation 1.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -210,7 +210,7 @@ def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
     return None if state.batch is None else ask_of(ledger, gang, state.batch, state)
 
 
-def as_pending(ledger: Ledger, evicted: set[PodKey]) -> StatusOf:
+def as_pending(ledger: Ledger, evicted: Container[PodKey]) -> StatusOf:
     """Pod statuses in which the group's evicted pods, and no others, wait."""
 
     def status_of(pod: Pod) -> PodStatus:
@@ -252,17 +252,31 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     gang = ledger.fixed.gangs[key]
     found = [pod for pod in pods if pod.key in ledger.held and come_home(ledger, [pod])]
     lost = (pod for pod in pods if not ledger.stays(pod))
-    left: list[Pod] = []
+    left: dict[PodKey, Pod] = {}
     away: set[tuple[str | None, str | None]] = set()
     for pod in sorted(lost, key=attrgetter("sort_key")):
         # The last one leaves first (5.4), so it stays away where another does.
         if _place(pod) in away or not has_room_at_home(ledger, pod):
             away.add(_place(pod))
         else:
-            left.append(pod)
+            left[pod.key] = pod
+    status_of = as_pending(ledger, left)
+    tally = gang.tally(status_of)
+
+    def settle(pods: Iterable[Pod]) -> None:
+        """These ask no more: they are home, or stay away."""
+        nonlocal tally
+        counts = dict(tally)
+        for pod in pods:
+            del left[pod.key]
+            name = pod.subgroup or "default"
+            counts[name] = counts[name].moved(PodStatus.PENDING, status_of(pod))
+        tally = counts
+
     while left:
-        batch = gang.state(as_pending(ledger, {pod.key for pod in left})).batch
-        together = _of_one_set(ledger, gang, left) if batch is None else batch.all_pods
+        state = gang.state(status_of, tally)
+        batch, tally = state.batch, state.tally
+        together = _of_one_set(ledger, gang, list(left.values())) if batch is None else batch.all_pods
         if not together:
             break
         ledger.mark()
@@ -275,11 +289,12 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
         ledger.keep()
         if home:
             found += together
-            left = [pod for pod in left if pod not in together]
+            settle(together)
         else:
             # Where they do not fit together, the others may without the last of them.
             last = together[-1]
-            left = [pod for pod in left if _place(pod) != _place(last) or pod.sort_key < last.sort_key]
+            place, turn = _place(last), last.sort_key
+            settle([pod for pod in left.values() if _place(pod) == place and pod.sort_key >= turn])
     return found
 
 
