@@ -66,6 +66,6 @@ class Selecting(Generic[Thing]):
 
     def of(self, labels: Mapping[str, str]) -> list[Thing]:
         """The things that select the labels, in their order."""
-        asked = [*self._others, *(i for item in labels.items() for i in self._named.get(item, ()))]
+        asked = {*self._others, *(i for item in labels.items() for i in self._named.get(item, ()))}
         found = (self._things[i] for i in sorted(asked))
         return [thing for selector, thing in found if selects(selector, labels)]
