@@ -200,9 +200,10 @@ def costs_of(snapshot: Snapshot) -> dict[GroupKey, int]:
 def _searched(snapshot: Snapshot, pod: Pod, scale: float) -> int:
     """Steps for the claims of pods that ask for the same."""
     devices, storage = snapshot.extras[DEVICES], snapshot.extras[STORAGE]
-    named = [(pod.key.namespace, ref.claim) for ref in refs_of(snapshot, pod)] if devices else []
-    claims = [devices.claims[one] for one in named if one in devices.claims] if devices else []
-    asked = sum(len(one.requests) + len(one.constraints) for one in claims if one.allocation is None)
+    known = {} if devices is None else devices.claims
+    claims = (known.get((pod.key.namespace, ref.claim)) for ref in refs_of(snapshot, pod))
+    opened = (one for one in claims if one is not None and one.allocation is None)
+    asked = sum(len(one.requests) + len(one.constraints) for one in opened)
     volumes = (storage.claims.get(PodKey(pod.key.namespace, name)) for name in pod.spec.volume_claims)
     new = sum(one is not None and not one.volume for one in volumes)
     per_nodes = 0 if not asked else _DEVICE if asked == 1 else _DEVICES

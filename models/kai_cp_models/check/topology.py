@@ -3,8 +3,8 @@
 
 A subtree with a required level is in one domain of that level. That holds for its new pods and all its active
 pods, also those of other subgroups (14: pinned to the whole constrained subtree). A node without all the
-level labels is not in the topology. Pods that were spread over several domains before
-may stay so, each in its own.
+level labels is not in the topology. Pods that were spread over several domains before may stay so, each in
+its own.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from kai_cp_topology.records import Locality, NodeFacts
 def localities(ledger: Ledger) -> dict[GroupKey, Locality]:
     """The locality of every pod group that gets a place and then has GPUs on several nodes.
 
-    All its pods count, including those that ran before and those of unknown subgroups. Empty
-    where the snapshot does not tell which nodes are close to each other.
+    All its pods count, including those that ran before and those of unknown subgroups. Empty where the
+    snapshot does not tell which nodes are close to each other.
     """
     snapshot, gangs = ledger.snapshot, ledger.fixed.gangs
     several = (key for key in sorted(ledger.touched) if len(snapshot.members[key]) > 1)

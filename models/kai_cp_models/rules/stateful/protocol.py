@@ -82,8 +82,8 @@ class RuleState(Forked):
         return None
 
     def opened_by(self, pod: Pod, other: Pod | None = None) -> bool:
-        """Whether ``other`` (None: any pod), placed later, may open a node to the pod, so that a refusal may
-        not last."""
+        """Whether ``other`` (None: any pod, which the spec alone tells), placed later, may open a node to the
+        pod, so that a refusal may not last."""
         return False
 
     def score(self, pod: Pod) -> Floats | None:
