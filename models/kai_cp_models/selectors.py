@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from itertools import chain, islice
 from typing import Final, Generic, TypeVar
 
 from kai_cp_models.pods import LabelSelector, NodeTerms, Requirement
 
 Thing = TypeVar("Thing")
+_Label = tuple[str, str | None]
+"""Key and value; None: any value."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 """What ``Gt`` and ``Lt`` compare: 64-bit integers without spaces or underscores, as in Go."""
@@ -48,24 +52,33 @@ def reaches(terms: NodeTerms | None, name: str, labels: Mapping[str, str]) -> bo
 class Selecting(Generic[Thing]):
     """Things with a label selector: which of them select some labels, without asking all of them.
 
-    A selector that names values of a label is asked only for labels with one of these.
+    A selector that needs a label is asked only where the label is there, with a value that it names.
     """
 
     def __init__(self, things: Iterable[tuple[LabelSelector | None, Thing]]) -> None:
         self._things = [(selector, thing) for selector, thing in things if selector is not None]
-        self._named: dict[tuple[str, str], list[int]] = {}
+        self._named: dict[_Label, list[int]] = {}
         self._others: list[int] = []
-        for i, (selector, _) in enumerate(self._things):
-            needs = [need for need in selector.requirements if need.operator == "In"]
-            if needs:
-                fewest = min(needs, key=lambda need: len(need.values))
-                for value in fewest.values:
-                    self._named.setdefault((fewest.key, value), []).append(i)
-            else:
-                self._others.append(i)
+        named = [list(filter(None, map(_labels, selector.requirements))) for selector, _ in self._things]
+        uses = Counter(label for found in named for labels in found for label in labels)
+        for i, found in enumerate(named):
+            # The rarest label, since many selectors may begin with the same one.
+            rarest = min(found, key=lambda labels: sum(uses[label] for label in labels), default=None)
+            for where in [self._others] if rarest is None else map(self._at, rarest):
+                where.append(i)
 
-    def of(self, labels: Mapping[str, str]) -> list[Thing]:
-        """The things that select the labels, in their order."""
-        asked = {*self._others, *(i for item in labels.items() for i in self._named.get(item, ()))}
-        found = (self._things[i] for i in sorted(asked))
-        return [thing for selector, thing in found if selects(selector, labels)]
+    def _at(self, label: _Label) -> list[int]:
+        return self._named.setdefault(label, [])
+
+    def of(self, labels: Mapping[str, str], most: int | None = None) -> list[Thing]:
+        """The things that select the labels, in their order; at most ``most`` of them, whichever."""
+        known = chain.from_iterable(((key, value), (key, None)) for key, value in labels.items())
+        asked = chain(self._others, chain.from_iterable(self._named.get(label, ()) for label in known))
+        found = sorted(islice((i for i in asked if selects(self._things[i][0], labels)), most))
+        return [self._things[i][1] for i in found]
+
+
+def _labels(need: Requirement) -> tuple[_Label, ...]:
+    """The labels of which the requirement needs one; none if it also holds without any."""
+    values: Iterable[str | None] = {"In": need.values, "Exists": (None,)}.get(need.operator, ())
+    return tuple((need.key, value) for value in dict.fromkeys(values))

@@ -21,9 +21,13 @@ from hypothesis import strategies as st
 
 from kai_cp.reader import parse
 from kai_cp_models.check import violations
+from kai_cp_models.check.budgets import broken
+from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.defrag.problem import DefragQuestion, Problem
 from kai_cp_models.engine import decide
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.settings import Settings, SolverSettings
+from kai_cp_models.rules.stateful.budgets import Budgets
+from kai_cp_models.settings import OptionalRules, Settings, SolverSettings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.turns import STEPS_PER_SECOND, Turns, costs_of
 from tests.hostile.test_reader import places
@@ -94,6 +98,26 @@ def test_a_goal_of_defragmentation_costs_no_more_than_there_are_pods() -> None:
     chosen = Settings.model_validate({"defrag": {"goal": "nodes=1", "mode": "report"}})
     seen = read(hostile.world(hostile.running_elastic, 1600))
     assert called(lambda: decide(seen, chosen, deadline=time.monotonic() + 600)) < 150_000
+
+
+def test_budgets_cost_no_more_than_there_are() -> None:
+    """Each of 640 pods has a budget of its own; a comparison of each with each other one would be 409,600."""
+    chosen = SETTINGS.model_copy(update={"rules": OptionalRules(pod_disruption_budgets=True)})
+    seen = read(hostile.world(hostile.running_budgets, 640, nodes=80))
+    plan = decide(seen, chosen, deadline=time.monotonic() + 600)
+    assert sum(one.kind == "Evict" for one in plan.decisions) == 4
+    assert called(lambda: Budgets(seen)) < 100_000
+    assert called(lambda: Problem(seen, chosen, DefragQuestion())) < 250_000
+    assert called(lambda: list(broken(PlannedCluster(seen, plan, chosen.rules)))) < 100_000
+
+
+def test_of_budgets_that_all_protect_the_same_pods_two_are_asked() -> None:
+    """A comparison of each of 320 budgets with each of 320 pods would be 102,400."""
+    raw = hostile.world(hostile.running_budgets, 320, nodes=40)
+    for budget in raw["rawObjects"]["podDisruptionBudgets"]:
+        other = {"key": budget["metadata"]["name"], "operator": "DoesNotExist"}
+        budget["spec"]["selector"] = {"matchExpressions": [other]}
+    assert called(lambda: Budgets(read(raw))) - called(lambda: read(raw)) < 20_000
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,23 @@ def running_beside_full(lists: Lists, size: int) -> None:
     next(one for one in lists["queues"] if one["metadata"]["name"] == EVIL)["spec"]["resources"] = none
 
 
+def running_budgets(lists: Lists, size: int) -> None:
+    """All GPUs are held by pods of a queue without a quota, each with a budget of its own."""
+    running_beside_full(lists, 0)
+    lists["podDisruptionBudgets"] = []
+    ours = [one for one in lists["pods"] if one["metadata"]["namespace"] == EVIL]
+    for i in range(size):
+        if i < len(ours):
+            ours[i]["metadata"]["labels"] = {"all": "x", "n": str(i)}
+        alone = {"matchLabels": {"all": "x", "n": str(i)}}
+        lists["podDisruptionBudgets"].append(
+            {
+                "metadata": {"namespace": EVIL, "name": f"b{i}"},
+                "spec": {"minAvailable": 0, "selector": alone},
+            }
+        )
+
+
 def resources(lists: Lists, size: int) -> None:
     """Every pod asks for resources with invented names."""
     for i in range(size):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
-from kai_cp_models.check.selectors import selects
+from kai_cp_models.check.selectors import ByLabel, selects
 from kai_cp_models.pods import Pod, PodAffinityTerm, PodKey
 
 PodPlace = tuple[Pod, str]
@@ -66,25 +66,18 @@ class _Neighbours:
 
 
 class _Terms:
-    """The required anti-affinity terms of some pods, and which of them select a pod. Most name a value of a
-    label and are found by it.
-    """
+    """The required anti-affinity terms of some pods, and which of them select a pod."""
 
     def __init__(self, pods: Iterable[Pod]) -> None:
-        self._by_label: dict[tuple[str, str] | None, list[PodAffinityTerm]] = {}
+        terms = {term: None for pod in pods for term in _required(pod.spec.pod_anti_affinity)}
+        self._by_label = ByLabel((term.selector, term) for term in terms)
         self._known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[PodAffinityTerm, ...]] = {}
-        for term in {term: None for pod in pods for term in _required(pod.spec.pod_anti_affinity)}:
-            needs = term.selector.requirements if term.selector is not None else ()
-            named = next((need for need in needs if need.operator == "In"), None)
-            labels = [None] if named is None else [(named.key, value) for value in named.values]
-            for label in labels:
-                self._by_label.setdefault(label, []).append(term)
 
     def selecting(self, pod: Pod) -> tuple[PodAffinityTerm, ...]:
         """Those that select the pod; equal pods are computed once."""
         identity = (pod.key.namespace, tuple(sorted(pod.labels.items())))
         if identity not in self._known:
-            asked = (term for label in (None, *identity[1]) for term in self._by_label.get(label, ()))
+            asked = self._by_label.asked(pod.labels)
             self._known[identity] = tuple(term for term in asked if _selects(term, pod))
         return self._known[identity]
 

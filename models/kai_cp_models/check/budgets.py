@@ -6,11 +6,11 @@ This always holds for moves of ``defrag``, and for all other evictions when the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
-from kai_cp_models.check.selectors import selects
+from kai_cp_models.check.selectors import ByLabel, selects
 from kai_cp_models.pods import Pod, PodKey, PodStatus
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 
@@ -24,26 +24,42 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     }
     if not counted:
         return
-    found, members = dict[PodKey, str](), dict[str, list[Pod]]()
-    for pod in world.snapshot.pods:
-        members.setdefault(pod.key.namespace, []).append(pod)
-    for budget in world.snapshot.extras[BUDGETS]:
-        pods = [pod for pod in members.get(budget.namespace, ()) if covers(budget, pod)]
-        running = [pod for pod in pods if pod.status is PodStatus.RUNNING]
+    evicted = [pod for key in sorted(counted) if (pod := world.pod(key)).status is PodStatus.RUNNING]
+    budgets = world.snapshot.extras[BUDGETS]
+    of = _covering(budgets, evicted)
+    for pod in evicted:
+        if len(of[pod.key]) > 1:
+            first, second, *_ = (f"{budget.namespace}/{budget.name}" for budget in of[pod.key])
+            words = f"pod {pod.key} is evicted, which has two budgets: {first}, {second}"
+            yield Violation("budgets", words, groups=world.served((pod.key,)))
+    members: dict[DisruptionBudget, list[Pod]] = {one: [] for pod in evicted for one in of[pod.key]}
+    for key, found in _covering(members, world.snapshot.pods).items():
+        for budget in found:
+            members[budget].append(world.pod(key))
+    for budget, pods in members.items():
+        running = [pod.key for pod in pods if pod.status is PodStatus.RUNNING]
         ended = sum(pod.status in (PodStatus.SUCCEEDED, PodStatus.FAILED) for pod in pods)
-        evicted = [pod for pod in running if pod.key in counted]
+        gone = [key for key in running if key in counted]
         allowed = _allowed(budget, len(running), len(pods) - ended)
-        where = f"{budget.namespace}/{budget.name}"
-        for pod in evicted:
-            if (other := found.setdefault(pod.key, where)) != where:
-                words = f"pod {pod.key} is evicted, which has two budgets: {other}, {where}"
-                yield Violation("budgets", words, groups=world.served((pod.key,)))
-        if len(evicted) > allowed:
-            yield Violation(
-                "budgets",
-                f"{len(evicted)} pods of budget {where} are evicted, it allows {allowed}",
-                groups=world.served(pod.key for pod in evicted),
-            )
+        if len(gone) > allowed:
+            where = f"{budget.namespace}/{budget.name}"
+            words = f"{len(gone)} pods of budget {where} are evicted, it allows {allowed}"
+            yield Violation("budgets", words, groups=world.served(gone))
+
+
+def _covering(
+    budgets: Iterable[DisruptionBudget], pods: Iterable[Pod]
+) -> dict[PodKey, list[DisruptionBudget]]:
+    """The budgets that protect each of the pods."""
+    homes: dict[str, list[DisruptionBudget]] = {}
+    for budget in budgets:
+        homes.setdefault(budget.namespace, []).append(budget)
+    of = {name: ByLabel((budget.pods, budget) for budget in found) for name, found in homes.items()}
+    nothing = ByLabel[DisruptionBudget](())
+    return {
+        pod.key: [one for one in of.get(pod.key.namespace, nothing).asked(pod.labels) if covers(one, pod)]
+        for pod in pods
+    }
 
 
 def covers(budget: DisruptionBudget, pod: Pod) -> bool:

@@ -16,11 +16,10 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.defrag.notes import moved
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GPU, MILLI, GroupKey, Pod, PodKey, PodStatus
-from kai_cp_models.records.budgets import BUDGETS
 from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.reservations.times import Times
 from kai_cp_models.reservations.vectors import demand
-from kai_cp_models.rules.stateful.budgets import allowance
+from kai_cp_models.rules.stateful.budgets import Budgets
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import satisfied
@@ -100,27 +99,11 @@ class Problem:
             i for i, node in enumerate(snapshot.nodes) if ready[i] and node.allocatable[GPU] >= MILLI
         ]
         """Usable nodes with GPUs."""
-        self._budgets = snapshot.extras[BUDGETS]
-        self._allowed = self._allowances()
+        self.budgets = Budgets(snapshot)
         self.units: list[RestartUnit] = []
         self.excluded: list[Excluded] = []
         for group in snapshot.groups:
             self._offer(group)
-
-    def _allowances(self) -> list[int]:
-        found = []
-        for budget in self._budgets:
-            pods = [pod for pod in self.snapshot.pods if budget.selects(pod)]
-            ended = (PodStatus.SUCCEEDED, PodStatus.FAILED)
-            running = sum(pod.status is PodStatus.RUNNING for pod in pods)
-            found.append(allowance(budget, running, sum(pod.status not in ended for pod in pods)))
-        return found
-
-    def breaks_budget(self, pods: Sequence[Pod]) -> bool:
-        """Whether restarting these pods at once goes beyond a PodDisruptionBudget, or one of them has two."""
-        selected = [[budget.selects(pod) for pod in pods] for budget in self._budgets]
-        beyond = any(sum(row) > allowed for row, allowed in zip(selected, self._allowed, strict=True))
-        return beyond or any(sum(pod) > 1 for pod in zip(*selected, strict=True))
 
     def _offer(self, group: PodGroup) -> None:
         pods = [pod for pod in self.snapshot.members[group.key] if pod.status in ACTIVE_ALLOCATED]
@@ -130,7 +113,7 @@ class Problem:
         units: list[tuple[Pod, ...]] = []
         if why is None:
             found = self._units(group, pods)
-            units = [unit for unit in found if not self.breaks_budget(unit)]
+            units = [unit for unit in found if self.budgets.allow(unit, self.budgets.allowed)]
             why = None if units else "DisruptionBudget"
             if not group.preemptible and any(len(unit) > 1 for unit in found):
                 why = "NonPreemptible"
@@ -159,8 +142,7 @@ class Problem:
 
     def _serves(self, said: Collection[bool | None], pods: Sequence[Pod]) -> bool:
         """Whether pods that cannot be preempted may move: an annotation allows it, and budgets cover them."""
-        covered = all(any(budget.selects(pod) for budget in self._budgets) for pod in pods)
-        return True in said and covered
+        return True in said and all(pod.key in self.budgets.of for pod in pods)
 
     def _units(self, group: PodGroup, pods: Sequence[Pod]) -> list[tuple[Pod, ...]]:
         """One pod at a time where the group keeps its minimum without any one pod; otherwise all together."""

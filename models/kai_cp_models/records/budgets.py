@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from kai_cp_models.extras import Key
-from kai_cp_models.pods import LabelSelector, Pod
-from kai_cp_models.selectors import selects
+from kai_cp_models.pods import LabelSelector
 
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """A PodDisruptionBudget. ``allowed``: evictions by its status; None: to be counted from its pods."""
+    """A PodDisruptionBudget.
+
+    ``pods``: what it protects; None: nothing. ``allowed``: evictions by its status; None: to be counted from
+    its pods.
+    """
 
     namespace: str
     name: str
@@ -20,11 +23,6 @@ class DisruptionBudget:
     allowed: int | None
     minimum: str | int | None
     maximum: str | int | None
-
-    def selects(self, pod: Pod) -> bool:
-        """Whether the budget protects the pod; one without a selector protects none."""
-        same = pod.key.namespace == self.namespace
-        return same and selects(self.pods, pod.labels)
 
 
 BUDGETS: Final[Key[tuple[DisruptionBudget, ...]]] = Key("budgets", ())

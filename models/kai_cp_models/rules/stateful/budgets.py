@@ -7,12 +7,14 @@ allow. Pods that do not run yet need no budget.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from kai_cp_models.pods import Pod, PodKey, PodStatus
+from kai_cp_models.pods import LabelSelector, Pod, PodKey, PodStatus
 from kai_cp_models.records.budgets import BUDGETS, DisruptionBudget
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row, RuleState
+from kai_cp_models.selectors import Selecting
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import SetAside, Snapshot
 
@@ -50,6 +52,45 @@ def _pods(bound: str | int, expected: int) -> int:
     return -(-int(bound[:-1]) * expected // _PERCENT)
 
 
+class Budgets:
+    """The budgets of a snapshot: which of them protect a pod, and how many evictions each one allows.
+
+    ``of``: positions in ``all`` of the budgets of a pod, of several any two. ``allowed``: by position, of
+    budgets that are the only one of some pod.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.all: tuple[DisruptionBudget, ...] = snapshot.extras[BUDGETS]
+        self.of: dict[PodKey, tuple[int, ...]] = {}
+        selecting = self._selecting(range(len(self.all)))
+        pods = [pod for pod in snapshot.pods if pod.key.namespace in selecting]
+        for pod in pods:
+            if found := selecting[pod.key.namespace].of(pod.labels, 2):
+                self.of[pod.key] = tuple(found)
+        alone = {found[0] for found in self.of.values() if len(found) == 1}
+        selecting = self._selecting(sorted(alone))
+        running, expected = Counter[int](), Counter[int]()
+        for pod in pods:
+            if pod.key.namespace in selecting and pod.status not in (PodStatus.SUCCEEDED, PodStatus.FAILED):
+                found = selecting[pod.key.namespace].of(pod.labels)
+                expected.update(found)
+                running.update(found if pod.status is PodStatus.RUNNING else ())
+        self.allowed = {i: allowance(self.all[i], running[i], expected[i]) for i in alone}
+
+    def _selecting(self, these: Iterable[int]) -> dict[str, Selecting[int]]:
+        """Some of the budgets, by namespace."""
+        found: dict[str, list[tuple[LabelSelector | None, int]]] = {}
+        for i in these:
+            found.setdefault(self.all[i].namespace, []).append((self.all[i].pods, i))
+        return {namespace: Selecting(budgets) for namespace, budgets in found.items()}
+
+    def allow(self, pods: Iterable[Pod], allowed: Mapping[int, int]) -> bool:
+        """Whether the pods may be evicted at once where budgets allow so many; a pod with two never may."""
+        of = [self.of[pod.key] for pod in pods if pod.key in self.of]
+        counts = Counter(found[0] for found in of)
+        return all(len(found) == 1 for found in of) and all(n <= allowed[i] for i, n in counts.items())
+
+
 class BudgetState(LeavingState):
     """Evictions made per budget."""
 
@@ -59,51 +100,38 @@ class BudgetState(LeavingState):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
-        self._budgets = snapshot.extras[BUDGETS]
-        of: dict[str, list[int]] = {}
-        for i, budget in enumerate(self._budgets):
-            of.setdefault(budget.namespace, []).append(i)
-        self._of: Mapping[PodKey, tuple[int, ...]] = {
-            pod.key: found
-            for pod in snapshot.pods
-            if (found := tuple(i for i in of.get(pod.key.namespace, ()) if self._budgets[i].selects(pod)))
-        }
-        running, expected = [0] * len(self._budgets), [0] * len(self._budgets)
-        self._needs: set[PodKey] = set()
-        ended = (PodStatus.SUCCEEDED, PodStatus.FAILED)
-        for pod in snapshot.pods:
-            for i in self._of.get(pod.key, ()):
-                expected[i] += pod.status not in ended
-                if pod.status is PodStatus.RUNNING:
-                    running[i] += 1
-                    self._needs.add(pod.key)
-        self._allowed = [allowance(b, running[i], expected[i]) for i, b in enumerate(self._budgets)]
+        self._budgets = Budgets(snapshot)
+        self._allowed = self._budgets.allowed
+        running = (pod.key for pod in snapshot.pods if pod.status is PodStatus.RUNNING)
+        self._needs = self._budgets.of.keys() & set(running)
 
     def detach(self) -> None:
         super().detach()
-        self._allowed = list(self._allowed)
+        self._allowed = dict(self._allowed)
 
     def concerns(self, pod: Pod) -> bool:
-        return pod.key in self._of
+        return pod.key in self._budgets.of
 
     def identity(self, pod: Pod) -> Hashable:
-        return self._of.get(pod.key, ())
+        return self._budgets.of.get(pod.key, ())
 
     def evictable(self, pod: Pod) -> bool:
         needs = pod.key in self._needs and pod.key not in self.left
-        return not needs or (len(self._of[pod.key]) == 1 and self._allowed[self._of[pod.key][0]] > 0)
+        return not needs or self._budgets.allow((pod,), self._allowed)
 
     def _leave(self, pod: Pod, sign: int) -> None:
-        for i in self._of.get(pod.key, ()) if pod.key in self._needs else ():
-            self._allowed[i] -= sign
+        for i in self._budgets.of[pod.key] if pod.key in self._needs else ():
+            self._allowed[i] = self._allowed.get(i, 0) - sign
 
     def rows(self, classes: Sequence[Pod], sizes: Sequence[int], nodes: Sequence[int]) -> Iterable[Row]:
         """The rows are exact: evictions are at most what every budget still allows."""
-        twice = sorted(key for key in self._needs - self.left if len(self._of[key]) > 1)
+        by_budget: dict[tuple[int, ...], list[PodKey]] = {}
+        for key in sorted(self._needs - self.left):
+            by_budget.setdefault(self._budgets.of[key], []).append(key)
+        twice = sorted(key for found, keys in by_budget.items() if len(found) > 1 for key in keys)
         if twice:
             yield Row({}, 0, dict.fromkeys(twice, -1), f"{NAME}, two for one pod")
-        for i, budget in enumerate(self._budgets):
-            pods = [key for key in sorted(self._needs - self.left) if self._of[key] == (i,)]
-            if pods:
-                name = f"{NAME} {budget.namespace}/{budget.name}"
-                yield Row({}, max(self._allowed[i], 0), {key: -1 for key in pods}, name)
+        for (i,), pods in sorted(found for found in by_budget.items() if len(found[0]) == 1):
+            budget = self._budgets.all[i]
+            name = f"{NAME} {budget.namespace}/{budget.name}"
+            yield Row({}, max(self._allowed[i], 0), {key: -1 for key in pods}, name)
