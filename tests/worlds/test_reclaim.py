@@ -13,7 +13,7 @@ from kai_cp_models.actions import evict, jointly
 from kai_cp_models.actions.run import ActionRun, Opening
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import Pod, PodStatus
+from kai_cp_models.pods import LabelSelector, Pod, PodAffinityTerm, PodStatus, Requirement
 from kai_cp_models.snapshot import PodGroup, Queue, Shares, Snapshot
 from tests.support.plans import bound, evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
@@ -306,6 +306,34 @@ def test_a_victim_that_fits_elsewhere_is_moved_not_lost() -> None:
     assert lost(plan) == set()
     assert len(evicted(plan)) == 1
     assert placed(plan) == {"t-0"}
+
+
+def test_small_pods_that_need_each_other_stay_where_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """v holds all GPUs of two nodes, and three newer pods without GPUs that each want company of their kind
+    on the own node: counting opens these before a large one. The first plan already leaves all of them
+    where they are, as nothing that runs has to find its company anew."""
+    kind = PodAffinityTerm(
+        LabelSelector((Requirement("app", "In", ("v",)),)), "kubernetes.io/hostname", None, 0
+    )
+    near = spec(0, pod_affinity=(kind,))
+    small = [pod(f"s{i}-0", f"n{n}", spec=near, labels={"app": "v"}) for i, n in enumerate((1, 2, 2))]
+    large = [pod(f"v{n}-0", f"n{n}", spec=spec(8)) for n in (1, 2)]
+    snapshot = cluster(
+        [*large, *small, pod("t-0")],
+        [
+            *(group(f"v{n}", queue="v", last_start=NOW - 900) for n in (1, 2)),
+            *(group(f"s{i}", queue="v", last_start=NOW - 100) for i in range(3)),
+            group("t", queue="q"),
+        ],
+        [node(f"n{n}", labels={"kubernetes.io/hostname": f"n{n}"}) for n in (1, 2)],
+        [queue("q", quota=gpu_bound(8)), queue("v", quota=gpu_bound(8))],
+        actions=("allocate", "reclaim"),
+    )
+    monkeypatch.setattr(evict, "finish", lambda _, found: found)
+    plan = solved(snapshot)
+    assert placed(plan) == {"t-0"}
+    assert len(evicted(plan)) == 1
+    assert evicted(plan) < {"v1-0", "v2-0"}
 
 
 def test_a_releasing_pod_is_no_victim_twice() -> None:

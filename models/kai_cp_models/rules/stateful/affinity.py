@@ -200,15 +200,16 @@ class AffinityState(TalliedState):
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         found = self.profile(pod)
         mask = self._attracted(found, now=now)
+        if pod.key in self.left and pod.node is not None and (found.affine or self.opened):
+            # A pod that returns to its node has never left: its affinity is not asked for again, but others
+            # were not the first.
+            mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
+            mask[self.snapshot.node_index[pod.node]] = not self._was_missed(found)
         for key in found.repelled:
             held = self.tally.counts(key, now=now)
             if held is not None and held.any():
                 clear = self._at_nodes(key, held) <= 0
                 mask = clear if mask is None else mask & clear
-        if pod.key in self.left and pod.node is not None and self._was_missed(found):
-            # A pod that returns to its node has never left: then others were not the first.
-            mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
-            mask[self.snapshot.node_index[pod.node]] = False
         return mask
 
     def _was_missed(self, found: Profile) -> bool:

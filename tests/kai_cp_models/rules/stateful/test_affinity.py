@@ -85,6 +85,18 @@ def test_company_that_was_missed_does_not_return_home() -> None:
     assert state.mask(y, now=False) is None
 
 
+def test_pods_that_need_each_other_return_home_one_by_one() -> None:
+    """y and z run in different zones, each beside itself alone. Both leave; y is back, and z never left."""
+    y, z = (near(name, node, near=(term(app="x"),), app="x") for name, node in (("y", "n0"), ("z", "n2")))
+    state = affinity.open(snapshot([y, z], NODES))
+    state.evict(y)
+    state.evict(z)
+    state.unevict(y)
+    back = state.mask(z, now=False)
+    assert back is not None
+    assert list(back) == [True, True, True, False]
+
+
 def test_preferred_scores_both_directions() -> None:
     fan = near("fan", "n2", near=(term(weight=7, app="x"),))
     pods = [near("db", "n0", app="db"), fan]
