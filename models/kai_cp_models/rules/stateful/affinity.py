@@ -299,12 +299,14 @@ class AffinityState(TalliedState):
                         other, domain, inside, entering, sizes, standing=standing
                     )
                 yield from self._among_new(inside, members[0], members[1], sizes)
+        alike: dict[tuple[MatchCount, bool], list[int]] = {}
         for c, profile in enumerate(profiles):
             for wanted in profile.affine:
-                if profile.opens:
-                    yield from self._first(wanted, c, profiles, sizes[c], nodes, standing=standing)
-                else:
-                    yield from self._together(wanted, c, profiles, sizes, nodes, standing=standing)
+                alike.setdefault((wanted, profile.opens), []).append(c)
+        for (wanted, opens), entering in alike.items():
+            # Classes that may enter under one condition share its row: all of them may, or none.
+            rows, most = self._first if opens else self._together, sum(sizes[c] for c in entering)
+            yield from rows(wanted, entering, profiles, most, nodes, standing=standing)
 
     def _inside(self, key: str, nodes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
         """The domains of a topology key that hold some of ``nodes``, with those nodes."""
@@ -358,20 +360,19 @@ class AffinityState(TalliedState):
     def _together(
         self,
         wanted: MatchCount,
-        entering: int,
+        entering: Sequence[int],
         profiles: Sequence[Profile],
-        sizes: Sequence[int],
+        most: int,
         nodes: Sequence[int],
         *,
         standing: Sequence[tuple[PodKey, int, Profile]],
     ) -> Iterator[Row]:
-        """A class enters a domain only with, or beside, a pod that matches its affinity."""
+        """Classes enter a domain only with, or beside, a pod that matches their affinity."""
         held = self.tally.counts(wanted, now=False)
-        most = sizes[entering]
         friends = [c for c, profile in enumerate(profiles) if _has(profile, wanted)]
         for domain, inside in self._inside(wanted.topology_key, nodes):
             cells = {(c, node): -most for c in friends for node in inside}
-            cells |= {(entering, node): 1 for node in inside}
+            cells |= {(c, node): 1 for c in entering for node in inside}
             leaving = {
                 pod: -most
                 for pod, node, profile in standing
@@ -380,19 +381,19 @@ class AffinityState(TalliedState):
             yield Row(cells, most * (0 if held is None else int(held[domain])), leaving, NAME)
         homeless = [node for node in nodes if self.domains.of(wanted.topology_key)[node] < 0]
         if homeless:
-            yield Row({(entering, node): 1 for node in homeless}, 0, {}, NAME)
+            yield Row({(c, node): 1 for c in entering for node in homeless}, 0, {}, NAME)
 
     def _first(
         self,
         wanted: MatchCount,
-        entering: int,
+        entering: Sequence[int],
         profiles: Sequence[Profile],
         most: int,
         nodes: Sequence[int],
         *,
         standing: Sequence[tuple[PodKey, int, Profile]],
     ) -> Iterator[Row]:
-        """While a pod that matches the class's affinity stays elsewhere, the class cannot be the first in a
+        """While a pod that matches the classes' affinity stays elsewhere, they cannot be the first in a
         domain.
         """
         held = self.tally.counts(wanted, now=False)
@@ -403,7 +404,7 @@ class AffinityState(TalliedState):
         friends = [c for c, p in enumerate(profiles) if _has(p, wanted) and wanted not in p.affine]
         for domain, inside in self._inside(wanted.topology_key, nodes):
             cells = {(c, node): -most for c in friends for node in inside}
-            cells |= {(entering, node): 1 for node in inside}
+            cells |= {(c, node): 1 for c in entering for node in inside}
             here = {pod: -most for pod, where in present if where == domain}
             elsewhere = [pod for pod, where in present if where not in (domain, -1)]
             lasting = int(held.sum() - held[domain]) > len(elsewhere)

@@ -106,6 +106,21 @@ def test_preferred_scores_both_directions() -> None:
     assert list(score) == [3_000_000, 3_000_000, 7_000_000, 0]
 
 
+@pytest.mark.parametrize("app", ["x", "y"])
+def test_classes_that_want_the_same_company_share_its_rows(app: str) -> None:
+    """Pods of different requests that need pods of their own kind, or of another one: a model with 40 of
+    them has as many rows as one with 2."""
+    near_x = (term(app="x"),)
+    olds = [near(f"o{i}", f"n{i}", app="x") for i in (0, 2)]
+    news = [
+        pod(f"p{i}", wants=spec((i + 1, 0, 0, 1), pod_affinity=near_x), labels={"app": app})
+        for i in range(40)
+    ]
+    state = affinity.open(snapshot([*olds, *news], NODES))
+    few, many = (len(list(state.rows(news[:n], [1] * n, range(len(NODES))))) for n in (2, 40))
+    assert 0 < few == many
+
+
 LABELS = st.fixed_dictionaries({"app": st.sampled_from("ab")})
 TERMS = st.lists(st.sampled_from([term(app="a"), term(app="b")]), max_size=1).map(tuple)
 
