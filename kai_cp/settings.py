@@ -63,7 +63,9 @@ def load(
             raise BadSettings(f"{path}: {yaml_text.why(error)}") from None
         document = _parse(text, str(path), lines)
     given = {key: v for key, v in (defaults or {}).items() if key not in lines}
-    given |= {key: v for key, v in (overrides or {}).items() if v is not None}
+    instead = {key: v for key, v in (overrides or {}).items() if v is not None}
+    given |= instead
+    lines = {key: line for key, line in lines.items() if key not in instead}
     for name, value in given.items():
         _put(document, name, value)
     try:
@@ -123,6 +125,7 @@ def _complaints(error: ValidationError, source: str, lines: Mapping[str, int]) -
         else:
             said = problem["msg"].removeprefix("Value error, ")
             said = _EXPECTED.get(problem["type"].partition("_")[0], said[:1].lower() + said[1:])
+            said = said.replace("input should be", "expected a number", 1)
             # A sentence of our own shows the value itself.
             shown = f", not {problem['input']!r}" if said.startswith(("input", "expected")) else ""
             yield f"{source}{at}: {name}: {said}{shown}"

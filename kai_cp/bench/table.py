@@ -207,8 +207,8 @@ def gained(case: CaseResult) -> str:
 
 
 def to_gain(case: CaseResult) -> str:
-    """How much more could be gained at most; empty if unknown."""
-    if case.most_gpus is None:
+    """The part of the most that could be gained that is not; "" if unknown, or if the plan gives GPUs up."""
+    if case.most_gpus is None or case.outcome.gained_gpus < 0:
         return ""
     return f"{max(0.0, case.most_gpus - case.outcome.gained_gpus) / max(1.0, case.most_gpus):.1%}"
 

@@ -160,11 +160,11 @@ def _show(
 ) -> None:
     """The answer in words and tables."""
     from kai_cp.report.decisions import shortening
-    from kai_cp.report.headline import as_of
+    from kai_cp.report.headline import as_of, part_of
     from kai_cp.report.page import show_page
 
     show_page(
-        f"{facts.name}: {question.headline(document)}",
+        f"{facts.name}{part_of(facts.decisions)}: {question.headline(document)}",
         as_of(facts.decisions),
         question.sections(document),
         everything=everything,

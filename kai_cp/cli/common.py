@@ -61,13 +61,17 @@ def settings_or_exit(
     from kai_cp.memory import bound
     from kai_cp.settings import BadSettings, load
 
+    options = {name: f"--{name.rpartition('.')[2].removesuffix('_seconds')}" for name in overrides}
     for name, value in overrides.items():
         if isinstance(value, float) and not math.isfinite(value):
-            fail(f"{name}: {value} is not an amount", WRONG_USAGE)
+            fail(f"{options[name]}: {value} is not an amount", WRONG_USAGE)
     try:
         settings = load(path, overrides, defaults)
     except BadSettings as error:
-        fail(str(error), WRONG_USAGE)
+        said = str(error)
+        for name, option in options.items():
+            said = said.replace(f"{path or 'settings'}: {name}: ", f"{option}: ")
+        fail(said, WRONG_USAGE)
     bound(settings.limits.memory_bytes)
     return settings
 

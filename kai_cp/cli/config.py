@@ -25,20 +25,41 @@ class ExplainFormat(StrEnum):
 
 @app.command(short_help="Show every setting and what it means.")
 def explain(
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="[KEY]", help="One setting, or a section such as solver. Default: all."),
+    ] = None,
     format: Annotated[
         ExplainFormat, typer.Option("--format", "-o", help="Text, or the page docs/settings.md.")
     ] = ExplainFormat.TEXT,
 ) -> None:
-    """Show every setting with its meaning, unit, allowed values and default."""
+    """Show every setting, or those below KEY, with meaning, unit, allowed values and default.
+
+    Examples:
+    kai-cp config explain solver
+    kai-cp config explain solver.patience
+    """
+    from kai_cp.cli.common import WRONG_USAGE, fail
+    from kai_cp.explain.draft import nearest
     from kai_cp.report.settings import as_markdown, as_text
+    from kai_cp.report.terminal import show
     from kai_cp.settings import describe
 
+    known = describe()
+    found = [one for one in known if key is None or _is_of(one.path, key)]
+    if not found:
+        paths = [one.path for one in known]
+        names = paths if "." in str(key) else [*dict.fromkeys(path.partition(".")[0] for path in paths)]
+        fail(f"there is no setting {key}{nearest(str(key), names)}", WRONG_USAGE)
     if format is ExplainFormat.MARKDOWN:
-        typer.echo(as_markdown(describe()), nl=False)
+        typer.echo(as_markdown(found), nl=False)
     else:
-        from kai_cp.report.terminal import show
+        show(as_text(found))
 
-        show(as_text(describe()))
+
+def _is_of(path: str, key: str) -> bool:
+    """Whether a setting is the one of this path or last word, or lies below it."""
+    return f"{path}.".startswith(f"{key}.") or path.endswith(f".{key}")
 
 
 @app.command(short_help="Show the settings in force.")

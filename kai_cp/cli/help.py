@@ -33,6 +33,24 @@ _HYPHEN: Final = "\0"
 """Stands for a hyphen while a page is laid out, so that no line ends inside a name; no text has it."""
 
 
+_INPUT: Final = {
+    "should be a valid integer": "expected a whole number",
+    "should be a valid number": "expected a number",
+    "should be": "expected a number",
+}
+"""Words of pydantic and ours; what follows *should be* is a bound."""
+
+
+def _plain(message: str) -> str:
+    """What is wrong with a value, without what the library that found it says of itself."""
+    message = message.removeprefix("Value error, ")
+    for theirs, ours in _INPUT.items():
+        if message.startswith(f"Input {theirs}"):
+            bound = message.removeprefix(f"Input {theirs}") if theirs == "should be" else ""
+            return ours + bound
+    return message
+
+
 class _Page:
     """Help as plain text of at most 80 columns; for commands and for groups of them."""
 
@@ -43,11 +61,11 @@ class _Page:
     get_params: Any
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words; a wrong one is told without what the library that found it says of itself."""
+        """Parse the words; a wrong one is told in plain words."""
         try:
             rest: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
         except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
+            error.message = _plain(error.message)
             raise
         return rest
 

@@ -24,7 +24,8 @@ class SchemaFormat(StrEnum):
 @app.command()
 def schema(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Such as decisions/1. Default: list the names.")
+        str | None,
+        typer.Argument(metavar="[NAME]", help="Such as decisions, or decisions/1. Default: list the names."),
     ] = None,
     format: Annotated[
         SchemaFormat,
@@ -37,11 +38,12 @@ def schema(
 
     Examples:
     kai-cp schema
-    kai-cp schema decisions/1
+    kai-cp schema decisions
     """
     from kai_cp.cli.output import as_json
     from kai_cp.documents import NAMES
     from kai_cp.documents import schema as schema_of
+    from kai_cp.explain.draft import nearest
 
     if format is SchemaFormat.MARKDOWN:
         from kai_cp.report.reference import documents_page
@@ -49,7 +51,9 @@ def schema(
         write(documents_page())
     elif name is None:
         write("".join(f"{known}\n" for known in NAMES))
-    elif name not in NAMES:
-        fail(f"{name}: there is no such document; there are {', '.join(NAMES)}", WRONG_USAGE)
     else:
-        write(as_json([schema_of(name)]))
+        found = next((known for known in NAMES if name in (known, known.partition("/")[0])), None)
+        if found is None:
+            close = nearest(name, [known.partition("/")[0] for known in NAMES])
+            fail(f"there is no document {name}{close}; `kai-cp schema` lists all", WRONG_USAGE)
+        write(as_json([schema_of(found)]))

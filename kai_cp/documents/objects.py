@@ -12,7 +12,7 @@ from kai_cp.documents.parts import CLOSED, FORMAT
 
 @with_config(CLOSED)
 class Migration(TypedDict):
-    """What to install in place of KAI's parts: ``kai-cp migrate --json``."""
+    """What to install in place of KAI's parts: ``kai-cp migrate -o json``."""
 
     schema: Annotated[Literal["migration/1"], FORMAT]
     values: Annotated[dict[str, Any], Field(description="Values for our chart.")]

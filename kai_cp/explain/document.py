@@ -12,6 +12,7 @@ from kai_cp.documents.explained import RULES_OF_ACTIONS
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.fixes import Fixes, fixes_of
+from kai_cp.explain.operations import beside_the_present
 from kai_cp.explain.sentences import sentence
 from kai_cp.explain.start import Start, Starts
 from kai_cp.explain.trials import Fix, Trials
@@ -186,7 +187,7 @@ class Explainer:
             "kind": fix.kind,
             "amount": fix.amount,
             "unit": fix.unit,
-            "ops": list(fix.ops),
+            "ops": beside_the_present(self.decided.draft.raw, fix.ops),
             "least": "proved" if fix.proved else "not proved",
             "starts": starts,
             "gain": gain,

@@ -120,6 +120,9 @@ def clone(item: Any) -> Any:
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """``; the nearest: ...`` with the names that are most like it, or nothing if there are none."""
-    close = get_close_matches(name, names, 3, 0.5) or sorted(names)[:3]
-    return f"; the nearest: {', '.join(close)}" if close else ""
+    """``; the nearest: ...`` with the names most like it; if none is, ``; there are ...`` with some."""
+    if close := get_close_matches(name, names, 3, 0.5):
+        return f"; the nearest: {', '.join(close)}"
+    some = sorted(names)[:3]
+    more = f" and {len(names) - len(some)} more" if len(names) > len(some) else ""
+    return f"; there {'is' if len(names) == 1 else 'are'} {', '.join(some)}{more}" if some else ""

@@ -12,7 +12,7 @@ from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.disturb import move, stop
 from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.fixes import wall
-from kai_cp.explain.operations import QUEUE_RESOURCES, applied
+from kai_cp.explain.operations import QUEUE_RESOURCES, applied, beside_the_present
 from kai_cp.explain.raises import QueueBound
 from kai_cp.explain.sentences import words
 from kai_cp.explain.targets import asked_groups
@@ -132,10 +132,12 @@ class Least:
             return not left[count]
 
         if not helps(most):
-            return self._none(trials, waiting, f"even this does not help: {describe({'ops': [make(most)]})}")
+            ops = beside_the_present(trials.raw, [make(most)])
+            return self._none(trials, waiting, f"even this does not help: {describe({'ops': ops})}")
         count, proved = smallest(helps, most)
         below = _below(amount(count - 1), left[count - 1]) if left.get(count - 1) else None
-        return self._document(amount(count), (make(count),), "proved" if proved else "not proved", below)
+        ops = beside_the_present(trials.raw, [make(count)])
+        return self._document(amount(count), ops, "proved" if proved else "not proved", below)
 
     def _left_after(self, trials: Trials, op: Object) -> list[GroupKey]:
         """The targets that wait after one more operation."""

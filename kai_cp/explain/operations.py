@@ -84,6 +84,20 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float) -> Draft:
     return draft
 
 
+def beside_the_present(raw: Mapping[str, Any], ops: Sequence[Object]) -> list[Object]:
+    """The operations as documents tell them: a field of a queue with what it ``was``, where it was stated."""
+    queues = {name_of(queue): queue for queue in raw["rawObjects"].get("queues") or []}
+    told = []
+    for op in ops:
+        was: Any = None
+        if op["op"] == "set-queue":
+            was = spec_of(queues[op["queue"]])
+            for key in ("resources", op["resource"], op["field"]) if "resource" in op else (op["field"],):
+                was = was.get(key) if isinstance(was, dict) else None
+        told.append(op if was is None else {**op, "was": was})
+    return told
+
+
 def _listed(op: Object, name: str) -> bool:
     return isinstance(op.get(name), list)
 

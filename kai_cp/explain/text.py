@@ -204,15 +204,22 @@ def _named(item: Json) -> str:
 
 
 def _of_queue(op: Json) -> str:
-    """A change of a queue, with the unit of an amount."""
+    """A change of a queue, with the unit of an amount and what it was."""
     what = " ".join(str(op[name]) for name in ("resource", "field") if name in op)
-    value = op["value"]
     unit = UNITS.get(op.get("resource", ""), "") if op["field"] in ("limit", "quota") else ""
+    was = f" (now {_bound(op['was'], unit, short=True)})" if "was" in op else ""
+    if unit and op["value"] == UNLIMITED:
+        return f"set no {what} for queue {op['queue']}{was}"
+    return f"set the {what} of queue {op['queue']} to {_bound(op['value'], unit)}{was}"
+
+
+def _bound(value: Any, unit: str, *, short: bool = False) -> str:
+    """A value of a queue's field with its unit; ``short``: beside another one with the unit."""
     if unit and value == UNLIMITED:
-        return f"set no {what} for queue {op['queue']}"
-    number = isinstance(value, int | float)
-    said = _gpus(value) if number and unit == " GPUs" else f"{_amount(value)}{unit}" if number else value
-    return f"set the {what} of queue {op['queue']} to {said}"
+        return "none"
+    if not isinstance(value, int | float):
+        return str(value)
+    return _gpus(value) if unit == " GPUs" and not short else f"{_amount(value)}{'' if short else unit}"
 
 
 UNITS: Final = {"gpu": " GPUs", "cpu": " milli-CPUs", "memory": " MB"}

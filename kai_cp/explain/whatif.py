@@ -9,7 +9,7 @@ from typing import Final
 from kai_cp.decisions import ENGINE, rfc3339, version
 from kai_cp.explain.cycle import Cycles, DecidedCycle, PlacedGroups, carried_out, difference
 from kai_cp.explain.draft import BadOperation, Draft
-from kai_cp.explain.operations import applied, path_of
+from kai_cp.explain.operations import applied, beside_the_present, path_of
 from kai_cp.json_types import Object, plain_number
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import PodKey
@@ -51,7 +51,7 @@ def whatif(
         "version": version(),
         "snapshotSha256": sha256,
         "now": rfc3339(draft.now),
-        "ops": list(ops),
+        "ops": beside_the_present(draft.raw, ops),
         "before": summary(before),
         "after": summary(after),
         "diff": diff,

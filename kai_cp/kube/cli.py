@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from kai_cp.cli.options import SHOWN
 from kai_cp.kube.admission.options import AdmissionOptions, RegistrationOptions
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.controllers.options import ControllerOptions
@@ -182,6 +184,14 @@ def crds(
         transport.close()
 
 
+class MigrationFormat(StrEnum):
+    """How ``migrate`` prints."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
 @app.command()
 @expanded
 def migrate(
@@ -192,16 +202,22 @@ def migrate(
             metavar="[FILE...]", help="Config, shards or Helm values (YAML). Default: read the cluster."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    format: Annotated[
+        MigrationFormat,
+        typer.Option("--format", "-o", help="Steps to read, or the document.", rich_help_panel=SHOWN),
+    ] = MigrationFormat.TEXT,
 ) -> None:
     """Say what to install in place of a KAI installation, and what differs; changes nothing.
+
+    Exit status: 0 told, 1 a file is bad, 2 wrong usage, 3 the cluster does not answer.
 
     Examples:
     kai-cp migrate
     kai-cp migrate config.yaml shards.yaml values.yaml
+    kai-cp migrate config.yaml -o json
     """
-    import json
-
+    from kai_cp.cli.common import BAD_INPUT, MISSING, fail
+    from kai_cp.cli.output import as_json, as_yaml, write
     from kai_cp.kube.api.errors import KubeError
     from kai_cp.kube.migration import UnreadableFile, from_cluster, from_files
     from kai_cp.migrate.report import migrate as migrated
@@ -209,11 +225,18 @@ def migrate(
 
     try:
         documents = from_files(files) if files else from_cluster(connection)
-    except (KubeError, UnreadableFile) as problem:
-        typer.echo(f"kai-cp: {problem}", err=True)
-        raise typer.Exit(1) from None
+    except UnreadableFile as problem:
+        fail(str(problem), BAD_INPUT)
+    except KubeError as problem:
+        fail(str(problem), MISSING)
     found = migrated(documents)
-    typer.echo(json.dumps(found.to_json(), indent=2) if as_json else told(found), nl=as_json)
+    match format:
+        case MigrationFormat.JSON:
+            write(as_json([found.to_json()]))
+        case MigrationFormat.YAML:
+            write(as_yaml([found.to_json()]))
+        case MigrationFormat.TEXT:
+            write(told(found))
 
 
 @app.command("demo-cluster")

@@ -92,7 +92,7 @@ def headline(name: str, document: Mapping[str, Any], end: End) -> Text:
         result = f"no plan found in {time}"
     else:
         result = "nothing to change"
-    part = _part(document)
+    part = part_of(document)
     line = Text.assemble((name, "bold"), _size(document), part, ": ", (result, "bold"), ". ")
     if counts.waiting:
         verb = "stays" if counts.waiting == 1 else "stay"
@@ -112,8 +112,8 @@ def headline(name: str, document: Mapping[str, Any], end: End) -> Text:
     return line
 
 
-def _part(document: Mapping[str, Any]) -> str:
-    """What was asked for, where the document is a part of an answer."""
+def part_of(document: Mapping[str, Any]) -> str:
+    """What was asked for, where the document is a part of an answer: ``, only queue team-a``."""
     asked = document.get("selected") or {}
     nouns = (("queues", "queue"), ("namespaces", "namespace"), ("podGroups", "pod group"))
     names = [f"{noun} {', '.join(asked[key])}" for key, noun in nouns if asked.get(key)]

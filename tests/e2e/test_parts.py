@@ -81,7 +81,7 @@ def test_migrate_reads_a_cluster_and_changes_nothing(world: World, control_plane
     try:
         with FaultyProxy(control_plane) as proxy:
             kubeconfig = control_plane.kubeconfig("reader", url=proxy.url)
-            command = [sys.executable, "-m", "kai_cp", "migrate", f"--kubeconfig={kubeconfig}", "--json"]
+            command = [sys.executable, "-m", "kai_cp", "migrate", f"--kubeconfig={kubeconfig}", "-o", "json"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
             assert proxy.writes() == []

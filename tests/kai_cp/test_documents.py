@@ -84,7 +84,7 @@ WRITTEN_BY = {
         ["defrag", DEMO, "--for", "gang=1x8", "-o", "json"],
     ],
     "topology/1": [["topology", DEMO, "-o", "json"]],
-    "migration/1": [["migrate", CONFIG, "--json"]],
+    "migration/1": [["migrate", CONFIG, "-o", "json"]],
     "admission-verdict/1": [["admit", JOB]],
     "grouping/1": [["group", JOB]],
 }

@@ -184,7 +184,8 @@ def test_the_command_reads_files_and_changes_nothing(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "--gpu-sharing-enabled" in done.stdout
     assert "# Not understood" in done.stdout
-    assert run("migrate", file, "--json").stdout.startswith("{")
+    assert run("migrate", file, "-o", "json").stdout.startswith("{")
+    assert run("migrate", file, "-o", "yaml").stdout.startswith("schema: migration/1\n")
     absent = run("migrate", tmp_path / "absent.yaml")
     said = f"kai-cp: {tmp_path / 'absent.yaml'}: cannot be read: No such file or directory\n"
     assert (absent.returncode, absent.stderr) == (1, said)

@@ -75,6 +75,13 @@ def asked(command: str, path: Path, *more: str) -> Object:
     return answer
 
 
+def test_a_part_of_an_answer_is_told_as_one(path: Path) -> None:
+    """Without it *no pod group waits* would speak of the whole cluster."""
+    assert run("pending", path, "--queue", "idle").stdout.startswith(
+        "world, only queue idle: after the plan no pod group waits."
+    )
+
+
 def test_pending_says_which_groups_wait_and_why(path: Path) -> None:
     answer = asked("pending", path)
     assert [(e["position"], e["podGroup"], e["queue"], e["gpus"]) for e in answer["pending"]] == [

@@ -44,10 +44,13 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
             ":2: solver.budget_second: unknown key; did you mean solver.budget_",
         ),
         ("ceilings: off\n", ":1: ceilings: unknown key; `kai-cp config explain` lists all keys"),
-        ("solver:\n  workers: 0\n", ":2: solver.workers: input should be greater than or equal to 1, not 0"),
+        (
+            "solver:\n  workers: 0\n",
+            ":2: solver.workers: expected a number greater than or equal to 1, not 0",
+        ),
         (
             "solver:\n  seed: 100000000000000000000\n",
-            ":2: solver.seed: input should be less than or equal to 1000000000",
+            ":2: solver.seed: expected a number less than or equal to 1000000000",
         ),
         ("objective:\n  goals: [x]\n", ":2: objective.goals: no goal 'x'"),
         ("solver:\n  seed: 1\n  seed: 2\n", ":3: solver.seed: given twice"),
@@ -117,3 +120,25 @@ def test_in_a_pipe_a_setting_is_two_lines_without_padding() -> None:
     lines = run("config", "explain").stdout.split("\n")[:-1]
     assert lines == [line.rstrip() for line in lines]
     assert len(lines) == 3 * len(describe())
+
+
+@pytest.mark.parametrize(
+    ("key", "heads"),
+    [
+        ("max_runtime", ["max_runtime.enforce", "max_runtime.requeue_delay_seconds"]),
+        ("aging.most_points", ["aging.most_points"]),
+        ("most_points", ["aging.most_points"]),
+    ],
+)
+def test_one_setting_or_one_section_is_explained(key: str, heads: list[str]) -> None:
+    found = run("config", "explain", key).stdout
+    assert [line.partition(" = ")[0] for line in found.splitlines() if line[:1].strip()] == heads
+
+
+def test_of_an_option_and_a_file_the_one_that_is_wrong_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("solver: {budget_seconds: 3, workers: 0}")
+    with pytest.raises(
+        BadSettings, match=r"c\.yaml: solver\.budget_seconds: .* greater than 0, not -1\n.*:1: .*workers"
+    ):
+        load(file, {"solver.budget_seconds": -1})

@@ -13,7 +13,7 @@ from rich.console import Console
 from kai_cp.bench.cases import generated_cases
 from kai_cp.bench.records import CaseResult, NetEffect, origin, read, write
 from kai_cp.bench.run import RunPlan
-from kai_cp.bench.table import tables
+from kai_cp.bench.table import tables, to_gain
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -98,3 +98,10 @@ def test_the_table_fits_and_its_gap_is_what_could_still_be_gained(width: int) ->
     assert max(map(len, text.splitlines())) <= width
     assert "25.0%" in text
     assert "100.0%" not in text
+
+
+def test_a_plan_that_gives_gpus_up_has_no_gap() -> None:
+    """Its purpose is another one than to have more GPUs in use: -10 of at most 10 would be a gap of 200 %."""
+    given_up = case("reclaim", 10).model_copy(update={"outcome": NetEffect(bound_gpus=10, lost_gpus=20)})
+    assert (given_up.outcome.gained_gpus, to_gain(given_up)) == (-10, "")
+    assert to_gain(case("idle")) == "25.0%"

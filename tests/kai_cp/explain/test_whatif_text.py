@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from kai_cp.explain.operations import beside_the_present
+from kai_cp.explain.text import describe
 from kai_cp.explain.whatif_text import lines
 
 SIDE = {"pending": [], "stages": [], "evicted": 2}
@@ -59,6 +61,22 @@ def test_raises_have_their_unit() -> None:
     document = {"now": "", "ops": [], "before": SIDE, "after": SIDE, "diff": DIFF, "least": least}
     said = " ".join("\n".join(lines(document, "s")).split())
     assert "set the cpu limit of queue q to 3,000 milli-CPUs; raised by 1,000 milli-CPUs, ns/a would" in said
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "was", "words"),
+    [
+        ("gpu", 8, 0, "set the gpu quota of queue q to 8 GPUs (now 0)"),
+        ("gpu", 1, -1, "set the gpu quota of queue q to 1 GPU (now none)"),
+        ("memory", -1, 2000, "set no memory quota for queue q (now 2,000)"),
+    ],
+)
+def test_a_bound_is_told_beside_what_it_was(resource: str, value: int, was: int, words: str) -> None:
+    op = {"op": "set-queue", "queue": "q", "resource": resource, "field": "quota", "value": value}
+    stated = {"metadata": {"name": "q"}, "spec": {"resources": {resource: {"quota": was}}}}
+    assert describe({"ops": beside_the_present({"rawObjects": {"queues": [stated]}}, [op])}) == words
+    unstated = {"metadata": {"name": "q"}, "spec": None}
+    assert beside_the_present({"rawObjects": {"queues": [unstated]}}, [op]) == [op]
 
 
 def test_a_question_without_a_change_is_answered_and_nothing_else_is_said() -> None:
