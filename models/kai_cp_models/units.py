@@ -297,6 +297,22 @@ def units_of_pod_set(active: Sequence[Pod], minimum: int) -> Iterator[Unit]:
         yield Unit(rest, 1 if len(rest) == minimum else 0, True)
 
 
+def counted_apart(group: PodGroup, lost: Sequence[Pod]) -> Iterator[tuple[Pod, ...]]:
+    """Pods that leave together, as reclaim counts them (4.4): of each pod set those beyond its minimum one by
+    one, the others together. Of a torn gang a unit may contain both.
+    """
+    left, core = {leaf.name: leaf.minimum for leaf in group.root.leaves()}, list[Pod]()
+    for pod in sorted(lost, key=attrgetter("sort_key")):
+        name = pod.subgroup or "default"
+        left[name] -= 1
+        if left[name] < 0:
+            yield (pod,)
+        else:
+            core.append(pod)
+    if core:
+        yield tuple(core)
+
+
 def _all_of(subgroup: Subgroup, by_leaf: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
     return tuple(pod for leaf in subgroup.leaves() for pod in by_leaf[leaf.name])
 
@@ -313,6 +329,15 @@ def _shrink(subgroup: Subgroup, met: Met, active: Mapping[str, Sequence[Pod]]) -
     surplus = whole if len(whole) > subgroup.minimum else ()
     found = chain((_shrink(one, met, active) for one in members), (_all_of(one, active) for one in surplus))
     return next(filter(None, found), ())
+
+
+def giving(subgroup: Subgroup, met: Met) -> Iterator[Subgroup]:
+    """The pod sets that give up surplus pods; below a set without a satisfied member none does (5.4)."""
+    if subgroup.leaf:
+        yield subgroup
+    elif any(satisfied(child, met) for child in subgroup.children):
+        for child in subgroup.children:
+            yield from giving(child, met)
 
 
 def satisfied(subgroup: Subgroup, met: Met) -> bool:

@@ -25,6 +25,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.running import gpu_weight
 from kai_cp_models.snapshot import PodGroup
+from kai_cp_models.units import counted_apart
 
 Owners = Mapping[EvictionUnit, tuple[GroupKey, ...]]
 """The triggers that each disturbed unit is taken by; the eviction is charged to the first."""
@@ -204,7 +205,8 @@ def overreaching(
         owed = ((other, [pod]) for other, pod in inherited(item, base, ledger))
         for group, pods in (here, *owed):
             if away := tuple(pod for pod in pods if not ledger.stays(pod)):
-                lost.setdefault(taker, []).append((group, charged(base, away), away))
+                parts = counted_apart(group, away) if len(away) > 1 else (away,)
+                lost.setdefault(taker, []).extend((group, charged(base, part), part) for part in parts)
             if any(pod.key in ledger.evicted for pod in pods):
                 disturbed.setdefault(taker, set()).add(group.queue)
                 # A share by memory may be charged otherwise where it goes (2.3).

@@ -20,7 +20,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Subgroup
-from kai_cp_models.units import Gang, StatusOf, satisfied
+from kai_cp_models.units import Gang, StatusOf, giving, satisfied
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,7 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     found = [pod for pod in pods if pod.key in ledger.held and come_home(ledger, [pod])]
     lost = (pod for pod in pods if not ledger.stays(pod))
     left: dict[PodKey, Pod] = {}
-    away: set[tuple[str | None, str | None]] = set()
+    away: set[tuple[str, str | None]] = set()
     for pod in sorted(lost, key=attrgetter("sort_key")):
         # The last one leaves first (5.4), so it stays away where another does.
         if _place(pod) in away or not has_room_at_home(ledger, pod):
@@ -319,18 +319,16 @@ def _of_one_set(ledger: Ledger, gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod
     return next_of(gang.top)
 
 
-def _place(pod: Pod) -> tuple[str | None, str | None]:
+def _place(pod: Pod) -> tuple[str, str | None]:
     """Pod set and node of a pod that runs: of those that share both, the last in task order leaves first."""
-    return pod.subgroup, pod.node
+    return pod.subgroup or "default", pod.node
 
 
 def _out_of_turn(ledger: Ledger, gang: Gang) -> bool:
-    """Whether a pod set has lost its minimum while another keeps more than its own, which leaves first
-    (5.4)."""
-    before, after = gang.at_first.tally, ledger.tally(gang)
-    leaves = gang.group.root.leaves()
-    dropped = any(before[one.name].active >= one.minimum > after[one.name].active for one in leaves)
-    return dropped and any(after[one.name].active > one.minimum for one in leaves)
+    """Whether a pod set has lost its minimum while another keeps surplus pods, which leave first (5.4)."""
+    before, after = gang.at_first.tally, gang.met(ledger.tally(gang))
+    dropped = any(before[one.name].active >= one.minimum > after[one.name] for one in gang.top.leaves())
+    return dropped and any(after[one.name] > one.minimum for one in giving(gang.top, after))
 
 
 def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:

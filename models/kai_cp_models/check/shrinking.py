@@ -60,7 +60,7 @@ def _surplus_left(
 ) -> Iterator[Violation]:
     """A whole member is lost only when no surplus pod is left below the set."""
     dropped = [c for c in subgroup.children if tree.satisfied(c, before) and not tree.satisfied(c, after)]
-    spare = [leaf for leaf in subgroup.leaves() if after[leaf.name] > leaf.minimum]
+    spare = [leaf for leaf in _giving(subgroup, after) if after[leaf.name] > leaf.minimum]
     if dropped and spare:
         yield Violation(
             "shrinking",
@@ -69,6 +69,15 @@ def _surplus_left(
             f" {spare[0].minimum} are its minimum",
             groups=_served(world, group),
         )
+
+
+def _giving(subgroup: Subgroup, have: tree.PodCounts) -> Iterator[Subgroup]:
+    """The pod sets that give up surplus pods; below a set of which no member is satisfied, none does."""
+    if subgroup.leaf:
+        yield subgroup
+    elif any(tree.satisfied(child, have) for child in subgroup.children):
+        for child in subgroup.children:
+            yield from _giving(child, have)
 
 
 def _wrong_pod(world: PlannedCluster, group: PodGroup, lost: list[Pod]) -> Iterator[Violation]:
