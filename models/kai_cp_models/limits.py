@@ -60,6 +60,9 @@ class SearchLimits:
     open_units: int = _limit(
         60, "eviction units", "so few are all open at once, which needs no search for a prefix"
     )
+    deepening: int = _limit(
+        4, "times the units", "open next where none was served: in all, a third more work than the last try"
+    )
     nearly_all_share: float = _limit(
         0.7, "share of the units", "a longer prefix is no smaller problem than all of them"
     )
@@ -134,6 +137,9 @@ class SearchLimits:
         0.00026,
         "work per eviction unit",
         "of building a model with it, four variables at least, and loading and solving it for as long",
+    )
+    simulated_unit_work: float = _limit(
+        0.00006, "work per eviction unit", "of letting it go and come home, as measured"
     )
     places_work: float = _limit(0.005, "work", "a model of places at given starts, for less")
     # --- proofs ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.run import ActionRun, Opening
-from kai_cp_models.actions.simulation import settle_moves, simulate_all
+from kai_cp_models.actions.simulation import in_the_way, settle_moves, simulate_all
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.problem import Ask, EvictionUnit
@@ -36,16 +36,34 @@ def _counted(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan | None]:
 
     Where those that may go in turn are too few for all asks of the chunk, they may be enough for the first
     half, a quarter and so on. Then, or where they serve no ask, all of few units go at once: some of them
-    move instead.
+    move instead. Of many, those go that are in the way.
     """
     asks, taken, opening = chunk, run.taken_by(chunk), run.opening(chunk)
     while opening.first_for(asks) is None and (asks := asks[: len(asks) // 2]):
         opening = run.opening(asks)
     found = [_widened(run, asks, opening)]
-    if (found[0] is None or len(asks) < len(chunk)) and len(taken) <= LIMITS.open_units:
+    if found[0] is None or (len(asks) < len(chunk) and len(taken) <= LIMITS.open_units):
         # A group that asks for more gives up none of its pods.
         asking, units = {ask.group.key for ask in chunk}, map(run.ranked.__getitem__, sorted(taken))
-        found.append(_opened(run, chunk, (), [unit for unit in units if unit.group.key not in asking]))
+        found.append(_deepened(run, chunk, [unit for unit in units if unit.group.key not in asking]))
+    return found
+
+
+def _deepened(run: ActionRun, chunk: Sequence[Ask], units: list[EvictionUnit]) -> EvictionPlan | None:
+    """Evict the first units; while these serve no ask, those of more that are in the way of one: counting
+    knows neither nodes nor rules, so what it selects may free capacity where no ask can use it.
+    """
+    budget, depth = run.cycle.budget, LIMITS.open_units
+    found = _opened(run, chunk, (), units[:depth])
+    while found is None and depth < len(units):
+        depth *= LIMITS.deepening
+        work = LIMITS.simulated_unit_work * min(depth, len(units))
+        if budget.ended(work):
+            break
+        budget.spend(work)
+        budget.in_vain(work)
+        if leaving := in_the_way(run.base, chunk, units[:depth]):
+            found = _opened(run, chunk, (), leaving)
     return found
 
 

@@ -229,7 +229,8 @@ class _Search:
             if simulated.ledger is not None and beyond is None:
                 break
         else:
-            self._served = simulated.served
+            if simulated.early:
+                self._served = simulated.served
             self._sure = _cut(self._model, answer, simulated, owners, beyond) and self._sure
             return None
         if together := self._moving_beyond(simulated.ledger, answer, owners):

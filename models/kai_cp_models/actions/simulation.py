@@ -90,14 +90,32 @@ def simulate_all(
     There is a ledger as soon as one ask got a place; ``served`` names the asks that did. ``late``: whether
     the deadline has passed, after which no more asks are placed.
     """
-    emptied = base.copy()
-    gone: list[Pod] = []
+    emptied, victims = _emptied(base, units)
+    gone = [pod for pods in victims.values() for pod in pods]
+    return _replay(emptied, asks, gone, line, {}, some=True, late=late)
+
+
+def in_the_way(base: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
+    """Of units that would all leave, those that cannot come home once the asks have places where these find
+    one; none where no ask finds a place. Homes go to the last units first, as the first leave first.
+    """
+    emptied, victims = _emptied(base, units)
+    if not any([nominated(emptied, ask) for ask in asks]):
+        return []
+    for key, pods in reversed(victims.items()):
+        return_home(emptied, key, pods)
+    return [unit for unit in units if not all(map(emptied.stays, unit.pods))]
+
+
+def _emptied(base: Ledger, units: Sequence[EvictionUnit]) -> tuple[Ledger, dict[GroupKey, list[Pod]]]:
+    """The ledger without all units that the rules let go, and the pods that left, by pod group."""
+    emptied, gone = base.copy(), dict[GroupKey, list[Pod]]()
     for unit in units:
         if emptied.may_leave(unit.pods):
-            gone += unit.pods
+            gone.setdefault(unit.group.key, []).extend(unit.pods)
             for pod in unit.pods:
                 emptied.leave(pod)
-    return _replay(emptied, asks, gone, line, {}, some=True, late=late)
+    return emptied, gone
 
 
 def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequence[Pod]) -> list[Pod]:

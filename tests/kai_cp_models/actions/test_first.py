@@ -173,6 +173,26 @@ def test_a_plan_is_tried_where_the_units_in_turn_are_too_few(count: int) -> None
 
 
 @pytest.mark.usefixtures("speechless")
+@pytest.mark.parametrize("action", ["reclaim", "preempt"])
+def test_of_many_units_more_leave_until_an_ask_is_served(action: ActionName) -> None:
+    """The trigger needs all of one node. The first eight units, as many as it asks for, are one of each of
+    ten nodes, and the first 60 are six of each: no node is free until nearly all have left. All but the
+    pods of one node come home.
+    """
+    assert LIMITS.open_units < 80
+    nodes = [node(f"n{i}", 8) for i in range(10)]
+    running = [pod(f"v{i:02}-0", f"n{i % 10}") for i in range(80)]
+    groups = [group(f"v{i:02}", queue="v" if action == "reclaim" else "q", priority=5) for i in range(80)]
+    groups.append(group("t", priority=60))
+    queues: list[Queue] = [queue("q", quota=gpu_bound(8)), queue("v", quota=gpu_bound(72))]
+    plan = solved(
+        cluster([*running, pod("t-0", spec=spec(8))], groups, nodes, queues, actions=(action,)),
+    )
+    assert placed(plan) == {"t-0"}
+    assert len(lost(plan)) == 8
+
+
+@pytest.mark.usefixtures("speechless")
 def test_the_bound_counts_what_leaves_everywhere() -> None:
     """The trigger needs one GPU of n1. The gang that leaves for it holds another one on n2, of no use to the
     trigger; so nothing shows that two must be lost.
