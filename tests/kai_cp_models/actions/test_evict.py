@@ -20,7 +20,8 @@ from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import Shares, Snapshot, Topology, TopologyConstraint
 from tests.support import tiny
-from tests.support.plans import SETTINGS, evicted, placed, solved
+from tests.support.objects import Object
+from tests.support.plans import SETTINGS, evicted, lost, placed, solved
 from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 TRIGGERS = ("t0", "t1", "t2", "t3")
@@ -336,3 +337,32 @@ def test_decisions_are_named_in_the_order_in_which_the_actions_run(actions: str)
     done = list(dict.fromkeys(d.action for d in plan.decisions))
     assert done == [name for name in actions.split(", ") if name in done]
     assert len(done) == 2
+
+
+def test_a_group_that_its_own_rule_refuses_does_not_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pods of twice, which is first, want each other's node, and each may use another one. No model has a
+    row for that. Without a first plan the model alone serves easy.
+    """
+    monkeypatch.setattr(evict, "first_plans", lambda *_: [])
+    together = {"labelSelector": {"matchLabels": {"g": "twice"}}, "topologyKey": "name"}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [together]}}
+
+    def half(i: int) -> Object:
+        name, where = f"twice-{i}", {"name": f"n{i}"}
+        own = {"labels": {"g": "twice"}, "affinity": affinity, "nodeSelector": where}
+        return tiny.pod(name, gpus=1, group="twice", **own)
+
+    snapshot = tiny.world(
+        [tiny.node(name, gpus=2, labels={"name": name}) for name in ("n0", "n1", "n2")],
+        [
+            *(tiny.pod(f"v{i}", f"n{i % 3}", gpus=1, queue="hog") for i in range(6)),
+            *map(half, range(2)),
+            tiny.pod("easy", gpus=2),
+        ],
+        groups={"twice": {"minMember": 2}},
+        queues=[tiny.queue("q", quota={"gpu": 4}), tiny.queue("hog", quota={"gpu": 0})],
+        actions="allocate, reclaim",
+    )
+    plan = solved(snapshot)
+    assert placed(plan) == {"easy"}
+    assert len(lost(plan)) == 2
