@@ -26,7 +26,6 @@ READ_SECONDS: Final = 5.0
 """Longest silence within a request."""
 IDLE_SECONDS: Final = 120.0
 """A connection that asks nothing for so long is closed; API servers keep theirs for 90 s."""
-MOST_CONNECTIONS: Final = 256
 
 _COUNT: Final = re.compile("[0-9]{1,18}")
 
@@ -37,12 +36,13 @@ JudgeCall = Callable[[str, Any], Any]
 class TlsServer(AddressServer):
     """A server of webhooks. :meth:`use` sets the certificate for later connections."""
 
+    most_connections = 256
+
     def __init__(self, address: str, judge: JudgeCall) -> None:
         super().__init__(address, _Handler)
         self.judge = judge
         self.draining = False
         self._context: ssl.SSLContext | None = None
-        self._room = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self._thread = threading.Thread(target=self.serve_forever, name="webhooks", daemon=True)
 
     @property
@@ -71,23 +71,9 @@ class TlsServer(AddressServer):
             self.shutdown()
         self.server_close()
 
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for the connection, unless there are too many."""
-        if self._context is None or not self._room.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._room.release()
-            raise
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve the handshake and the requests of one connection in its own thread."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is a certificate, and a connection for the client."""
+        return self._context is not None and super().verify_request(request, client_address)
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         """Speak TLS, then HTTP. A client that cannot is disconnected at no cost to the others."""
@@ -95,7 +81,9 @@ class TlsServer(AddressServer):
         request.settimeout(HANDSHAKE_SECONDS)
         request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            with self._context.wrap_socket(request, server_side=True) as tls:
+            with self._context.wrap_socket(request, server_side=True, do_handshake_on_connect=False) as tls:
+                self.speaks_through(client_address, tls)
+                tls.do_handshake()
                 self.RequestHandlerClass(tls, client_address, self)  # type: ignore[arg-type]
         except OSError as error:
             LOG.debug("connection ended", extra={"error": str(error)})
@@ -134,7 +122,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path = urlsplit(self.path).path
         try:
-            answer = self.server.judge(path, orjson.loads(body))
+            with self.server.busy(self.client_address):
+                answer = self.server.judge(path, orjson.loads(body))
         except LookupError:
             self._send(404, b"not found\n", "text/plain")
         except (Malformed, ValueError, RecursionError) as problem:

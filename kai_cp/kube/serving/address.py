@@ -1,12 +1,16 @@
-"""The address of a server: how it is written, how it is listened on, and why it cannot be had."""
+"""The address of a server: how it is written, how it is listened on, and why it cannot be had; and who may
+hold how many of its connections.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+import threading
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -42,16 +46,80 @@ def listening(address: str, backlog: int) -> socket.socket:
 
 
 class AddressServer(ThreadingHTTPServer):
-    """An HTTP server on ``host:port``, with one thread per connection. Raises ``OSError``."""
+    """An HTTP server on ``host:port``, with one thread per connection. Raises ``OSError``.
+
+    One client cannot keep others out: of ``most_connections``, one without a whole request is closed for a
+    new one, first the oldest of the client that has most.
+    """
 
     daemon_threads = True
     request_queue_size = 128
+    most_connections = 64
 
     def __init__(self, address: str, handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(("", 0), handler, bind_and_activate=False)
         self.socket.close()  # Its family is fixed before the address is known.
         self.socket = listening(address, self.request_queue_size)
         self.server_address = self.socket.getsockname()
+        self._waiting: dict[Any, socket.socket] = {}
+        """Connections without a whole request by the address of the client, oldest first."""
+        self._busy: dict[Any, socket.socket] = {}
+        """The others."""
+        self._counting = threading.Lock()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Close a connection for the new one if needed; False if all are busy."""
+        with self._counting:
+            if len(self._waiting) + len(self._busy) >= self.most_connections:
+                if not self._waiting:
+                    return False
+                clients = Counter(address[0] for address in self._waiting)
+                most = max(clients.values())
+                given_up = next(address for address in self._waiting if clients[address[0]] == most)
+                with suppress(OSError):
+                    self._waiting.pop(given_up).shutdown(socket.SHUT_RDWR)
+            self._waiting[client_address] = request
+        return True
+
+    def speaks_through(self, client_address: Any, connection: socket.socket) -> None:
+        """The connection of this client is another object now, as of TLS."""
+        with self._counting:
+            if client_address in self._waiting:
+                self._waiting[client_address] = connection
+
+    @contextmanager
+    def busy(self, client_address: Any) -> Iterator[None]:
+        """Protect a connection from being closed for another while its answer is made."""
+        with self._counting:
+            connection = self._waiting.pop(client_address, None)
+            if connection is not None:
+                self._busy[client_address] = connection
+        try:
+            yield
+        finally:
+            with self._counting:
+                if (connection := self._busy.pop(client_address, None)) is not None:
+                    self._waiting[client_address] = connection
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Start a thread for the connection."""
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._forget(client_address)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve one connection in its own thread, and forget it."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(client_address)
+
+    def _forget(self, client_address: Any) -> None:
+        with self._counting:
+            self._waiting.pop(client_address, None)
+            self._busy.pop(client_address, None)
 
     @property
     def port(self) -> int:

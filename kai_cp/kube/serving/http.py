@@ -1,18 +1,15 @@
 """The HTTP server of a process: health and metrics for all, data for users of the same machine (11.3).
 
-One client cannot keep others from a port: connections are limited, an idle or slow one is closed for a new
-one (first those of the client with most connections), and few answers are made at once. A loopback port
-answers only to loopback host names, so a page in a browser cannot read it through DNS rebinding.
+One client cannot keep others from a port: an idle or slow connection is closed for a new one
+(``AddressServer``), and few answers are made at once. A loopback port answers only to loopback host names, so
+a page in a browser cannot read it through DNS rebinding.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import socket
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
@@ -25,7 +22,6 @@ from kai_cp.kube.serving.address import AddressServer, endpoint
 LOG = logging.getLogger(__name__)
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
-MOST_CONNECTIONS: Final = 64
 MOST_ANSWERS: Final = 8
 """Answers that are made at once; a snapshot of a large cluster takes a second of a core."""
 READ_SECONDS: Final = 30.0
@@ -75,10 +71,6 @@ class _Server(AddressServer):
         self.loopback = endpoint(address)[0] in LOOPBACK
         self._routes = sorted(routes.items(), key=lambda item: len(item[0]), reverse=True)
         self.answering = threading.BoundedSemaphore(MOST_ANSWERS)
-        self._waiting: dict[Any, str] = {}
-        """Connections without a whole request, oldest first, and whose they are."""
-        self._busy: set[Any] = set()
-        self._counting = threading.Lock()
 
     def route(self, path: str) -> tuple[Route, str] | None:
         """The route with the longest prefix of ``path``, and the rest of the path."""
@@ -87,47 +79,9 @@ class _Server(AddressServer):
                 return route, path[len(prefix) :].strip("/")
         return None
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Close an idle connection for a new one if needed; False if none is idle."""
-        with self._counting:
-            if len(self._waiting) + len(self._busy) >= MOST_CONNECTIONS:
-                if not self._waiting:
-                    return False
-                clients = Counter(self._waiting.values())
-                most = max(clients.values())
-                given_up = next(r for r, client in self._waiting.items() if clients[client] == most)
-                del self._waiting[given_up]
-                _hang_up(given_up)
-            self._waiting[request] = str(client_address[0])
-        return True
-
-    @contextlib.contextmanager
-    def busy(self, request: Any) -> Iterator[None]:
-        """Protect a connection from being closed for another while its answer is made."""
-        with self._counting:
-            client = self._waiting.pop(request, "")
-            self._busy.add(request)
-        try:
-            yield
-        finally:
-            with self._counting:
-                self._busy.discard(request)
-                self._waiting[request] = client
-
-    def shutdown_request(self, request: Any) -> None:
-        """Forget a closed connection."""
-        with self._counting:
-            self._waiting.pop(request, None)
-        super().shutdown_request(request)
-
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Ignore clients that disconnect."""
         LOG.debug("connection ended", extra={"client": str(client_address)}, exc_info=True)
-
-
-def _hang_up(connection: Any) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -144,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(Response(b"this port answers to localhost only\n", status=421))
         elif self.server.answering.acquire(timeout=ANSWER_SECONDS):
             try:
-                with self.server.busy(self.request):
+                with self.server.busy(self.client_address):
                     answer = self._answer()
                 if not isinstance(answer.body, bytes):
                     self._send(answer)  # The body is made while it is sent.

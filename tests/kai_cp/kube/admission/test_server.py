@@ -134,28 +134,25 @@ def test_a_client_without_tls_disturbs_no_other(serving: tuple[TlsServer, Bundle
             assert b"HTTP" not in plain.recv(100)
 
 
-def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_server, "MOST_CONNECTIONS", 2)
-    made = bundle()
-    server = TlsServer("127.0.0.1:0", echo)
-    server.use(context(made))
-    server.start()
-    try:
-        first, second = connect(server, made), connect(server, made)
-        assert post(first, [1])[0] == post(second, [1])[0] == 200
-        with pytest.raises((ConnectionError, ssl.SSLError)):
-            post(connect(server, made), [1])
-        first.close()
-
-        def let_in() -> bool:
-            try:
-                return post(connect(server, made), [2])[0] == 200
-            except OSError:
-                return False
-
-        until(let_in)  # A closed connection makes way for another one.
-    finally:
-        server.stop()
+def test_a_client_with_many_connections_keeps_no_other_out(serving: tuple[TlsServer, Bundle]) -> None:
+    """Some ask nothing, some never end their handshake: the oldest of the client with most make way."""
+    server, made = serving
+    server.most_connections = 4
+    with contextlib.ExitStack() as held:
+        address = ("127.0.0.1", server.port)
+        idle = connect(server, made)
+        assert post(idle, [1])[0] == 200
+        for _ in range(8):
+            held.enter_context(socket.create_connection(address))
+        other = socket.create_connection(address, source_address=("127.0.0.2", 0), timeout=PATIENCE_SECONDS)
+        context = ssl.create_default_context(cadata=made.authorities.decode())
+        with context.wrap_socket(held.enter_context(other), server_hostname="127.0.0.1") as tls:
+            for _ in range(8):
+                held.enter_context(socket.create_connection(address))
+            tls.sendall(b"POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\n[2]")
+            assert tls.recv(100).startswith(b"HTTP/1.1 200")
+        with pytest.raises((ConnectionError, http.client.HTTPException, ssl.SSLError)):
+            post(idle, [3])
 
 
 def test_a_new_certificate_is_shown_to_new_connections_and_old_ones_stay(

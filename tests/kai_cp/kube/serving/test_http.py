@@ -21,7 +21,8 @@ from kai_cp.kube.scheduler.anonymize import Anonymizer
 from kai_cp.kube.scheduler.options import Mode
 from kai_cp.kube.scheduler.routes import data_routes
 from kai_cp.kube.scheduler.snapshot_file import archive, pieces
-from kai_cp.kube.serving.http import MOST_CONNECTIONS, HttpServer, Response, as_json
+from kai_cp.kube.serving.address import AddressServer
+from kai_cp.kube.serving.http import HttpServer, Response, as_json
 from kai_cp.kube.telemetry.cycles import CycleLog
 from kai_cp.reader import load, parse
 from kai_cp_models.engine import decide
@@ -157,7 +158,7 @@ def half_sent(port: int) -> socket.socket:
 
 def test_requests_that_are_never_finished_keep_no_client_out(served: str) -> None:
     port = int(served.rpartition(":")[2])
-    lasting = [half_sent(port) for _ in range(3 * MOST_CONNECTIONS)]
+    lasting = [half_sent(port) for _ in range(3 * AddressServer.most_connections)]
     for _ in range(3):
         assert fetch(served + "/text") == (200, b"ok\n")
     for connection in lasting:
