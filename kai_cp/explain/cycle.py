@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kai_cp.decisions import rfc3339
 from kai_cp.explain.draft import Draft
-from kai_cp.explain.operations import release
-from kai_cp.explain.raw import LAST_EVICTION, LAST_START, group_of, key_of, name_of
+from kai_cp.explain.places import restart, start
+from kai_cp.explain.raw import LAST_EVICTION, LAST_START, group_of, key_of
 from kai_cp.json_types import Object
 from kai_cp.reader.snapshot import ParseMemo, parse
 from kai_cp_models.engine import decide
@@ -154,24 +154,13 @@ def carried_out(decided: DecidedCycle, seconds: float) -> Draft:
     draft = Draft(decided.draft.raw, decided.draft.now)
     given, evicted = decided.situation.given, decided.situation.evicted
     at = rfc3339(draft.now)
-    started: set[str | None] = set()
-    stopped: set[str | None] = set()
-
-    def touched(pod: Object) -> bool:
-        key = _key(pod)
-        return key in evicted or (key in given and given[key].kind == "Bind")
-
-    for pod in draft.edit_all("pods", touched):
-        key = _key(pod)
-        if key in evicted:
-            release(pod)
-            stopped.add(group_of(pod))
-            continue
-        place = given[key]
-        pod["spec"]["nodeName"] = place.node
-        pod["status"] = {**(pod.get("status") or {}), "phase": "Running", "startTime": at}
-        if place.gpu_groups:
-            pod["metadata"].setdefault("labels", {})["runai-gpu-group"] = place.gpu_groups[0]
+    bound = {_text(key): one for key, one in given.items() if one.kind == "Bind" and key not in evicted}
+    lost = {_text(key) for key in evicted}
+    stopped = {group_of(pod) for pod in draft.objects("pods") if key_of(pod) in lost}
+    restart(draft, lost)
+    started = set[str | None]()
+    for pod in draft.edit_all("pods", lambda pod: key_of(pod) in bound):
+        start(draft, pod, bound[key_of(pod)], at)
         started.add(group_of(pod))
     for group in draft.edit_all("podGroups", lambda item: key_of(item) in started | stopped):
         notes = group["metadata"].setdefault("annotations", {})
@@ -183,5 +172,5 @@ def carried_out(decided: DecidedCycle, seconds: float) -> Draft:
     return draft
 
 
-def _key(pod: Object) -> PodKey:
-    return PodKey(key_of(pod).split("/", 1)[0], name_of(pod))
+def _text(key: PodKey) -> str:
+    return f"{key.namespace}/{key.name}"

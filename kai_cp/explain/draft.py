@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from difflib import get_close_matches
 from typing import Any
 
@@ -85,17 +85,12 @@ class Draft:
         self.raw[name] = found
         return found
 
-    def drop_pods(self, gone: set[str]) -> None:
+    def drop_pods(self, gone: Set[str]) -> None:
         """Take pods out, and pod groups that lose their last pod."""
         touched = {group_of(pod) for pod in self.objects("pods") if key_of(pod) in gone}
         self.keep("pods", lambda pod: key_of(pod) not in gone)
         left = {group_of(pod) for pod in self.objects("pods")}
         self.keep("podGroups", lambda group: key_of(group) not in touched or key_of(group) in left)
-
-    def drop_groups(self, gone: set[str]) -> None:
-        """Take pod groups out with all their pods."""
-        self.keep("pods", lambda pod: group_of(pod) not in gone)
-        self.keep("podGroups", lambda group: key_of(group) not in gone)
 
     def waiting_pods(self, group: str) -> Iterator[Object]:
         """The pods of a group that have no node, each a copy that may be changed.

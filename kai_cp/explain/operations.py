@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kai_cp.decisions import from_rfc3339, rfc3339
 from kai_cp.explain.draft import BadOperation, Draft, clone, nearest
+from kai_cp.explain.places import end_groups, end_pods, promised, restart
 from kai_cp.explain.planned import PARTS, planned
 from kai_cp.explain.raw import (
     QUEUE_LABEL,
@@ -20,13 +21,14 @@ from kai_cp.explain.raw import (
     holds,
     key_of,
     known_ends,
-    labels_of,
     metadata,
     name_of,
     spec_of,
     subgroup_of,
 )
 from kai_cp.json_types import Object
+from kai_cp.reader.policy import stuck_threshold_seconds
+from kai_cp.reader.times import seconds_of
 from kai_cp_models.policy import POLICY_ACTIONS, Policy
 from kai_cp_models.snapshot import Shares
 
@@ -121,25 +123,27 @@ def path_of(name: Any) -> str:
     return plain if "/" in plain else f"default/{plain}"
 
 
-def release(pod: Object) -> None:
-    """The pod is back to pending, as its controller would create it."""
-    pod["spec"].pop("nodeName", None)
-    pod["metadata"].pop("deletionTimestamp", None)
-    labels = {k: v for k, v in labels_of(pod).items() if not k.startswith("runai-gpu-group")}
-    pod["metadata"]["labels"] = labels
-    pod["metadata"]["uid"] = str(pod["metadata"].get("uid") or "")[:-1] + "e"
-    status = pod.get("status") or {}
-    pod["status"] = {"phase": "Pending", "qosClass": status.get("qosClass", "Burstable")}
-
-
 # --- time ------------------------------------------------------------------------------------------
 
 
 def _at(draft: Draft, op: Object) -> None:
-    draft.now = from_rfc3339(op["now"])
+    before, draft.now = draft.now, from_rfc3339(op["now"])
+    end_pods(draft, {key_of(pod) for pod in draft.objects("pods") if _has_left(draft, pod, before)})
     ended = {group for group, end in known_ends(draft.raw).items() if end is not None and end <= draft.now}
     if ended:
-        draft.drop_groups(ended)
+        end_groups(draft, ended)
+
+
+def _has_left(draft: Draft, pod: Object, before: float) -> bool:
+    """Whether a pod that was leaving before, and was not stuck, is gone now."""
+    told = metadata(pod).get("deletionTimestamp")
+    if not isinstance(told, str):
+        return False
+    try:
+        until = seconds_of(told)
+    except (ValueError, OverflowError):
+        return False
+    return before - until <= stuck_threshold_seconds(draft.raw) and until <= draft.now
 
 
 # --- nodes -----------------------------------------------------------------------------------------
@@ -214,17 +218,22 @@ def _uncordon(draft: Draft, op: Object) -> None:
 def _drain(draft: Draft, op: Object) -> None:
     _cordon(draft, op)
     names = set(op["nodes"])
-    for pod in draft.edit_all(
-        "pods", lambda pod: spec_of(pod).get("nodeName") in names and bool(group_of(pod)) and alive(pod)
-    ):
-        release(pod)
+    coming = promised(draft, names)
+
+    def leaves(pod: Object) -> bool:
+        """What is being deleted goes on leaving."""
+        node = spec_of(pod).get("nodeName")
+        there = node in names or (not node and key_of(pod) in coming)
+        return there and bool(group_of(pod)) and alive(pod) and not metadata(pod).get("deletionTimestamp")
+
+    restart(draft, {key_of(pod) for pod in draft.objects("pods") if leaves(pod)})
 
 
 def _remove_nodes(draft: Draft, op: Object) -> None:
     _drain(draft, op)
     names = set(op["nodes"])
     draft.keep("nodes", lambda node: name_of(node) not in names)
-    draft.keep("pods", lambda pod: spec_of(pod).get("nodeName") not in names)
+    end_pods(draft, {key_of(pod) for pod in draft.objects("pods") if spec_of(pod).get("nodeName") in names})
 
 
 def _untaint(draft: Draft, op: Object) -> None:
@@ -422,14 +431,14 @@ def _stop(draft: Draft, op: Object) -> None:
     known = [key_of(pod) for pod in draft.objects("pods") if group_of(pod)]
     for name in sorted(gone - set(known)):
         raise BadOperation(f"there is no pod {name} of a pod group{nearest(name, known)}")
-    draft.drop_pods(gone)
+    end_pods(draft, gone)
 
 
 def _remove(draft: Draft, op: Object) -> None:
     gone = {path_of(name) for name in op["podGroups"]}
     for name in sorted(gone):
         draft.position("podGroups", "podgroup", name)
-    draft.drop_groups(gone)
+    end_groups(draft, gone)
 
 
 def _move(draft: Draft, op: Object) -> None:

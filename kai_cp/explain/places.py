@@ -1,0 +1,105 @@
+"""What pods hold beside their nodes: promised places, devices of claims, shared GPUs.
+
+Where a change ends a pod, or sends it back to wait, all of that is free. Where a plan is carried out, its
+pods hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Set
+from typing import Any
+
+from kai_cp.explain.draft import Draft
+from kai_cp.explain.raw import group_of, key_of, labels_of, metadata, name_of, spec_of
+from kai_cp.json_types import Object
+from kai_cp_models.plan import Decision
+
+_GPU_GROUP = "runai-gpu-group"
+
+
+def end_pods(draft: Draft, gone: Set[str]) -> None:
+    """These pods are gone, with their own claims, and pod groups that lose their last pod."""
+    _vacate(draft, gone)
+    draft.keep("resourceClaims", lambda claim: _owner(claim) not in gone)
+    draft.drop_pods(gone)
+
+
+def end_groups(draft: Draft, gone: Set[str]) -> None:
+    """These pod groups are gone, with all their pods."""
+    end_pods(draft, {key_of(pod) for pod in draft.objects("pods") if group_of(pod) in gone})
+    draft.keep("podGroups", lambda group: key_of(group) not in gone)
+
+
+def restart(draft: Draft, keys: Set[str]) -> None:
+    """These pods wait again, as their controllers would create them."""
+    _vacate(draft, keys)
+    uids: dict[str, str] = {}
+    for pod in draft.edit_all("pods", lambda pod: key_of(pod) in keys):
+        head, status = pod["metadata"], pod.get("status") or {}
+        pod["spec"].pop("nodeName", None)
+        head.pop("deletionTimestamp", None)
+        head["labels"] = {k: v for k, v in labels_of(pod).items() if not k.startswith(_GPU_GROUP)}
+        head["uid"] = uids[key_of(pod)] = str(head.get("uid") or "")[:-1] + "e"
+        kept = {name: status[name] for name in ("resourceClaimStatuses",) if name in status}
+        pod["status"] = {"phase": "Pending", "qosClass": status.get("qosClass", "Burstable"), **kept}
+    # The claims of templates are made anew, under the same names here.
+    for claim in draft.edit_all("resourceClaims", lambda claim: _owner(claim) in uids):
+        for row in claim["metadata"]["ownerReferences"]:
+            row["uid"] = uids[_owner(claim)]
+
+
+def start(draft: Draft, pod: Object, place: Decision, at: str) -> None:
+    """A pod, which may be changed, runs where the plan binds it; ``at``: since when."""
+    pod["spec"]["nodeName"] = place.node
+    pod["status"] = {**(pod.get("status") or {}), "phase": "Running", "startTime": at}
+    labels = pod["metadata"].setdefault("labels", {})
+    for name in place.gpu_groups:
+        labels[_GPU_GROUP if len(place.gpu_groups) == 1 else f"{_GPU_GROUP}/{name}"] = name
+    # The binder writes devices where they belong; until then, and here, the BindRequest has them.
+    if place.details or len(place.gpu_groups) > 1:
+        chosen = {"selectedGPUGroups": list(place.gpu_groups)} if place.gpu_groups else {}
+        names = {"numaZones": "predictedNUMAZones"}
+        details = {names.get(name, name): value for name, value in place.details.items()}
+        head: Object = {name: pod["metadata"].get(name) for name in ("name", "namespace")}
+        spec = {"podName": head["name"], "selectedNode": place.node, **chosen, **details}
+        head["uid"] = f"bind-{head['name']}"
+        request = {"metadata": head, "spec": spec, "status": {"phase": "Succeeded"}}
+        draft.list_of("bindRequests").append(request)
+
+
+def promised(draft: Draft, nodes: Collection[str]) -> set[str]:
+    """Pods that have a BindRequest for one of the nodes."""
+    requests = draft.objects("bindRequests")
+    return {_bound(one) for one in requests if spec_of(one).get("selectedNode") in nodes}
+
+
+def _vacate(draft: Draft, pods: Set[str]) -> None:
+    draft.keep("bindRequests", lambda request: _bound(request) not in pods)
+    for claim in draft.edit_all("resourceClaims", lambda claim: not pods.isdisjoint(_users(claim))):
+        status = claim["status"]
+        kept = zip(status["reservedFor"], list(_users(claim)), strict=True)
+        status["reservedFor"] = [row for row, user in kept if user not in pods]
+        if not status["reservedFor"]:
+            status.pop("allocation", None)
+
+
+def _bound(request: Object) -> str:
+    """``namespace/name`` of the pod that a BindRequest is for."""
+    return f"{key_of(request).split('/', 1)[0]}/{spec_of(request).get('podName') or name_of(request)}"
+
+
+def _users(claim: Object) -> Iterator[str]:
+    """``namespace/name`` of the pods that a claim is reserved for."""
+    status = claim.get("status")
+    rows: Any = status.get("reservedFor") if isinstance(status, dict) else None
+    for row in rows if isinstance(rows, list) else ():
+        yield f"{key_of(claim).split('/', 1)[0]}/{row.get('name') if isinstance(row, dict) else ''}"
+
+
+def _owner(claim: Object) -> str:
+    """``namespace/name`` of the pod that a claim was made for; "" of none."""
+    rows: Any = metadata(claim).get("ownerReferences")
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, dict) and row.get("kind") == "Pod":
+            return f"{key_of(claim).split('/', 1)[0]}/{row.get('name')}"
+    return ""
