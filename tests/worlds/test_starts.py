@@ -520,6 +520,19 @@ def test_the_checker_knows_what_a_reservation_may_hold(
     assert any(words in line for line in found) is bool(words)
 
 
+def test_a_reservation_may_hold_a_node_for_a_pod_without_gpus() -> None:
+    """Only one of the two pods of big asks for GPUs."""
+    big = waits("big", 2, lasts="4h", reserve=True, waited=60)
+    snapshot = cluster(nodes=TWO, **world(big))
+    bare = replace(snapshot.pods[0], spec=spec(0))
+    snapshot = replace(snapshot, pods=(bare, *snapshot.pods[1:]))
+    chosen = settings()
+    for gpus, held in ((0.0, True), (-1.0, False)):
+        plan = Plan(reservations=(replace(HELD, nodes={"n1": 8.0, "n2": gpus}),))
+        found = violations(prepare(snapshot, chosen)[0], plan, chosen.rules)
+        assert (found == []) is held
+
+
 @pytest.mark.parametrize("on", [True, False])
 def test_a_reservation_lies_in_one_domain_where_the_topology_counts(*, on: bool) -> None:
     """The only racks are single nodes, and big needs two: without the plugin it holds both."""

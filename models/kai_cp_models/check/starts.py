@@ -107,6 +107,7 @@ def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[Violation]:
         yield Violation("starts", f"{what} is of no pod group", groups=(entry.group,))
         return
     waiting = [pod for pod in world.snapshot.members[entry.group] if pod.key not in world.placed]
+    without_gpus = any(not pod.spec.requests[GPU] for pod in waiting)
     held = sum(_milli(gpus) for gpus in entry.nodes.values())
     if held > sum(pod.spec.requests[GPU] for pod in waiting):
         yield Violation(
@@ -116,7 +117,7 @@ def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[Violation]:
         i = world.snapshot.node_index.get(name)
         if i is None or world.snapshot.nodes[i].not_ready:
             yield Violation("starts", f"{what} holds node {name}, which takes no pods", groups=(entry.group,))
-        if not 0 < gpus < NEVER:
+        if not 0 < gpus < NEVER and not (gpus == 0 and without_gpus):
             yield Violation("starts", f"{what} holds {gpus:g} GPUs of node {name}", groups=(entry.group,))
     constraint = group.root.constraint
     topology = world.snapshot.policy.plugin("topology")
