@@ -17,11 +17,15 @@ class BadOperation(ValueError):
 
 
 class Draft:
-    """A snapshot that is being changed. ``now``: seconds since the epoch, which an operation may move."""
+    """A snapshot that is being changed. ``now``: seconds since the epoch, which an operation may move.
 
-    def __init__(self, raw: Mapping[str, Any], now: float) -> None:
+    ``frees_devices``: whether pods that end give the devices of their claims back.
+    """
+
+    def __init__(self, raw: Mapping[str, Any], now: float, *, frees_devices: bool = True) -> None:
         self.raw: Object = {**raw, "rawObjects": dict(raw["rawObjects"])}
         self.now = now
+        self.frees_devices = frees_devices
         self._own: set[int] = set()
         """Objects that are already copies, by identity; they live in ``raw``."""
         self._lists: set[str] = set()

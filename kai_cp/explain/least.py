@@ -143,7 +143,9 @@ class Least:
         """The targets that wait after one more operation."""
         if trials.cycles.out_of_time():
             raise NoTime
-        return self._left(trials.cycles.decide(applied(trials.raw, [op], trials.base.draft.now)))
+        return self._left(
+            trials.cycles.decide(applied(trials.raw, [op], trials.base.draft.now, at_once=True))
+        )
 
     def _disturbing(
         self, trials: Trials, kind: Literal["stop", "move"], waiting: Sequence[GroupKey]

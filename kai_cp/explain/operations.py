@@ -61,8 +61,12 @@ _MOVED_GROUPS: Final = 16
 _HOSTNAME: Final = "kubernetes.io/hostname"
 
 
-def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float) -> Draft:
-    """The snapshot and the time after ``ops``; raises ``BadOperation``. ``raw`` is not changed."""
+def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float, *, at_once: bool = False) -> Draft:
+    """The snapshot and the time after ``ops``; raises ``BadOperation``. ``raw`` is not changed.
+
+    ``at_once``: devices of claims stay allocated, as Kubernetes frees them some time after their pods ended.
+    A fix must help without that.
+    """
     if len(ops) > MOST_OPERATIONS:
         raise BadOperation(f"{len(ops)} operations; at most {MOST_OPERATIONS} are taken at once")
     copies = sum(op["count"] for op in ops if isinstance(op, dict) and isinstance(op.get("count"), int))
@@ -71,7 +75,7 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float) -> Draft:
     objects = sum(len(op["objects"]) for op in ops if isinstance(op, dict) and _listed(op, "objects"))
     if objects > MOST_OBJECTS:
         raise BadOperation(f"{objects} objects; at most {MOST_OBJECTS} are added at once")
-    draft = Draft(raw, now)
+    draft = Draft(raw, now, frees_devices=not at_once)
     for op in ops:
         what = op.get("op") if isinstance(op, dict) else None
         run = _OPERATIONS.get(str(what))

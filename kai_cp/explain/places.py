@@ -20,7 +20,8 @@ _GPU_GROUP = "runai-gpu-group"
 def end_pods(draft: Draft, gone: Set[str]) -> None:
     """These pods are gone, with their own claims, and pod groups that lose their last pod."""
     _vacate(draft, gone)
-    draft.keep("resourceClaims", lambda claim: _owner(claim) not in gone)
+    if draft.frees_devices:
+        draft.keep("resourceClaims", lambda claim: _owner(claim) not in gone)
     draft.drop_pods(gone)
 
 
@@ -75,6 +76,8 @@ def promised(draft: Draft, nodes: Collection[str]) -> set[str]:
 
 def _vacate(draft: Draft, pods: Set[str]) -> None:
     draft.keep("bindRequests", lambda request: _bound(request) not in pods)
+    if not draft.frees_devices:
+        return
     for claim in draft.edit_all("resourceClaims", lambda claim: not pods.isdisjoint(_users(claim))):
         status = claim["status"]
         kept = zip(status["reservedFor"], list(_users(claim)), strict=True)

@@ -72,7 +72,7 @@ class Starts:
             if self._cycles.out_of_time():
                 return Start(None, count, "no estimate: time ended before all known events were tried", False)
             ops = [{"op": "at", "now": rfc3339(when)}]
-            decided = self._cycles.decide(applied(self._base.draft.raw, ops, self._now))
+            decided = self._cycles.decide(applied(self._base.draft.raw, ops, self._now, at_once=True))
             if decided.admits(key):
                 return Start(when, count, _because(events, when), True, decided)
         soonest = min(self._protections(key), default=None)

@@ -162,7 +162,7 @@ class Trials:
             if self.cycles.out_of_time():
                 raise NoTime
             try:
-                draft = applied(self.raw, every, self.base.draft.now)
+                draft = applied(self.raw, every, self.base.draft.now, at_once=True)
                 decided = self.cycles.decide(draft)
                 self._known[text] = decided if self.helps(decided) else None
             except BadOperation:

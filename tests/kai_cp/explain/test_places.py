@@ -58,6 +58,8 @@ def test_a_device_of_a_pod_that_ends_is_free(op: Object, own: bool) -> None:
     world = cluster([node("n0")], [holder, waiting], resourceClaims=made, **devices("n0"))
     assert bound(after(world)) == {}
     assert bound(after(world, op)) == {"x": "n0"}
+    later = applied(world, [op], NOW, at_once=True)
+    assert bound(Cycles(SETTINGS).decide(later).situation.plan) == {}, "Kubernetes has not freed it yet"
 
 
 def test_a_drained_pod_takes_a_device_of_another_node() -> None:
