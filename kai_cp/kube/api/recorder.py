@@ -15,7 +15,8 @@ from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.transport import Transport
 
-REMEMBERED: Final = 50_000
+REMEMBERED: Final = 500_000
+"""Events; more than a large cluster has pods (350,000), as each cycle asks for all that wait, in turn."""
 
 
 class Recorder:

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Final
 
 from kai_cp.json_types import Object
@@ -36,7 +36,6 @@ REWRITE_SECONDS: Final = 30.0
 """A condition or event whose message alone changed is not written again sooner."""
 GROUPING_SECONDS: Final = 10.0
 """A new pod gets its pod group from the pod grouper; that it is set aside is told when it is this old."""
-REMEMBERED: Final = 50_000
 _TOLD: Final[dict[str, str]] = {
     "made": "StartReserved",
     "earlier": "StartMoved",
@@ -70,9 +69,10 @@ class Reporter:
         self._pods = cache.stores[resources.PODS]
         self._groups = cache.stores[resources.POD_GROUPS]
         self._cache = cache
-        self._written: dict[tuple[str, ...], float] = {}
-        self._told: dict[str, tuple[str, str, float]] = {}
-        """By uid of pod or pod group: reason, message and time of its last event here."""
+        self._written = Lately(clock)
+        """Pods and pod groups whose conditions were written."""
+        self._told = Lately(clock)
+        """By uid of pod or pod group: the reason of its last event."""
         self._quota = EventQuota(clock)
         self.words: Callable[[Unscheduled], str] = lambda entry: entry.message
         """What is said of a pod group that waits: the cycle's message, or more where more is known."""
@@ -183,18 +183,15 @@ class Reporter:
         One that says little new, or only "later", waits until the last one is old enough.
         """
         uid = str(about["metadata"].get("uid"))
-        last, words, at = self._told.get(uid, ("", "", 0.0))
-        if (last, words) == (reason, message) and self._recorder.has_said(about, "scheduling"):
+        if self._recorder.has_said(about, "scheduling") == (reason, message):
             return []
-        known = last == reason or (last and reason in NO_ROOM_SOUGHT)
-        if known and at + REWRITE_SECONDS > self._clock():
-            return [at + REWRITE_SECONDS]
+        last = self._told.get(uid)
+        if last is not None and (last[0] == reason or reason in NO_ROOM_SOUGHT):
+            return [last[1]]
         later = self._quota.admit(about, resource)
         if later is not None:
             return [later]
-        if len(self._told) > REMEMBERED:
-            self._told.clear()
-        self._told[uid] = (reason, message, self._clock())
+        self._told.put(uid, reason)
         self._recorder.say(about, resource, kind, reason, message, topic="scheduling")
         return []
 
@@ -308,14 +305,33 @@ class Reporter:
         return None
 
     def _put_off(self, key: tuple[str, ...]) -> float | None:
-        due = self._written.get(key, 0.0) + REWRITE_SECONDS
-        return due if due > self._clock() else None
+        last = self._written.get(key)
+        return None if last is None else last[1]
 
     def _submit(self, key: tuple[str, ...], write: Callable[[], None]) -> None:
-        self._written[key] = self._clock()
-        if len(self._written) > REMEMBERED:
-            self._written.clear()
+        self._written.put(key)
         self._writer.submit(("condition", *key), write, namespace=key[1])
+
+
+class Lately:
+    """What was written within the last ``REWRITE_SECONDS``, however much that is."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until: dict[Hashable, tuple[str, float]] = {}
+
+    def put(self, key: Hashable, reason: str = "") -> None:
+        """Keep a reason from now on; what is too old is forgotten."""
+        now = self._clock()
+        self._until.pop(key, None)
+        self._until[key] = reason, now + REWRITE_SECONDS
+        while self._until[oldest := next(iter(self._until))][1] <= now:
+            del self._until[oldest]
+
+    def get(self, key: Hashable) -> tuple[str, float] | None:
+        """The reason and when it is old enough, or None if it is now."""
+        found = self._until.get(key)
+        return found if found is not None and found[1] > self._clock() else None
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from kai_cp.kube.api import names
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.scheduler.options import Mode
-from kai_cp.kube.scheduler.reports import GROUPING_SECONDS, Reporter
+from kai_cp.kube.scheduler.reports import GROUPING_SECONDS, REWRITE_SECONDS, Lately, Reporter
 from kai_cp.reader import parse
 from kai_cp_models.plan import Plan, Reservation, Unscheduled
 from kai_cp_models.pods import GroupKey
@@ -108,6 +108,21 @@ def test_a_message_that_flutters_is_written_seldom(reporting: Reporting) -> None
     reporting.report(waits("2"))
     assert reporting.condition()[0]["message"] == "2"
     assert told() == {(name, words) for name in "abg" for words in "12"}
+
+
+def test_all_writes_of_half_a_minute_are_known() -> None:
+    """A large cluster has more pods that wait than any limit of a memory would keep."""
+    now = 0.0
+    lately = Lately(lambda: now)
+    for i in range(60_000):
+        lately.put(i, "OverLimit")
+    now = REWRITE_SECONDS / 2
+    lately.put("later", "OverLimit")
+    assert lately.get(0) == ("OverLimit", REWRITE_SECONDS)
+    now = REWRITE_SECONDS
+    lately.put("last", "OverLimit")
+    assert lately.get(0) is None
+    assert list(lately._until) == ["later", "last"], "what is too old takes no memory"  # noqa: SLF001
 
 
 def test_a_changed_reason_is_reported_at_once(reporting: Reporting) -> None:
