@@ -17,6 +17,12 @@ from kai_cp.kube.api.access import ControllerName
 from kai_cp_models.settings import Settings
 
 Quantity = Annotated[str, Field(pattern=r"^[0-9.]+(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")]
+_DNS: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+DnsLabel = Annotated[str, Field(pattern=f"^{_DNS}$")]
+"""Name of a namespace and the like."""
+DnsLabelOrEmpty = Annotated[str, Field(pattern=f"^({_DNS})?$")]
+_KEY: Final = r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+Port = Annotated[int, Field(ge=1, le=65_535)]
 Free = dict[str, Any]
 """A fragment of a Kubernetes object, put into the manifest as it is."""
 
@@ -44,7 +50,9 @@ class Image(Values):
     """The image of every process; GPU reservation pods run the same one."""
 
     registry: Annotated[str, Field(description="Registry host; empty: the node's default.")] = ""
-    repository: Annotated[str, Field(description="Repository.", min_length=1)] = "kai-cp"
+    repository: Annotated[
+        str, Field(description="Repository.", pattern=r"^[a-z0-9]+([._/-]+[a-z0-9]+)*$")
+    ] = "kai-cp"
     tag: Annotated[str, Field(description="Tag; empty: the chart's appVersion. A digest beats it.")] = ""
     digest: Annotated[
         str, Field(description="Digest, the way to pin an image.", pattern=r"^(sha256:[0-9a-f]{64})?$")
@@ -189,7 +197,7 @@ class Reservation(Values):
     """Pods that hold a shared GPU."""
 
     namespace: Annotated[
-        str, Field(description="Where they live; KAI's by default, which KAI may have made.", min_length=1)
+        DnsLabel, Field(description="Where they live; KAI's by default, which KAI may have made.")
     ] = "kai-resource-reservation"
     createNamespace: Annotated[
         bool, Field(description="Make the namespace. Leave it false where KAI is installed.")
@@ -197,9 +205,7 @@ class Reservation(Values):
     createServiceAccount: Annotated[
         bool, Field(description="Make their account and role. Leave it false where KAI is installed.")
     ] = False
-    serviceAccountName: Annotated[str, Field(description="Their account.", min_length=1)] = (
-        "kai-resource-reservation"
-    )
+    serviceAccountName: Annotated[DnsLabel, Field(description="Their account.")] = "kai-resource-reservation"
     appLabel: Annotated[str, Field(description="Their label `app`.", min_length=1)] = (
         "kai-resource-reservation"
     )
@@ -272,7 +278,7 @@ class Dashboards(Values):
         "grafana_dashboard": "1"
     }
     annotations: Annotated[dict[str, str], Field(description="Annotations, for example the folder.")] = {}
-    namespace: Annotated[str, Field(description="Their namespace; empty: the release's.")] = ""
+    namespace: Annotated[DnsLabelOrEmpty, Field(description="Their namespace; empty: the release's.")] = ""
 
 
 class Monitoring(Values):
@@ -295,7 +301,7 @@ class NetworkPolicy(Values):
     apiServer: Annotated[
         list[Free], Field(description="Peers that are the API server; empty: any address.")
     ] = []
-    apiServerPorts: Annotated[list[int], Field(description="Ports of the API server.")] = [443, 6443]
+    apiServerPorts: Annotated[list[Port], Field(description="Ports of the API server.")] = [443, 6443]
     extraEgress: Annotated[
         list[Free], Field(description="Further egress rules, for example to Prometheus.")
     ] = []
@@ -352,9 +358,13 @@ class ChartValues(Values):
         str, Field(description="schedulerName of the pods served.", pattern=r"^[A-Za-z0-9._-]+$")
     ] = "kai-scheduler"
     nodePoolLabelKey: Annotated[
-        str, Field(description="Label that divides the cluster into node pools; empty: one pool.")
+        str,
+        Field(
+            description="Label that divides the cluster into node pools; empty: one pool.",
+            pattern=f"^({_KEY})?$",
+        ),
     ] = "kai.scheduler/node-pool"
-    queueLabelKey: Annotated[str, Field(description="Label that names the queue.", min_length=1)] = (
+    queueLabelKey: Annotated[str, Field(description="Label that names the queue.", pattern=f"^{_KEY}$")] = (
         "kai.scheduler/queue"
     )
     nameOverride: Annotated[str, Field(description="Instead of the chart's name in object names.")] = ""

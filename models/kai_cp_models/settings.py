@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from kai_cp_models.defrag import goals
+from kai_cp_models.defrag.windows import PATTERN as WINDOW
 from kai_cp_models.defrag.windows import window
 
 MOST: Final = {"seconds": 100 * 365 * 86_400, "bytes": 1 << 50}
@@ -103,6 +104,11 @@ class GoalWeights(Frozen):
         return float(getattr(self, name))
 
 
+_ADDED: Final = "|".join(GoalWeights.model_fields)
+_GOALS: Final = rf"^\s*({'|'.join(get_args(GoalName))}|({_ADDED})(\s*\+\s*({_ADDED}))+)\s*$"
+"""An entry of ``objective.goals``: a goal, or amounts that are added up."""
+
+
 class ObjectiveSettings(Frozen):
     """Named preferences among plans that admit the same pod groups."""
 
@@ -123,7 +129,7 @@ class ObjectiveSettings(Frozen):
         "two plans differ decides. Neighbours joined by `+` are one weighted sum "
         "(`lost_work + moved_pods`), see objective.weights. What is left out does not count. "
         "docs/goals.md says what each goal is.",
-        json_schema_extra={"type": ["array", "string"]},
+        json_schema_extra={"type": ["array", "string"], "items": {"type": "string", "pattern": _GOALS}},
     )
     weights: GoalWeights = GoalWeights()
 
@@ -365,9 +371,12 @@ class DefragSettings(Frozen):
     goal: str = Field(
         "",
         description="What `act` works for, and how much of it: `nodes=4`, `rack=1` or `gang=8x8@rack=2`.",
+        json_schema_extra={"pattern": f"^({goals.PATTERN})?$"},
     )
     windows: tuple[str, ...] = Field(
-        (), description="When `act` may move pods, in UTC: `Mon-Fri 02:00-05:00`; none: never."
+        (),
+        description="When `act` may move pods, in UTC: `Mon-Fri 02:00-05:00`; none: never.",
+        json_schema_extra={"items": {"type": "string", "pattern": f"^{WINDOW}$"}},
     )
     max_moves: int = Field(-1, ge=-1, description="Most pods that one plan restarts; -1: any number.")
     max_moves_per_hour: int = Field(0, ge=0, description="Most pods that `act` restarts in an hour.")

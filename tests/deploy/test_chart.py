@@ -186,10 +186,28 @@ def test_every_value_of_a_wrong_type_is_refused_by_name() -> None:
         ("schedulerName", 'a"b'),
         ("commonLabels", {"app.kubernetes.io/version": "1"}),
         ("binder.podLabels", {"kai-cp/process": "mine"}),
+        ("nodePoolLabelKey", "a b"),
+        ("queueLabelKey", ""),
+        ("image.repository", "Kai CP"),
+        ("reservation.namespace", "A_B"),
+        ("monitoring.dashboards.namespace", "A_B"),
+        ("networkPolicy.apiServerPorts", [65_536]),
+        ("scheduler.settings.objective.goals", ["thresold"]),
+        ("scheduler.settings.objective.goals", ["threshold + moved_pods"]),
+        ("scheduler.settings.defrag.goal", "rack"),
+        ("scheduler.settings.defrag.windows", ["Fry 02:00-05:00"]),
     ],
 )
 def test_a_wrong_value_is_refused_and_named(path: str, value: Any) -> None:
     assert path.rpartition(".")[2] in refused(nested(path, value))
+
+
+def test_settings_as_a_settings_file_has_them_are_accepted() -> None:
+    settings = {
+        "objective": {"goals": ["threshold", "lost_work + moved_pods"]},
+        "defrag": {"goal": "gang=8x8@rack=2", "windows": ["Mon-Fri 22:00-05:00", "Sun 00:00-24:00"]},
+    }
+    assert template({"scheduler": {"settings": settings}})
 
 
 def test_a_shard_name_is_used_once() -> None:

@@ -6,7 +6,8 @@ import re
 from typing import Final
 
 _GANG: Final = re.compile(r"gang=(\d{1,6})x(\d{1,4})(?:@(.+))?", re.ASCII)
-_GOAL: Final = re.compile(r"(.+)=(\d{1,6})", re.ASCII)
+PATTERN: Final = r"(.+)=([0-9]{1,6})"
+_GOAL: Final = re.compile(PATTERN)
 
 
 def goal(text: str) -> tuple[str, int]:
