@@ -12,6 +12,7 @@ from kai_cp_models.pods import UNLIMITED
 
 RESOURCES: Final = (("CPU", "cpu", 0), ("GPU", "gpu", 2), ("Memory", "memory", 0))
 """Name in texts, key, and digits after the point. Units: millicores, devices, megabytes."""
+AMOUNTS: Final = ("quota", "limit", "overQuotaWeight")
 _TOLERANCE: Final = 1e-6
 """Quotas are fractions: sums of tenths may differ in the last place."""
 
@@ -28,6 +29,7 @@ def review(request: AdmissionRequest) -> Verdict:
     if object_at(queue, "spec").get("resources") is None:
         text = "spec.resources must be specified: quota, limit and overQuotaWeight of cpu, memory and gpu"
         raise Refused(text, (text,))
+    _refuse_texts(queue)
     if not request.settings.quota_validation or request.queues is None:
         return Verdict(allowed=True)
     queues, found = request.queues, list[str]()
@@ -55,6 +57,15 @@ def _refuse_parents_end(request: AdmissionRequest) -> None:
             "them, or "
             "give them another parentQueue, first"
         )
+
+
+def _refuse_texts(queue: Json) -> None:
+    """Raise ``Malformed`` for an amount that is no number, as the definition of queues refuses it."""
+    resources = object_at(object_at(queue, "spec"), "resources", "spec")
+    for _, key, _ in RESOURCES:
+        amounts = object_at(resources, key, "spec.resources")
+        for field in AMOUNTS:
+            number_at(amounts, field, f"spec.resources.{key}")
 
 
 def _used(queue: Json) -> Iterable[str]:

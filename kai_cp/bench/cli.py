@@ -87,7 +87,9 @@ def bench(
     ] = 60.0,
     hours: Annotated[float, typer.Option(help="gangs: simulated time.", rich_help_panel=_SUITES)] = 48.0,
     part: PartOption = None,
-    processes: Annotated[int, typer.Option(help="openb: runs at a time.", rich_help_panel=_SUITES)] = 2,
+    processes: Annotated[
+        int, typer.Option(min=1, help="openb: runs at a time.", rich_help_panel=_SUITES)
+    ] = 2,
     config: ConfigOption = None,
     against: Annotated[
         Path | None,
@@ -257,14 +259,18 @@ def _wrong(text: str) -> NoReturn:
 
 
 def _shapes(text: str, suites: Sequence[Suite]) -> tuple[str, ...]:
-    """The requested shapes; generated ones must exist."""
+    """The requested shapes; those that suites generate must exist."""
     from kai_cp.bench.generate import SHAPES
+    from kai_cp.simulate.suite import WORKLOADS
 
     asked = tuple(part.strip() for part in text.split(",") if part.strip())
-    if {Suite.SCALE, Suite.SMOKE} & set(suites):
+    made = {Suite.SCALE: (*SHAPES,), Suite.SMOKE: (*SHAPES,), Suite.GANGS: WORKLOADS}
+    # Recorded clusters and traces are known once their directory is read.
+    if all(suite in made for suite in suites):
+        known = list(dict.fromkeys(name for suite in suites for name in made[suite]))
         for name in asked:
-            if name not in SHAPES:
-                _wrong(f"--shapes {name}: there is no such shape; there are {', '.join(SHAPES)}")
+            if name not in known:
+                _wrong(f"--shapes {name}: there is no such shape; there are {', '.join(known)}")
     return asked
 
 

@@ -191,6 +191,8 @@ _asked(
     ("queue", "namespace", "group"),
     """Show the pod groups that wait, in fair order, each with its reason.
 
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
+
     Examples:
     kai-cp pending snapshot.zip
     kai-cp pending cycle.zip --queue team-a -o name
@@ -204,6 +206,8 @@ _asked(
 
     Use and what is borrowed (above the quota) are as of the snapshot, what is owed is after the plan.
 
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
+
     Examples:
     kai-cp queues snapshot.zip
     kai-cp queues snapshot.zip --why team-a
@@ -216,6 +220,8 @@ _asked(
     ("queue", "namespace", "group"),
     """Show the pods that are evicted, for which pod group, and whether they get another place.
 
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
+
     Examples:
     kai-cp evictions cycle.zip
     kai-cp evictions snapshot.zip --queue team-a
@@ -227,6 +233,8 @@ _asked(
     (),
     """Show which queues are owed after the plan, queues above their fair share, and idle quota.
 
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
+
     Examples:
     kai-cp audit snapshot.zip
     """,
@@ -236,6 +244,8 @@ _asked(
     "plan",
     ("queue", "namespace", "group"),
     """Show the whole plan of the next cycle; nothing is changed.
+
+    Exit status: 0 shown, 1 the snapshot or its decisions are bad, 2 wrong usage.
 
     Examples:
     kai-cp plan cycle.zip

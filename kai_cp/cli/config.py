@@ -35,6 +35,8 @@ def explain(
 ) -> None:
     """Show every setting, or those below KEY, with meaning, unit, allowed values and default.
 
+    Exit status: 0 shown, 2 there is no such setting.
+
     Examples:
     kai-cp config explain solver
     kai-cp config explain solver.patience
@@ -66,7 +68,10 @@ def _is_of(path: str, key: str) -> bool:
 def show(
     config: Annotated[Path | None, typer.Option(help="Settings file (YAML); defaults without one.")] = None,
 ) -> None:
-    """Show the settings in force as a complete settings file, with the hash by which results name them."""
+    """Show the settings in force as a complete settings file, with the hash by which results name them.
+
+    Exit status: 0 shown, 2 the file is bad.
+    """
     from kai_cp.cli.common import settings_or_exit
     from kai_cp.settings import as_yaml, digest
 

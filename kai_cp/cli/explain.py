@@ -89,6 +89,9 @@ def explain(
     Nothing is changed anywhere. Blocking rules are proved, and every fix was tried: applied to the snapshot,
     which was then decided again.
 
+    Exit status: 0 told, 1 the snapshot or the pod group cannot be used, 2 wrong usage, or the name is not
+    there.
+
     Examples:
     kai-cp explain snapshot.zip podgroup/team-a/llm-7b
     kai-cp explain snapshot.zip pod/team-a/llm-7b-0 --kinds wait,move

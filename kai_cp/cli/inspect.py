@@ -67,6 +67,8 @@ def inspect(
 ) -> None:
     """Show nodes, queues with quota, fair share and allocation, and what waits, in fair order.
 
+    Exit status: 0 shown, 1 the snapshot is bad, 2 wrong usage.
+
     Examples:
     kai-cp inspect snapshot.zip
     kai-cp inspect snapshot.zip --resource cpu --all

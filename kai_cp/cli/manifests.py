@@ -69,6 +69,11 @@ def read_manifests(file: Path) -> tuple[list[tuple[str, dict[str, Any]]], list[s
     problems: list[str] = []
     for i, document in enumerate(_documents(file)):
         for where, one in _unrolled(f"document {i + 1}", document):
+            if isinstance(one, dict) and "rawObjects" in one:
+                raise ValueError(
+                    "is a snapshot; expected manifests, or what kubectl get -o json prints (kai-cp solve and "
+                    "kai-cp inspect read snapshots)"
+                )
             if not isinstance(one, dict):
                 problems.append(f"{where}: expected an object")
                 continue

@@ -36,6 +36,8 @@ def schema(
 ) -> None:
     """Print the JSON Schema of a document, or the names of all.
 
+    Exit status: 0 printed, 2 wrong usage.
+
     Examples:
     kai-cp schema
     kai-cp schema decisions

@@ -82,6 +82,8 @@ def reduce(
     except BadFact as problem:
         fail(f"--fact: {problem}", WRONG_USAGE)
     settings = settings_or_exit(config, {}, defaults={"solver.budget_seconds": BUDGET_SECONDS})
+    if output.suffix not in (".json", ".zip"):
+        fail(f"OUTPUT: {output}: expected a name that ends in .json or .zip", WRONG_USAGE)
     writable_or_exit("OUTPUT", output)
     raw: Mapping[str, Any] = loaded_or_exit(source_or_exit(snapshot).path, settings).raw
     given = instant_or_exit(now)

@@ -42,6 +42,8 @@ def topology(
 ) -> None:
     """Show the tree of racks and NVLink domains, free GPUs, and the largest gang that fits per level.
 
+    Exit status: 0 shown, 1 the snapshot is bad, 2 wrong usage.
+
     Examples:
     kai-cp topology snapshot.zip
     kai-cp topology snapshot.zip -o svg --output racks.svg

@@ -167,6 +167,9 @@ def what_if(
 
     Nothing is written.
 
+    Exit status: 0 told, 1 the snapshot or a file of --add is bad, 2 wrong usage, or what is changed is not
+    there.
+
     Examples:
     kai-cp what-if snapshot.zip --drain n7
     kai-cp what-if snapshot.zip --set-queue team-a.gpu.quota=32 --until-settled

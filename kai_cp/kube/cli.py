@@ -99,7 +99,13 @@ def admission(connection: Connection, options: AdmissionOptions, logging: Loggin
 @app.command()
 @expanded
 def webhooks(options: RegistrationOptions) -> None:
-    """Print the webhook configurations that send requests to admission."""
+    """Print the webhook configurations that send requests to admission.
+
+    Exit status: 0 printed, 2 wrong usage.
+
+    Examples:
+    kai-cp webhooks --failure-policy Ignore > webhooks.yaml
+    """
     import yaml
 
     from kai_cp.cli.common import WRONG_USAGE, fail
@@ -165,7 +171,15 @@ def crds(
         bool, typer.Option("--apply/--print", help="Install what is missing, or print the definitions.")
     ] = False,
 ) -> None:
-    """Print KAI's resource definitions, or install those that are missing; none is overwritten."""
+    """Print KAI's resource definitions, or install those that are missing; none is overwritten.
+
+    Exit status: 0 printed or installed, 2 wrong usage, 3 the cluster does not answer or refuses it.
+
+    Examples:
+    kai-cp crds | kubectl diff -f -
+    kai-cp crds --apply --context staging
+    """
+    from kai_cp.cli.common import MISSING, fail
     from kai_cp.kube.api.errors import KubeError
     from kai_cp.kube.install import definitions, install
     from kai_cp.kube.serving.process import connect
@@ -178,8 +192,7 @@ def crds(
         for name, created in install(transport).items():
             typer.echo(f"{name}: {'created' if created else 'exists already, left unchanged'}")
     except KubeError as problem:
-        typer.echo(str(problem), err=True)
-        raise typer.Exit(1) from None
+        fail(str(problem), MISSING)
     finally:
         transport.close()
 

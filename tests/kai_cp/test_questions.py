@@ -385,6 +385,13 @@ def test_a_fact_that_is_none_is_refused(fact: str, path: Path, tmp_path: Path) -
     assert "waiting NS/GROUP" in done.stderr
 
 
+def test_a_file_of_another_kind_is_refused_before_anything_is_decided(path: Path, tmp_path: Path) -> None:
+    done = run("snapshot", "reduce", path, tmp_path / "x.txt", "--fact", "waiting ns/p")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "OUTPUT: " in done.stderr
+    assert "expected a name that ends in .json or .zip" in done.stderr
+
+
 def test_a_false_fact_is_reported(path: Path, tmp_path: Path) -> None:
     done = run("snapshot", "reduce", path, tmp_path / "x.json", "--fact", "served ns/p", "--now", NOW)
     assert done.returncode == 1

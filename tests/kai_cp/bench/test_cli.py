@@ -32,6 +32,11 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
             2,
             "--shapes nope: there is no such shape; there are fill",
         ),
+        (
+            ("--suite", "gangs", "--shapes", "nope"),
+            2,
+            "--shapes nope: there is no such shape; there are philly",
+        ),
         (("--suite", "kai", "--shared", "/nowhere"), 3, "name their directory with --shared"),
         (("--suite", "openb", "--shared", "/nowhere"), 3, "github.com/alibaba/clusterdata"),
         (("--suite", "scale", "--part", "8/8"), 2, "--part: '8/8' is no part such as 0/8"),
@@ -48,6 +53,12 @@ def test_bad_input_is_one_sentence_and_a_status(
     assert done.returncode == status
     assert words in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_no_process_at_all_is_wrong_usage() -> None:
+    done = run("--suite", "openb", "--processes", "0")
+    assert done.returncode == 2
+    assert "Invalid value for '--processes': expected a number greater than or equal to 1" in done.stderr
 
 
 def test_parts_are_equal_and_nothing_is_lost() -> None:

@@ -103,6 +103,27 @@ def test_a_bad_document_is_named_and_stops_no_other(
     assert answers(done.stdout)
 
 
+@pytest.mark.parametrize("resource", ["cpu", "memory", "gpu"])
+@pytest.mark.parametrize("field", ["quota", "limit", "overQuotaWeight"])
+def test_an_amount_of_a_queue_that_is_no_number_is_refused(tmp_path: Path, resource: str, field: str) -> None:
+    file = tmp_path / "queue.json"
+    file.write_text(json.dumps({**QUEUE, "spec": {"resources": {resource: {field: "lots"}}}}))
+    done = ran("admit", file)
+    assert done.exit_code == 1
+    assert f"Queue q is refused: Queue cannot be read: spec.resources.{resource}.{field}: " in done.stderr
+    file.write_text(json.dumps({**QUEUE, "spec": {"resources": {resource: {field: -1}}}}))
+    assert ran("admit", file).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["admit", "group"])
+def test_a_whole_snapshot_is_told_where_it_belongs(tmp_path: Path, command: str) -> None:
+    file = tmp_path / "snapshot.json"
+    file.write_text(json.dumps({"config": {}, "rawObjects": {"pods": [POD]}}))
+    done = ran(command, file)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"{file}: is a snapshot; expected manifests" in done.stderr
+
+
 def test_a_number_beyond_64_bits_and_a_key_that_is_none_are_named(tmp_path: Path) -> None:
     file = tmp_path / "objects.yaml"
     file.write_text(f"spec: {2**70}\n---\n1: x\n---\n{json.dumps(POD)}\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from kai_cp.json_types import Object
 from kai_cp.kube import install
 from kai_cp.kube.api import resources as r
+from kai_cp.kube.api.errors import NotReachable
 from kai_cp.kube.cli import app
 from tests.kai_cp.kube.stub import StubServer
 
@@ -46,6 +48,20 @@ def test_definitions_that_are_there_stay(server: StubServer) -> None:
     kept = server.get(r.CRDS, "", "queues.scheduling.run.ai")
     assert kept is not None
     assert kept["spec"] == {"theirs": True}
+
+
+def test_a_cluster_that_does_not_answer_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def silent(_: object) -> dict[str, bool]:
+        raise NotReachable("POST: connection refused")
+
+    monkeypatch.setattr(install, "install", silent)
+    cluster = {"name": "a", "cluster": {"server": "https://127.0.0.1:9"}}
+    config = {"clusters": [cluster], "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a"}}]}
+    file = tmp_path / "kubeconfig"
+    user = {"name": "a", "user": {"token": "x"}}
+    file.write_text(yaml.safe_dump(config | {"current-context": "a", "users": [user]}))
+    done = CliRunner().invoke(app, ["crds", "--apply", "--kubeconfig", str(file)])
+    assert (done.exit_code, done.stderr) == (3, "kai-cp: POST: connection refused\n")
 
 
 def test_definitions_can_be_printed() -> None:
