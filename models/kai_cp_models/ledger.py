@@ -441,17 +441,27 @@ class Ledger:
         return bool(relying - own)
 
     def may_leave(self, pods: Iterable[Pod]) -> bool:
-        """Whether every rule lets all the pods give up their places together (budgets)."""
-        running = [pod for pod in pods if pod.key not in self.held and pod.status in ACTIVE_USED]
+        """Whether every rule lets all the pods give up their places together (budgets, affinity)."""
+        there = (pod for pod in pods if self.place_of(pod) is not None)
+        pods = sorted(there, key=lambda pod: pod.key not in self.held)
         for rule in self.rules:
-            concerned = [pod for pod in running if rule.concerns(pod)]
+            concerned = [pod for pod in pods if rule.concerns(pod)]
             trial = rule.copy() if len(concerned) > 1 else rule
             for pod in concerned:
-                if not trial.evictable(pod):
+                held = self.held.get(pod.key)
+                if held is None and not trial.evictable(pod):
                     return False
-                if trial is not rule:
+                if trial is rule:
+                    break
+                if held is None:
                     trial.evict(pod)
+                else:
+                    trial.remove(pod, held.node)
         return True
+
+    def upheld(self) -> bool:
+        """Whether the places of this cycle still have what the rules asked for beside them."""
+        return all(rule.upheld() for rule in self.rules)
 
     def details_of(self, pod: Pod) -> Mapping[str, Any]:
         """What the binder needs beyond node and groups, for a place of this cycle."""

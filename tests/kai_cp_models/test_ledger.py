@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GPU, PODS, Pod, PodStatus
+from kai_cp_models.pods import GPU, PODS, LabelSelector, Pod, PodAffinityTerm, PodStatus, Requirement
 from kai_cp_models.snapshot import Snapshot
 from tests.support.worlds import (
     cluster,
@@ -455,3 +455,14 @@ def test_pipeline_turns_a_place_into_a_promise() -> None:
     ledger.pipeline(by_name["a-0"])
     assert gpus(ledger) == (8, -2)
     assert ledger.held[by_name["a-0"].key].status is PodStatus.PIPELINED
+
+
+def test_a_pod_may_leave_with_the_nominated_pod_that_needs_it() -> None:
+    company = PodAffinityTerm(LabelSelector((Requirement("app", "In", ("a",)),)), "host", None, 0)
+    members = [pod("g-0", "n1", labels={"app": "a"}), pod("g-1", spec=spec(pod_affinity=(company,)))]
+    ledger = Ledger.of(cluster(members, nodes=[node(labels={"host": "n1"})]))
+    ledger.place(members[1], 0, pipelined=True)
+    assert not ledger.may_leave(members[:1])
+    assert ledger.may_leave(members)
+    ledger.evict(members[0])
+    assert not ledger.upheld()

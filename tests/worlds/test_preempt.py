@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kai_cp_models.plan import REJECTED
+from kai_cp_models.pods import LabelSelector, PodAffinityTerm, PodStatus, Requirement
 from kai_cp_models.snapshot import Queue, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import (
@@ -419,3 +420,24 @@ def test_a_pod_that_never_ran_goes_before_a_running_one() -> None:
     assert placed(plan) == {"t-0"}
     assert lost(plan) == set()
     assert reasons(plan) == {"w": "Withdrawn"}
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_nominated_pod_keeps_what_it_needs_beside_it(others: int, caplog: pytest.LogCaptureFixture) -> None:
+    """b waits for the GPU that r leaves, beside a, which its affinity needs. So t may not take a, which would
+    go first; with another victim it takes that one."""
+    company = PodAffinityTerm(LabelSelector((Requirement("app", "In", ("a",)),)), "host", None, 0)
+    members = [
+        pod("a-0", "n1", labels={"app": "a"}),
+        pod("r-0", "n1", status=PodStatus.RELEASING),
+        pod("b-0", spec=spec(1, pod_affinity=(company,))),
+        *pods("v", others, "n2"),
+        pod("t-0"),
+    ]
+    priorities = {"a": 10, "v": 20, "t": 60, "b": 70}
+    nodes = [node(name, gpus=count, labels={"host": name}) for name, count in (("n1", 2), ("n2", 1))]
+    groups = [group(name, priority=priority) for name, priority in priorities.items()]
+    plan = solved(cluster(members, groups, nodes[: 1 + others], actions=ACTIONS))
+    assert caplog.messages == []
+    assert nominated(plan) == {"b-0": "n1"} | ({"t-0": "n2"} if others else {})
+    assert evicted(plan) == ({"v-0"} if others else set())

@@ -14,7 +14,8 @@ from kai_cp_models.policy import ActionName
 def end_groups(cycle: Cycle, action: ActionName, ended: Iterable[tuple[GroupKey, str]]) -> None:
     """Evict all active pods of each pod group. ``ended``: the groups, each with the sentence that says why.
 
-    A group that a PodDisruptionBudget protects stays as a whole, where budgets are on.
+    A group stays as a whole that a PodDisruptionBudget protects, where budgets are on, or beside which a pod
+    is nominated that needs it.
     """
     started = time.monotonic()
     evicted = 0

@@ -75,7 +75,7 @@ def simulate(
         drawn = draw_together(placed, made, bare, pipeline_only=True)
         made = drawn if allowed(drawn) else made
         settle_moves(made, gone)
-    return Simulated(made)
+    return Simulated(made if made is None or made.upheld() else None)
 
 
 def simulate_all(
@@ -153,7 +153,8 @@ def _replay(
     some: bool = False,
     late: Callable[[], bool] = lambda: False,
 ) -> Simulated:
-    """Place everything in the fair order; no ledger when an ask found no place.
+    """Place everything in the fair order; no ledger when an ask found no place, or took from a place of this
+    cycle what it rests on.
 
     ``ledger``: with ``gone`` evicted; the caller must not use it again. ``some``: no ledger only when no ask
     found a place. ``late``: see ``simulate_all``.
@@ -194,7 +195,7 @@ def _replay(
             lost.pop(key, None)
     for key in last:
         put_elsewhere(ledger, key, victims[key], ask=lost.get(key))
-    if not served or (len(served) < len(wanted) and not some):
+    if not served or (len(served) < len(wanted) and not some) or not ledger.upheld():
         return Simulated(None, frozenset(early), frozenset(served))
     settle_moves(ledger, gone)
     return Simulated(ledger, frozenset(early), frozenset(served))

@@ -134,6 +134,8 @@ class AffinityState(TalliedState):
         self._profiles: dict[tuple[object, ...], Profile] = {}
         self.opened: dict[PodKey, tuple[MatchCount, ...]] = {}
         """Pods that this cycle places as the first of their kind, and what was nowhere then."""
+        self.resting: dict[PodKey, tuple[Pod, int]] = {}
+        """Other pods that this cycle nominates beside what their affinity needs, and their nodes."""
         self._load()
 
     def profile(self, pod: Pod) -> Profile:
@@ -218,17 +220,51 @@ class AffinityState(TalliedState):
 
     def detach(self) -> None:
         super().detach()
-        self.opened = dict(self.opened)
+        self.opened, self.resting = dict(self.opened), dict(self.resting)
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         found = self.profile(pod)
         if found.affine and self._comes_first(found, now=False):
             self.opened[pod.key] = found.affine
+        elif found.affine and pipelined:
+            self.resting[pod.key] = pod, node
         super().place(pod, node, pipelined=pipelined)
 
     def remove(self, pod: Pod, node: int) -> None:
         self.opened.pop(pod.key, None)
+        self.resting.pop(pod.key, None)
         super().remove(pod, node)
+
+    def evictable(self, pod: Pod) -> bool:
+        wanted = (key for other, _ in self.resting.values() for key in self.profile(other).affine)
+        if (
+            not self.resting
+            or pod.key in self.left
+            or not any(_has(self.profile(pod), key) for key in wanted)
+        ):
+            return True
+        self._leave(pod, 1)
+        upheld = self.upheld()
+        self._leave(pod, -1)
+        return upheld
+
+    def upheld(self) -> bool:
+        """A pod that was bound has started beside what it needs; a nominated one needs it until then."""
+        left, tally = dict(self.resting), self.tally
+        if left:
+            self.tally = tally.copy()
+            for pod, node in left.values():
+                self._count(pod, node, -1, leaving=False)
+            while settled := [key for key, (pod, node) in left.items() if self._beside(pod, node)]:
+                for key in settled:
+                    self._count(*left.pop(key), 1, leaving=False)
+            self.tally = tally
+        return not left
+
+    def _beside(self, pod: Pod, node: int) -> bool:
+        """Whether what the pod's affinity needs stays around its node."""
+        attracted = self._attracted(self.profile(pod), now=False)
+        return attracted is None or bool(attracted[node])
 
     def _comes_first(self, found: Profile, *, now: bool) -> bool:
         """Whether the pod matches its own affinity and no other pod does."""
@@ -307,6 +343,8 @@ class AffinityState(TalliedState):
             # Classes that may enter under one condition share its row: all of them may, or none.
             rows, most = self._first if opens else self._together, sum(sizes[c] for c in entering)
             yield from rows(wanted, entering, profiles, most, nodes, standing=standing)
+        for pod, node in self.resting.values():
+            yield from self._stays_beside(pod, node, profiles, nodes, standing=standing)
 
     def _inside(self, key: str, nodes: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
         """The domains of a topology key that hold some of ``nodes``, with those nodes."""
@@ -382,6 +420,28 @@ class AffinityState(TalliedState):
         homeless = [node for node in nodes if self.domains.of(wanted.topology_key)[node] < 0]
         if homeless:
             yield Row({(c, node): 1 for c in entering for node in homeless}, 0, {}, NAME)
+
+    def _stays_beside(
+        self,
+        pod: Pod,
+        at: int,
+        profiles: Sequence[Profile],
+        nodes: Sequence[int],
+        *,
+        standing: Sequence[tuple[PodKey, int, Profile]],
+    ) -> Iterator[Row]:
+        """While a nominated pod keeps its place, not all leave that its affinity needs. Relaxed where it
+        matches that itself."""
+        for wanted in self.profile(pod).affine:
+            domain, held = self._where(wanted, at), self.tally.counts(wanted, now=False)
+            leaving = [
+                key for key, node, p in standing if _has(p, wanted) and self._where(wanted, node) == domain
+            ]
+            if leaving and held is not None and len(leaving) == held[domain]:
+                inside = [node for node in nodes if self._where(wanted, node) == domain]
+                cells = {(c, n): -1 for c, p in enumerate(profiles) if _has(p, wanted) for n in inside}
+                most = len(leaving)
+                yield Row(cells, most - 1, dict.fromkeys(leaving, -1) | {pod.key: most}, NAME)
 
     def _first(
         self,

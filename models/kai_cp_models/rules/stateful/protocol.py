@@ -110,6 +110,10 @@ class RuleState(Forked):
         """Whether the rule lets a pod be evicted in the present state."""
         return True
 
+    def upheld(self) -> bool:
+        """Whether the places of this cycle still have what the rule asked for beside them."""
+        return True
+
     def refusals(self, pod: Pod) -> str:
         """Why nodes are refused, in words with numbers; "" when the rule refuses none."""
         return ""

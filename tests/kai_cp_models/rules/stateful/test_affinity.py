@@ -147,6 +147,68 @@ def test_every_allowed_placement_satisfies_the_rows(drawn: list[tuple[dict[str, 
                 assert used <= row.bound, (places, row)
 
 
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(LABELS, st.integers(0, 2)), min_size=1, max_size=3),
+    st.lists(st.tuples(LABELS, TERMS, st.integers(0, 2)), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_nominated_pods_keep_what_they_need(
+    drawn: list[tuple[dict[str, str], int]],
+    later: list[tuple[dict[str, str], tuple[PodAffinityTerm, ...], int]],
+    enters: bool,
+) -> None:
+    """Whatever leaves after pods were nominated, and whether another pod enters then: plans that are upheld
+    break no rule, and plans that break none satisfy the rows."""
+    olds = [near(f"o{i}", NODES[n].name, **labels) for i, (labels, n) in enumerate(drawn)]
+    news = [near(f"p{i}", near=a, **labels) for i, (labels, a, _) in enumerate(later)]
+    last = near("z", app="a")
+    found = snapshot([*olds, *news, last], NODES)
+    state = affinity.open(found)
+    places: list[tuple[Pod, int]] = []
+    for new, (_, _, node) in zip(news, later, strict=True):
+        mask = state.mask(new, now=False)
+        if mask is None or mask[node]:
+            state.place(new, node, pipelined=True)
+            places.append((new, node))
+    assert state.upheld()
+    rows = list(state.rows([last], [1], range(len(NODES))))
+    places += [(last, 0)] if enters else []
+    for going in product([False, True], repeat=len(olds)):
+        trial, gone = state.copy(), [old for old, goes in zip(olds, going, strict=True) if goes]
+        evictable = len(gone) != 1 or trial.evictable(gone[0])
+        for old in gone:
+            trial.evict(old)
+        assert enters or evictable or not trial.upheld()
+        if enters:
+            trial.place(last, 0, pipelined=True)
+        plan = [Decision("Evict", old.key, old.group, str(old.node), "preempt") for old in gone]
+        plan += [Decision("Nominate", p.key, p.group, NODES[n].name, "allocate") for p, n in places]
+        broken = list(check.broken(PlannedCluster(found, Plan(tuple(plan)))))
+        assert not (trial.upheld() and broken)
+        for row in rows if not broken else ():
+            used = row.entering.get((0, 0), 0) * enters - sum(row.leaving.get(old.key, 0) for old in gone)
+            assert used <= row.bound
+
+
+def test_a_nominated_pod_keeps_its_company() -> None:
+    """One of two may go, or both with the pod that needs them, and none where that pod is bound."""
+    olds = [near(f"o{i}", "n0", app="x") for i in range(2)]
+    new = near("p", near=(term(app="x"),))
+    state = affinity.open(snapshot([*olds, new], NODES))
+    state.place(new, 0, pipelined=True)
+    rows = [(dict(row.entering), dict(row.leaving), row.bound) for row in state.rows([], [], [0])]
+    assert rows == [({}, {olds[0].key: -1, olds[1].key: -1, new.key: 2}, 1)]
+    assert state.evictable(olds[0])
+    state.evict(olds[0])
+    assert not state.evictable(olds[1])
+    state.remove(new, 0)
+    assert state.evictable(olds[1])
+    state.place(new, 0, pipelined=False)
+    assert state.evictable(olds[1])
+    assert list(state.rows([], [], [0])) == []
+
+
 def test_check_lets_a_first_pod_be_followed_elsewhere() -> None:
     """A pod that opens its own domain is legal although a later pod without affinity matches its term."""
     first = near("first", near=(term(app="y"),), app="y")
