@@ -18,7 +18,7 @@ from kai_cp.bench.records import (
     Result,
     SimulationResult,
 )
-from kai_cp.bench.table import STARTS, difference, gained, second_cycle, starts_row, to_gain
+from kai_cp.bench.table import STARTS, answered, difference, gained, second_cycle, starts_row, to_gain
 
 STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:1280px;padding:0 1rem;color:#1d2530}
@@ -28,7 +28,8 @@ figure svg{max-width:100%;height:auto}.plots{display:grid;gap:.5rem 1.5rem;
 grid-template-columns:repeat(auto-fit,minmax(min(30rem,100%),1fr))}.scroll{overflow-x:auto}
 table{border-collapse:collapse;font-size:13px;margin:.8rem 0}
 th,td{padding:.22rem .6rem;text-align:right;border-bottom:1px solid #e8ecf1;white-space:nowrap}
-th{background:#f4f6f9;position:sticky;top:0;white-space:normal;vertical-align:bottom}td:first-child,th:first-child,.words{text-align:left}
+th{background:#f4f6f9;position:sticky;top:0;white-space:normal;vertical-align:bottom}td:first-child,th:first-child,.words,.text{text-align:left}
+.text{white-space:normal;min-width:12rem}
 .good{color:#256d32;font-weight:600}.bad{color:#b3202c;font-weight:600}
 @media(prefers-color-scheme:dark){:root{color-scheme:dark}body{background:#14181f;color:#dde3ea}
 p.note,figcaption{color:#a3afbd}h2{border-color:#323a45}th{background:#1e242d}th,td{border-color:#2a323d}
@@ -99,7 +100,7 @@ def _cases(cases: Sequence[CaseResult]) -> str:
         "of pods that are stopped and get no other place. <b>Moved</b> pods are stopped and started "
         "elsewhere. "
         "<b>Gap</b>: how much of the most that could be gained is not; <b>stage gap</b>: the largest proven "
-        "distance of a stage to its bound, none where the status is <i>optimal</i>. "
+        "distance of a stage to its bound, none where the answer is <i>all proved</i>. "
         "<b>Groups only one admits</b>: + only here, − only there. <b>First difference</b>: walking "
         "the waiting pod groups in the fair order, the first that only one answer admits: whose, which, "
         "and at what place in the order. <b>Ratios</b>: ours by theirs.</p>"
@@ -123,7 +124,7 @@ def _cases(cases: Sequence[CaseResult]) -> str:
 def _answers(cases: Sequence[CaseResult], beside: str) -> str:
     head = [
         "case",
-        "status",
+        "answer",
         "stage gap",
         "GPUs gained of most",
         "gap",
@@ -138,7 +139,7 @@ def _answers(cases: Sequence[CaseResult], beside: str) -> str:
         ours = c.outcome
         row = [
             c.case,
-            c.status.lower() if not c.errors else "WRONG",
+            answered(c),
             f"{c.gap:.2%}",
             gained(c),
             to_gain(c),

@@ -38,6 +38,13 @@ def tables(results: Sequence[Result]) -> list[Section]:
     return [section for section in found if section.rows]
 
 
+def answered(case: CaseResult) -> str:
+    """What is known about the answer: proved to be the best, the best that was found, or wrong."""
+    if case.errors:
+        return "WRONG"
+    return "all proved" if case.status == "OPTIMAL" else "best found"
+
+
 def _cases(cases: Sequence[CaseResult]) -> Section:
     """The gains, their bound and the time of each case, with the peer's beside them."""
     rows = []
@@ -53,7 +60,7 @@ def _cases(cases: Sequence[CaseResult]) -> Section:
                 _pair(f"{ours.lost_gpus:g}", None if theirs is None else f"{theirs.lost_gpus:g}"),
                 gained(case),
                 to_gain(case),
-                ("all proved" if case.status == "OPTIMAL" else "best found") if not case.errors else "WRONG",
+                answered(case),
                 "" if peer is None or theirs is None else difference(peer),
                 second_cycle(case),
                 _pair(str(ours.groups_left), None if theirs is None else str(theirs.groups_left)),

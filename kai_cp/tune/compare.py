@@ -85,11 +85,12 @@ def html(results: Results, configs: Sequence[str], settings: Mapping[str, Mappin
         label = f'<td class="words">{escape(measure.label)}</td>'
         lines.append(f"<tr><td>{escape(name)}</td>{label}{cells}</tr>")
         last = snapshot
-    differing = "".join(
-        f"<tr><td>{escape(path)}</td>{''.join(f'<td>{escape(v)}</td>' for v in values)}</tr>"
-        for path, values in changed_settings(settings)
-    )
-    changed = f"<table><tr><th>setting</th>{names}</tr>{differing}</table>"
+    differing = ""
+    for path, texts in changed_settings(settings):
+        cells = "".join(f'<td class="text">{escape(text)}</td>' for text in texts)
+        differing += f"<tr><td>{escape(path)}</td>{cells}</tr>"
+    titles = "".join(f'<th class="text">{escape(name)}</th>' for name in configs)
+    changed = f"<table><tr><th>setting</th>{titles}</tr>{differing}</table>"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width"><title>kai_cp: settings compared</title>'
@@ -110,7 +111,8 @@ def _flat(document: Mapping[str, object], prefix: str = "") -> dict[str, str]:
         if isinstance(value, Mapping):
             found |= _flat(value, f"{prefix}{name}.")
         else:
-            found[prefix + name] = str(value)
+            several = isinstance(value, list | tuple)
+            found[prefix + name] = ", ".join(map(str, value)) if several else str(value)
     return found
 
 

@@ -97,7 +97,8 @@ function bar(used, fair, limit) {
   const top = Math.max(used, fair < 0 ? 0 : fair, limit < 0 ? 0 : limit, 1);
   const fill = h("i", { class: fair >= 0 && used > fair ? "over" : "" });
   fill.style.width = `${100 * used / top}%`;
-  const made = h("div", { class: "bar", role: "img", "aria-label": `${amount(used)} used, fair share ${amount(fair)}` }, fill);
+  const told = `${amount(used)} used, fair share ${amount(fair)}`;
+  const made = h("div", { class: "bar", role: "img", "aria-label": told, title: told }, fill);
   if (fair >= 0) {
     const mark = h("u");
     mark.style.left = `calc(${100 * fair / top}% - 1px)`;
@@ -115,7 +116,7 @@ function queues() {
   const roots = world.queues.filter((queue) => queue.depth === 0);
   const sum = (key) => roots.reduce((total, queue) => total + Math.max(0, value(queue[key])), 0);
   const starved = world.queues.reduce((total, queue) => total + queue.starved, 0);
-  const columns = ["Queue", "Used", "", "Quota", "Fair share", "Limit", "Borrowed", "After", "Waiting", "Owed"].map((title, i) => ({
+  const columns = ["Queue", "Used", "| fair share", "Quota", "Fair share", "Limit", "Borrowed", "After", "Waiting", "Owed"].map((title, i) => ({
     title, class: i === 0 ? "name" : i === 2 ? "wide" : [3, 5, 6].includes(i) ? "number wide" : "number" }));
   const rows = world.queues.map((queue) => {
     const [used, quota, fair, limit] = ["used", "quota", "fair", "limit"].map((key) => value(queue[key]));
@@ -235,8 +236,8 @@ function cluster() {
   map.style.setProperty("--block", `${Math.max(180, Math.min(460, widest * (labelled() ? 22 : 11) + (labelled() ? 190 : 40)))}px`);
   const choose = (key, current, entries) => entries.map(([value, name]) => h("button", { type: "button", "aria-pressed": String(value === current), onclick: () => go({ [key]: value }) }, name));
   return [
-    h("div", { class: "tiles" }, tile(amount(total), noun(total, "GPU")), tile(amount(total - count((c) => c === FREE)), "held"), tile(amount(free), "free"),
-      tile(amount(count((c, n) => c === FREE && world.nodes[n].closed)), "on nodes that take no pods"), tile(amount(world.nodes.length), noun(world.nodes.length, "node"))),
+    h("div", { class: "tiles" }, tile(amount(total), noun(total, "GPU")), tile(amount(total - count((c) => c === FREE)), "GPUs held"), tile(amount(free), "GPUs free"),
+      tile(amount(count((c, n) => c === FREE && world.nodes[n].closed)), "GPUs on nodes that take no pods"), tile(amount(world.nodes.length), noun(world.nodes.length, "node"))),
     h("div", { class: "controls" }, world.decided ? choose("at", time, [["before", "Before"], ["after", "After"]]) : null,
       h("label", {}, "by ", h("select", { "aria-label": "Group nodes by", onchange: (event) => go({ by: event.target.value }) }, options.map((option) => h("option", { value: option.key, selected: option === by }, option.name)))),
       marked ? h("button", { type: "button", onclick: () => go({ group: "" }) }, focus < 0 ? `${marked} is not here ✕` : `Highlighted: ${marked} ✕`) : null),

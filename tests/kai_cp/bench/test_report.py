@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome
 
+from kai_cp.bench.records import CaseResult
 from kai_cp.bench.report import page
+from kai_cp.bench.table import answered
 from kai_cp.tune.compare import html
 from kai_cp.tune.measure import Measured
 from tests.hostile.test_result_pages import RESULTS
@@ -51,3 +53,11 @@ def test_no_page_is_wider_than_the_window(narrow: Chrome, tmp_path: Path, made: 
     said = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     width, room = narrow.execute_script(said)
     assert width <= room <= 400
+
+
+def test_the_page_tells_an_answer_in_the_words_of_the_terminal() -> None:
+    made = page(RESULTS)
+    assert ">answer</th>" in made
+    cases = [one for one in RESULTS if isinstance(one, CaseResult)]
+    assert cases
+    assert all(f">{answered(one)}<" in made for one in cases)
