@@ -681,6 +681,28 @@ def test_the_price_of_a_start_counts_lost_work_up_to_its_cap() -> None:
         assert evicted(solved(snapshot, chosen)) == gone
 
 
+def test_a_paid_start_ends_victims_that_also_wait_and_serves_further_pods() -> None:
+    """vip pays for the place of a, of which one more pod waits and now waits for vip. The further pods of vip
+    are asked for next: one fits beside b, one nowhere; last comes x, which takes what is left.
+    """
+    notes, paying = (("kai-cp/expected-runtime", "1h"),), (("kai-cp/hero-price-gpu-hours", "8"),)
+    victim, (running,) = runs("a", "n1", since=60, preemptible=True, priority=40)
+    hero, (first,) = waits("vip", 1, 8, reserve=True, notes=paying, priority=60, queue="vips")
+    small = [replace(pod, spec=spec(2)) for pod in pods("vip", 3)[1:]]
+    members = world(
+        (victim, (running, pods("a", 2, spec=spec(8))[1])),
+        runs("b", "n2", 5),
+        (hero, (first, *small)),
+        waits("x", 1, 1, notes=notes, waited=-1),
+    )
+    queues = [queue(), queue("vips", notes=[("kai-cp/hero", "true")])]
+    snapshot = cluster(nodes=TWO, queues=queues, actions=("allocate",), **members)
+    plan = solved(snapshot, settings(reservations={"hero": True}))
+    assert evicted(plan) == {"a-0"}
+    assert (nominated(plan), bound(plan)) == ({"vip-0": "n1"}, {"vip-1": "n2", "x-0": "n2"})
+    assert reasons(plan) == {"a": "WaitingForReservation", "vip": "NextIncrement"}
+
+
 def test_every_start_is_kept_when_the_plan_is_carried_out_again() -> None:
     """The same world with the annotations of the first plan: same starts, same nodes, state kept."""
     members = [

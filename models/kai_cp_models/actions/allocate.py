@@ -74,7 +74,7 @@ class AdmissionPass:
 
         ``start``: gives an ask its places, or says why it gets none. ``reserve``: what a refused one gets.
         """
-        cycle, order = self.cycle, self.order
+        cycle = self.cycle
         while not cycle.budget.passed() and (key := self._next()) is not None:
             ask = self.asks[key]
             if key in cycle.left_out:
@@ -91,14 +91,14 @@ class AdmissionPass:
                 continue
             self.known.clear()
             cycle.waiting.pop(key, None)
-            order.use(cycle.ledger.book, ask.group.queue)
+            self.order.use(cycle.ledger.book, ask.group.queue)
             batch = cycle.ledger.state(ask.gang).batch if len(ask.pods) < len(ask.gang.pods) else None
             if batch is not None:
                 self.asks[key] = ask_of(cycle.ledger, ask.gang, batch)
-                order.push(key, self.asks[key].entry)
+                self.order.push(key, self.asks[key].entry)
         # Batches that were not looked at before time ended are refused without a proof.
-        self.refused += len(order)
-        self.unproved += len(order)
+        self.refused += len(self.order)
+        self.unproved += len(self.order)
 
     def _next(self) -> GroupKey | None:
         """The next group of a kind that may get places; those before it are refused."""
