@@ -13,6 +13,7 @@ from kai_cp.explain.raw import metadata, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials
 from kai_cp.json_types import Object
 from kai_cp_models.pods import Pod, PodKey
+from kai_cp_models.queries.hardware import hardware_of
 from kai_cp_models.queries.why import FairLine, changes, moves_fit, within_limits
 
 _MOST_TRIES: Final = 24
@@ -155,20 +156,15 @@ def shapes(trials: Trials) -> list[str]:
         if any(isinstance(owner, dict) and owner.get("kind") == "DaemonSet" for owner in owners):
             requests = str(spec_of(pod).get("containers"))
             daemons.setdefault(str(spec_of(pod).get("nodeName")), []).append(requests)
-    slices: dict[str, int] = {}
-    for cut in raw.get("resourceSlices") or []:
-        name = str(spec_of(cut).get("nodeName")) if isinstance(cut, dict) else ""
-        devices = spec_of(cut).get("devices") if isinstance(cut, dict) else None
-        slices[name] = slices.get(name, 0) + (len(devices) if isinstance(devices, list) else 0)
     found: dict[object, str] = {}
-    for node in snapshot.nodes:
+    for node, devices in zip(snapshot.nodes, hardware_of(trials.situation, trials.group), strict=True):
         labels = {k: v for k, v in node.labels.items() if k != "kubernetes.io/hostname"}
         shape = (
             node.allocatable,
             tuple(sorted(labels.items())),
             node.taints,
             tuple(sorted(daemons.get(node.name, ()))),
-            slices.get(node.name, 0),
+            devices,
         )
         found.setdefault(shape, node.name)
     return list(found.values())

@@ -15,6 +15,7 @@ from kai_cp.decisions import rfc3339
 from kai_cp.explain.choices import others_wait
 from kai_cp.explain.disturb import add_nodes, move, shapes, stop
 from kai_cp.explain.kinds import (
+    asks_alike,
     drop_selector,
     enable_action,
     raise_priority,
@@ -78,10 +79,6 @@ _PART: Final = 0.5
 turn."""
 _ALONE: Final = frozenset(("wait", "combined", "enable-action"))
 """Kinds that are not combined with others."""
-_OF_ALL: Final = frozenset(
-    ("uncordon", "enable-action", "move", "stop", "raise-limit", "raise-quota", "add-nodes")
-)
-"""Kinds that change what the cycle does for other groups, which may leave more for this one."""
 
 
 @dataclass
@@ -120,7 +117,8 @@ def fixes_of(
         else:
             try:
                 with trials.part(_PART if kind in _SEARCHING else 1.0):
-                    result.add(kind, _FIND[kind](trials), _tried(kind, trials))
+                    fix = _FIND[kind](trials)
+                    result.add(kind, fix, "" if fix is not None else _tried(kind, trials))
             except NoTime:
                 result.add(kind, None, _NOT_TRIED)
     if "combined" in kinds:
@@ -145,9 +143,12 @@ def in_the_way(sets: Sequence[Families], kind: str) -> Families | None:
 
 
 def wall(trials: Trials, kind: str) -> Families | None:
-    """A blocking set that the kind cannot change, neither for the group nor through what others get."""
+    """A blocking set that the kind cannot change, neither for the group nor through what others get.
+
+    Where others wait, a plan that gives the group a place may give them other places or take other victims.
+    """
     sets = trials.blocking.sets if trials.blocking.proved else ()
-    if kind in _OF_ALL and others_wait(trials):
+    if others_wait(trials):
         sets = tuple(s for s in sets if not any(kind_of(f) in VICTIM_RULES for f in s))
     return in_the_way(sets, kind)
 
@@ -186,7 +187,9 @@ def _tried(kind: str, trials: Trials) -> str:
         "relax-topology": "no wider level would be enough",
         "add-nodes": f"no number of copies of any of the {len(shapes(trials))} kinds of nodes helps",
         "reduce-gang": "no smaller minimum would be enough",
-        "reduce-request": "no smaller request of GPUs would be enough",
+        "reduce-request": "no smaller request of GPUs would be enough"
+        if asks_alike(trials)
+        else "its pods do not all ask for the same number of GPUs, or share of one",
         "tolerate": "no taint that it could tolerate would be enough",
         "drop-selector": "no node selector that it could give up would be enough",
         "repair": f"nothing that {group.key} lacks can be repaired from here",

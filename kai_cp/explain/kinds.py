@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import combinations
@@ -10,8 +12,9 @@ from typing import Any, Final
 
 from kai_cp.explain.raw import alive, group_of, notes_of, spec_of
 from kai_cp.explain.trials import Fix, FixCandidate, Trials, smallest
-from kai_cp.json_types import Object
-from kai_cp_models.pods import GpuKind, PodStatus
+from kai_cp.json_types import Object, plain_number
+from kai_cp.reader.shares import FRACTION
+from kai_cp_models.pods import PodStatus
 from kai_cp_models.policy import EVICTION_ACTIONS
 from kai_cp_models.queries.why import free_after, own_faults, refuses
 from kai_cp_models.snapshot import Subgroup
@@ -21,6 +24,7 @@ _MOST_QUEUES: Final = 8
 _MOST_TOGETHER: Final = 3
 """The most taints or selector keys that are given up together."""
 _HUNDREDTHS: Final = 100
+_WHOLE: Final = "nvidia.com/gpu"
 
 
 def waiting_pods(trials: Trials) -> list[Object]:
@@ -112,7 +116,7 @@ def _missing(trials: Trials) -> list[Object]:
 
 
 def uncordon(trials: Trials) -> Fix | None:
-    """Make existing nodes usable: remove cordons and refusing taints from the fewest nodes."""
+    """Make existing nodes usable: remove the fewest cordons and refusing taints."""
     pods = [pod for pod in trials.situation.gang(trials.key).pods]
     by_shape: dict[tuple[Any, ...], list[list[Object]]] = {}
     raw = {
@@ -132,7 +136,7 @@ def uncordon(trials: Trials) -> Fix | None:
             by_shape.setdefault(shape, []).append(ops)
     nodes = [one for same in by_shape.values() for one in same[:_MOST_TOGETHER]]
     candidates = sorted(_together(nodes), key=lambda c: c.amount)
-    fix = trials.first("uncordon", "nodes", candidates, complete=False)
+    fix = trials.first("uncordon", "cordons and taints", candidates, complete=False)
     return replace(fix, proved=fix.amount == 1) if fix is not None else None
 
 
@@ -240,34 +244,44 @@ def reduce_gang(trials: Trials) -> Fix | None:
 
 
 def reduce_request(trials: Trials) -> Fix | None:
-    """Fewer GPUs per pod, or a smaller share of one."""
-    pods = waiting_pods(trials)
-    if not pods:
+    """Fewer GPUs per pod, or a smaller share of one, where all pods that wait ask alike."""
+    found = _gpus_asked(trials)
+    if found is None:
         return None
-    gpu = (
-        trials.situation.gang(trials.key).pods[0].spec.gpu if trials.situation.gang(trials.key).pods else None
-    )
-    op: Object = {"op": "set-request", "podGroup": str(trials.key)}
-    if gpu is not None and gpu.kind is GpuKind.FRACTION and "gpu-fraction" in notes_of(pods[0]):
-        most = round(float(notes_of(pods[0])["gpu-fraction"]) * _HUNDREDTHS)
+    resource, asked, scale = found
+    units = math.ceil(asked * scale - 1e-6)
 
-        def share(k: int) -> FixCandidate:
-            value = (most - k) / _HUNDREDTHS
-            return FixCandidate(
-                ({**op, "resource": "gpu-fraction", "value": value},), round(k / _HUNDREDTHS, 2)
-            )
+    def less(k: int) -> FixCandidate:
+        value = plain_number((units - k) / scale)
+        op = {"op": "set-request", "podGroup": str(trials.key), "resource": resource, "value": value}
+        return FixCandidate((op,), plain_number(round(asked - value, 6)))
 
-        return _smallest(trials, share, most - 1)
-    containers = spec_of(pods[0]).get("containers") or [{}]
-    asked = ((containers[0].get("resources") or {}).get("requests") or {}).get("nvidia.com/gpu")
-    if asked is None or not str(asked).isdigit():
+    return _smallest(trials, less, units - 1)
+
+
+def asks_alike(trials: Trials) -> bool:
+    """Whether all pods of the group that wait ask for the same whole GPUs, or the same share of one."""
+    return _gpus_asked(trials) is not None
+
+
+def _gpus_asked(trials: Trials) -> tuple[str, float, int] | None:
+    """What every pod that waits asks for: the resource, how much, and the steps in one of it.
+
+    None where pods differ: the operation gives all of them one request, which would raise that of some.
+    """
+    found = {_request_of(pod) for pod in waiting_pods(trials)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _request_of(pod: Object) -> tuple[str, float, int] | None:
+    """The same of one pod; None where it asks for neither whole GPUs nor a part of one."""
+    if share := notes_of(pod).get(FRACTION):
+        with suppress(ValueError):
+            return FRACTION, float(share), _HUNDREDTHS
         return None
-    whole = int(asked)
-
-    def fewer(k: int) -> FixCandidate:
-        return FixCandidate(({**op, "resource": "nvidia.com/gpu", "value": whole - k},), k)
-
-    return _smallest(trials, fewer, whole - 1)
+    containers = spec_of(pod).get("containers") or [{}]
+    asked = ((containers[0].get("resources") or {}).get("requests") or {}).get(_WHOLE, "")
+    return (_WHOLE, int(asked), 1) if str(asked).isdigit() else None
 
 
 def _smallest(trials: Trials, make: Callable[[int], FixCandidate], most: int) -> Fix | None:

@@ -66,16 +66,14 @@ NOTHING_TO_MOVE_INTO: Final = Refusal(
 )
 
 
-def dead_end(rules: Iterable[RuleState], pods: Sequence[Pod]) -> str:
-    """What one of the pods needs and does not exist, so that no free capacity could help it (4.3); "" if
-    nothing."""
-    words = (rule.dead_end(pod) for rule in rules for pod in pods if rule.concerns(pod))
-    return next(filter(None, words), "")
+def dead_end(rules: Iterable[RuleState], pods: Sequence[Pod]) -> Refusal | None:
+    """What one of the pods needs and does not exist, so that no free capacity could help it (4.3)."""
+    found = ((rule, rule.dead_end(pod)) for rule in rules for pod in pods if rule.concerns(pod))
+    return next((Refusal(rule.dead_end_reason, words) for rule, words in found if words), None)
 
 
 def _missing_object(beside: Surroundings, ask: Ask) -> Refusal | None:
-    words = dead_end(beside.base.rules, ask.pods)
-    return Refusal("DependencyMissing", words) if words else None
+    return dead_end(beside.base.rules, ask.pods)
 
 
 def _no_node_accepts(beside: Surroundings, ask: Ask) -> Refusal | None:

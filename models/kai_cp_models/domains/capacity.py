@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.domains.tree import TopologyTree
 from kai_cp_models.pods import BASE_DIMENSIONS, GPU, MILLI, PODS, GpuKind, Pod, PodSpec
-from kai_cp_models.shown import amount, quantity
+from kai_cp_models.shown import amount, plural, quantity
 
 _MAGNITUDE: Final = 100_000
 _STEPS: Final = 10
@@ -190,23 +190,23 @@ class DomainCapacity:
         where = "the domain of its running pods" if pinned else "one domain" if level else "it"
         if not allowed.any():
             return f"{name}: {where} has no usable node"
-        count = self.demand.pods
         for i, spec in enumerate(self.demand.specs):
             room = int(self._summed(level, self._most[i])[allowed].max())
             if room < self.demand.counts[i]:
                 asked = int(self.demand.counts[i])
-                kind = "" if asked == count else f" with {_gpus(spec)}"
-                return f"{name}: needs {asked} pods{kind} in {where}, largest free has {room}"
+                kind = "" if asked == self.demand.pods else f" with {_gpus(spec)}"
+                return f"{name}: needs {plural(asked, 'pod')}{kind} in {where}, largest free has {room}"
         total, columns = self.total, np.maximum(self.free, 0).T
         free = np.array([self._summed(level, column)[allowed].max() for column in columns])
         short = int(np.argmax(total / np.maximum(free, 1)))
+        pods = f"{plural(self.demand.pods, 'pod')} in {where}"
         if total[short] <= free[short]:
-            return f"{name}: {count} pods in {where}: each has too little of something free"
+            return f"{name}: {pods}: each has too little of something free"
         if short >= len(BASE_DIMENSIONS):
-            return f"{name}: needs more of an extended resource for {count} pods in {where} than any has free"
+            return f"{name}: needs more of an extended resource for {pods} than any has free"
         what = BASE_DIMENSIONS[short]
         return (
-            f"{name}: needs {quantity(what, int(total[short]))} for {count} pods in {where}, "
+            f"{name}: needs {quantity(what, int(total[short]))} for {pods}, "
             f"largest free has {amount(what, int(free[short]))}"
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.certificates import dead_end
 from kai_cp_models.explain.families import Family
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GpuKind, Pod
@@ -75,10 +76,8 @@ def _refused(ledger: Ledger, pod: Pod) -> dict[Family, Mask]:
 
 def _missing(ledger: Ledger, pod: Pod) -> str:
     """What does not exist. A rule that refuses every empty node does not count here."""
-    for rule in ledger.rules:
-        if rule.name != "numa" and rule.concerns(pod) and (words := rule.dead_end(pod)):
-            return words
-    return ""
+    found = dead_end([rule for rule in ledger.rules if rule.dead_end_reason == "DependencyMissing"], (pod,))
+    return "" if found is None else found.message
 
 
 def device_families(ledger: Ledger, classes: list[AskClass]) -> list[tuple[Family, int]]:

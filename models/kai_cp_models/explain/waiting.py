@@ -114,8 +114,7 @@ class _Reasons:
         if why is None and not unknown:
             why = _not_looked_at(self._cycle)
         if why is None:
-            names = ", ".join(sorted({pod.subgroup or "default" for pod in unknown}))
-            why = Refusal("UnknownSubgroup", f"pods name subgroups that the pod group lacks: {names}")
+            why = Refusal("UnknownSubgroup", _outside_subgroups(unknown))
         reason, message = why.reason, why.message
         if reason in _OF_THE_PLAN:
             reason, message = self._in_the_end(gang, pending, why, proved=proved)
@@ -149,6 +148,8 @@ class _Reasons:
             reason, pod = "NodeFragmented", pending[0]
         if pod is not None:
             reason, message = self._of_pod(gang, batch, pending, pod, reason)
+        elif reason == "TopologyFragmented" and (never := _never(ledger, batch.all_pods)):
+            reason, message = never
         elif reason == "TopologyFragmented" and self._beyond_topology(group, batch):
             reason = "NoRoomInSum"
             message = f"{self._in_sum.words(batch.all_pods)}, and nothing may be evicted for it"
@@ -178,7 +179,7 @@ class _Reasons:
         """The same, computed. ``single``: only this pod of the group waits."""
         ledger, together = self._ledger, batch.all_pods
         if missing := dead_end(ledger.rules, (refused,)):
-            return "DependencyMissing", missing
+            return missing.reason, missing.message
         if never := _never(ledger, (own, *together)):
             return never
         message = explain_pod(ledger, own)
@@ -209,6 +210,14 @@ class _Reasons:
         return not any(scope.constraint is not None and scope.constraint.error for scope in scopes)
 
 
+def _outside_subgroups(pods: Sequence[Pod]) -> str:
+    """What the labels of pods say that belong to no subgroup of their pod group."""
+    names = sorted({pod.subgroup for pod in pods if pod.subgroup})
+    unnamed = sum(not pod.subgroup for pod in pods)
+    parts = [f"pods name subgroups that the pod group lacks: {', '.join(names)}"] if names else []
+    return "; ".join([*parts, *([f"{plural(unnamed, 'pod')} without a subgroup"] if unnamed else [])])
+
+
 def _not_looked_at(cycle: Cycle) -> Refusal:
     """Why no action has looked at a pod group."""
     depth, dropped = cycle.snapshot.policy.queue_depth, ", ".join(sorted(cycle.dropped))
@@ -226,9 +235,29 @@ def _not_looked_at(cycle: Cycle) -> Refusal:
 def _never(ledger: Ledger, pods: Sequence[Pod]) -> tuple[str, str] | None:
     """(reason token, message) if one of the pods could start on no node, even an empty one."""
     if missing := dead_end(ledger.rules, pods):
-        return "DependencyMissing", missing
-    one = next((pod for pod in pods if not ledger.fixed.table.takes_when_empty(pod)), None)
-    return None if one is None else ("NoNodeAccepts", explain_pod(ledger, one))
+        return missing.reason, missing.message
+    table = ledger.fixed.table
+    one = next((pod for pod in pods if not table.takes_when_empty(pod)), None)
+    if one is None:
+        return None
+    return "NoNodeAccepts", "; ".join([*refusing(table, one), *_beyond_nodes(ledger, one)])
+
+
+def _beyond_nodes(ledger: Ledger, pod: Pod) -> list[str]:
+    """What the pod needs that no node which accepts it has, even if empty."""
+    table, names = ledger.fixed.table, ledger.snapshot.dimensions
+    nodes = table.accepting(pod)
+    if not nodes.any():
+        return []
+    most = table.allocatable[nodes].max(axis=0).tolist()
+    wanted = [0 if d == GPU and pod.spec.gpu.shares else n for d, n in enumerate(pod.spec.requests)]
+    short = [
+        f"needs {quantity(name, asked)}; the largest node that accepts it has {amount(name, has)}"
+        for name, asked, has in zip(names, wanted, most, strict=True)
+        if asked > has
+    ]
+    parts = [quantity(name, asked) for name, asked in zip(names, wanted, strict=True) if asked]
+    return short or [f"no node has {', '.join(parts)} at once, even if empty"]
 
 
 def _owed_nothing(ledger: Ledger, group: PodGroup, batch: Batch) -> str | None:
@@ -323,13 +352,15 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
     free = ledger.free[nodes].clip(min=0)
     gpu = pod.spec.gpu
     wanted = list(pod.spec.requests)
+    short = []
     if gpu.shares:
         wanted[GPU] = 0
         whole = int(free[:, GPU].max()) // MILLI
         if whole < gpu.devices:
-            return [f"needs {share(gpu)}; shared ones have less free, at most {whole} are idle on one node"]
+            others = f"shared ones have less free, at most {whole} are idle on one node"
+            short.append(f"needs {share(gpu)}; {others}")
     where = "in all" if nodes.all() else "on the others"
-    short = [
+    short += [
         f"needs {quantity(name, asked)}; {amount(name, int(free[:, d].sum()))} free {where}, "
         f"at most {amount(name, int(free[:, d].max()))} on one node"
         for d, (asked, name) in enumerate(zip(wanted, ledger.snapshot.dimensions, strict=True))

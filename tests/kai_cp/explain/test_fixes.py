@@ -165,3 +165,26 @@ def test_a_limit_that_blocks_beside_others_is_not_said_to_block_nothing() -> Non
         X
     )
     assert entry["noFix"] == [{"kind": "raise-limit", "because": "no higher limit alone would be enough"}]
+
+
+def test_places_of_others_are_no_wall_for_a_change_of_the_request() -> None:
+    """x selects no node, so y takes the node from r. Without its selector, x comes before y and takes it."""
+    classes = {"low": 40, "mid": 50, "high": 60}
+    pods = [
+        pod("r", "n0", gpus=2, priority="low"),
+        pod("x", gpus=2, priority="high", nodeSelector={"zone": "b"}),
+        pod("y", gpus=2, priority="mid"),
+    ]
+    raw = cluster(
+        [node("n0", gpus=2)],
+        pods,
+        groups={name: {"preemptibility": "preemptible"} for name in "rxy"},
+        priorityClasses=[
+            {"metadata": {"name": name, "uid": name}, "value": value} for name, value in classes.items()
+        ],
+    )
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=("drop-selector",)).explain(X)
+    assert (entry["blocking"][0], entry["noFix"]) == (["selector"], [])
+    assert any("order" in one for one in entry["blocking"])
+    (found,) = entry["fixes"]
+    assert (found["amount"], found["lose"]) == (1, ["default/y"])

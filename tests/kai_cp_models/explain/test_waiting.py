@@ -18,6 +18,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.snapshot import Snapshot, Topology, TopologyConstraint
+from tests.support import devices as dra
 from tests.support import tiny
 from tests.support.plans import SETTINGS, bound, evicted, placed, reasons, solved
 from tests.support.worlds import (
@@ -448,7 +449,87 @@ def test_a_defect_met_while_a_group_is_explained_costs_its_words_alone(
         raise ZeroDivisionError("none of it")
 
     monkeypatch.setattr(waiting, "explain_pod", broken)
-    snapshot = tiny.world([tiny.node("n0", gpus=1)], [tiny.pod("a", gpus=1), tiny.pod("b", gpus=2)])
+    snapshot = tiny.world([tiny.node("n0", gpus=1)], [tiny.pod("a", gpus=1), tiny.pod("b", gpus=1)])
     plan = solved(snapshot)
     assert (bound(plan), reasons(plan)) == ({"a": "n0"}, {"b": "InternalError"})
     assert "report this defect" in caplog.text
+
+
+def row_of(snapshot: Snapshot) -> tuple[str, str]:
+    """Reason and message of the only group that waits."""
+    (row,) = solved(snapshot).unscheduled
+    return row.reason, row.message
+
+
+def test_a_pod_that_no_node_holds_is_not_said_to_wait_for_a_rack() -> None:
+    """One of the two pods asks for more GPUs than a node has, so no rack is at fault."""
+    members = [pod("g-0", spec=spec(9)), pod("g-1", spec=spec(1))]
+    snapshot = cluster(members, [group("g", 2, constraint=IN_ONE_RACK)], NODES, topologies=DC)
+    assert row_of(snapshot) == ("NoNodeAccepts", "4 of 4 nodes: asks for 9 GPUs, the largest node has 8")
+
+
+def test_a_pod_that_no_zone_holds_lacks_no_object() -> None:
+    snapshot = tiny.world(
+        [tiny.node("n0")],
+        [tiny.pod("x", **dra.aligned(6))],
+        plugins=["numa"],
+        nodeResourceTopologies=[dra.zones("n0", 4, 4)],
+    )
+    words = "no node could NUMA-align the pod's resources under its Topology Manager policy, even if empty"
+    assert row_of(snapshot) == ("NoNodeAccepts", words)
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("",), "1 pod without a subgroup"),
+        (("", ""), "2 pods without a subgroup"),
+        (("b", ""), "pods name subgroups that the pod group lacks: b; 1 pod without a subgroup"),
+    ],
+)
+def test_pods_without_a_subgroup_are_not_said_to_name_one(names: tuple[str, ...], words: str) -> None:
+    members = [pod(f"g-{i}", subgroup=name) for i, name in enumerate(names)]
+    snapshot = cluster(members, [group("g", root=tree(1, leaf("a", 0)))], [node("n1", 8)])
+    assert row_of(snapshot) == ("UnknownSubgroup", words)
+
+
+@pytest.mark.parametrize(
+    ("zone", "words"),
+    [
+        ("", "no node has 40 CPUs, 1 GiB memory, 2 GPUs, 1 pod at once, even if empty"),
+        (
+            "a",
+            "1 of 2 nodes: node selector zone=a not met; "
+            "needs 40 CPUs; the largest node that accepts it has 8",
+        ),
+    ],
+)
+def test_a_pod_that_no_empty_node_holds_is_told_what_that_lacks(zone: str, words: str) -> None:
+    """n0 has two GPUs, which r holds; n1 has 64 CPUs. What is free says nothing of why x never starts."""
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=2, labels={"zone": "a"}), tiny.node("n1", {"cpu": "64"})],
+        [
+            tiny.pod("r", "n0", gpus=2),
+            tiny.pod(
+                "x",
+                requests={"cpu": "40", "memory": "1Gi"},
+                gpus=2,
+                nodeSelector={"zone": zone} if zone else {},
+            ),
+        ],
+    )
+    assert row_of(snapshot) == ("NoNodeAccepts", words)
+
+
+def test_a_share_that_lacks_cpus_too_is_told_of_both() -> None:
+    """r holds the only GPU, and with it three of eight CPUs."""
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=1)],
+        [
+            tiny.pod("r", "n0", requests={"cpu": "3"}, gpus=1),
+            tiny.pod("x", requests={"cpu": "6"}, notes={"gpu-fraction": "0.5"}),
+        ],
+    )
+    _, message = row_of(snapshot)
+    assert "needs 0.5 of a GPU" in message
+    assert "needs 6 CPUs; 5 free in all, at most 5 on one node" in message

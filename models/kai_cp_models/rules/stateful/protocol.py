@@ -66,6 +66,8 @@ class RuleState(Forked):
     """The rule's ``NAME``."""
     family: ClassVar[str | None] = None
     """The family of rules that explanations name (``explain/families.py``); None: it is taken as given."""
+    dead_end_reason: ClassVar[str] = "DependencyMissing"
+    """The reason token of its dead ends: an object is missing, or no node suits the pod even if empty."""
     uses_up: ClassVar[bool] = False
     """Whether each pod that leaves may keep others from leaving."""
 

@@ -33,6 +33,7 @@ class NumaState(LeavingState):
 
     name = NAME
     family = "numa"
+    dead_end_reason = "NoNodeAccepts"
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
