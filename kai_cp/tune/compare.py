@@ -110,9 +110,10 @@ def _flat(document: Mapping[str, object], prefix: str = "") -> dict[str, str]:
     for name, value in document.items():
         if isinstance(value, Mapping):
             found |= _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, tuple):
+            found[prefix + name] = ", ".join(map(str, value))
         else:
-            several = isinstance(value, list | tuple)
-            found[prefix + name] = ", ".join(map(str, value)) if several else str(value)
+            found[prefix + name] = str(value)
     return found
 
 
