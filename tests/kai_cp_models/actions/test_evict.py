@@ -276,6 +276,34 @@ def test_another_victim_is_sought_where_the_first_would_come_back() -> None:
     assert placed(plan) == {"t-0"}
 
 
+def test_that_all_triggers_have_no_plan_shows_nothing_about_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """x asks for two GPUs, then y for one; their queue holds three of its six. The fair order looks first at
+    huge, with which their queue would hold 8/6. So what frees two or more GPUs comes home first: gang, with
+    which b holds 8/6, and big, with which c holds 5/4. After small, c would hold 8/4 with firm: y is served,
+    without a first plan.
+    """
+    monkeypatch.setattr(evict, "first_plans", lambda *_: [])
+    running = {"gang": ("n1", 8), "own": ("n2", 3), "small": ("n2", 1), "big": ("n2", 4)}
+    waiting = {"huge": 5, "x": 2, "y": 1}
+    snapshot = cluster(
+        [
+            *(pod(f"{name}-0", at, spec=spec(gpus)) for name, (at, gpus) in running.items()),
+            *(pod(f"{name}-0", spec=spec(gpus)) for name, gpus in (waiting | {"firm": 4}).items()),
+        ],
+        [
+            *(group(name, queue=of) for name, of in zip(running, "bacc", strict=True)),
+            *(group(name, queue="a", created=float(at)) for at, name in enumerate(waiting)),
+            group("firm", queue="c", preemptible=False, priority=100),
+        ],
+        [node("n1"), node("n2")],
+        [queue(name, quota=gpu_bound(0), weight=Shares(1, 1, w)) for name, w in (("a", 6), ("b", 6), ("c", 4))],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert evicted(plan) == {"small-0"}
+    assert placed(plan) == {"y-0"}
+
+
 # --- the last goals -------------------------------------------------------------------------------
 
 
