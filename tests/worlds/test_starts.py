@@ -13,6 +13,7 @@ from kai_cp_models.check import Violation, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import FAILED, REJECTED, Decision, Plan, Reservation
 from kai_cp_models.pods import GroupKey
+from kai_cp_models.reservations import keeping, making, mending
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Shares, Snapshot, Topology, TopologyConstraint
@@ -188,6 +189,35 @@ def test_reservations_are_checked_where_nothing_is_decided(monkeypatch: pytest.M
     plan = solved(cluster(nodes=TWO, **members))
     assert (plan.decisions, list(holds(plan))) == ((), ["two"])
     assert judged[-1].reservations == plan.reservations
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [(making, "_least_start"), (keeping, "priced"), (keeping, "keep"), (mending, "_cause")],
+)
+def test_a_start_that_raises_costs_its_own_group(
+    monkeypatch: pytest.MonkeyPatch, where: Any, name: str
+) -> None:
+    """new asks for a start, old was promised one that is kept or comes later, and small runs in any case."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    price = (("kai-cp/hero-price-gpu-hours", "8"),) if name == "priced" else ()
+    when = 10 if name == "_cause" else 30
+    members = world(
+        runs("a", "n1", lasts="30m"),
+        waits("old", 1, lasts="4h", reserve=True, waited=60, stored=stored(when, {"n1": 8}), notes=price),
+        *([waits("new", 1, lasts="4h", reserve=True, waited=50)] if name == "_least_start" else []),
+        waits("small", 1, 4, waited=10),
+    )
+    queues = [queue(notes=[("kai-cp/hero", "true")])]
+    snapshot = cluster(nodes=(node("n1"), node("n2", gpus=4)), queues=queues, **members)
+    monkeypatch.setattr(where, name, broken)
+    plan = solved(snapshot, settings(reservations={"hero": True}))
+    assert bound(plan) == {"small-0": "n2"}
+    guilty = "new" if name == "_least_start" else "old"
+    assert reasons(plan)[guilty] == "InternalError"
 
 
 # --- what is held binds every action -------------------------------------------------------------

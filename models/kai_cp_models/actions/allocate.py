@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kai_cp_models.actions.asking import left_out, line_of, waiting_groups
 from kai_cp_models.actions.locality import draw_together
+from kai_cp_models.blame import for_group
 from kai_cp_models.certificates import OVER_BOUNDS
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
@@ -23,6 +24,8 @@ from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GpuKind, GroupKey
 from kai_cp_models.refusal import Proof, Refusal
+
+_for_its_group = for_group(lambda ask, *_: ask.group.key)
 
 
 @dataclass
@@ -75,6 +78,7 @@ class AdmissionPass:
         ``start``: gives an ask its places, or says why it gets none. ``reserve``: what a refused one gets.
         """
         cycle = self.cycle
+        start, reserve = _for_its_group(start), _for_its_group(reserve)
         while not cycle.budget.passed() and (key := self._next()) is not None:
             ask = self.asks[key]
             if key in cycle.left_out:

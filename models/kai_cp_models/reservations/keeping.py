@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from kai_cp_models.arrays import Ints
+from kai_cp_models.blame import for_group
 from kai_cp_models.cycle import Eviction
 from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.placement import Placer
@@ -77,6 +78,7 @@ def _has_room(walk: Walk, hold: Hold) -> bool:
     return not hold.victims and all(bool((room[node] >= usage).all()) for node, usage in hold.usage.items())
 
 
+@for_group(lambda _, holder: holder.key)
 def _at_promise(walk: Walk, holder: Holder) -> Hold | NoPlaces:
     """The holder at its promised start, on its present places where these are still good."""
     start = max(holder.stored.start, walk.now)
@@ -106,6 +108,7 @@ def _hold_paid(walk: Walk, holder: Holder, start: float, paid: PricedPlaces) -> 
     return hold
 
 
+@for_group(lambda _, holder: holder.key)
 def _earlier(walk: Walk, holder: Holder) -> None:
     """An earlier start, where one exists beside the starts of all others."""
     hold = next((hold for hold in walk.holds if hold.key == holder.key), None)
@@ -143,6 +146,7 @@ def begin(walk: Walk, holds: Sequence[Hold]) -> Hold | None:
     return None
 
 
+@for_group(lambda _, hold, *__: hold.key)
 def _begins(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) -> bool:
     """Whether the holder has started. ``departures``: what leaves for it, and for those that start with
     it."""

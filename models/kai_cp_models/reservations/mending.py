@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
+from kai_cp_models.blame import for_group
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
@@ -63,6 +64,7 @@ def keep(walk: Walk, holder: Holder, start: float, found: FoundPlaces, cause: st
     return hold
 
 
+@for_group(lambda _, holder, *__, **___: holder.key)
 def later(walk: Walk, holder: Holder, refused: NoPlaces, *, at_once: bool, known: bool = True) -> None:
     """The earliest start still possible, with the cause of the delay; the reservation ends where there is
     none.
