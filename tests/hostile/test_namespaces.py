@@ -39,6 +39,7 @@ from tests.support.objects import NOW
 Raw = dict[str, Any]
 BUDGET = 0.2
 SETTINGS = Settings(solver=SolverSettings(budget_seconds=BUDGET))
+SPREAD = SETTINGS.model_copy(update={"rules": OptionalRules(topology_spread=True)})
 
 
 def cycles_until_served(seen: Snapshot, most: int = 4) -> int:
@@ -75,6 +76,23 @@ LARGE_GROUPS = [hostile.one_large_group, hostile.subgroups, hostile.elastic_sets
 def test_a_large_group_costs_no_more_than_its_size(attack: hostile.Attack) -> None:
     """Calls are counted: twice the pods take twice as many calls, not four times."""
     none, once, twice = (calls(read(hostile.world(attack, size))) for size in (0, 200, 400))
+    assert twice - none < 2.5 * (once - none)
+
+
+CHECKED = [hostile.elastic_claims]
+
+
+@pytest.mark.parametrize("attack", CHECKED, ids=lambda attack: str(attack.__name__))
+def test_the_checker_costs_no_more_than_there_is_to_check(attack: hostile.Attack) -> None:
+    """Each pod, claim and term is not compared with each other pod."""
+
+    def checked(size: int) -> int:
+        seen = read(hostile.world(attack, size, nodes=8))
+        plan = decide(seen, SPREAD, deadline=time.monotonic() + 600)
+        assert len(plan.decisions) >= 4 + size // 2
+        return called(lambda: violations(seen, plan, SPREAD.rules))
+
+    none, once, twice = map(checked, (0, 96, 192))
     assert twice - none < 2.5 * (once - none)
 
 

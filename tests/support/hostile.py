@@ -406,6 +406,26 @@ def gpu_groups(lists: Lists, size: int) -> None:
             _runs(made, lists["nodes"][i % len(lists["nodes"])])
 
 
+def elastic_claims(lists: Lists, size: int) -> None:
+    """Pods of one group with a claim each; half of them run, and hold their devices."""
+    names = [one["metadata"]["name"] for one in lists["nodes"]]
+    lists["deviceClasses"] = [devices.device_class()]
+    held = [{"name": f"d{k}"} for k in range(-(-size // len(names)))]
+    lists["resourceSlices"] = [devices.slice_of(name, *held) for name in names]
+    lists["resourceClaims"] = []
+    group(lists, "elastic")
+    for i in range(size):
+        rank, at = divmod(i, len(names))
+        allocation = devices.allocation(names[at], f"d{rank}") if rank % 2 else None
+        pod(lists, f"p{i}", "elastic", resourceClaims=devices.claims(f"c{i}"))
+        made = devices.claim(f"c{i}", devices.exact(1), held=allocation, namespace=EVIL)
+        if allocation:
+            user = {"resource": "pods", "name": f"p{i}", "uid": lists["pods"][-1]["metadata"]["uid"]}
+            made["status"]["reservedFor"] = [user]
+            _runs(lists["pods"][-1], lists["nodes"][at])
+        lists["resourceClaims"].append(made)
+
+
 def _runs(made: Object, node: Object) -> None:
     made["spec"]["nodeName"] = node["metadata"]["name"]
     made["status"] = {"phase": "Running"}

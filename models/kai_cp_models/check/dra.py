@@ -34,6 +34,8 @@ from kai_cp_models.rules.stateful.dra.refs import refs_of
 MAX_USERS = 256
 _ALLOCATING = {"resourceClaimAllocations", "extendedResourceClaimAllocation"}
 ClaimName = tuple[str, str]
+Sharers = Mapping[ClaimName, Sequence[PodKey]]
+"""The placed pods that use a claim."""
 Written = Mapping[str, ClaimAllocation]
 """What a decision allocates, by claim name inside the pod; under ``EXTENDED_RESOURCES`` for those."""
 
@@ -59,7 +61,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     if not concerned or not snapshot.policy.plugin("dynamicresources"):
         return
     catalog = catalog_of(snapshot)
-    written = dict[PodKey, Written]()
+    written, sharers = dict[PodKey, Written](), _sharers(world)
     for key in sorted(world.placed):
         try:
             written[key] = _written(world.placed[key].details)
@@ -67,17 +69,19 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
             written[key] = {}
             words = f"pod {key}: what is allocated in its details cannot be read: {problem!r}"
             yield Violation("claims", words, pods=(key,))
-        for words in _pod(world, catalog, world.pod(key), written[key]):
+        for words in _pod(world, catalog, world.pod(key), written[key], sharers):
             yield Violation("claims", words, pods=(key,))
     for now in (True, False):
-        yield from _users(world, catalog, now=now)
+        yield from _users(world, catalog, sharers, now=now)
         uses = list(_in_force(world, catalog, written, now=now))
-        yield from _one_each(world, catalog, written, now=now)
+        yield from _one_each(world, catalog, written, sharers, now=now)
         yield from _once(catalog, uses, "now" if now else "in the end")
         yield from _plugged(world, catalog, now=now)
 
 
-def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod, written: Written) -> Iterator[str]:
+def _pod(
+    world: PlannedCluster, catalog: Catalog, pod: Pod, written: Written, sharers: Sharers
+) -> Iterator[str]:
     decision, refs = world.placed[pod.key], refs_of(world.snapshot, pod)
     for name in sorted(written.keys() - {EXTENDED_RESOURCES, *(ref.name for ref in refs)}):
         yield f"pod {pod.key} on node {decision.node}: it has no claim {name!r} to allocate"
@@ -104,10 +108,10 @@ def _pod(world: PlannedCluster, catalog: Catalog, pod: Pod, written: Written) ->
         if claim.allocation is None or _devices(claim.allocation) != _devices(allocation):
             # A request for all devices depends on the node that the claim is allocated for: the node of one
             # user.
-            sharers = (key for key in world.placed if claim.key in _uses(world, world.pod(key)))
-            nodes = dict.fromkeys((decision.node, *(world.placed[key].node for key in sharers)))
-            faults = [list(_contents(world, catalog, claim.requests, allocation, node)) for node in nodes]
-            yield from (f"{where}: {text}" for text in (faults[0] if all(faults) else ()))
+            faults = list(_contents(world, catalog, claim.requests, allocation, decision.node))
+            nodes = {world.placed[key].node for key in sharers[claim.key]} if faults else ()
+            if all(any(_contents(world, catalog, claim.requests, allocation, node)) for node in nodes):
+                yield from (f"{where}: {text}" for text in faults)
             yield from (f"{where}: {text}" for text in _constrained(catalog, claim, allocation))
     yield from _extended(world, catalog, pod, written.get(EXTENDED_RESOURCES))
 
@@ -349,8 +353,12 @@ def _devices(allocation: ClaimAllocation) -> list[DeviceId]:
     return [result.device for result in allocation.results]
 
 
-def _uses(world: PlannedCluster, pod: Pod) -> set[ClaimName]:
-    return {(pod.key.namespace, ref.claim) for ref in refs_of(world.snapshot, pod) if ref.claim}
+def _sharers(world: PlannedCluster) -> Sharers:
+    found: dict[ClaimName, list[PodKey]] = {}
+    for pod, _ in world.arrivals:
+        for claim in world.start.claims_of(pod):
+            found.setdefault(claim, []).append(pod.key)
+    return found
 
 
 def _gone(world: PlannedCluster, pod: Pod) -> bool:
@@ -361,41 +369,19 @@ def _gone(world: PlannedCluster, pod: Pod) -> bool:
 
 def _old_users(world: PlannedCluster, claim: Claim, *, now: bool) -> set[str]:
     """UIDs that the claim is reserved for before the placements of this plan."""
-    by_uid = {pod.uid: pod for pod in world.snapshot.pods}
-    users = set(claim.reserved)
-    users |= {p.uid for p in world.snapshot.pods if p.node is not None and claim.key in _uses(world, p)}
-    if now:
-        return users
-    return {uid for uid in users if uid not in by_uid or not _gone(world, by_uid[uid])}
+    users, by_uid = world.start.users_of.get(claim.key, set()) | set(claim.reserved), world.start.by_uid
+    return {uid for uid in users if now or uid not in by_uid or not _gone(world, by_uid[uid])}
 
 
-def _users(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[Violation]:
-    added: dict[ClaimName, set[str]] = {}
-    for key in world.binds if now else world.placed:
-        for claim in _uses(world, world.pod(key)):
-            added.setdefault(claim, set()).add(world.pod(key).uid)
-    for name, uids in added.items():
-        if name in catalog.claims:
-            users = len(_old_users(world, catalog.claims[name], now=now) | uids)
+def _users(world: PlannedCluster, catalog: Catalog, sharers: Sharers, *, now: bool) -> Iterator[Violation]:
+    there = world.binds if now else world.placed
+    for name, pods in sharers.items():
+        added = {world.pod(key).uid for key in pods if key in there}
+        if added and name in catalog.claims:
+            users = len(_old_users(world, catalog.claims[name], now=now) | added)
             if users > MAX_USERS:
                 words = f"claim {'/'.join(name)} has {users} users, at most {MAX_USERS} are allowed"
-                yield Violation("claims", words, pods=_users_of(world, name))
-
-
-def _users_of(world: PlannedCluster, name: ClaimName) -> tuple[PodKey, ...]:
-    """Placed pods that use a claim."""
-    return tuple(key for key in world.placed if name in _uses(world, world.pod(key)))
-
-
-def _promised(world: PlannedCluster) -> Mapping[ClaimName, ClaimAllocation]:
-    """What BindRequests allocate to the claims of pods that have a place."""
-    return {
-        (pod.key.namespace, ref.claim): pod.claim_allocations[ref.name]
-        for pod in world.snapshot.pods
-        if pod.node is not None
-        for ref in refs_of(world.snapshot, pod)
-        if ref.name in pod.claim_allocations
-    }
+                yield Violation("claims", words, pods=tuple(pods))
 
 
 def _lasts(world: PlannedCluster, claim: Claim, *, now: bool) -> bool:
@@ -404,7 +390,12 @@ def _lasts(world: PlannedCluster, claim: Claim, *, now: bool) -> bool:
 
 
 def _one_each(
-    world: PlannedCluster, catalog: Catalog, written: Mapping[PodKey, Written], *, now: bool
+    world: PlannedCluster,
+    catalog: Catalog,
+    written: Mapping[PodKey, Written],
+    sharers: Sharers,
+    *,
+    now: bool,
 ) -> Iterator[Violation]:
     """Claims of which users get different devices, or others than the claim has."""
     given: dict[ClaimName, list[ClaimAllocation]] = {}
@@ -412,14 +403,13 @@ def _one_each(
         for ref in refs_of(world.snapshot, world.pod(pod_key)):
             if ref.name in written[pod_key]:
                 given.setdefault((pod_key.namespace, ref.claim), []).append(written[pod_key][ref.name])
-    promised = _promised(world) if given else {}
     for key in given.keys() & catalog.claims.keys():
         claim = catalog.claims[key]
-        standing = claim.allocation or promised.get(key)
+        standing = claim.allocation or world.start.promised.get(key)
         has = [standing] if standing and _lasts(world, claim, now=now) else []
         if len({frozenset(_devices(each)) for each in (*has, *given[key])}) > 1:
             words = f"claim {'/'.join(key)} is allocated in two ways {'now' if now else 'in the end'}"
-            yield Violation("claims", words, pods=_users_of(world, key))
+            yield Violation("claims", words, pods=tuple(sharers[key]))
 
 
 def _in_force(
@@ -434,18 +424,20 @@ def _in_force(
         seen.add(identity)
         return not known
 
-    promised = _promised(world)
     for key, claim in catalog.claims.items():
-        standing = claim.allocation or promised.get(key)
+        standing = claim.allocation or world.start.promised.get(key)
         if standing and _lasts(world, claim, now=now) and fresh(key, standing):
             yield Use("/".join(key), standing)
-    known = {(uid, key) for key, claim in catalog.claims.items() for uid in claim.reserved}
+    reserved: dict[str, set[ClaimName]] = {}
+    for key, claim in catalog.claims.items():
+        for uid in claim.reserved:
+            reserved.setdefault(uid, set()).add(key)
     for pod in world.snapshot.pods:
         standing = pod.claim_allocations.get(EXTENDED_RESOURCES)
         if not standing or pod.node is None or (not now and _gone(world, pod)):
             continue
         # Once the claim itself exists, its own allocation counts.
-        if not any(uid == pod.uid and key not in _uses(world, pod) for uid, key in known):
+        if reserved.get(pod.uid, set()) <= world.start.claims_of(pod):
             yield Use(f"extended resources of {pod.key}", standing)
     for pod_key in sorted(world.binds if now else world.placed):
         given = written[pod_key]

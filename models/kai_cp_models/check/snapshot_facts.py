@@ -13,6 +13,8 @@ from kai_cp_models.check import amounts
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.fairness.share import fair_shares
 from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GPU, GpuKind, Pod, PodKey, PodSpec, PodStatus
+from kai_cp_models.records.devices import ClaimAllocation
+from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.snapshot import Node, PodGroup, Shares, Snapshot
 
 
@@ -196,6 +198,35 @@ class SnapshotFacts:
                 for group in pod.gpu_groups:
                     members.setdefault((name, group), set()).add(pod.key)
         return {(name, group) for pod, name in self.sharing for group in pod.gpu_groups}, members
+
+    @cached_property
+    def by_uid(self) -> Mapping[str, Pod]:
+        """The pods by UID."""
+        return {pod.uid: pod for pod in self.snapshot.pods}
+
+    def claims_of(self, pod: Pod) -> Set[tuple[str, str]]:
+        """The claims that the pod uses: namespace and name."""
+        return {(pod.key.namespace, ref.claim) for ref in refs_of(self.snapshot, pod) if ref.claim}
+
+    @cached_property
+    def users_of(self) -> Mapping[tuple[str, str], Set[str]]:
+        """UIDs of the pods with a node that use a claim."""
+        found: dict[tuple[str, str], set[str]] = {}
+        for pod in self.snapshot.pods:
+            for claim in self.claims_of(pod) if pod.node is not None else ():
+                found.setdefault(claim, set()).add(pod.uid)
+        return found
+
+    @cached_property
+    def promised(self) -> Mapping[tuple[str, str], ClaimAllocation]:
+        """What BindRequests allocate to the claims of pods that have a node."""
+        return {
+            (pod.key.namespace, ref.claim): pod.claim_allocations[ref.name]
+            for pod in self.snapshot.pods
+            if pod.node is not None and pod.claim_allocations
+            for ref in refs_of(self.snapshot, pod)
+            if ref.name in pod.claim_allocations
+        }
 
     @cached_property
     def homes(self) -> Mapping[str, str]:
