@@ -7,10 +7,15 @@ from typing import Final
 
 from kai_cp.planning import Planned
 from kai_cp.printable import in_plot
+from kai_cp.report.section import distinct
 from kai_cp_models.shown import moment
 
 _MOST_ROWS: Final = 60
 """The most nodes that are drawn; those with reservations come first."""
+_NAME: Final = 32
+"""Characters of a node's name, beside the axis."""
+_LEGEND: Final = 120
+"""Characters of a line of the legend, below the axis."""
 _LAST_DAY: Final = 2_932_531
 """Days since the epoch: the end of the year 9998, as an axis shows a little more than its data."""
 _MINUTE: Final = 1 / (24 * 60)
@@ -33,8 +38,9 @@ def draw(found: Planned, path: Path) -> None:
     rows = [*held, *sorted({bar.node for bar in bars} - set(held))][:_MOST_ROWS]
     known = [bar.end for bar in bars if bar.end is not None] + [bar.start for bar in bars]
     last = now + _TAIL * max(3600.0, max(known, default=now) - now)
-    figure, axes = plt.subplots(figsize=(11, 1.2 + 0.28 * max(1, len(rows))), layout="constrained")
     names = sorted({bar.group for bar in bars if bar.part == "reserved"})
+    height = 1.6 + 0.28 * max(1, len(rows)) + 0.2 * len(names)
+    figure, axes = plt.subplots(figsize=(11, height), layout="constrained")
     colours = {name: f"C{i % 10}" for i, name in enumerate(names)}
     for row, node in enumerate(rows):
         there = [bar for bar in bars if bar.node == node]
@@ -58,17 +64,21 @@ def draw(found: Planned, path: Path) -> None:
             )
             if bar.part != "reserved":
                 low += height
+    told = distinct((f"reserved for {name}" for name in names), _LEGEND)
     for name in names:
-        axes.barh(0, 0, color=colours[name], alpha=0.55, hatch="//", label=in_plot(f"reserved for {name}"))
+        axes.barh(
+            0, 0, color=colours[name], alpha=0.55, hatch="//", label=in_plot(told[f"reserved for {name}"])
+        )
     axes.barh(0, 0, color="0.75", label="runs")
     axes.barh(0, 0, color="0.75", hatch="...", label="runs, end unknown")
     axes.axvline(_day(now), color="black", linewidth=0.8)
-    axes.set_yticks(range(len(rows)), list(map(in_plot, rows)))
+    short = distinct(rows, _NAME)
+    axes.set_yticks(range(len(rows)), [in_plot(short[node]) for node in rows])
     axes.invert_yaxis()
     axes.set_xlim(_day(now) - _MINUTE, _day(last))
     axes.xaxis.set_major_formatter(dates.DateFormatter("%d %H:%M"))  # type: ignore[no-untyped-call]
-    axes.set_xlabel("UTC")
-    axes.legend(loc="upper right", fontsize="small")
+    axes.set_xlabel("day and time (UTC)")
+    figure.legend(loc="outside lower left", fontsize="small")
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.metadata import requires
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.docs.test_lists import ROOT
 
@@ -61,3 +65,16 @@ def test_a_row_of_the_sizes_has_the_figures_of_its_case(case: str) -> None:
 
 def test_the_sizes_have_rows() -> None:
     assert len(SIZES) > 2
+
+
+def test_the_readme_counts_the_packages_of_an_installation() -> None:
+    """All that the dependencies without extras bring, as they are installed here."""
+    found: set[str] = set()
+    waiting = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    while waiting:
+        wanted = Requirement(waiting.pop())
+        name = canonicalize_name(wanted.name)
+        if name not in found and (wanted.marker is None or wanted.marker.evaluate({"extra": ""})):
+            found.add(name)
+            waiting += requires(name) or []
+    assert f"({len(found)} packages, " in (ROOT / "README.md").read_text("utf-8")
