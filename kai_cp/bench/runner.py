@@ -198,7 +198,7 @@ def _second_cycle(source: Path | bytes, task: BenchTask) -> dict[str, float]:
         raw = load(source).raw
         before = parse(raw, now=now, memo=memo)
     plan = decide(before, task.settings)
-    changed = following(raw, plan, {pod.key for pod in _every_hundredth(before.pods)})
+    changed = following(raw, plan, {pod.key for pod in _every_hundredth(before.pods)}, now)
     start, worked = time.monotonic(), time.process_time()
     with collection.following(first=False):
         snapshot = parse(changed, now=now + 1, memo=memo)

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from kai_cp.decisions import rfc3339
 from kai_cp.explain.draft import Draft
-from kai_cp.explain.places import restart, start
-from kai_cp.explain.raw import LAST_EVICTION, LAST_START, group_of, key_of
+from kai_cp.explain.places import carry_out
 from kai_cp.json_types import Object
 from kai_cp.reader.snapshot import ParseMemo, parse
 from kai_cp_models.engine import decide
@@ -152,25 +150,6 @@ class Cycles:
 def carried_out(decided: DecidedCycle, seconds: float) -> Draft:
     """The snapshot ``seconds`` later, the plan carried out, what was evicted back to pending."""
     draft = Draft(decided.draft.raw, decided.draft.now)
-    given, evicted = decided.situation.given, decided.situation.evicted
-    at = rfc3339(draft.now)
-    bound = {_text(key): one for key, one in given.items() if one.kind == "Bind" and key not in evicted}
-    lost = {_text(key) for key in evicted}
-    stopped = {group_of(pod) for pod in draft.objects("pods") if key_of(pod) in lost}
-    restart(draft, lost)
-    started = set[str | None]()
-    for pod in draft.edit_all("pods", lambda pod: key_of(pod) in bound):
-        start(draft, pod, bound[key_of(pod)], at)
-        started.add(group_of(pod))
-    for group in draft.edit_all("podGroups", lambda item: key_of(item) in started | stopped):
-        notes = group["metadata"].setdefault("annotations", {})
-        if key_of(group) in started:
-            notes[LAST_START] = at
-        if key_of(group) in stopped:
-            notes[LAST_EVICTION] = at
+    carry_out(draft, decided.situation.plan)
     draft.now += seconds
     return draft
-
-
-def _text(key: PodKey) -> str:
-    return f"{key.namespace}/{key.name}"

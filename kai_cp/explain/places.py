@@ -9,10 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Set
 from typing import Any
 
+from kai_cp.decisions import rfc3339
 from kai_cp.explain.draft import Draft
-from kai_cp.explain.raw import group_of, key_of, labels_of, metadata, name_of, spec_of
+from kai_cp.explain.raw import (
+    LAST_EVICTION,
+    LAST_START,
+    group_of,
+    key_of,
+    labels_of,
+    metadata,
+    name_of,
+    spec_of,
+)
 from kai_cp.json_types import Object
-from kai_cp_models.plan import Decision
+from kai_cp_models.plan import Decision, Plan
 
 _GPU_GROUP = "runai-gpu-group"
 
@@ -49,7 +59,26 @@ def restart(draft: Draft, keys: Set[str]) -> None:
             row["uid"] = uids[_owner(claim)]
 
 
-def start(draft: Draft, pod: Object, place: Decision, at: str) -> None:
+def carry_out(draft: Draft, plan: Plan) -> None:
+    """What a plan binds runs, and what it evicts waits again; nominations leave no trace."""
+    at = rfc3339(draft.now)
+    lost = {str(one.pod) for one in plan.decisions if one.kind == "Evict"}
+    bound = {str(one.pod): one for one in plan.decisions if one.kind == "Bind" and str(one.pod) not in lost}
+    stopped = {group_of(pod) for pod in draft.objects("pods") if key_of(pod) in lost}
+    restart(draft, lost)
+    started = set[str | None]()
+    for pod in draft.edit_all("pods", lambda pod: key_of(pod) in bound):
+        _start(draft, pod, bound[key_of(pod)], at)
+        started.add(group_of(pod))
+    for group in draft.edit_all("podGroups", lambda item: key_of(item) in started | stopped):
+        notes = group["metadata"].setdefault("annotations", {})
+        if key_of(group) in started:
+            notes[LAST_START] = at
+        if key_of(group) in stopped:
+            notes[LAST_EVICTION] = at
+
+
+def _start(draft: Draft, pod: Object, place: Decision, at: str) -> None:
     """A pod, which may be changed, runs where the plan binds it; ``at``: since when."""
     pod["spec"]["nodeName"] = place.node
     pod["status"] = {**(pod.get("status") or {}), "phase": "Running", "startTime": at}
