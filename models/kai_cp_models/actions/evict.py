@@ -233,8 +233,8 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
 
 
 def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
-    """Whether fewer triggers may get a place. They do not where the fair order gives no trigger one; that there
-    is no plan for all of them shows nothing about fewer.
+    """Whether fewer triggers may get a place. They do not where the fair order gives no trigger one; that all
+    together have no plan shows nothing about fewer.
     """
     return isinstance(result, NoPlan) and (result.served != frozenset() or result.why is NOTHING_SUFFICES)
 

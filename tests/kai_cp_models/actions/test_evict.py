@@ -284,7 +284,7 @@ def test_that_all_triggers_have_no_plan_shows_nothing_about_fewer(monkeypatch: p
     """
     monkeypatch.setattr(evict, "first_plans", lambda *_: [])
     running = {"gang": ("n1", 8), "own": ("n2", 3), "small": ("n2", 1), "big": ("n2", 4)}
-    waiting = {"huge": 5, "x": 2, "y": 1}
+    waiting, weights = {"huge": 5, "x": 2, "y": 1}, {"a": 6, "b": 6, "c": 4}
     snapshot = cluster(
         [
             *(pod(f"{name}-0", at, spec=spec(gpus)) for name, (at, gpus) in running.items()),
@@ -296,7 +296,7 @@ def test_that_all_triggers_have_no_plan_shows_nothing_about_fewer(monkeypatch: p
             group("firm", queue="c", preemptible=False, priority=100),
         ],
         [node("n1"), node("n2")],
-        [queue(name, quota=gpu_bound(0), weight=Shares(1, 1, w)) for name, w in (("a", 6), ("b", 6), ("c", 4))],
+        [queue(name, quota=gpu_bound(0), weight=Shares(1, 1, share)) for name, share in weights.items()],
         actions=("allocate", "reclaim"),
     )
     plan = solved(snapshot)
