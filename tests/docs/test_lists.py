@@ -102,3 +102,10 @@ def test_shown_tests_exist(name_of_page: str) -> None:
     for path, name in shown:
         assert (ROOT / path).exists(), path
         assert not name or f"def {name}(" in (ROOT / path).read_text("utf-8"), name
+
+
+def test_unsorted_bullets_of_the_changelog_are_few() -> None:
+    """New bullets stand above the parts until they are sorted; hundreds are what a merge brought back."""
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    unsorted = text.split("## [Unreleased]", 1)[1].split("\n#", 1)[0]
+    assert unsorted.count("\n- ") < 100
