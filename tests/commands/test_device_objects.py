@@ -122,8 +122,8 @@ def test_bad_objects_are_set_aside_by_name_and_the_rest_is_decided(tmp_path: Pat
     document = solved(snapshot)
     aside = {entry["object"]: entry["reason"] for entry in document["setAside"]}
     expected = {
-        "DeviceClass torn": "cannot parse CEL 'device.driver == '",
-        "ResourceClaim default/unparsable": "device class torn: cannot parse CEL",
+        "DeviceClass torn": "cannot evaluate the selector 'device.driver == ': cannot parse CEL",
+        "ResourceClaim default/unparsable": "device class torn: kai-cp cannot evaluate the selector",
         "ResourceClaim default/classless": "device class none does not exist",
         "ResourceSlice slice-gone": "node gone does not exist",
         "NodeResourceTopology good": "it has no zones",

@@ -22,6 +22,7 @@ from kai_cp_models.rules.stateful.storage import state as storage
 from kai_cp_models.settings import Limits, Settings
 from kai_cp_models.snapshot import Snapshot
 from tests.support.devices import (
+    DRIVER,
     aligned,
     capacity,
     claim,
@@ -648,3 +649,33 @@ def test_selectors_that_a_later_cycle_evaluates_prove_nothing(
     plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
     assert sorted(placed(plan)) == served
     assert [one.proved for one in plan.unscheduled] == proved
+
+
+@pytest.mark.parametrize(
+    ("more", "proved"),
+    [("x == 'b'", True), ("x.reverse() == 'b'", False), ("x ==", False), ("ip(x).family() == 4", False)],
+)
+def test_a_selector_that_kai_cp_cannot_evaluate_proves_nothing(more: str, proved: bool) -> None:
+    """The device's kind is a. Kubernetes may know a function that kai-cp does not, also in an alternative or
+    in the device class; then a device may satisfy the claim."""
+    kind = more.replace("x", f"device.attributes['{DRIVER}'].kind")
+    selectors = [{"cel": {"expression": kind}}]
+    second = {"deviceClassName": "nic", "name": "s", "selectors": selectors}
+    plain = {"deviceClassName": "nic", "name": "t", "count": 2}
+    a = device("a", attributes={"kind": {"string": "a"}})
+    for asked, classes in [
+        (exact(selectors=selectors), [device_class()]),
+        ({"name": "r", "firstAvailable": [plain, second]}, [device_class()]),
+        (exact(), [device_class(selectors=selectors)]),
+    ]:
+        found = cluster(
+            [node("n0")],
+            [pod("x", resourceClaims=claims("x"))],
+            resourceSlices=[slice_of("n0", a)],
+            deviceClasses=classes,
+            resourceClaims=[claim("x", asked)],
+        )
+        plan = decide(parse(found, now=NOW.timestamp()), Settings(), deadline=time.monotonic() + FAR)
+        assert not plan.decisions
+        (waiting,) = plan.unscheduled
+        assert (waiting.reason, waiting.proved) == ("DependencyMissing", proved)

@@ -81,7 +81,7 @@ class Refuter:
         groups: dict[tuple[Hashable, int, _Kind], list[GroupKey]] = {}
         for key, ask in asks.items():
             groups.setdefault((known.kind(ask), self._served.before(key), kinds[key]), []).append(key)
-        certain = {kind: keys for kind, keys in groups.items() if not _several_next(asks[keys[0]])}
+        certain = {kind: keys for kind, keys in groups.items() if self._certain(asks[keys[0]])}
         alike = dict(sorted(certain.items(), key=lambda item: item[0][1], reverse=True))
         while alike:
             coming = every - _counted(could, never)
@@ -101,19 +101,19 @@ class Refuter:
                     del left[kind]
             alike = left
 
+    def _certain(self, ask: Ask) -> bool:
+        """Whether what the ask needs is known: not where further pods of several pod sets wait (which of them
+        comes first depends on what a plan takes back), nor where a rule is not sure about a pod of it."""
+        state = ask.gang.at_first
+        several = state.satisfied and sum(counts.pending > 0 for counts in state.tally.values()) > 1
+        return not several and not any(rule.unsure(pod) for rule in self._base.rules for pod in ask.pods)
+
     def _known(self) -> Known:
         """What the certificates of all rounds share."""
         shapes = dict.fromkeys(ask.kind.shape for ask in (*self._first_asks.values(), *self._served.asks))
         specs = {pod.spec: pod for shape in shapes for pod in shape.examples}
         departures = Departures(self._base, _ended(self._cycle, self._base))
         return Known(self._cycle, self._base, departures, self._served, list(specs.values()))
-
-
-def _several_next(ask: Ask) -> bool:
-    """Whether further pods of several pod sets wait: which of them comes first depends on what a plan takes
-    back."""
-    state = ask.gang.at_first
-    return state.satisfied and sum(counts.pending > 0 for counts in state.tally.values()) > 1
 
 
 def _counted(could: Mapping[_Kind, Coming], kinds: Mapping[_Kind, int]) -> Counter[Coming]:

@@ -125,6 +125,10 @@ class RuleState(Forked):
         """Whether the rule has refused something after an incomplete search, which proves nothing."""
         return False
 
+    def unsure(self, pod: Pod) -> bool:
+        """Whether the rule refuses the pod for what it cannot evaluate, which proves nothing."""
+        return False
+
     def alone(self, pods: Sequence[Pod], accepting: Callable[[Pod], Mask]) -> tuple[str, str] | None:
         """(reason token, message) if this rule alone keeps the pods from starting together; else None.
 

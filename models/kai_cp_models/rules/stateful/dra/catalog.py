@@ -179,8 +179,12 @@ class Catalog:
             self._matching(wanted, account)
         return problem
 
+    def unknown(self, wanted: Wanted) -> bool:
+        """Whether kai-cp cannot evaluate a selector of the request."""
+        return bool(self._bad_classes.get(wanted.device_class) or _cel_problem(wanted.selectors))
+
     def usable(self, wanted: Wanted) -> bool:
-        """Whether the request's class exists and all its selectors can be parsed."""
+        """Whether the request's class exists and all its selectors can be evaluated."""
         return not self._unusable(wanted)
 
     def satisfying(self, wanted: Wanted) -> Mask:
@@ -286,12 +290,7 @@ def _alike(values: Sequence[Hashable]) -> tuple[list[int], NDArray[np.int64]]:
 
 
 def _cel_problem(selectors: tuple[str, ...]) -> str:
-    for expression in selectors:
-        try:
-            cel.check(expression)
-        except cel.SelectorError as error:
-            return str(error)
-    return ""
+    return next(filter(None, map(cel.problem, selectors)), "")
 
 
 def _tolerated(taint: Taint, tolerations: tuple[Toleration, ...]) -> bool:

@@ -7,38 +7,24 @@ devices that differ in their UUID alone are evaluated once. Work is counted in s
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from kai_cp_models.quantity import exact, version
 from kai_cp_models.records.devices import DeviceView
-
-_TOKEN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WHOLE: Final = re.compile(
-    r"\b(all|exists|exists_one|existsOne|map|filter|size|dyn|string|type)\s*\(|==\s*device\b"
-)
-"""Uses of a map as a whole, not of named entries."""
-_OPTIONAL: Final = re.compile(
-    r"""(device(?:\.\w+|\[\s*(?:"[^"]*"|'[^']*')\s*\])*)\.\?(\w+)\.orValue\(([^()]*)\)"""
-)
-_BIND: Final = re.compile(r"\bcel\.bind\s*\(")
 
 LONGEST: Final = 10 * 1024
 """Characters; the API server takes no longer expression."""
 MOST_STEPS: Final = 1_000_000
 """Steps for expressions that no user wrote; a step takes about ten microseconds."""
 _MOST_VERDICTS: Final = 65_536
+_V = TypeVar("_V")
 
+_Item = tuple[tuple[str, str], _V]
 _VERDICTS: Final[dict[tuple[str, DeviceView], CelVerdict]] = {}
 """Results by expression and by what it can see of the device: a result depends on nothing else."""
-
-
-class SelectorError(ValueError):
-    """An expression that cannot be parsed."""
 
 
 class CelVerdict(NamedTuple):
@@ -51,30 +37,39 @@ class CelVerdict(NamedTuple):
     over: bool = False
 
 
-def check(expression: str) -> None:
-    """Raise SelectorError if the expression cannot be parsed."""
-    _program(expression)
+class _Compiled(NamedTuple):
+    program: Any
+    names: frozenset[str] | None
+    problem: str
+
+
+def problem(expression: str) -> str:
+    """Why kai-cp cannot evaluate the expression, which Kubernetes may; "" if it can."""
+    return _compiled(expression).problem
 
 
 def matches(expression: str, device: DeviceView) -> bool:
-    """Whether the device satisfies the expression; an evaluation error means no."""
-    return judge(expression, visible(device, tokens(expression))).holds
+    """Whether the device satisfies the expression; an evaluation error means no, and so does a problem."""
+    return judge(expression, visible(device, names(expression))).holds
+
+
+def names(expression: str) -> frozenset[str] | None:
+    """Names of the attributes and capacities that the expression reads; None: it may read any."""
+    return _compiled(expression).names
 
 
 def visible(device: DeviceView, names: frozenset[str] | None) -> DeviceView:
-    """The device without the attributes and capacities of other names; None: with all."""
+    """The device without the attributes and capacities of other names; None: with all. The domains stay."""
     if names is None:
         return device
+
+    def seen(items: Iterable[_Item[_V]], hidden: _V) -> tuple[_Item[_V], ...]:
+        found = (item if item[0][1] in names else ((item[0][0], ""), hidden) for item in items)
+        return tuple(dict.fromkeys(found))
+
     return device._replace(
-        attributes=tuple(item for item in device.attributes if item[0][1] in names),
-        capacity=tuple(item for item in device.capacity if item[0][1] in names),
+        attributes=seen(device.attributes, ("", "")), capacity=seen(device.capacity, Fraction(0))
     )
-
-
-@lru_cache(maxsize=4096)
-def tokens(expression: str) -> frozenset[str] | None:
-    """Words of the expression; every name that it reads is one of them. None: it may read any."""
-    return None if _WHOLE.search(expression) else frozenset(_TOKEN.findall(expression))
 
 
 def judge(expression: str, device: DeviceView, most_steps: int = MOST_STEPS) -> CelVerdict:
@@ -91,18 +86,23 @@ def judge(expression: str, device: DeviceView, most_steps: int = MOST_STEPS) -> 
 
 def _evaluate(expression: str, device: DeviceView, most_steps: int) -> CelVerdict:
     from celpy.celtypes import BoolType
-    from celpy.evaluation import CELEvalError
+    from celpy.evaluation import CELEvalError, CELSyntaxError, CELUnsupportedError
 
     from kai_cp_models.rules.stateful.dra.metered import Meter, OverBudget
+    from kai_cp_models.rules.stateful.dra.values import as_cel
 
-    program = _program(expression)
+    program = _compiled(expression).program
     meter = Meter(most_steps)
+    if program is None:
+        return CelVerdict(holds=False, steps=0)
     try:
-        result = program.metered({"device": _as_cel(device)}, meter)
+        result = program.metered({"device": as_cel(device)}, meter)
     except OverBudget:
         return CelVerdict(holds=False, steps=most_steps, over=True)
     except (
         CELEvalError,
+        CELSyntaxError,
+        CELUnsupportedError,
         ArithmeticError,
         ValueError,
         TypeError,
@@ -115,18 +115,18 @@ def _evaluate(expression: str, device: DeviceView, most_steps: int) -> CelVerdic
 
 
 @lru_cache(maxsize=4096)
-def _program(expression: str) -> Any:
-    from celpy.celparser import CELParseError
+def _compiled(expression: str) -> _Compiled:
+    from kai_cp_models.rules.stateful.dra import language, seen
 
-    if len(expression) > LONGEST:
-        raise SelectorError(f"cannot parse CEL {expression[:60]!r}…: it is longer than {LONGEST} characters")
-    environment = _environment()
+    shown = expression if len(expression) <= 200 else f"{expression[:200]}…"
     try:
-        return environment.program(environment.compile(_plain(expression)), functions=_functions())
-    except (CELParseError, RecursionError) as error:
-        detail = str(error).strip().splitlines()
-        shown = expression if len(expression) <= 200 else f"{expression[:200]}…"
-        raise SelectorError(f"cannot parse CEL {shown!r}: {detail[0] if detail else error}") from error
+        if len(expression) > LONGEST:
+            raise language.Unsupported(f"it is longer than {LONGEST} characters")
+        tree = language.parsed(expression)
+    except language.Unsupported as error:
+        return _Compiled(None, frozenset(), f"kai-cp cannot evaluate the selector {shown!r}: {error}")
+    program = _environment().program(tree, functions=language.functions())
+    return _Compiled(program, seen.names_read(tree), "")
 
 
 @lru_cache(maxsize=1)
@@ -141,153 +141,3 @@ def _environment() -> Any:
         return Environment(runner_class=MeteredRunner)
     finally:
         sys.setrecursionlimit(limit)
-
-
-def _plain(expression: str) -> str:
-    """The expression without ``cel.bind`` and ``.?``, which the library lacks, in equivalent CEL."""
-    plain = _OPTIONAL.sub(r"(has(\1.\2) ? \1.\2 : (\3))", expression)
-    while (found := _BIND.search(plain)) is not None:
-        parts, end = _arguments(plain, found.end())
-        if len(parts) != 3:
-            raise SelectorError(f"cannot parse CEL {expression!r}: cel.bind takes three arguments")
-        name, value, body = parts
-        plain = f"{plain[: found.start()]}[{value}].map({name.strip()}, {body})[0]{plain[end:]}"
-    return plain
-
-
-def _arguments(expression: str, start: int) -> tuple[list[str], int]:
-    """Arguments of a call whose parenthesis opened just before ``start``, and where it ends."""
-    parts, depth, quote, begin = [], 0, "", start
-    for i in range(start, len(expression)):
-        char = expression[i]
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "\"'":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}" and depth:
-            depth -= 1
-        elif char == "," and not depth:
-            parts.append(expression[begin:i])
-            begin = i + 1
-        elif char == ")":
-            return [*parts, expression[begin:i]], i + 1
-    raise SelectorError(f"cannot parse CEL {expression!r}: parenthesis not closed")
-
-
-@lru_cache(maxsize=1)
-def _functions() -> dict[str, Callable[..., Any]]:
-    """The Kubernetes functions on quantities, versions and strings."""
-    from celpy.celtypes import BoolType, DoubleType, IntType
-
-    def parses(parse: Callable[[str], object]) -> Callable[..., Any]:
-        def test(written: str) -> Any:
-            try:
-                parse(str(written))
-            except ValueError:
-                return BoolType(False)
-            return BoolType(True)
-
-        return test
-
-    return {
-        "quantity": lambda written: exact(str(written)),
-        "isQuantity": parses(exact),
-        "semver": lambda written, normalize=False: version(
-            _normal(str(written)) if normalize else str(written)
-        ),
-        "isSemver": parses(version),
-        "compareTo": lambda a, b: IntType((a > b) - (a < b)),
-        "isGreaterThan": lambda a, b: BoolType(a > b),
-        "isLessThan": lambda a, b: BoolType(a < b),
-        "add": lambda a, b: a + Fraction(b),
-        "sub": lambda a, b: a - Fraction(b),
-        "sign": lambda a: IntType((a > 0) - (a < 0)),
-        "isInteger": lambda a: BoolType(a.denominator == 1),
-        "asInteger": lambda a: IntType(int(a)),
-        "asApproximateFloat": lambda a: DoubleType(float(a)),
-        "major": lambda a: IntType(a.numbers[0]),
-        "minor": lambda a: IntType(a.numbers[1]),
-        "patch": lambda a: IntType(a.numbers[2]),
-        **_string_functions(),
-    }
-
-
-def _string_functions() -> dict[str, Callable[..., Any]]:
-    """The functions on strings; those whose result can be longer than their input are charged for it."""
-    from celpy.celtypes import IntType, ListType, StringType
-
-    from kai_cp_models.rules.stateful.dra.metered import matches as matches_charged
-    from kai_cp_models.rules.stateful.dra.metered import spend, spend_text
-
-    def substring(written: str, *bounds: int) -> Any:
-        return StringType(written[slice(*bounds)] if len(bounds) > 1 else written[bounds[0] :])
-
-    def replace(written: str, old: str, new: str, most: int = -1) -> Any:
-        # The result can be as long as the product of the inputs, so it is charged before it is made.
-        count = written.count(old) if most < 0 else min(int(most), written.count(old))
-        spend_text(len(written), max(0, count * len(new)))
-        return StringType(written.replace(old, new, int(most)))
-
-    def split(written: str, by: str, most: int = -1) -> Any:
-        spend(len(written) + 1 if not by else written.count(by) + 1)
-        parts = (written.split(by) if by else list(written)) if most < 0 else written.split(by, int(most) - 1)
-        return ListType([StringType(part) for part in parts])
-
-    def join(parts: Any, by: str = "") -> Any:
-        spend_text(sum(map(len, parts)), len(by) * len(parts))
-        return StringType(by.join(parts))
-
-    return {
-        "lowerAscii": lambda a: StringType(a.lower()),
-        "upperAscii": lambda a: StringType(a.upper()),
-        "trim": lambda a: StringType(a.strip()),
-        "replace": replace,
-        "split": split,
-        "matches": matches_charged,
-        "substring": substring,
-        "indexOf": lambda a, b: IntType(a.find(b)),
-        "lastIndexOf": lambda a, b: IntType(a.rfind(b)),
-        "charAt": lambda a, i: StringType(a[int(i) : int(i) + 1]),
-        "join": join,
-    }
-
-
-def _normal(written: str) -> str:
-    """A version with the leniency of ``semver(text, true)``: a v in front, missing parts are 0."""
-    core, *rest = re.split(r"(?=[-+])", written.removeprefix("v"), maxsplit=1)
-    numbers = [str(int(part)) for part in core.split(".")]
-    return ".".join([*numbers, "0", "0"][: max(3, len(numbers))]) + "".join(rest)
-
-
-def _as_cel(device: DeviceView) -> Any:
-    from celpy.celtypes import BoolType, IntType, MapType, StringType
-
-    class Domains(MapType):
-        """Attributes by domain; a domain that the device lacks is empty, as Kubernetes has it."""
-
-        def __getitem__(self, key: Any) -> Any:
-            return super().__getitem__(key) if key in self else MapType()
-
-    def wrapped(value: object) -> Any:
-        if isinstance(value, bool):
-            return BoolType(value)
-        if isinstance(value, int):
-            return IntType(value)
-        return StringType(value) if isinstance(value, str) else value
-
-    def by_domain(items: Mapping[tuple[str, str], object]) -> Any:
-        domains: dict[Any, Any] = {}
-        for (domain, name), value in items.items():
-            domains.setdefault(StringType(domain), MapType())[StringType(name)] = wrapped(value)
-        return Domains(domains)
-
-    return MapType(
-        {
-            StringType("driver"): StringType(device.driver),
-            StringType("attributes"): by_domain({name: value for name, (_, value) in device.attributes}),
-            StringType("capacity"): by_domain(dict(device.capacity)),
-            StringType("allowMultipleAllocations"): BoolType(device.shareable),
-        }
-    )

@@ -115,8 +115,8 @@ class Judge:
 
     def _by_kind(self, expression: str) -> tuple[NDArray[np.int64], list[DeviceView]]:
         """Kind of every device, and the kinds as the expression sees them."""
-        tokens = cel.tokens(expression)
-        names = None if tokens is None else tokens & self._names
+        read = cel.names(expression)
+        names = None if read is None else read & self._names
         if names not in self._kinds:
             numbers: dict[DeviceView, int] = {}
             inverse = np.fromiter(

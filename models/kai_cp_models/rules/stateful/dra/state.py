@@ -321,6 +321,13 @@ class DraState(LeavingState):
         # A claim whose selectors are evaluated in a later cycle is refused in this one.
         return self.catalog.waiting or any(problem.gave_up for problem in self._problems.values())
 
+    def unsure(self, pod: Pod) -> bool:
+        """Whether a selector of what the pod asks for is none that kai-cp can evaluate."""
+        claims = [self.catalog.claims[key] for key in self._keys(pod)]
+        claims += [claim for claim, _ in self.extended.parts(pod) if claim is not None]
+        requests = (ways for claim in claims if claim.allocation is None for ways in claim.requests)
+        return any(self.catalog.unknown(wanted) for ways in requests for wanted in ways)
+
     # --- pods come and go ------------------------------------------------------------------------
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
