@@ -14,6 +14,7 @@ from kai_cp.reader.fields import Malformed, list_at, object_at, strings_at, text
 from kai_cp.reader.limits import refuse_costly
 from kai_cp.reader.numa import ZoneRows, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec
+from kai_cp.reader.resize import as_held
 from kai_cp.reader.revisions import REVISION_LABELS, revision_of
 from kai_cp.reader.shares import group_labels
 from kai_cp.reader.spec_source import spec_key, spec_source
@@ -141,6 +142,7 @@ class FactReader:
     def _draft(
         self, pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str
     ) -> SpecDraft:
+        spec = as_held(spec, object_at(pod, "status"))
         source = spec_source(pod, spec, annotations, namespace, name)
         key = spec_key(source)
         known = self._specs.get(key)

@@ -16,6 +16,7 @@ from kai_cp.reader.fields import Malformed, object_at, text_at
 from kai_cp.reader.needs import read_claims
 from kai_cp.reader.nodes import gpu_memory_mib
 from kai_cp.reader.requests import read_requests, readable_requests
+from kai_cp.reader.resize import as_held
 from kai_cp.reader.resources import dimension
 from kai_cp.reader.shares import read_gpu
 from kai_cp_models.pods import MILLI, GpuKind, in_bytes
@@ -61,7 +62,7 @@ def usage_of(pod: Json, node_labels: Mapping[str, str]) -> Usage:
     problem = ""
     claims: tuple[str, ...] = ()
     try:
-        amounts, _ = read_requests(spec)
+        amounts, _ = read_requests(as_held(spec, status))
         gpu = read_gpu(annotations, amounts)
         claims = tuple(claim.claim for claim in read_claims(spec, status) if claim.claim)
     except Malformed as problem_found:

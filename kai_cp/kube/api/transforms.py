@@ -14,6 +14,7 @@ import orjson
 from kai_cp.json_types import Object
 
 CONTAINER_KEYS: Final = ("name", "ports", "resources", "volumeMounts", "volumeDevices", "restartPolicy")
+RESIZED_KEYS: Final = ("name", "allocatedResources", "resources")
 FINISHED_SPEC: Final = frozenset({"nodeName", "schedulerName", "priorityClassName"})
 FINISHED: Final = frozenset({"Succeeded", "Failed"})
 NOISE: Final = frozenset({"managedFields", "selfLink"})
@@ -53,8 +54,30 @@ def pod(item: Object) -> Object:
     kept_status = {key: status[key] for key in (*known, "extendedResourceClaimStatus") if key in status}
     if conditions:
         kept_status["conditions"] = conditions
-    result["status"] = kept_status
+    result["status"] = kept_status | _resized(spec, status)
     return result
+
+
+def _resized(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Object:
+    """The amounts of the containers for which the kubelet reports others than their specs ask for."""
+    found = {}
+    for kind, key in (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses")):
+        asked = {one.get("name"): _resizable(one.get("resources")) for one in spec.get(kind) or ()}
+        rows = []
+        for one in status.get(key) or ():
+            told = [one["resources"]] if one.get("resources") is not None else []
+            told += [{"requests": one["allocatedResources"]}] if one.get("allocatedResources") else []
+            if any(_resizable(each) != asked.get(one.get("name")) for each in told):
+                rows.append({name: one[name] for name in RESIZED_KEYS if name in one})
+        if rows:
+            found[key] = rows
+    return found
+
+
+def _resizable(resources: Mapping[str, Any] | None) -> tuple[Any, Any]:
+    """What can be changed in place of a container's requests."""
+    requests = (resources or {}).get("requests") or {}
+    return requests.get("cpu"), requests.get("memory")
 
 
 def container(item: Mapping[str, Any]) -> Object:
@@ -157,7 +180,22 @@ def _pod_view(item: Object) -> Object:
     status = item.get("status") or {}
     meta = {key: value for key, value in item["metadata"].items() if key not in VOLATILE}
     claims = (status.get("resourceClaimStatuses"), status.get("nominatedNodeName"))
-    return {"meta": meta, "spec": item["spec"], "phase": status.get("phase"), "claims": claims}
+    return {
+        "meta": meta,
+        "spec": item["spec"],
+        "phase": status.get("phase"),
+        "claims": claims,
+        "held": held_view(status),
+    }
+
+
+def held_view(status: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What decides how much a pod holds whose containers are resized."""
+    statuses = [status.get(key) for key in ("containerStatuses", "initContainerStatuses")]
+    resize = [
+        one.get("reason") for one in status.get("conditions") or () if one["type"] == "PodResizePending"
+    ]
+    return (*statuses, resize if any(statuses) else None)
 
 
 def node_change(old: Object, new: Object) -> bool:

@@ -131,6 +131,7 @@ def _view(pod: Object) -> tuple[Any, ...]:
         status.get("phase"),
         scheduled,
         status.get("resourceClaimStatuses"),
+        t.held_view(status),
     )
 
 
