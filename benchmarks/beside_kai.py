@@ -84,7 +84,8 @@ def drawn(seed: int, without: Sequence[str], dropped: Sequence[str]) -> tuple[st
 def _carried_out(raw: dict[str, Any], settings: Settings) -> dict[str, Any]:
     """The snapshot after our plan for it was carried out and one pod in ten has finished."""
     snapshot = parse(raw, now=NOW.timestamp())
-    return following(raw, decide(snapshot, settings), {pod.key for pod in snapshot.pods[::10]})
+    ended = {pod.key for pod in snapshot.pods[::10]}
+    return following(raw, decide(snapshot, settings), ended, snapshot.now)
 
 
 def moved_to(now: float, raw: dict[str, Any]) -> bytes:

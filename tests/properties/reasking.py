@@ -105,7 +105,7 @@ def rested(cluster: raw.Object, settings: Settings = SETTINGS) -> raw.Object:
         plan = decided(read(cluster, settings), settings)
         if not plan.decisions:
             break
-        cluster = following(cluster, plan, ())
+        cluster = following(cluster, plan, (), raw.NOW.timestamp())
     return cluster
 
 
