@@ -151,6 +151,8 @@ class Ledger:
     """Places given in this cycle (pending pods placed, evicted pods placed again)."""
     touched: dict[GroupKey, int] = field(default_factory=dict)
     """Pod groups with such pods, and how many entries of ``evicted`` and ``held`` are theirs."""
+    come: dict[int, int] = field(default_factory=dict)
+    """Places of ``held`` by node."""
     _views: dict[PodSpec, NodeView] = field(default_factory=dict)
     """The nodes as pods of each spec see them, as far as they have followed."""
     _changed: list[int] = field(default_factory=list)
@@ -180,7 +182,7 @@ class Ledger:
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""
-        own = ("room", "devices", "groups_on", "book", "evicted", "held", "touched")
+        own = ("room", "devices", "groups_on", "book", "evicted", "held", "touched", "come")
         names = (*own, "_changed", "_tallies", "_states")
         copies: dict[str, Any] = {name: getattr(self, name).copy() for name in names}
         views = {spec: view.shared_copy() for spec, view in self._views.items()}
@@ -318,8 +320,13 @@ class Ledger:
     def fits_on(self, pod: Pod, node: int, *, now: bool) -> bool:
         """The same for one node; no other is looked at."""
         view = self._views.get(pod.spec) or self.view(pod)
-        masks = (rule.mask(pod, now=now) for rule in self.rules if rule.concerns(pod))
-        return view.takes(self, node, now=now) and all(mask is None or mask[node] for mask in masks)
+        return view.takes(self, node, now=now) and self.ruled_on(pod, node, self.rules, now=now)
+
+    @staticmethod
+    def ruled_on(pod: Pod, node: int, rules: Iterable[RuleState], *, now: bool) -> bool:
+        """Whether these rules let the pod be on the node."""
+        masks = (rule.mask(pod, now=now) for rule in rules if rule.concerns(pod))
+        return all(mask is None or mask[node] for mask in masks)
 
     def stays(self, pod: Pod) -> bool:
         """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
@@ -549,6 +556,7 @@ class Ledger:
             node, names, charged = held.node, held.gpu_groups, True
             promised = held.status is PodStatus.PIPELINED
             members = ((PIPELINED if promised else ACTIVE, sign),)
+            self.come[node] = self.come.get(node, 0) + sign
         if held is not None and sign > 0:
             self.held[pod.key] = held
         elif held is None and sign < 0:
@@ -564,7 +572,9 @@ class Ledger:
             for role, step in members:
                 self._share(pod, node, names, role, step)
         if charged:
-            self._charge_queue(pod, node, sign, later=promised)
+            self._charge_queue(
+                pod, node, sign, later=promised, new=held is not None and pod.key not in self.evicted
+            )
         self._recount(pod, before, -sign if held is None else sign)
 
     def _recount(self, pod: Pod, before: PodStatus, sign: int) -> None:
@@ -599,11 +609,13 @@ class Ledger:
             if names_now:
                 self.groups_on[node] = tuple(sorted(names_now))
 
-    def _charge_queue(self, pod: Pod, node: int, sign: int, *, later: bool) -> None:
+    def _charge_queue(self, pod: Pod, node: int, sign: int, *, later: bool, new: bool) -> None:
         group = self._in_queue(pod)
         if group is not None:
             charge = self.fixed.charge(pod, node)
             self.book.charge(group.queue, charge, group.preemptible, sign)
+            if new:
+                self.book.come(group.queue, sign)
             if later:
                 self.book.settles_later(group.queue, charge, group.preemptible, sign)
 

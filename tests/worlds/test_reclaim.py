@@ -336,6 +336,28 @@ def test_small_pods_that_need_each_other_stay_where_they_run(monkeypatch: pytest
     assert evicted(plan) < {"v1-0", "v2-0"}
 
 
+def test_pods_on_a_node_that_shrank_stay_where_they_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """n1 has lost four of the six GPUs on which v runs. t can only have the one of n2, which v has had for
+    longer; the first plan already leaves the six pods where they are."""
+    members = [*(pod(f"v{i}-0", "n1") for i in range(6)), pod("v6-0", "n2")]
+    near = spec(1, node_selector=(("host", "n2"),))
+    snapshot = cluster(
+        [*members, pod("t-0", spec=near)],
+        [
+            *(group(f"v{i}", queue="v", last_start=NOW - 100) for i in range(6)),
+            group("v6", queue="v", last_start=NOW - 900),
+            group("t", queue="q"),
+        ],
+        [node(name, gpus=count, labels={"host": name}) for name, count in (("n1", 2), ("n2", 1))],
+        [queue("q", quota=gpu_bound(3)), queue("v", quota=gpu_bound(0))],
+        actions=("allocate", "reclaim"),
+    )
+    monkeypatch.setattr(evict, "finish", lambda _, found: found)
+    plan = solved(snapshot)
+    assert placed(plan) == {"t-0"}
+    assert evicted(plan) == {"v6-0"}
+
+
 def test_a_releasing_pod_is_no_victim_twice() -> None:
     """Allocate may use what leaves anyway; reclaim has nothing to do."""
     members = [*pods("v", 7, "n1"), pod("v-7", "n1", status=PodStatus.RELEASING), pod("t-0")]

@@ -32,27 +32,33 @@ def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
 
 def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
     """Whether its queue, its node and every rule have room for an evicted pod, which has no other place,
-    where it ran.
+    where it ran. Only what has come in this cycle can be in its way.
     """
     if pod.status not in ACTIVE_USED:
         return False
     node = ledger.home(pod)
     if not capacity_at_home(ledger, pod):
         return False
-    if pod.spec.gpu.shares and not _devices_have_room(ledger, pod, node, ledger.room.free_on[node][GPU]):
+    alone = not ledger.come.get(node)
+    devices = alone or not pod.spec.gpu.shares
+    if not devices and not _devices_have_room(ledger, pod, node, ledger.room.free_on[node][GPU]):
         return False
     group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
-    if group is not None and over_limit(ledger.book, group.queue, ledger.fixed.charge(pod, node)) is not None:
+    charge, book = ledger.fixed.charge(pod, node), ledger.book
+    if group is not None and over_limit(book, group.queue, charge, among=book.entered) is not None:
         return False
     if group is not None and _apart(ledger, group, pod, node):
         return False
-    return not any(rule.concerns(pod) for rule in ledger.rules) or ledger.fits_on(pod, node, now=False)
+    rules = (rule for rule in ledger.rules if not (alone and rule.of_one_node))
+    return ledger.ruled_on(pod, node, rules, now=False)
 
 
 def capacity_at_home(ledger: Ledger, pod: Pod) -> bool:
-    """Whether as much is free where an evicted pod ran as it takes there."""
+    """Whether as much is free where an evicted pod ran as it takes there, or no pod has come there: what
+    never left needs no capacity anew, however overfull the node is."""
     node = ledger.home(pod)
-    return not any(map(lt, ledger.room.free_on[node], ledger.fixed.taken_on(pod, node)))
+    short = any(map(lt, ledger.room.free_on[node], ledger.fixed.taken_on(pod, node)))
+    return not (short and ledger.come.get(node))
 
 
 def _apart(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:

@@ -22,9 +22,9 @@ Rows = list[Amounts]
 class QueueBook:
     """Queue totals of a cycle, by position in the tree, in the units of ``Amounts``; "unlimited" is -1.
 
-    Only ``held``, ``firm`` and ``unsettled`` ever change. ``held``: what a queue and all queues below it
-    hold. ``firm``: the part of that which is not preemptible. ``*_floor``: the bound in whole units, so that
-    an allocation is within it if and only if it is at most the floor.
+    Only ``held``, ``firm``, ``unsettled`` and ``entered`` ever change. ``held``: what a queue and all queues
+    below it hold. ``firm``: the part of that which is not preemptible. ``*_floor``: the bound in whole units,
+    so that an allocation is within it if and only if it is at most the floor.
     """
 
     tree: QueueTree
@@ -46,6 +46,8 @@ class QueueBook:
     unsettled: dict[tuple[str, bool], Amounts] = field(default_factory=dict)
     """How much more queues hold until evicted pods have left and nominated ones have come, by whether those
     are preemptible."""
+    entered: dict[int, int] = field(default_factory=dict)
+    """By row, pods that waited and have places of the cycle."""
 
     @staticmethod
     def of(snapshot: Snapshot) -> QueueBook:
@@ -97,7 +99,13 @@ class QueueBook:
             self.allocatable_share_floor,
             self.cluster,
             dict(self.unsettled),
+            dict(self.entered),
         )
+
+    def come(self, queue: str, sign: int) -> None:
+        """A pod that waited gets (1) or loses (-1) a place."""
+        for i in self.line(queue):
+            self.entered[i] = self.entered.get(i, 0) + sign
 
     def settles_later(self, queue: str, amounts: Amounts, preemptible: bool, sign: int) -> None:
         """A charge of this sign counts only once pods have left or come."""

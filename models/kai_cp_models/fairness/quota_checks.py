@@ -46,9 +46,14 @@ class OverQuota:
         return f"queue {self.queue}: {self.bound} {bound}, {held} {used}, needs {needs}"
 
 
-def over_limit(book: QueueBook, queue: str, amounts: Amounts) -> OverQuota | None:
-    """The first limit, leaf to root, that ``amounts`` more would exceed."""
-    return over_bounds(book, queue, amounts, preemptible=True)
+def over_limit(
+    book: QueueBook, queue: str, amounts: Amounts, *, among: Mapping[int, int] | None = None
+) -> OverQuota | None:
+    """The first limit, leaf to root, that ``amounts`` more would exceed.
+
+    ``among``: the rows of queues that are looked at are not 0 here; None: all.
+    """
+    return _first_over(book, queue, amounts, book.held, book.limit, bound="limit", among=among)
 
 
 def over_bounds(
@@ -83,9 +88,12 @@ def _first_over(
     *,
     bound: QuotaBound,
     lent: Mapping[str, Amounts] = _NONE,
+    among: Mapping[int, int] | None = None,
 ) -> OverQuota | None:
     """The first bound on the queue's path that ``used`` plus ``amounts`` exceeds in a requested resource."""
     for i in book.line(queue):
+        if among is not None and not among.get(i):
+            continue
         held, most = used[i], bounds[i]
         free = lent.get(book.name(i), NOTHING) if lent else NOTHING
         for resource in range(3):

@@ -136,6 +136,8 @@ class AffinityState(TalliedState):
         """Pods that this cycle places as the first of their kind, and what was nowhere then."""
         self.resting: dict[PodKey, tuple[Pod, int]] = {}
         """Other pods that this cycle nominates beside what their affinity needs, and their nodes."""
+        self.come: dict[tuple[Hashable, int], int] = {}
+        """Pods that this cycle places, by what counts them and domain."""
         self._load()
 
     def profile(self, pod: Pod) -> Profile:
@@ -202,16 +204,18 @@ class AffinityState(TalliedState):
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         found = self.profile(pod)
         mask = self._attracted(found, now=now)
-        if pod.key in self.left and pod.node is not None and (found.affine or self.opened):
-            # A pod that returns to its node has never left: its affinity is not asked for again, but others
-            # were not the first.
-            mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
-            mask[self.snapshot.node_index[pod.node]] = not self._was_missed(found)
         for key in found.repelled:
             held = self.tally.counts(key, now=now)
             if held is not None and held.any():
                 clear = self._at_nodes(key, held) <= 0
                 mask = clear if mask is None else mask & clear
+        if pod.key in self.left and pod.node is not None and (mask is not None or self.opened):
+            # A pod that returns to its node has never left: its affinity is not asked for again, nor are the
+            # terms of pods that were there before. But others were not the first.
+            home = self.snapshot.node_index[pod.node]
+            mask = np.ones(len(self.snapshot.nodes), dtype=np.bool_) if mask is None else mask
+            met = any(self.come.get((key, self._where(key, home))) for key in found.repelled)
+            mask[home] = not met and not self._was_missed(found)
         return mask
 
     def _was_missed(self, found: Profile) -> bool:
@@ -220,7 +224,7 @@ class AffinityState(TalliedState):
 
     def detach(self) -> None:
         super().detach()
-        self.opened, self.resting = dict(self.opened), dict(self.resting)
+        self.opened, self.resting, self.come = dict(self.opened), dict(self.resting), dict(self.come)
 
     def place(self, pod: Pod, node: int, *, pipelined: bool) -> None:
         found = self.profile(pod)
@@ -228,12 +232,19 @@ class AffinityState(TalliedState):
             self.opened[pod.key] = found.affine
         elif found.affine and pipelined:
             self.resting[pod.key] = pod, node
+        self._come(pod, node, 1)
         super().place(pod, node, pipelined=pipelined)
 
     def remove(self, pod: Pod, node: int) -> None:
         self.opened.pop(pod.key, None)
         self.resting.pop(pod.key, None)
+        self._come(pod, node, -1)
         super().remove(pod, node)
+
+    def _come(self, pod: Pod, node: int, sign: int) -> None:
+        for key, _ in self._effects(pod):
+            place = key, self._where(key, node)
+            self.come[place] = self.come.get(place, 0) + sign
 
     def evictable(self, pod: Pod) -> bool:
         wanted = (key for other, _ in self.resting.values() for key in self.profile(other).affine)

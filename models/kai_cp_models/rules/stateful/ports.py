@@ -54,6 +54,7 @@ class PortState(TalliedState):
 
     name = NAME
     family = "ports"
+    of_one_node = True
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)

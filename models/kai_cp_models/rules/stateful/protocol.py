@@ -70,6 +70,8 @@ class RuleState(Forked):
     """The reason token of its dead ends: an object is missing, or no node suits the pod even if empty."""
     uses_up: ClassVar[bool] = False
     """Whether each pod that leaves may keep others from leaving."""
+    of_one_node: ClassVar[bool] = False
+    """Whether pods matter to each other only where they share a node."""
 
     def concerns(self, pod: Pod) -> bool:
         """Whether the pod matters to this rule at all."""

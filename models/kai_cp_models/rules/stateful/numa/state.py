@@ -34,6 +34,7 @@ class NumaState(LeavingState):
     name = NAME
     family = "numa"
     dead_end_reason = "NoNodeAccepts"
+    of_one_node = True
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
