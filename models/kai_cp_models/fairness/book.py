@@ -10,6 +10,7 @@ import numpy as np
 from kai_cp_models.arrays import Floats, Ints
 from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
 from kai_cp_models.fairness.share import cluster_total, divide
+from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.fairness.totals import SCALE, QueueTotals, QueueTree, to_amounts, to_shares
 from kai_cp_models.pods import UNLIMITED
 from kai_cp_models.snapshot import Shares, Snapshot
@@ -43,6 +44,8 @@ class QueueBook:
     allocatable_share_floor: Rows
     cluster: Amounts
     """The cluster's resources that are divided among the queues."""
+    steps: QueueSteps
+    """How sibling queues are compared."""
     unsettled: dict[tuple[str, bool], Amounts] = field(default_factory=dict)
     """How much more queues hold until evicted pods have left and nominated ones have come, by whether those
     are preemptible."""
@@ -57,19 +60,22 @@ class QueueBook:
         by_name = divide(snapshot, totals, cluster)
         queues = totals.tree.queues
         allocatable = [allocatable_share(q.quota, q.limit, by_name[q.name]) for q in queues]
+        quota, total = [to_amounts(queue.quota) for queue in queues], to_amounts(cluster)
+        floor, shares = [to_amounts(by_name[queue.name]) for queue in queues], _floats(allocatable)
         return QueueBook(
             tree=totals.tree,
             held=_rows(totals.allocated),
             firm=_rows(totals.non_preemptible),
-            quota=[to_amounts(queue.quota) for queue in queues],
+            quota=quota,
             firm_quota=[to_amounts(queue.firm_quota) for queue in queues],
             limit=[to_amounts(queue.limit) for queue in queues],
             shares=by_name,
             fair_share=_floats([by_name[queue.name] for queue in queues]),
-            fair_share_floor=[to_amounts(by_name[queue.name]) for queue in queues],
-            allocatable_share=_floats(allocatable),
+            fair_share_floor=floor,
+            allocatable_share=shares,
             allocatable_share_floor=[to_amounts(shares) for shares in allocatable],
-            cluster=to_amounts(cluster),
+            cluster=total,
+            steps=QueueSteps(totals.tree, floor, quota, shares, total),
         )
 
     def charge(self, queue: str, amounts: Amounts, preemptible: bool, sign: int = 1) -> None:
@@ -98,6 +104,7 @@ class QueueBook:
             self.allocatable_share,
             self.allocatable_share_floor,
             self.cluster,
+            self.steps,
             dict(self.unsettled),
             dict(self.entered),
         )

@@ -10,13 +10,13 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Container, Mapping, Sequence
 from copy import copy
-from itertools import islice, repeat
+from heapq import heappop, heappush
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Self
 
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
@@ -49,13 +49,11 @@ class FairOrder:
     def __init__(self, snapshot: Snapshot, book: QueueBook, entries: Mapping[GroupKey, Entry]) -> None:
         self._groups = snapshot.group_by_key
         self._book = book
-        self._steps = QueueSteps(book)
-        tree = book.tree
-        self._children, self._paths, self._roots = tree.children, tree.lines, tree.roots
-        self._leaf_of = {queue.name: i for i, queue in enumerate(tree.queues) if not tree.children[i]}
-        self._waiting: list[Sequence[_Waiting]] = [() for _ in tree.queues]
+        self._steps, self._leaf_of, self._paths = book.steps, book.tree.leaves, book.tree.lines
+        self._parents = book.tree.parents
+        self._waiting: dict[int, Sequence[_Waiting]] = {}
         """The groups of each leaf in order; a fork shares them."""
-        self._passed = [0 for _ in tree.queues]
+        self._passed: dict[int, int] = {}
         """How many of them do not wait any more."""
         self._entries: tuple[dict[GroupKey, Entry], ...] = ()
         """The entries of all groups that were added, the last ones here and those before in what this is a
@@ -64,7 +62,7 @@ class FairOrder:
         self._add(entries)
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting)) - sum(self._passed)
+        return sum(map(len, self._waiting.values())) - sum(self._passed.values())
 
     def fork(
         self,
@@ -79,25 +77,27 @@ class FairOrder:
         result: Self = copy(self)
         result._book = book
         if only is None:
-            result._waiting, result._passed = list(self._waiting), list(self._passed)
+            result._waiting, result._passed = dict(self._waiting), dict(self._passed)
         else:
-            left = map(islice, self._waiting, self._passed, repeat(None))
-            result._waiting = [[one for one in waiting if one[1] in only] for waiting in left]
-            result._passed = [0 for _ in self._passed]
+            left = ((i, islice(waiting, self._passed[i], None)) for i, waiting in self._waiting.items())
+            result._waiting = {i: [one for one in waiting if one[1] in only] for i, waiting in left}
+            result._passed = dict.fromkeys(self._waiting, 0)
         result._forget()
         result._add(also)
         return result
 
     def _forget(self) -> None:
         """Look at all queues anew."""
-        count = len(self._waiting)
-        self._heads: list[tuple[int, _Waiting] | None] = [None] * count
+        self._heads: dict[int, tuple[int, _Waiting]] = {}
         """The first group below each queue, and its leaf."""
-        self._ranks: list[Rank | None] = [None] * count
-        self._by_size: list[dict[Amounts, Rank]] = [{} for _ in range(count)]
+        self._ranks: dict[int, Rank] = {}
+        self._lines: dict[int, list[tuple[Rank, int, int]]] = {}
+        """Below each queue (-1: at the top) a heap of those below which groups wait, by rank and age; what is
+        not their rank any more is passed over."""
+        self._by_size: dict[int, dict[Amounts, Rank]] = {}
         """Ranks of each queue by the size of its first group's batch, until the queue is charged."""
-        self._stale = [self._paths[leaf] for leaf in self._leaf_of.values()]
-        """Paths on which heads and ranks are to be computed again."""
+        self._stale = set(self._waiting)
+        """Queues from which on heads and ranks are to be computed again, up to the top."""
 
     def _add(self, entries: Mapping[GroupKey, Entry]) -> None:
         """Add groups, or replace their entries."""
@@ -108,7 +108,7 @@ class FairOrder:
             if leaf is not None:
                 grown.setdefault(leaf, []).append((key, group, amounts))
         for leaf, found in grown.items():
-            waiting = list(islice(self._waiting[leaf], self._passed[leaf], None))
+            waiting = list(islice(self._waiting.get(leaf, ()), self._passed.get(leaf, 0), None))
             for one in found if waiting else ():
                 group = one[1]
                 old = next((some[group] for some in reversed(before) if group in some), None)
@@ -117,24 +117,25 @@ class FairOrder:
                 insort(waiting, one)
             # Waiting groups come nearly in order, so that this takes hardly any time.
             self._waiting[leaf], self._passed[leaf] = waiting or sorted(found), 0
+            self._stale.add(leaf)
 
     def push(self, group: GroupKey, entry: Entry) -> None:
         """Add a group that does not wait here."""
         leaf = self._leaf_of.get(self._groups[group].queue)
         if leaf is None:
             return
-        waiting = list(self._waiting[leaf][self._passed[leaf] :])
+        waiting = list(islice(self._waiting.get(leaf, ()), self._passed.get(leaf, 0), None))
         insort(waiting, (entry[0], group, entry[1]))
         self._entries[-1][group] = entry
         self._waiting[leaf], self._passed[leaf] = waiting, 0
-        self._changed(self._paths[leaf])
+        self._stale.add(leaf)
 
     def charged(self, queue: str) -> None:
         """Note that the book changed for ``queue``, and so for its ancestors."""
         path = self._paths[self._book.index(queue)]
-        self._changed(path)
+        self._stale.add(path[0])
         for i in path:
-            self._by_size[i].clear()
+            self._by_size.pop(i, None)
 
     def use(self, book: QueueBook, queue: str) -> None:
         """Follow another book from now on, which differs from the last one along the path of ``queue``."""
@@ -148,7 +149,7 @@ class FairOrder:
 
     def rank_of(self, queue: int) -> Rank | None:
         """Steps 1 to 6 of a queue at the last search for a group; None when no group waits below it."""
-        return self._ranks[queue]
+        return self._ranks.get(queue)
 
     def pop(
         self, among: Container[GroupKey] | None = None, before: list[GroupKey] | None = None
@@ -181,63 +182,64 @@ class FairOrder:
                 for i in path:
                     self._heads[i] = after
             else:
-                self._changed(path)
+                self._stale.add(leaf)
             if found:
                 return group
         return None
 
-    def _changed(self, path: tuple[int, ...]) -> None:
-        if path not in self._stale:
-            self._stale.append(path)
-
     def _head(self) -> tuple[int, _Waiting] | None:
-        # What is above several of these paths is computed once more after each, and so in the end from all.
-        for path in self._stale:
-            for i in path:
-                self._refresh(i)
+        stale = set(chain.from_iterable(self._paths[i] for i in self._stale))
         self._stale.clear()
-        first = self._choose(self._roots)
+        for i in sorted(stale, key=lambda i: -len(self._paths[i])):
+            self._refresh(i)
+        first = self._first(-1)
         return None if first is None else self._heads[first]
 
     def _refresh(self, i: int) -> None:
         """Compute the first group of queue ``i`` and its rank anew; its children must be up to date."""
-        head: tuple[int, _Waiting] | None = None
-        if children := self._children[i]:
-            best = self._choose(children)
-            head = None if best is None else self._heads[best]
-        elif (passed := self._passed[i]) < len(self._waiting[i]):
-            head = i, self._waiting[i][passed]
-        self._heads[i] = head
-        self._ranks[i] = None if head is None else self._rank(i, head[1][2])
+        waiting, passed = self._waiting.get(i, ()), self._passed.get(i, 0)
+        if passed < len(waiting):
+            self._heads[i] = i, waiting[passed]
+        elif (best := self._first(i)) is not None:
+            self._heads[i] = self._heads[best]
+        else:
+            self._ranks.pop(i, None)
+            return
+        rank = self._rank(i, self._heads[i][1][2])
+        if self._ranks.get(i) != rank:
+            self._ranks[i] = rank
+            line = self._lines.setdefault(self._parents[i], [])
+            heappush(line, (rank, self._steps.seniority[i], i))
 
     def _rank(self, i: int, amounts: Amounts) -> Rank:
         """Steps 1 to 6 for queue ``i`` with a first batch of this size."""
-        known = self._by_size[i].get(amounts)
-        if known is not None:
+        sizes = self._by_size.setdefault(i, {})
+        if (known := sizes.get(amounts)) is not None:
             return known
         steps, held = self._steps, self._book.held[i]
         with_batch = (held[0] + amounts[0], held[1] + amounts[1], held[2] + amounts[2])
-        rank = self._by_size[i][amounts] = (
+        rank = sizes[amounts] = (
             *steps.standing(i, held, with_batch),
             steps.dominant(i, with_batch),
             steps.dominant(i, held),
         )
         return rank
 
-    def _choose(self, siblings: Sequence[int]) -> int | None:
-        """The sibling that comes next; None when no group waits below any."""
-        ranks = self._ranks
-        best: Rank | None = None
-        ties: list[int] = []
-        for i in siblings:
-            rank = ranks[i]
-            if rank is None:
-                continue
-            if best is None or rank < best:
-                best, ties = rank, [i]
-            elif rank == best:
-                ties.append(i)
-        return self._steps.first(ties) if ties else None
+    def _first(self, parent: int) -> int | None:
+        """The queue below that comes next (-1: at the top); None when no group waits below any."""
+        line, ranks = self._lines.get(parent, ()), self._ranks
+        while line and ranks.get(line[0][2]) != line[0][0]:
+            heappop(line)
+        if not line or self._steps.even[parent]:
+            return line[0][2] if line else None
+        # In a heap, what is equal to the first hangs together.
+        rank, ties, look = line[0][0], set[int](), [0]
+        for at in look:
+            if at < len(line) and line[at][0] == rank:
+                look += (2 * at + 1, 2 * at + 2)
+                if ranks.get(line[at][2]) == rank:
+                    ties.add(line[at][2])
+        return next(self._steps.in_turn(ties))
 
 
 def _place(waiting: Sequence[_Waiting], one: _Waiting) -> int | None:

@@ -9,8 +9,8 @@ to it, and the merge is a sort.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.steps import QueueSteps
 
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 
@@ -34,18 +33,16 @@ def victim_order(book: QueueBook, queues: Ints, groups: Ints, turns: Ints, gives
 
     Groups in queues that do not exist or have children are left out.
     """
-    tree, lone = book.tree, np.array([not below for below in book.tree.children] + [False])
     # Counted down group by group, the smallest so far is that of the group.
     apart = (groups - groups.max(initial=0)) * (turns.max(initial=0) + 1)
     turns = np.minimum.accumulate(turns - apart) + apart
     order = np.lexsort((-turns, queues))
-    order = order[lone[queues[order]]]
-    starts = np.flatnonzero(np.diff(queues[order], prepend=-1))
-    ranges = {int(queues[part[0]]): part for part in np.split(order, starts[1:]) if len(part)}
+    parts = np.split(order, np.flatnonzero(np.diff(queues[order])) + 1)
+    ranges = {int(queues[part[0]]): part for part in parts if len(part)}
     sums = np.cumsum(gives[::-1], axis=0)[::-1]
     # What the group of each unit still holds when it is reached.
     left = sums - np.append(sums, [(0, 0, 0)], axis=0)[np.searchsorted(groups, groups, "right")]
-    return _Merge(book, gives, left, ranges).below(tree.roots)
+    return _Merge(book, gives, left, ranges).below(-1)
 
 
 class _Merge:
@@ -55,15 +52,21 @@ class _Merge:
         self._book = book
         self._gives = gives
         self._left = left
-        self._leaves = leaves
+        self._steps = book.steps
+        self._leaves = {i: units for i, units in leaves.items() if i >= 0 and not book.tree.children[i]}
+        self._children = defaultdict[int, set[int]](set)
+        """Queues that give something, below each (-1: at the top)."""
+        for leaf in self._leaves:
+            line = book.tree.lines[leaf]
+            for child, parent in zip(line, (*line[1:], -1), strict=True):
+                self._children[parent].add(child)
 
-    @cached_property
-    def _steps(self) -> QueueSteps:
-        return QueueSteps(self._book)
-
-    def below(self, siblings: Sequence[int]) -> Ints:
-        """The units below all of ``siblings`` in the order in which they are taken."""
-        sequences = {i: units for i in siblings if len(units := self._sequence(i))}
+    def below(self, parent: int) -> Ints:
+        """The units below a queue (-1: all) in the order in which they are taken."""
+        found = self._leaves.get(parent)
+        if found is not None:
+            return found
+        sequences = {i: self.below(i) for i in sorted(self._children[parent])}
         if len(sequences) < 2:
             return next(iter(sequences.values()), _NOTHING)
         held = {i: self._book.held[i] for i in sequences}
@@ -81,10 +84,6 @@ class _Merge:
         ranks = np.stack((first, fifth, sixth))[:, order]
         self._settle_ties(order, ranks, members[order])
         return units[order]
-
-    def _sequence(self, i: int) -> Ints:
-        children = self._book.tree.children[i]
-        return self.below(children) if children else self._leaves.get(i, _NOTHING)
 
     def _fifth(self, i: int, held: Amounts, units: Ints) -> NDArray[np.float64]:
         """Step 5 of each unit: the smallest dominant share so far, without its group and all before it."""
@@ -104,15 +103,6 @@ class _Merge:
             tied = tuple(np.unique(here).tolist())
             place = places.get(tied)
             if place is None:
-                place = places[tied] = self._places(tied)
+                place = places[tied] = {i: k for k, i in enumerate(self._steps.in_turn(tied, -1))}
             turn = np.argsort([place[i] for i in here.tolist()], kind="stable")
             order[start:end] = order[start:end][turn]
-
-    def _places(self, tied: Sequence[int]) -> dict[int, int]:
-        left = list(tied)
-        found: dict[int, int] = {}
-        while left:
-            i = self._steps.last(left)
-            found[i] = len(found)
-            left.remove(i)
-        return found

@@ -3,31 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heapify, heappop
 
+from kai_cp_models.arrays import Floats
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.totals import SCALE
+from kai_cp_models.fairness.totals import SCALE, QueueTree
 from kai_cp_models.pods import UNLIMITED
 
 QueueStanding = tuple[bool, bool, int, bool]
 """Steps 1 to 4 of the queue order; smaller is served first and loses last."""
+_Shares = tuple[float, ...]
 
 
 class QueueSteps:
-    """The comparison of the queues of a book; queues are rows of its arrays."""
+    """The comparison of the queues of a tree; arguments are rows of a book, as there."""
 
-    def __init__(self, book: QueueBook) -> None:
-        queues = book.tree.queues
-        self._fair_share = book.fair_share_floor
-        self._quota = [_bounds(quota) for quota in book.quota]
-        self._share = [_bounds(shares) for shares in book.allocatable_share.tolist()]
+    def __init__(
+        self,
+        tree: QueueTree,
+        fair_share_floor: Sequence[Amounts],
+        quota: Sequence[Amounts],
+        allocatable_share: Floats,
+        cluster: Amounts,
+    ) -> None:
+        queues = tree.queues
+        self._fair_share = fair_share_floor
+        self._quota = [_bounds(each) for each in quota]
+        self._share = [_bounds(shares) for shares in allocatable_share.tolist()]
         self._without = [tuple(r for r in range(3) if shares[r] == 0) for shares in self._share]
         """Resources of which a queue has no share."""
         self._priority = [-queue.priority for queue in queues]
-        self.divisors = [_divisors(shares, book.cluster) for shares in book.allocatable_share.tolist()]
+        self.divisors = [_divisors(shares, cluster) for shares in allocatable_share.tolist()]
         """The divisors of each queue's holdings for its dominant share."""
-        self._seniority = [(queue.created, queue.name) for queue in queues]
+        self._old = sorted(range(len(queues)), key=lambda i: (queues[i].created, queues[i].name))
+        self.seniority = [0] * len(queues)
+        """The place of each queue by age (step 8)."""
+        for place, i in enumerate(self._old):
+            self.seniority[i] = place
+        self.even = {
+            parent: len({self._share[i] for i in children}) < 2
+            for parent, children in ((-1, tree.roots), *enumerate(tree.children))
+        }
+        """Whether the queues below each (-1: at the top) have equal shares, and step 7 tells none apart."""
 
     def dominant(self, i: int, amounts: Sequence[int]) -> float:
         """Dominant share (3.5, end)."""
@@ -42,37 +60,41 @@ class QueueSteps:
         unentitled = bool(without) and any(counted[resource] > 0 for resource in without)
         return over_utilised, beyond, self._priority[i], unentitled
 
-    def first(self, ties: Sequence[int]) -> int:
-        """The queue that is served first, of queues equal in steps 1 to 6 (steps 7 and 8)."""
-        return self._tie(ties, min, 1) if len(ties) > 1 else ties[0]
+    def in_turn(self, ties: Iterable[int], sign: int = 1) -> Iterator[int]:
+        """Queues equal in steps 1 to 6 as they are served (steps 7 and 8), or with ``sign`` -1 as they lose.
 
-    def last(self, ties: Sequence[int]) -> int:
-        """The queue that loses first, of queues equal in steps 1 to 6 (steps 7 and 8 reversed)."""
-        return self._tie(ties, max, -1) if len(ties) > 1 else ties[0]
-
-    def _tie(self, ties: Sequence[int], choose: Callable[..., int], sign: int) -> int:
-        shares = self._share
-        candidates: Iterable[int] = ties
-        distinct = {shares[i] for i in ties}
-        if len(distinct) > 1:
-            # Step 7 leaves most pairs open, and step 8 decides those. Pair by pair the result can be a
-            # circle, so the pairs that step 7 decides are taken first.
-            open_ = {
-                share for share in distinct if not any(_before(other, share, sign) for other in distinct)
-            }
-            candidates = [i for i in ties if shares[i] in open_]
-        return choose(candidates, key=self._seniority.__getitem__)
-
-
-def _before(left: tuple[float, ...], right: tuple[float, ...], sign: int) -> bool:
-    return left != right and all(sign * a <= sign * b for a, b in zip(left, right, strict=True))
+        Step 7 leaves most pairs open, and step 8 decides those. Pair by pair the result can be a circle, so
+        the pairs that step 7 decides are taken first.
+        """
+        left: dict[_Shares, list[int]] = {}
+        for i in ties:
+            left.setdefault(self._share[i], []).append(sign * self.seniority[i])
+        for places in left.values():
+            heapify(places)
+        open_: Sequence[_Shares] = ()
+        while left:
+            open_ = open_ or _before_others(left, sign)
+            share = min(open_, key=lambda share: left[share][0])
+            yield self._old[sign * heappop(left[share])]
+            if not left[share]:
+                del left[share]
+                open_ = ()
 
 
-def _bounds(shares: Sequence[float]) -> tuple[float, ...]:
+def _before_others(distinct: Iterable[_Shares], sign: int) -> list[_Shares]:
+    """The shares of which step 7 puts none behind another."""
+    found: list[_Shares] = []
+    for share in sorted(distinct, reverse=sign < 0):
+        if not any(all(sign * a <= sign * b for a, b in zip(one, share, strict=True)) for one in found):
+            found.append(share)
+    return found
+
+
+def _bounds(shares: Sequence[float]) -> _Shares:
     return tuple(math.inf if share == UNLIMITED else share for share in shares)
 
 
-def _divisors(shares: Sequence[float], cluster: Amounts) -> tuple[float, ...]:
+def _divisors(shares: Sequence[float], cluster: Amounts) -> _Shares:
     """The share; the cluster's amount if the share is unlimited; a thousandth of a unit if there is none."""
     found = []
     for share, most, scale in zip(shares, cluster, SCALE, strict=True):

@@ -40,6 +40,8 @@ class QueueTree:
     roots: tuple[int, ...]
     lines: tuple[tuple[int, ...], ...]
     """Indices from each queue up to its root, itself first."""
+    leaves: dict[str, int]
+    """Those of the queues without children."""
 
     @staticmethod
     def of(snapshot: Snapshot) -> QueueTree:
@@ -53,7 +55,8 @@ class QueueTree:
                 children[parent].append(i)
         lines = tuple(tuple(index[name] for name in snapshot.queue_path[queue.name]) for queue in queues)
         roots = tuple(i for i, parent in enumerate(parents) if parent < 0)
-        return QueueTree(queues, index, parents, tuple(map(tuple, children)), roots, lines)
+        leaves = {name: i for name, i in index.items() if not children[i]}
+        return QueueTree(queues, index, parents, tuple(map(tuple, children)), roots, lines, leaves)
 
 
 @dataclass(frozen=True)

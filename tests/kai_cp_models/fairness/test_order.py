@@ -16,7 +16,6 @@ from kai_cp_models.fairness.amounts import Amounts, add, subtract, total
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.fairness.rank import victim_order
-from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Queue, Shares, Snapshot
 from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
@@ -385,7 +384,7 @@ class OneByOne:
     givings: Mapping[GroupKey, Giving]
 
     def __post_init__(self) -> None:
-        self.steps = QueueSteps(self.book)
+        self.steps = self.book.steps
         self.turn = dict.fromkeys(self.givings, 0)
         self.gone = [(0, 0, 0) for _ in self.book.tree.queues]
 
@@ -404,7 +403,7 @@ class OneByOne:
         if not heads:
             return None
         ranks = {i: self.rank(i, key) for i, key in heads.items()}
-        return heads[self.steps.last([i for i in heads if ranks[i] == max(ranks.values())])]
+        return heads[next(self.steps.in_turn((i for i in heads if ranks[i] == max(ranks.values())), -1))]
 
     def below(self, i: int) -> GroupKey | None:
         tree = self.book.tree
