@@ -48,12 +48,11 @@ def gpu_weight(pod: Pod) -> int:
 
 def unit_rows(snapshot: Snapshot, given: Sequence[GroupUnits], charges: Ints) -> UnitRows:
     """[U] the units of all groups, one after the other. ``charges``: [P, 3] those of their pods."""
-    index = {queue.name: i for i, queue in enumerate(snapshot.queues)}
     units = [unit for _, some, _ in given for unit in some]
     rows, counts = np.zeros(len(units), UNIT), np.array([len(some) for _, some, _ in given], np.int64)
     by_group = [
         (
-            index.get(group.queue, -1),
+            snapshot.queue_index.get(group.queue, -1),
             group.priority,
             group.aged_at_start,
             np.nan if start is None else start,
@@ -124,6 +123,17 @@ class Running:
         self.homes: Ints = home[columns.of_pods.kept.follow(self.pods)[1]]
         if self.pods:
             self.units["gives"] = np.add.reduceat(homes.charges[self.homes], self.units["first"])
+
+    @cached_property
+    def _by_queue(self) -> tuple[Ints, Ints]:
+        order = np.argsort(self.units["queue"], kind="stable")
+        return order, self.units["queue"][order]
+
+    def of_queues(self, queues: Ints) -> UnitRows:
+        """The units of some queues."""
+        order, queue = self._by_queue
+        begins, ends = (np.searchsorted(queue, queues, side=side) for side in ("left", "right"))
+        return self.units[np.sort(order[_joined(begins, ends - begins)])]
 
     @cached_property
     def position(self) -> Mapping[GroupKey | None, int]:

@@ -305,6 +305,11 @@ class Snapshot:
         return result
 
     @cached_property
+    def queue_index(self) -> dict[str, int]:
+        """Position of every queue by name."""
+        return {queue.name: i for i, queue in enumerate(self.queues)}
+
+    @cached_property
     def queue_by_name(self) -> dict[str, Queue]:
         """Every queue by name."""
         return {queue.name: queue for queue in self.queues}

@@ -20,7 +20,7 @@ from kai_cp_models.fairness.reclaim import (
 from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
-from kai_cp_models.joint.victim_candidates import Entitlement, charged
+from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.running import gpu_weight
@@ -31,6 +31,10 @@ Owners = Mapping[EvictionUnit, tuple[GroupKey, ...]]
 """The triggers that each disturbed unit is taken by; the eviction is charged to the first."""
 _Terms = tuple[tuple[str, tuple[str, ResourceBounds]], ...]
 """For each victim queue, the levelled queue and what that must hold more than."""
+
+_Rights = tuple[frozenset[int], tuple[int, ...]]
+"""The units that an ask may take; under reclaim the queues above its own, and which of all keep their quotas.
+"""
 
 
 def reclaim_bounds(
@@ -57,24 +61,29 @@ def reclaim_bounds(
     def within_queues(takes: frozenset[int], open_: frozenset[str]) -> frozenset[int]:
         return frozenset(o for q in open_ for o, rank in by_queue[q] if rank in takes)
 
-    classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
-    terms_of: dict[tuple[object, ...], tuple[frozenset[int], _Terms]] = {}
-    rights = {kind: Entitlement.of(ask, policy) for kind, ask in {ask.kind: ask for ask in asks}.items()}
+    members: dict[_Rights, list[int]] = {}
+    terms_of: dict[_Rights, tuple[frozenset[int], _Terms]] = {}
     for a, ask in enumerate(asks):
-        group, asked = ask.group, ask.asked
-        key = rights[ask.kind], policy.by_share and _within_quota(book, group.queue, asked)
+        group, asked, takes, above = ask.group, ask.asked, takes_of(ask), tuple[int, ...]()
+        if policy.by_share:
+            # What an ask may take is in none of its queue, so siblings with equal rights have equal terms.
+            above = *book.line(group.queue)[1:], *_within_quota(book, group.queue, asked)
+        key = takes, above
         if key not in terms_of:
-            takes, terms = takes_of(ask), dict[str, tuple[str, ResourceBounds]]()
             open_: Iterable[str] = queues(takes)
+            terms: dict[str, tuple[str, ResourceBounds]] = {}
             if policy.by_share:
                 dues = {queue: due_bounds(book, group.queue, asked, queue) for queue in open_}
                 open_ = terms = {queue: due for queue, due in dues.items() if _over_bound(base.book, *due)}
             terms_of[key] = within_queues(takes, frozenset(open_)), tuple(terms.items())
         if policy.by_share:
             book.charge(group.queue, asked, group.preemptible)
-        # Triggers of different queues that may take the same units on the same terms are one class.
-        classes.setdefault(terms_of[key], []).append(a)
-    return [ReclaimBound(tuple(members), taken, dict(terms)) for (taken, terms), members in classes.items()]
+        members.setdefault(key, []).append(a)
+    # Triggers of different queues that may take the same units on the same terms are one class.
+    classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
+    for key, found in members.items():
+        classes.setdefault(terms_of[key], []).extend(found)
+    return [ReclaimBound(tuple(sorted(a)), taken, dict(terms)) for (taken, terms), a in classes.items()]
 
 
 def units_in_turn(

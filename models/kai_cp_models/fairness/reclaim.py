@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import inf
+from typing import Final
 
-from kai_cp_models.arrays import Floats
+import numpy as np
+
+from kai_cp_models.arrays import Floats, Ints
 from kai_cp_models.fairness.amounts import Amounts, Involved, add, subtract
 from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.fairness.quota_checks import RESOURCE_NAMES, OverQuota
@@ -15,6 +18,7 @@ ResourceBounds = tuple[int | None, int | None, int | None]
 """Per resource, the amount above which a queue may lose a unit; None: the resource is no reason."""
 TakenUnit = tuple[str, Amounts, Involved]
 """A lost unit: the victim's leaf queue, the amount that it gives up, and the resources involved."""
+_MOST: Final = 2**62
 
 
 def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool) -> OverQuota | None:
@@ -55,6 +59,34 @@ def victim_allowed(book: QueueBook, trigger_queue: str, amounts: Amounts, victim
     if within(add(book.held[trigger], amounts), book.quota[trigger]):
         return _above_quota(held, book.quota[victim], amounts)
     return not within(held, book.allocatable_share_floor[victim])
+
+
+class VictimFilter:
+    """``victim_allowed`` for all leaf queues at once, where queues hold what a book says now."""
+
+    def __init__(self, book: QueueBook) -> None:
+        self._tree, self._rows, self._quota = book.tree, list(book.held), book.quota
+        held, quota, share = map(_ints, (book.held, book.quota, book.allocatable_share_floor))
+        self._over_share = ((share != UNLIMITED) & (held > share)).any(axis=1)
+        bounded = quota != UNLIMITED
+        self._above, self._below = bounded & (held > quota), bounded & (held < quota)
+
+    def victims(self, queue: int, amounts: Amounts) -> tuple[Ints, Ints]:
+        """The leaves at which a batch of this size may look, and of each the sibling of a queue above the
+        batch that it is below."""
+        tree, asked = self._tree, np.array(amounts) != 0
+        left, found = tree.leaf_rows, list[tuple[Ints, Ints]]()
+        for mine, theirs in zip(tree.lines[queue][::-1], tree.lines_down, strict=False):
+            beside = theirs[left] != mine
+            leaves, left = left[beside], left[~beside]
+            level = theirs[leaves]
+            if within(add(self._rows[mine], amounts), self._quota[mine]):
+                above, below = (part[level][:, asked].any(axis=1) for part in (self._above, self._below))
+                allowed = above | ~below
+            else:
+                allowed = self._over_share[level]
+            found.append((leaves[allowed], level[allowed]))
+        return np.concatenate([one for one, _ in found]), np.concatenate([level for _, level in found])
 
 
 def may_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool, victim_queue: str) -> bool:
@@ -201,6 +233,11 @@ def _first_over(used: Rows, bounds: Rows, i: int, amounts: Amounts) -> tuple[int
         if most != UNLIMITED and have + amounts[resource] > most:
             return resource, most, have, amounts[resource]
     return None
+
+
+def _ints(rows: Rows) -> Ints:
+    """[queue, 3]; a quota beyond all that there is may be no 64-bit integer."""
+    return np.array([[max(-_MOST, min(one, _MOST)) for one in row] for row in rows], np.int64).reshape(-1, 3)
 
 
 def _either(left: Involved, right: Involved) -> Involved:

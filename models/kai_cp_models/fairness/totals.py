@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -43,11 +44,24 @@ class QueueTree:
     leaves: dict[str, int]
     """Those of the queues without children."""
 
+    @cached_property
+    def leaf_rows(self) -> Ints:
+        """The same, as an array."""
+        return np.array(list(self.leaves.values()), dtype=np.int64)
+
+    @cached_property
+    def lines_down(self) -> Ints:
+        """[depth, queue] the queue that each is below at a depth, 0 at the top; -1 below itself."""
+        found = np.full((max(map(len, self.lines), default=0), len(self.queues)), -1)
+        for i, line in enumerate(self.lines):
+            found[: len(line), i] = line[::-1]
+        return found
+
     @staticmethod
     def of(snapshot: Snapshot) -> QueueTree:
         """The tree of a snapshot."""
         queues = snapshot.queues
-        index = {queue.name: i for i, queue in enumerate(queues)}
+        index = snapshot.queue_index
         parents = tuple(-1 if queue.parent is None else index[queue.parent] for queue in queues)
         children: list[list[int]] = [[] for _ in queues]
         for i, parent in enumerate(parents):

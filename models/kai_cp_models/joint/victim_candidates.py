@@ -16,7 +16,7 @@ from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.rank import victim_order
-from kai_cp_models.fairness.reclaim import victim_allowed
+from kai_cp_models.fairness.reclaim import VictimFilter
 from kai_cp_models.fairness.runtime import granted
 from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
@@ -61,6 +61,8 @@ class VictimOrder(Sequence[EvictionUnit]):
         pods: Sequence[Pod],
         units: UnitRows,
         owed: list[Owed],
+        *,
+        reach: Reach,
     ) -> None:
         turns = _turns(groups, units)
         order = victim_order(ledger.book, units["queue"], units["group"], turns, units["gives"])
@@ -77,6 +79,9 @@ class VictimOrder(Sequence[EvictionUnit]):
         self.owing = unit_rows(ledger.snapshot, stopped, np.zeros((len(along), RESOURCES), np.int64))
         """What was evicted for units, the last of ``pods``, as units that stop their groups."""
         self.owing["queue"][[not group.preemptible for _, group, _ in along]] = -1
+        self.reach = reach
+        self.present: Ints = np.unique(np.append(self.units["queue"], self.owing["queue"]))
+        """Where the queues of all these are."""
         self._made: list[EvictionUnit | None] = [None] * len(order)
         self.known: dict[object, frozenset[int]] = {}
         """Ranks of the units that some asks may take, see ``Entitlement.takes``."""
@@ -150,22 +155,27 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     closed: set[GroupKey | None] = {*cycle.left_out, *_joined(cycle, policy)}
     if not policy.may_lose:
         closed.update(ask.group.key for ask in asks)
-    below, units = _disturbed(ledger, asks, policy), running.units
+    reach = Reach(ledger, policy)
+    below = reach.below(asks)
+    queues = np.flatnonzero(below > -np.inf)
+    units = running.of_queues(queues)
     units = units[units["priority"] < below[units["queue"]]]
-    apart = closed | ledger.touched.keys()
-    stay = [g for g in np.unique(units["group"]).tolist() if running.groups[g].key in apart]
+    here = [(g, running.groups[g].key) for g in np.unique(units["group"]).tolist()]
+    stay = [g for g, key in here if key in closed or key in ledger.touched]
     units = units[~np.isin(units["group"], stay)]
     changed: list[PodGroup] = []
-    for i in np.flatnonzero(below[:-1] > -np.inf).tolist() if ledger.touched else ():
+    for i in queues.tolist() if ledger.touched else ():
         mine = ledger.snapshot.preemptible_groups.get(ledger.book.name(i), ())
         again = [one for one in mine if one.key in ledger.touched and one.key not in closed]
         changed += (one for one in again if one.priority < below[i])
-    more, pods, owed = _units_of_changed(cycle, changed, policy)
-    more["group"] += len(running.groups)
-    more["first"] += len(running.pods)
-    units = np.concatenate((units, more))
+    groups, pods, owed = running.groups, running.pods, list[Owed](((),))
+    if changed:
+        more, new, owed = _units_of_changed(cycle, changed, policy)
+        more["group"] += len(groups)
+        more["first"] += len(pods)
+        units, groups, pods = np.concatenate((units, more)), [*groups, *changed], [*pods, *new]
     units["work"] = np.where(units["new"], 0, units["weight"] * _ages(cycle, units))
-    return VictimOrder(ledger, [*running.groups, *changed], [*running.pods, *pods], units, owed)
+    return VictimOrder(ledger, groups, pods, units, owed, reach=reach)
 
 
 def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
@@ -188,17 +198,47 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     return frozenset(ledger.snapshot.pod_by_key[key].group for key in stay)
 
 
-def _disturbed(ledger: Ledger, asks: Sequence[Ask], policy: EvictionPolicy) -> Floats:
-    """[queue] the priority below which some ask may disturb its groups (4.3); the last row stands for queues
-    that do not exist."""
-    queues = ledger.snapshot.queues
-    below = np.full(len(queues) + 1, -np.inf if policy.may_lose else np.inf)
-    below[-1] = -np.inf
-    for one in {Entitlement.of(ask, policy) for ask in {ask.kind: ask for ask in asks}.values()}:
-        for i, queue in enumerate(queues):
-            if below[i] < one.below and one.reaches(ledger, queue.name):
-                below[i] = one.below
-    return below
+class Reach:
+    """At which queues entitlements may look under a policy, in the state of a ledger."""
+
+    def __init__(self, ledger: Ledger, policy: EvictionPolicy) -> None:
+        self._snapshot, self._policy, self._tree = ledger.snapshot, policy, ledger.book.tree
+        self._filter = VictimFilter(ledger.book) if policy.by_share else None
+
+    def below(self, asks: Sequence[Ask]) -> Floats:
+        """[queue] the priority below which some ask may disturb its groups (4.3); the last row stands for
+        queues that do not exist."""
+        found = np.full(len(self._tree.queues) + 1, -np.inf if self._policy.may_lose else np.inf)
+        found[-1] = -np.inf
+        for one in {Entitlement.of(ask, self._policy) for ask in {ask.kind: ask for ask in asks}.values()}:
+            queues, _ = self._queues(one)
+            found[queues] = np.maximum(found[queues], one.below)
+        return found
+
+    def undisturbed(self, one: Entitlement) -> Floats:
+        """[queue] seconds that its groups run undisturbed (4.6), NaN where all stay; a last row as above."""
+        found = np.full(len(self._tree.queues) + 1, np.nan)
+        queues, settings = self._queues(one)
+        found[queues] = self._granted(settings[0]) if self._policy.own_queue else self._seconds[settings]
+        return found
+
+    def _queues(self, one: Entitlement) -> tuple[Ints, Ints]:
+        """The queues whose groups may be disturbed, and where the seconds of each are looked for, upwards."""
+        if self._filter is not None:
+            leaves, levels = self._filter.victims(self._tree.index[one.queue], one.asked)
+            method = self._snapshot.policy.reclaim_resolve_method
+            return leaves, levels if method == "lca" else leaves
+        own, every = self._tree.index[one.queue], np.arange(len(self._tree.queues))
+        found = every[own : own + 1] if self._policy.own_queue else every
+        return found, found
+
+    @cached_property
+    def _seconds(self) -> Floats:
+        return np.array([self._granted(i) for i in range(len(self._tree.queues))])
+
+    def _granted(self, i: int) -> float:
+        name = self._tree.queues[i].name
+        return granted(self._snapshot, name, self._policy.name, name)
 
 
 class _Given(NamedTuple):
@@ -313,40 +353,26 @@ class Entitlement(NamedTuple):
         below = ask.group.priority if policy.own_queue else np.inf
         return Entitlement(policy, ask.group.queue, below, ask.asked if policy.by_share else amounts.NOTHING)
 
-    def reaches(self, ledger: Ledger, queue: str) -> bool:
-        """Whether groups of the queue may be disturbed; in reclaim the victim filter tells (4.4)."""
-        if self.policy.own_queue or not self.policy.may_lose:
-            return queue == self.queue or not self.policy.may_lose
-        elsewhere = queue != self.queue and queue in ledger.snapshot.leaf_queues
-        return elsewhere and victim_allowed(ledger.book, self.queue, self.asked, queue)
-
     def takes(self, ledger: Ledger, ranked: VictimOrder) -> frozenset[int]:
         """Ranks of the units that may be taken, with all that was evicted for them.
 
         Equal sets are one object, because comparing large ones takes long.
         """
-        snapshot, name, known = ledger.snapshot, self.policy.name, ranked.known
-        undisturbed = tuple(
-            granted(snapshot, queue.name, name, self.queue) if self.reaches(ledger, queue.name) else np.nan
-            for queue in snapshot.queues
-        )
-        key = np.array([*undisturbed, self.below]).tobytes()
+        known, undisturbed = ranked.known, ranked.reach.undisturbed(self)
+        key = undisturbed[ranked.present].tobytes(), self.below
         if key not in known:
-            mask, owing = (
-                self._takes(units, undisturbed, snapshot.now) for units in (ranked.units, ranked.owing)
-            )
+            now = ledger.snapshot.now
+            mask, owing = (self._takes(units, undisturbed, now) for units in (ranked.units, ranked.owing))
             mask[ranked.unit_of[len(ranked.pods) - len(owing) :][~owing]] = False
             found = frozenset(np.flatnonzero(mask).tolist())
             known[key] = known.setdefault(found, found)
         return known[key]
 
-    def _takes(self, units: UnitRows, undisturbed: Sequence[float], now: float) -> Mask:
+    def _takes(self, units: UnitRows, undisturbed: Floats, now: float) -> Mask:
         """[U] which of the units may be taken, apart from what was evicted for them; a group may be stopped
         only when it has run long enough.
-
-        ``undisturbed``: by queue, the seconds that its groups run undisturbed (4.6), NaN where all stay.
         """
-        seconds = np.array([*undisturbed, np.nan])[units["queue"]]
+        seconds = undisturbed[units["queue"]]
         stops = units["whole"] & ~units["new"]
         kept = np.isnan(seconds) | (stops & (now < units["started"] + seconds))
         found: Mask = ~kept & (units["priority"] + units["aged"] < self.below)

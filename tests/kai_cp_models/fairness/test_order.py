@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
@@ -16,6 +16,7 @@ from kai_cp_models.fairness.amounts import Amounts, add, subtract, total
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.fairness.rank import victim_order
+from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import Queue, Shares, Snapshot
 from tests.kai_cp_models.fairness.builders import cluster, group, node, pending, queue, running
@@ -450,3 +451,28 @@ def test_victim_order_is_the_naive_one_reversed(
         for name in snapshot.queue_path[giving.queue]:
             gone[name] = add(gone[name], giving.gives[k])
     assert not left
+
+
+@dataclass
+class Compared:
+    """A step that counts how often ranks are compared by it."""
+
+    times: list[int]
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        self.times[0] += 1
+        return True
+
+
+@pytest.mark.parametrize("quota", [lambda i: 1, lambda i: i], ids=["equal quotas", "unequal quotas"])
+def test_a_pop_compares_few_siblings(quota: Callable[[int], int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 sibling queues, each with one waiting group; nothing tells them apart before step 5."""
+    names = [f"q{i:03}" for i in range(256)]
+    queues = [queue(name, quota=quota(i)) for i, name in enumerate(names)]
+    times = [0]
+    monkeypatch.setattr(QueueSteps, "standing", lambda self, *_: (Compared(times),))
+    assert sorted(Scene(queues, asks=dict.fromkeys(names, 1)).fair()) == names
+    assert times[0] < 64 * len(names)

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from itertools import product
+from math import inf, nan
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kai_cp.reader import parse
 from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.cycle import Cycle, Eviction
-from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT
-from kai_cp_models.joint.victim_candidates import Entitlement, victim_candidates
+from kai_cp_models.fairness.reclaim import victim_allowed
+from kai_cp_models.fairness.runtime import granted
+from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT, RECLAIM
+from kai_cp_models.joint.victim_candidates import Entitlement, Reach, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.settings import Settings
+from tests.support.clusters import clusters
+from tests.support.objects import NOW, Object
 from tests.support.worlds import cluster, group, node, pod, queue, spec
 
 L, W = GroupKey("ns", "l"), GroupKey("ns", "w")
@@ -75,3 +86,25 @@ def test_a_place_that_evictions_gave_is_not_moved(evicted: bool, offered: set[Gr
     [ask] = (one for key, one in waiting_groups(cycle, "consolidation").items() if key.name == "h")
     units = victim_candidates(cycle, [ask], CONSOLIDATION)
     assert {one.group.key for one in units} == offered
+
+
+@given(cluster=clusters(), method=st.sampled_from(["lca", "queue"]))
+def test_queues_are_looked_at_as_pair_by_pair(cluster: Object, method: Any) -> None:
+    """Which queues each queue may reclaim from, and how long their groups run undisturbed."""
+    read = parse(cluster, now=NOW.timestamp())
+    plugins = read.policy.plugins | {"minruntime"}
+    policy = replace(read.policy, plugins=plugins, reclaim_resolve_method=method)
+    ledger = Ledger.of(replace(read, policy=policy))
+    snapshot, leaves = ledger.snapshot, ledger.book.tree.leaves
+    reach = Reach(ledger, RECLAIM)
+    for mine, asked in product(leaves, [(0, 0, 0), (1000, 1, 1000), (0, 0, 4000)]):
+        expected = [
+            granted(snapshot, queue.name, "reclaim", mine)
+            if queue.name in leaves
+            and queue.name != mine
+            and victim_allowed(ledger.book, mine, asked, queue.name)
+            else nan
+            for queue in snapshot.queues
+        ]
+        found = reach.undisturbed(Entitlement(RECLAIM, mine, inf, asked))
+        assert repr(found.tolist()) == repr([*expected, nan])
