@@ -183,7 +183,7 @@ def rows_allow(reclaim: Reclaim) -> tuple[bool, bool] | None:
     if len(order) == len(reclaim.taken_by) and Engine(reclaim).overreaching(order) is not None:
         return None
     units = list(enumerate(ranked.queues))
-    bounds = reclaim_bounds(cycle.ledger, RECLAIM, asks, units, victims.takes_of)
+    bounds = reclaim_bounds(cycle.ledger, ranked.reach.filter, asks, units, victims.takes_of)
     model = EvictingModel(
         cycle.ledger,
         RECLAIM,

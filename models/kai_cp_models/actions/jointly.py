@@ -143,7 +143,7 @@ class _Search:
         if not self._ranked:
             return NoPlan(NOTHING_SUFFICES if self._pruned else NO_VICTIMS)
         units = [(item.rank, item.group.queue) for item in self._ranked]
-        bounds = reclaim_bounds(self._base, self._policy, self._asks, units, run.takes_of)
+        bounds = reclaim_bounds(self._base, run.ranked.reach.filter, self._asks, units, run.takes_of)
         self._made = partial(
             EvictingModel,
             self._base,

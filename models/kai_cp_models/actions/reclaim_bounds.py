@@ -10,6 +10,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import (
     ResourceBounds,
+    VictimFilter,
     can_reclaim,
     due_bounds,
     over,
@@ -31,23 +32,23 @@ Owners = Mapping[EvictionUnit, tuple[GroupKey, ...]]
 """The triggers that each disturbed unit is taken by; the eviction is charged to the first."""
 _Terms = tuple[tuple[str, tuple[str, ResourceBounds]], ...]
 """For each victim queue, the levelled queue and what that must hold more than."""
-
-_Rights = tuple[frozenset[int], tuple[int, ...]]
+_Rights = tuple[frozenset[int], tuple[int, ...], tuple[bool, ...]]
 """The units that an ask may take; under reclaim the queues above its own, and which of all keep their quotas.
 """
 
 
 def reclaim_bounds(
     base: Ledger,
-    policy: EvictionPolicy,
+    victims: VictimFilter | None,
     asks: Sequence[Ask],
     units: Sequence[tuple[int, str]],
     takes_of: Callable[[Ask], frozenset[int]],
 ) -> list[ReclaimBound]:
     """Classes of triggers that may take the same units on the same terms.
 
-    ``units``: rank and queue of each. ``takes_of``: ranks of the units that each ask may take. Totals are
-    tested in the order of the asks, with all earlier asks charged.
+    ``victims``: under reclaim, where queues hold what ``base`` says. ``units``: rank and queue of each.
+    ``takes_of``: ranks of the units that each ask may take. Totals are tested in the order of the asks, with
+    all earlier asks charged.
     """
     book, by_queue = base.book.copy(), dict[str, list[tuple[int, int]]]()
     for o, (rank, queue) in enumerate(units):
@@ -64,19 +65,19 @@ def reclaim_bounds(
     members: dict[_Rights, list[int]] = {}
     terms_of: dict[_Rights, tuple[frozenset[int], _Terms]] = {}
     for a, ask in enumerate(asks):
-        group, asked, takes, above = ask.group, ask.asked, takes_of(ask), tuple[int, ...]()
-        if policy.by_share:
-            # What an ask may take is in none of its queue, so siblings with equal rights have equal terms.
-            above = *book.line(group.queue)[1:], *_within_quota(book, group.queue, asked)
-        key = takes, above
+        group, asked, takes = ask.group, ask.asked, takes_of(ask)
+        # What an ask may take is in none of its queue, so siblings with equal rights have equal terms.
+        above = () if victims is None else book.line(group.queue)[1:]
+        entitled = () if victims is None else _within_quota(book, group.queue, asked)
+        key = takes, above, entitled
         if key not in terms_of:
             open_: Iterable[str] = queues(takes)
             terms: dict[str, tuple[str, ResourceBounds]] = {}
-            if policy.by_share:
-                dues = {queue: due_bounds(book, group.queue, asked, queue) for queue in open_}
-                open_ = terms = {queue: due for queue, due in dues.items() if _over_bound(base.book, *due)}
+            if victims is not None:
+                dues = victims.dues(book.index(group.queue), entitled)
+                open_ = terms = {queue: dues[queue] for queue in open_ if queue in dues}
             terms_of[key] = within_queues(takes, frozenset(open_)), tuple(terms.items())
-        if policy.by_share:
+        if victims is not None:
             book.charge(group.queue, asked, group.preemptible)
         members.setdefault(key, []).append(a)
     # Triggers of different queues that may take the same units on the same terms are one class.

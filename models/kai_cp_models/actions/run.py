@@ -177,9 +177,8 @@ class ActionRun:
         """The units that may go for the asks in reverse fair order. ``useful``: the ranks of those that are
         looked at; None: all that one of them may take."""
         ranks, queues = sorted(self.taken_by(asks) if useful is None else useful), self.ranked.queues
-        bounds = reclaim_bounds(
-            self.base, self.policy, asks, [(rank, queues[rank]) for rank in ranks], self.takes_of
-        )
+        units, victims = [(rank, queues[rank]) for rank in ranks], self.ranked.reach.filter
+        bounds = reclaim_bounds(self.base, victims, asks, units, self.takes_of)
         ranked = map(self.ranked.__getitem__, ranks)
         return Opening(self.counting, units_in_turn(asks, ranked, bounds, self.base.book))
 

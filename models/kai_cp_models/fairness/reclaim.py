@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Final
 
@@ -62,31 +62,49 @@ def victim_allowed(book: QueueBook, trigger_queue: str, amounts: Amounts, victim
 
 
 class VictimFilter:
-    """``victim_allowed`` for all leaf queues at once, where queues hold what a book says now."""
+    """``victim_allowed`` and ``due_bounds`` for all leaf queues at once, as a book is now."""
 
     def __init__(self, book: QueueBook) -> None:
-        self._tree, self._rows, self._quota = book.tree, list(book.held), book.quota
+        self._book, self._rows = book, list(book.held)
         held, quota, share = map(_ints, (book.held, book.quota, book.allocatable_share_floor))
         self._over_share = ((share != UNLIMITED) & (held > share)).any(axis=1)
         bounded = quota != UNLIMITED
         self._above, self._below = bounded & (held > quota), bounded & (held < quota)
+        self._due: dict[tuple[int, bool], tuple[str, ResourceBounds]] = {}
 
-    def victims(self, queue: int, amounts: Amounts) -> tuple[Ints, Ints]:
-        """The leaves at which a batch of this size may look, and of each the sibling of a queue above the
-        batch that it is below."""
-        tree, asked = self._tree, np.array(amounts) != 0
-        left, found = tree.leaf_rows, list[tuple[Ints, Ints]]()
+    def _levelled(self, queue: int) -> Iterator[tuple[int, Ints, Ints]]:
+        """Each queue on the path of a leaf from the top down, the leaves that are below siblings of it, and
+        which these are."""
+        tree, left = self._book.tree, self._book.tree.leaf_rows
         for mine, theirs in zip(tree.lines[queue][::-1], tree.lines_down, strict=False):
             beside = theirs[left] != mine
             leaves, left = left[beside], left[~beside]
-            level = theirs[leaves]
-            if within(add(self._rows[mine], amounts), self._quota[mine]):
-                above, below = (part[level][:, asked].any(axis=1) for part in (self._above, self._below))
+            yield mine, leaves, theirs[leaves]
+
+    def victims(self, queue: int, amounts: Amounts) -> tuple[Ints, Ints]:
+        """The leaves at which a batch of this size may look, and the levelled queue of each."""
+        asked, found = np.array(amounts) != 0, list[tuple[Ints, Ints]]()
+        for mine, leaves, levels in self._levelled(queue):
+            if within(add(self._rows[mine], amounts), self._book.quota[mine]):
+                above, below = (part[levels][:, asked].any(axis=1) for part in (self._above, self._below))
                 allowed = above | ~below
             else:
-                allowed = self._over_share[level]
-            found.append((leaves[allowed], level[allowed]))
-        return np.concatenate([one for one, _ in found]), np.concatenate([level for _, level in found])
+                allowed = self._over_share[levels]
+            found.append((leaves[allowed], levels[allowed]))
+        return np.concatenate([one for one, _ in found]), np.concatenate([levels for _, levels in found])
+
+    def dues(self, queue: int, entitled: Sequence[bool]) -> dict[str, tuple[str, ResourceBounds]]:
+        """Of each leaf that is above its due to a batch, what ``due_bounds`` says. ``entitled``: whether the
+        queues on the path, from the leaf up, are within their quotas with the batch."""
+        book, found = self._book, dict[str, tuple[str, ResourceBounds]]()
+        for (_, leaves, levels), yes in zip(self._levelled(queue), reversed(entitled), strict=True):
+            over = self._over_share[levels] | (yes & self._above[levels].any(axis=1))
+            for leaf, i in zip(leaves[over].tolist(), levels[over].tolist(), strict=True):
+                due = self._due.get((i, yes))
+                if due is None:
+                    due = self._due[i, yes] = book.name(i), _bounds(book, i, entitled=yes)
+                found[book.name(leaf)] = due
+        return found
 
 
 def may_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool, victim_queue: str) -> bool:

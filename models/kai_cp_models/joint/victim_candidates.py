@@ -203,7 +203,8 @@ class Reach:
 
     def __init__(self, ledger: Ledger, policy: EvictionPolicy) -> None:
         self._snapshot, self._policy, self._tree = ledger.snapshot, policy, ledger.book.tree
-        self._filter = VictimFilter(ledger.book) if policy.by_share else None
+        self.filter = VictimFilter(ledger.book) if policy.by_share else None
+        """Under reclaim."""
 
     def below(self, asks: Sequence[Ask]) -> Floats:
         """[queue] the priority below which some ask may disturb its groups (4.3); the last row stands for
@@ -224,8 +225,8 @@ class Reach:
 
     def _queues(self, one: Entitlement) -> tuple[Ints, Ints]:
         """The queues whose groups may be disturbed, and where the seconds of each are looked for, upwards."""
-        if self._filter is not None:
-            leaves, levels = self._filter.victims(self._tree.index[one.queue], one.asked)
+        if self.filter is not None:
+            leaves, levels = self.filter.victims(self._tree.index[one.queue], one.asked)
             method = self._snapshot.policy.reclaim_resolve_method
             return leaves, levels if method == "lca" else leaves
         own, every = self._tree.index[one.queue], np.arange(len(self._tree.queues))

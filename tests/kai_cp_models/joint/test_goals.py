@@ -54,7 +54,7 @@ def model_of(run: ActionRun) -> EvictingModel:
     asks = list(run.asks.values())
     base = run.base
     units = list(enumerate(run.ranked.queues))
-    bounds = reclaim_bounds(base, run.policy, asks, units, run.takes_of)
+    bounds = reclaim_bounds(base, run.ranked.reach.filter, asks, units, run.takes_of)
     return EvictingModel(
         base,
         run.policy,
