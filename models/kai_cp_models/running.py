@@ -130,7 +130,7 @@ class Running:
         return order, self.units["queue"][order]
 
     def of_queues(self, queues: Ints) -> UnitRows:
-        """The units of some queues."""
+        """[U] the units of some queues."""
         order, queue = self._by_queue
         begins, ends = (np.searchsorted(queue, queues, side=side) for side in ("left", "right"))
         return self.units[np.sort(order[_joined(begins, ends - begins)])]

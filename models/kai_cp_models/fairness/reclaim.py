@@ -82,7 +82,7 @@ class VictimFilter:
             yield mine, leaves, theirs[leaves]
 
     def victims(self, queue: int, amounts: Amounts) -> tuple[Ints, Ints]:
-        """The leaves at which a batch of this size may look, and the levelled queue of each."""
+        """[victims] the leaves at which a batch of this size may look, and the levelled queue of each."""
         asked, found = np.array(amounts) != 0, list[tuple[Ints, Ints]]()
         for mine, leaves, levels in self._levelled(queue):
             if within(add(self._rows[mine], amounts), self._book.quota[mine]):

@@ -46,7 +46,7 @@ class QueueTree:
 
     @cached_property
     def leaf_rows(self) -> Ints:
-        """The same, as an array."""
+        """[leaves] the same, as an array."""
         return np.array(list(self.leaves.values()), dtype=np.int64)
 
     @cached_property
