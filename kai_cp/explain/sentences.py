@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.plan import Unscheduled
-from kai_cp_models.pods import GpuRequest
+from kai_cp_models.pods import ACTIVE_USED, GpuRequest, PodStatus
 from kai_cp_models.queries.why import (
     VICTIM_RULES,
     Blocking,
@@ -45,6 +45,11 @@ _HARDWARE: Final = frozenset(("room", "fragmentation", "topology", "numa", "dra"
 """Rules that a set about the hardware alone is made of."""
 
 
+_OTHERS: Final = (
+    "deleted pods that do not end, or pods of no pod group, hold the rest, and neither can be stopped"
+)
+
+
 def words(families: Families) -> str:
     """A blocking set in words."""
     return " + ".join(ordered(families))
@@ -71,7 +76,9 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         what = f"its {pods} pods" if pods > 1 else "its next pod"
         return f"no placement of {what} keeps {words(first)}; {_victims(first)}"
     more = "" if found.complete else "other sets of rules may block it, too"
-    return "; ".join(part for part in (_room(situation, group, first), _victims(first), more) if part)
+    kept = "" if _disturbs(first) or not _beside_others(situation, group, first) else _OTHERS
+    parts = (_room(situation, group, first), _victims(first, kept), more)
+    return "; ".join(part for part in parts if part)
 
 
 def _room(situation: Situation, group: PodGroup, families: Families) -> str:
@@ -137,11 +144,37 @@ def _disturbs(families: Families) -> bool:
     return any(kind_of(family) in VICTIM_RULES for family in families)
 
 
-def _victims(families: Families) -> str:
-    """The rules that keep other pods where they are."""
+def _beside_others(situation: Situation, group: PodGroup, families: Families) -> bool:
+    """Whether pods that this scheduler cannot stop hold what a set about the hardware lacks: empty nodes
+    would have enough of each resource."""
+    classes = asked_classes(situation, group)
+    pods = sum(item.count for item in classes)
+    refused = [mask for item in classes for rule, mask in item.refused.items() if rule in families]
+    usable = ~np.logical_or.reduce(refused) if refused else np.ones(len(situation.snapshot.nodes), dtype=bool)
+    nodes = [node for node, yes in zip(situation.snapshot.nodes, usable, strict=True) if yes]
+    for d in (situation.snapshot.dimensions.index(subject_of(f)) for f in families if kind_of(f) == "room"):
+        each = max(item.example.spec.requests[d] for item in classes)
+        asked = sum(item.example.spec.requests[d] * item.count for item in classes)
+        whole = "fragmentation" in families
+        has = sum(node.allocatable[d] // max(1, each) if whole else node.allocatable[d] for node in nodes)
+        if not each or "topology" in families or has < (pods if whole else asked):
+            return False
+    names = {node.name for node in nodes}
+    return any(
+        pod.node in names and (pod.group is None or pod.status is PodStatus.STUCK_IN_RELEASING)
+        for pod in situation.snapshot.pods
+        if pod.status in ACTIVE_USED
+    )
+
+
+def _victims(families: Families, kept: str = "") -> str:
+    """The rules that keep other pods where they are. ``kept``: what stays, of sets about the hardware."""
     if not _disturbs(families):
         alone = {kind_of(family) for family in families} <= _HARDWARE
-        return f"impossible on {'this hardware' if alone else 'these nodes'}, whatever ends or is stopped"
+        return (
+            kept
+            or f"impossible on {'this hardware' if alone else 'these nodes'}, whatever ends or is stopped"
+        )
     said = [
         f"action {subject_of(family)} is off" if kind_of(family) == "action" else _KEPT[kind_of(family)]
         for family in ordered(families)

@@ -1,0 +1,32 @@
+"""The sentence that says why a pod group waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from kai_cp.explain.document import Explainer
+from kai_cp.explain.draft import Draft
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.settings import Settings
+from tests.kai_cp.explain.clusters import NOW, cluster
+from tests.support import objects
+from tests.support.tiny import node, pod
+
+HELD = "deleted pods that do not end, or pods of no pod group, hold the rest, and neither can be stopped"
+IMPOSSIBLE = "impossible on this hardware, whatever ends or is stopped"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "free", "stuck", "end"),
+    [(1, "0 are", True, HELD), (3, "0 are", True, IMPOSSIBLE), (3, "2 are", False, IMPOSSIBLE)],
+)
+def test_hardware_is_not_to_blame_for_a_deleted_pod_that_does_not_end(
+    gpus: int, free: str, stuck: bool, end: str
+) -> None:
+    """r was deleted long ago and still holds both GPUs."""
+    held = pod("r", "n0", gpus=2)
+    held["metadata"]["deletionTimestamp"] = objects.ago(3600)
+    raw = cluster([node("n0", gpus=2)], [*([held] if stuck else []), pod("x", gpus=gpus)])
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=()).explain(GroupKey("default", "x"))
+    needs = f"needs {gpus} GPU{'s' * (gpus > 1)}; {free} free; all nodes together have 2"
+    assert (entry["blocking"], entry["message"]) == ([["room:gpu"]], f"{needs}; {end}")
