@@ -81,10 +81,15 @@ class QueueBound:
 
 
 def _raised(trials: Trials, field: Field) -> Fix | None:
-    bounds = _bounds(trials, field)
-    full = [one.steps for one in bounds]
-    if not bounds or trials.admits(_operations(bounds, full)) is None:
-        return None
+    for of_all in (False, True):
+        bounds = _bounds(trials, field, of_all=of_all)
+        if bounds and trials.admits(_operations(bounds, [one.steps for one in bounds])) is not None:
+            return _least(trials, field, bounds)
+    return None
+
+
+def _least(trials: Trials, field: Field, bounds: Sequence[QueueBound]) -> Fix:
+    """The least of raises that help in full."""
     # The order in which several bounds are lowered makes a difference.
     orders = [range(len(bounds)), range(len(bounds) - 1, -1, -1)][: len(bounds)]
     found = [_lowered(trials, bounds, order) for order in orders]
@@ -127,17 +132,22 @@ def _sum(bounds: Sequence[QueueBound], steps: Sequence[int]) -> float:
     return plain_number(sum(one.raised(count) for one, count in zip(bounds, steps, strict=True) if count))
 
 
-def _bounds(trials: Trials, field: Field) -> list[QueueBound]:
-    """The bounds on the queue's path that the batch would exceed and that a blocking set names."""
+def _bounds(trials: Trials, field: Field, *, of_all: bool = False) -> list[QueueBound]:
+    """The bounds on the queue's path that the batch would exceed and that a blocking set names.
+
+    ``of_all``: those that all work below the queue would exceed: what comes before the group may take what a
+    raise allows, and what is owed to a queue depends on what is owed to those above it.
+    """
     snapshot = trials.snapshot
     if trials.group.queue not in snapshot.queue_by_name:
         return []
     families = {f for one in trials.blocking.sets for f in one}
     named = {subject_of(f) for f in families if kind_of(f) == field}
     every = not families or any(kind_of(f) in SHARES for f in families)
-    steps = charge_steps(trials.situation, (trials.group,))
+    waiting = snapshot.waiting_groups if of_all else (trials.group,)
+    steps = charge_steps(trials.situation, waiting)
     found = []
-    for short in shortages(trials.situation, trials.group, field):
+    for short in shortages(trials.situation, trials.group, field, of_all=of_all):
         queue = snapshot.queue_by_name[short.queue]
         if queue.user or not (every or queue.name in named):
             continue

@@ -147,18 +147,23 @@ class BoundShortage:
 
 
 def shortages(
-    situation: Situation, group: PodGroup, field: Literal["limit", "quota"]
+    situation: Situation, group: PodGroup, field: Literal["limit", "quota"], *, of_all: bool = False
 ) -> Iterator[BoundShortage]:
-    """Bounds on the path of a pod group's queue that its batch and what is held exceed together (3.7)."""
+    """Bounds on the path of a pod group's queue that its batch and what is held exceed together (3.7).
+
+    ``of_all``: that everything exceeds which is held or waits below the queue.
+    """
     book, batch = situation.after.book, situation.batch(group.key)
     size = amounts.optimistic_batch(situation.snapshot, batch.all_pods if batch else ())
     firm = field == "quota" and not group.preemptible
     bounds = book.limit if field == "limit" else book.firm_quota if firm else book.quota
     for i in book.line(group.queue):
         held = (book.firm if firm else book.held)[i]
+        below = wanted_below(situation, book.name(i)) if of_all else None
+        whole = [int(held[r] + size[r]) for r in range(len(size))] if below is None else below
         for r in range(len(size)):
-            if size[r] and bounds[i][r] != UNLIMITED and held[r] + size[r] > bounds[i][r]:
-                yield BoundShortage(book.name(i), r, int(held[r] + size[r]))
+            if size[r] and bounds[i][r] != UNLIMITED and whole[r] > bounds[i][r]:
+                yield BoundShortage(book.name(i), r, whole[r])
 
 
 def within_limits(situation: Situation, group: PodGroup) -> Callable[[Iterable[Pod]], bool]:

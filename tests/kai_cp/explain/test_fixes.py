@@ -188,3 +188,17 @@ def test_places_of_others_are_no_wall_for_a_change_of_the_request() -> None:
     assert any("order" in one for one in entry["blocking"])
     (found,) = entry["fixes"]
     assert (found["amount"], found["lose"]) == (1, ["default/y"])
+
+
+def test_a_limit_is_raised_for_those_that_come_before_too() -> None:
+    """Queue q may have two GPUs. y asks for three and comes before x, which asks for four: with a limit of
+    four to six, y gets three of them and x nothing.
+    """
+    raw = cluster(
+        [node("n0", gpus=8)],
+        [pod("y", gpus=3), pod("x", gpus=4)],
+        queues=[queue("q", limit={"gpu": 2})],
+    )
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=("raise-limit",)).explain(X)
+    (found,) = entry["fixes"]
+    assert (found["amount"], found["least"]) == (5, "proved")
