@@ -426,6 +426,15 @@ def elastic_claims(lists: Lists, size: int) -> None:
         lists["resourceClaims"].append(made)
 
 
+def elastic_affinity(lists: Lists, size: int) -> None:
+    """Pods of one group that all want to be in the domain of another one."""
+    own = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "topology/rack"}
+    wanted = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [own]}}
+    group(lists, "elastic")
+    for i in range(size):
+        pod(lists, f"p{i}", "elastic", labels={"a": "b"}, affinity=wanted)
+
+
 def _runs(made: Object, node: Object) -> None:
     made["spec"]["nodeName"] = node["metadata"]["name"]
     made["status"] = {"phase": "Running"}

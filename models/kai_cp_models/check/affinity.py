@@ -8,13 +8,15 @@ that matches its own terms may be the first of its kind.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
+from typing import Generic
 
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
-from kai_cp_models.check.selectors import ByLabel, selects
+from kai_cp_models.check.selectors import ByLabel, Thing, selects
 from kai_cp_models.pods import Pod, PodAffinityTerm, PodKey
 
+Terms = tuple[PodAffinityTerm, ...]
 PodPlace = tuple[Pod, str]
 """A pod and its node."""
 
@@ -26,7 +28,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     names = [node.name for node in world.snapshot.nodes]
     now = [(r.pod, name) for name, r in world.occupants(names, now=True)]
     end = [(r.pod, name) for name, r in world.occupants(names, now=False)]
-    all_terms, own = _Terms(pod for pod, _ in now + end), _Terms(map(world.pod, world.placed))
+    all_terms, own = _apart_from(pod for pod, _ in now + end), _apart_from(map(world.pod, world.placed))
     neighbours_now, neighbours_end = _neighbours(world, now, own), _neighbours(world, end, own)
     for key, decision in sorted(world.placed.items()):
         pod, node = world.pod(key), decision.node
@@ -48,8 +50,8 @@ def _anything(world: PlannedCluster) -> bool:
     )
 
 
-def _required(terms: tuple[PodAffinityTerm, ...]) -> list[PodAffinityTerm]:
-    return [term for term in terms if term.weight == 0]
+def _required(terms: Terms) -> Terms:
+    return tuple(term for term in terms if term.weight == 0)
 
 
 def _domain(world: PlannedCluster, node: str, key: str) -> str | None:
@@ -65,24 +67,31 @@ class _Neighbours:
     matching: dict[tuple[PodAffinityTerm, str], list[PodPlace]] = field(default_factory=dict)
 
 
-class _Terms:
-    """The required anti-affinity terms of some pods, and which of them select a pod."""
+class _Selecting(Generic[Thing]):
+    """Things by required terms, and those that a pod concerns: all of their terms select it."""
 
-    def __init__(self, pods: Iterable[Pod]) -> None:
-        terms = {term: None for pod in pods for term in _required(pod.spec.pod_anti_affinity)}
-        self._by_label = ByLabel((term.selector, term) for term in terms)
-        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[PodAffinityTerm, ...]] = {}
+    def __init__(self, things: Iterable[tuple[Terms, Thing]]) -> None:
+        self._by_label = ByLabel((terms[0].selector, (terms, thing)) for terms, thing in things)
+        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Thing, ...]] = {}
 
-    def selecting(self, pod: Pod) -> tuple[PodAffinityTerm, ...]:
+    def selecting(self, pod: Pod) -> tuple[Thing, ...]:
         """Those that select the pod; equal pods are computed once."""
         identity = (pod.key.namespace, tuple(sorted(pod.labels.items())))
         if identity not in self._known:
             asked = self._by_label.asked(pod.labels)
-            self._known[identity] = tuple(term for term in asked if _selects(term, pod))
+            self._known[identity] = tuple(thing for terms, thing in asked if _select(terms, pod))
         return self._known[identity]
 
 
-def _neighbours(world: PlannedCluster, places: list[PodPlace], own: _Terms) -> _Neighbours:
+def _apart_from(pods: Iterable[Pod]) -> _Selecting[PodAffinityTerm]:
+    """The required anti-affinity terms of some pods."""
+    terms = {term: None for pod in pods for term in _required(pod.spec.pod_anti_affinity)}
+    return _Selecting(((term,), term) for term in terms)
+
+
+def _neighbours(
+    world: PlannedCluster, places: list[PodPlace], own: _Selecting[PodAffinityTerm]
+) -> _Neighbours:
     found = _Neighbours()
     for pod, node in places:
         for kind, terms in (
@@ -101,7 +110,7 @@ def _apart(
     pod: Pod,
     node: str,
     neighbours: _Neighbours,
-    spoken_of: tuple[PodAffinityTerm, ...],
+    spoken_of: Terms,
     *,
     when: str,
 ) -> Iterator[Violation]:
@@ -124,63 +133,144 @@ def _apart(
 
 def _together(world: PlannedCluster, now: list[PodPlace], end: list[PodPlace]) -> Iterator[Violation]:
     """Affinity, pod after pod: each finds a partner placed before it, or is the first of its kind."""
-    pending: list[tuple[Pod, str, list[PodAffinityTerm], list[PodPlace]]] = []
+    kinds: dict[Terms, _Kind] = {}
+    seekers: dict[PodKey, _Seeker] = {}
     for key, decision in sorted(world.placed.items()):
         pod, terms = world.pod(key), _required(world.pod(key).spec.pod_affinity)
-        missing = [t.topology_key for t in terms if _domain(world, decision.node, t.topology_key) is None]
+        domains = {t.topology_key: _domain(world, decision.node, t.topology_key) for t in terms}
+        missing = [label for label, domain in domains.items() if domain is None]
         if missing:
             yield Violation(
                 "affinity", f"pod {key} needs a {missing[0]}, node {decision.node} has none", pods=(key,)
             )
         elif terms:
-            partners = [
-                (other, node)
-                for other, node in (end if key in world.nominations else now + end)
-                if other.key != key and all(_selects(term, other) for term in terms)
-            ]
-            pending.append((pod, decision.node, terms, partners))
-    before, staying = (
-        {(p.key, at) for p, at in places if p.key not in world.placed or world.placed[p.key].node != at}
-        for places in (now, end)
-    )
-    waiting = {(pod.key, node) for pod, node, _, _ in pending}
-    opened: set[tuple[PodKey, str]] = set()
-
-    def settle() -> None:
-        """Accept the pods with a partner in every domain, until no further pod has one."""
-        before = -1
-        while before != len(waiting):
-            before = len(waiting)
-            for pod, node, terms, partners in pending:
-                present = [at for p, at in partners if (p.key, at) not in waiting]
-                keys = [term.topology_key for term in terms]
-                if all(_domain(world, node, k) in {_domain(world, at, k) for at in present} for k in keys):
-                    waiting.discard((pod.key, node))
-
-    settle()
-    for pod, node, terms, partners in pending:
-        # A pod outside every domain is no partner. A pod that this plan places may come later, unless it is
-        # the first of its kind.
-        standing = staying if pod.key in world.nominations else before
-        first = all(_selects(term, pod) for term in terms) and not any(
-            any(_domain(world, at, term.topology_key) is not None for term in terms)
-            and ((p.key, at) in opened or (p.key, at) in standing)
-            for p, at in partners
+            kind = kinds.setdefault(terms, _Kind(terms))
+            places = [(key in world.nominations, label, domain or "") for label, domain in domains.items()]
+            seekers[key] = _Seeker(pod, decision.node, kind, places)
+    company = _Company(world, seekers, now, end) if seekers else None
+    for key in company.alone() if company else ():
+        seeker = seekers[key]
+        wanted = ", ".join(
+            f"{t.topology_key}={_domain(world, seeker.node, t.topology_key)}" for t in seeker.kind.terms
         )
-        if (pod.key, node) in waiting and first:
-            opened.add((pod.key, node))
-            waiting.discard((pod.key, node))
-            settle()
-    for pod, node, terms, _ in pending:
-        if (pod.key, node) in waiting:
-            wanted = ", ".join(f"{t.topology_key}={_domain(world, node, t.topology_key)}" for t in terms)
-            yield Violation(
-                "affinity",
-                f"pod {pod.key} on node {node} finds no pod that its affinity wants in {wanted}",
-                pods=(pod.key,),
-            )
+        yield Violation(
+            "affinity",
+            f"pod {key} on node {seeker.node} finds no pod that its affinity wants in {wanted}",
+            pods=(key,),
+        )
 
 
-def _selects(term: PodAffinityTerm, pod: Pod) -> bool:
-    inside = term.namespaces is None or pod.key.namespace in term.namespaces
-    return inside and selects(term.selector, pod.labels)
+_Domain = tuple[bool, str, str]
+"""Whether only those count that are there in the end, a topology key, and its value."""
+
+
+@dataclass(eq=False)
+class _Kind:
+    """Required affinity terms of pods that the plan places, and the pods that all of them select."""
+
+    terms: Terms
+    present: dict[_Domain, set[PodKey]] = field(default_factory=dict)
+    """Pods in a domain that do not wait for partners themselves."""
+    older: tuple[set[PodKey], set[PodKey]] = field(default_factory=lambda: (set(), set()))
+    """Pods in any domain that were there before the plan, or are first of their kind: in all; in the end."""
+    seekers: dict[_Domain, list[PodKey]] = field(default_factory=dict)
+    """Pods of this kind, by each domain in which they want a partner."""
+
+
+@dataclass
+class _Seeker:
+    """A pod that the plan places, on a node that is in a domain of each of its terms."""
+
+    pod: Pod
+    node: str
+    kind: _Kind
+    domains: Sequence[_Domain]
+
+
+class _Company:
+    """Pods with affinity, accepted one after the other; a pod that waits is no partner at its new place.
+
+    A pod outside every domain is no partner. A pod that this plan places may come later, unless it is the
+    first of its kind.
+    """
+
+    def __init__(
+        self,
+        world: PlannedCluster,
+        seekers: dict[PodKey, _Seeker],
+        now: list[PodPlace],
+        end: list[PodPlace],
+    ) -> None:
+        self._world, self._waiting = world, dict(seekers)
+        self._kinds = _Selecting({each.kind.terms: each.kind for each in seekers.values()}.items())
+        for key, seeker in seekers.items():
+            for domain in seeker.domains:
+                seeker.kind.seekers.setdefault(domain, []).append(key)
+        for places, final in ((now, False), (end, True)):
+            for pod, node in places:
+                decision = world.placed.get(pod.key)
+                stood = decision is None or decision.node != node
+                if stood:
+                    self._stands(pod, node, (final,))
+                if stood or pod.key not in seekers:
+                    self._arrives(pod, node, (False, True) if final else (False,))
+
+    def alone(self) -> Iterator[PodKey]:
+        """Those that find no partner and are not the first of their kind, by key."""
+        self._settle(list(self._waiting))
+        for key, seeker in sorted(self._waiting.items()):
+            older = seeker.kind.older[key in self._world.nominations]
+            if key in self._waiting and _select(seeker.kind.terms, seeker.pod) and not _others(older, key):
+                self._stands(seeker.pod, seeker.node, (False, True))
+                self._settle(self._accept(key))
+        yield from sorted(self._waiting)
+
+    def _settle(self, asked: list[PodKey]) -> None:
+        """Accept the pods with a partner in every domain, until no further pod has one."""
+        while asked:
+            key = asked.pop()
+            seeker = self._waiting.get(key)
+            if seeker and all(_others(seeker.kind.present.get(d, set()), key) for d in seeker.domains):
+                asked += self._accept(key)
+
+    def _accept(self, key: PodKey) -> list[PodKey]:
+        seeker = self._waiting.pop(key)
+        return self._arrives(seeker.pod, seeker.node, (False, True))
+
+    def _arrives(self, pod: Pod, node: str, pictures: tuple[bool, ...]) -> list[PodKey]:
+        """Note a partner; those that have one more domain with a partner."""
+        helped: list[PodKey] = []
+        for kind, label, value in self._met(pod, node):
+            for final in pictures:
+                there = kind.present.setdefault((final, label, value), set())
+                # The second one is a partner of the first one.
+                if pod.key not in there and len(there) < 2:
+                    helped += kind.seekers.get((final, label, value), ())
+                there.add(pod.key)
+        return helped
+
+    def _stands(self, pod: Pod, node: str, pictures: tuple[bool, ...]) -> None:
+        for kind, _, _ in self._met(pod, node):
+            for final in pictures:
+                kind.older[final].add(pod.key)
+
+    def _met(self, pod: Pod, node: str) -> Iterator[tuple[_Kind, str, str]]:
+        """Kinds whose terms a pod meets on a node, with each domain there."""
+        for kind in self._kinds.selecting(pod):
+            for label in dict.fromkeys(term.topology_key for term in kind.terms):
+                value = _domain(self._world, node, label)
+                if value is not None:
+                    yield kind, label, value
+
+
+def _others(pods: Set[PodKey], key: PodKey) -> bool:
+    """Whether there are others than one pod."""
+    return len(pods) > (key in pods)
+
+
+def _select(terms: Terms, pod: Pod) -> bool:
+    return all(
+        (term.namespaces is None or pod.key.namespace in term.namespaces)
+        and selects(term.selector, pod.labels)
+        for term in terms
+    )
