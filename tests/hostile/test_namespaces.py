@@ -79,7 +79,7 @@ def test_a_large_group_costs_no_more_than_its_size(attack: hostile.Attack) -> No
     assert twice - none < 2.5 * (once - none)
 
 
-CHECKED = [hostile.elastic_claims, hostile.elastic_affinity]
+CHECKED = [hostile.elastic_claims, hostile.elastic_affinity, hostile.elastic_spread]
 
 
 @pytest.mark.parametrize("attack", CHECKED, ids=lambda attack: str(attack.__name__))

@@ -435,6 +435,21 @@ def elastic_affinity(lists: Lists, size: int) -> None:
         pod(lists, f"p{i}", "elastic", labels={"a": "b"}, affinity=wanted)
 
 
+def elastic_spread(lists: Lists, size: int) -> None:
+    """Pods of one group that all spread over the nodes."""
+    rule = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"a": "b"}},
+    }
+    for one in lists["nodes"]:
+        one["metadata"].setdefault("labels", {})["kubernetes.io/hostname"] = one["metadata"]["name"]
+    group(lists, "elastic")
+    for i in range(size):
+        pod(lists, f"p{i}", "elastic", labels={"a": "b"}, topologySpreadConstraints=[rule])
+
+
 def _runs(made: Object, node: Object) -> None:
     made["spec"]["nodeName"] = node["metadata"]["name"]
     made["status"] = {"phase": "Running"}
