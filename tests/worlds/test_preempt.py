@@ -43,6 +43,26 @@ def test_a_gang_goes_as_a_whole_and_an_elastic_one_shrinks() -> None:
     assert lost(solved(world(minimum=1))) == {"v-7"}
 
 
+@pytest.mark.parametrize("created", [-1.0, 5.0, 20.0])
+def test_no_running_group_makes_way_for_one_of_its_own_priority(created: float) -> None:
+    """t may stop x on n1 or y on n2, of its queue and below it; w, as high as these, only z, which is of no
+    use to it. So t takes one of their nodes, and w none.
+    """
+    there = {"node_selector": (("zone", "a"),)}
+    members = [
+        *(pod(f"{name}-0", node, spec=spec(4)) for name, node in zip("xyz", ("n1", "n2", "n3"), strict=True)),
+        *(pod(f"{name}-0", spec=spec(4, **there)) for name in "wt"),
+    ]
+    ages = {"x": 10.0, "y": 11.0, "w": created}
+    groups = [group(name, priority=50, created=age) for name, age in ages.items()]
+    groups += [group("z", priority=10), group("t", priority=90)]
+    zones = {"n1": "a", "n2": "a", "n3": "b"}
+    nodes = [node(name, gpus=4, labels={"zone": zone}) for name, zone in zones.items()]
+    plan = solved(cluster(members, groups, nodes, actions=ACTIONS))
+    assert (len(lost(plan)), set(nominated(plan))) == (1, {"t-0"})
+    assert lost(plan) <= {"x-0", "y-0"}
+
+
 def leaf(name: str, parent: str | None = None, seconds: float | None = None) -> Queue:
     return queue(name, parent, preempt_min_runtime_seconds=seconds)
 

@@ -50,6 +50,29 @@ def test_a_place_of_this_cycle_gives_no_right_to_the_pods_beside_it(caplog: pyte
     assert (set(bound(plan)), evicted(plan)) == ({"v-2"}, set())
 
 
+@pytest.mark.parametrize("created", [-1.0, 5.0])
+def test_no_running_group_makes_way_for_one_of_its_own_queue(created: float) -> None:
+    """t needs the 4 GPUs of small, whose queue holds 12 of its 6. If big went as well, twin would be within
+    the quota and take its place: 8 more GPUs stop for 8 that start in the same queue.
+    """
+    members = [
+        *pods("big", 1, "n1", spec=spec(8)),
+        *pods("small", 1, "n2", spec=spec(4)),
+        *pods("twin", 1, spec=spec(8)),
+        *pods("t", 1, spec=spec(4)),
+    ]
+    groups = [
+        group("big", queue="v", last_start=NOW - 100),
+        group("small", queue="v", last_start=NOW - 100, created=1.0),
+        group("twin", queue="v", created=created),
+        group("t", queue="q"),
+    ]
+    queues = [queue(name, quota=gpu_bound(6)) for name in "qv"]
+    nodes = [node("n1", gpus=8), node("n2", gpus=4)]
+    plan = solved(cluster(members, groups, nodes, queues, actions=("allocate", "reclaim")))
+    assert (lost(plan), nominated(plan)) == ({"small-0"}, {"t-0": "n2"})
+
+
 # --- min runtime (4.6): the victim runs for 100 s -------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.run import ActionRun, Opening
-from kai_cp_models.actions.simulation import in_the_way, settle_moves, simulate_all
+from kai_cp_models.actions.simulation import in_the_way, settle_moves, simulate_all, without_right
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.problem import Ask, EvictionUnit
@@ -22,7 +22,7 @@ from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GPU
+from kai_cp_models.pods import GPU, GroupKey
 
 
 def first_plans(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
@@ -118,9 +118,11 @@ def _opened(
                 # The model may find a plan that moves less.
                 return None
             beyond = overreaching(base, asks, found.ledger, found.owners) if policy.by_share else None
-            if beyond is None:
+            guilty = {beyond.group.key} if beyond is not None else set[GroupKey]()
+            guilty |= without_right(found.ledger, asks, ranked, run.takes_of)[0]
+            if not guilty:
                 return found
-            asks = [ask for ask in asks if ask is not beyond]
+            asks = [ask for ask in asks if ask.group.key not in guilty]
         # Some units left for asks that got no place, or that may not have them. Only what the others may take
         # is opened for these.
         ranked = run.opening(asks).first_for(asks, again)

@@ -28,7 +28,7 @@ class Simulated:
     """The ledger after the plan; None when the plan does not hold.
 
     ``early``: evicted groups that the fair order after the eviction puts before a trigger, so that they came
-    back first. ``served``: the asks that got a place.
+    back first, or that left only for one without a right to them. ``served``: the asks that may have a place.
     """
 
     ledger: Ledger | None
@@ -76,6 +76,48 @@ def simulate(
         made = drawn if allowed(drawn) else made
         settle_moves(made, gone)
     return Simulated(made if made is None or made.upheld() else None)
+
+
+def without_right(
+    ledger: Ledger,
+    asks: Sequence[Ask],
+    lost: Iterable[EvictionUnit],
+    takes_of: Callable[[Ask], Container[int]],
+) -> tuple[frozenset[GroupKey], frozenset[GroupKey]]:
+    """Asks that have places only because units left to which they have no right (formulation 1.3), and the
+    pod groups of these units: they would run on where they run if those asks were not served.
+
+    ``takes_of``: the ranks of the units to which an ask has a right.
+    """
+    stopped: dict[GroupKey, list[EvictionUnit]] = {}
+    for item in lost:
+        if not all(map(ledger.stays, item.pods)):
+            stopped.setdefault(item.group.key, []).append(item)
+    on: dict[int, dict[int, Ask]] = {}
+    for turn, ask in enumerate(asks):
+        for node in {ledger.held[pod.key].node for pod in ask.pods}:
+            on.setdefault(node, {})[turn] = ask
+    bare = ledger.copy() if stopped else ledger
+    guilty, back = set[GroupKey](), set[GroupKey]()
+    for key, items in stopped.items():
+        pods = [pod for item in items for pod in item.pods if not ledger.stays(pod)]
+        there = {turn: one for node in map(ledger.home, pods) for turn, one in on.get(node, {}).items()}
+        dropped: set[GroupKey] = set()
+        bare.mark()
+        # Those that come last make way first.
+        for turn in sorted(there, reverse=True):
+            ask, takes = there[turn], takes_of(there[turn])
+            if any(item.rank in takes for item in items):
+                continue
+            for pod in ask.pods if ask.group.key not in guilty else ():
+                bare.leave(pod)
+            dropped.add(ask.group.key)
+            if return_home(bare, key, pods):
+                guilty |= dropped
+                back.add(key)
+                break
+        (bare.keep if key in back else bare.back)()
+    return frozenset(guilty), frozenset(back)
 
 
 def simulate_all(
