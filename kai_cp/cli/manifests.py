@@ -13,6 +13,9 @@ from kai_cp.cli.common import BAD_INPUT, complain, fail
 from kai_cp.cli.output import DocumentFormat, as_json, as_yaml
 
 _SUFFIXES: Final = ("yaml", "yml", "json")
+_PACKED: Final = (b"PK\x03\x04", b"\x1f\x8b")
+"""How a zip and a gzip file begin."""
+_EXPECTED: Final = "; expected manifests, or the output of kubectl get -o json (kai-cp solve reads snapshots)"
 
 FileAnswer = Callable[[Path], tuple[list[Any], list[str]]]
 """From a file to its answers, and a sentence about each object without one. OSError and ValueError are about
@@ -70,10 +73,7 @@ def read_manifests(file: Path) -> tuple[list[tuple[str, dict[str, Any]]], list[s
     for i, document in enumerate(_documents(file)):
         for where, one in _unrolled(f"document {i + 1}", document):
             if isinstance(one, dict) and "rawObjects" in one:
-                raise ValueError(
-                    "is a snapshot; expected manifests, or what kubectl get -o json prints (kai-cp solve and "
-                    "kai-cp inspect read snapshots)"
-                )
+                raise ValueError(f"is a snapshot{_EXPECTED}")
             if not isinstance(one, dict):
                 problems.append(f"{where}: expected an object")
                 continue
@@ -104,6 +104,8 @@ def _documents(file: Path) -> list[Any]:
     from kai_cp import files, yaml_text
 
     content = files.read(file).removeprefix(codecs.BOM_UTF8)
+    if content.startswith(_PACKED):
+        raise ValueError(f"is packed, as snapshots are{_EXPECTED}")
     try:
         return [orjson.loads(content)]
     except orjson.JSONDecodeError as problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,11 @@ def test_a_whole_snapshot_is_told_where_it_belongs(tmp_path: Path, command: str)
     done = ran(command, file)
     assert (done.exit_code, done.stdout) == (1, "")
     assert f"{file}: is a snapshot; expected manifests" in done.stderr
+    packed = tmp_path / "snapshot.json.gz"
+    packed.write_bytes(gzip.compress(file.read_bytes()))
+    done = ran(command, packed)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"{packed}: is packed, as snapshots are; expected manifests" in done.stderr
 
 
 def test_a_number_beyond_64_bits_and_a_key_that_is_none_are_named(tmp_path: Path) -> None:
