@@ -308,19 +308,41 @@ class Ledger:
 
         Static node rules and stateful rules are included.
         """
-        view = self.view(pod)
+        view, rules = self.view(pod), [rule for rule in self.rules if rule.concerns(pod)]
         mask: Mask = (view.now if now else view.later).copy()
-        for rule in self.rules:
-            if rule.concerns(pod) and mask.any():
+        for rule in rules:
+            if mask.any():
                 allowed = rule.mask(pod, now=now)
                 if allowed is not None:
                     mask &= allowed
+        if rules and pod.key in self.evicted and not self.own_devices_free(pod):
+            mask[self.home(pod)] = False
         return mask
 
     def fits_on(self, pod: Pod, node: int, *, now: bool) -> bool:
         """The same for one node; no other is looked at."""
         view = self._views.get(pod.spec) or self.view(pod)
-        return view.takes(self, node, now=now) and self.ruled_on(pod, node, self.rules, now=now)
+        return (
+            view.takes(self, node, now=now)
+            and self.ruled_on(pod, node, self.rules, now=now)
+            and (not self._as_before(pod, node) or self.own_devices_free(pod))
+        )
+
+    def _as_before(self, pod: Pod, node: int) -> bool:
+        """Whether rules do not ask again for what the pod needs there, if it has its devices again."""
+        here = pod.key in self.evicted and node == self.home(pod)
+        return here and any(rule.concerns(pod) for rule in self.rules)
+
+    def own_devices_free(self, pod: Pod) -> bool:
+        """Whether an evicted share fits its devices: those that all others leave count as whole GPUs."""
+        node, whole = self.home(pod), 0
+        need = self.share_mib_on(pod, node)
+        for name in pod.gpu_groups if pod.spec.gpu.shares else ():
+            free = self.device_free_mib(node, name, now=False) if (node, name) in self.devices else -1
+            if 0 <= free < need:
+                return False
+            whole += free < 0
+        return not whole or whole * MILLI <= self.room.free_on[node][GPU]
 
     @staticmethod
     def ruled_on(pod: Pod, node: int, rules: Iterable[RuleState], *, now: bool) -> bool:
@@ -487,7 +509,8 @@ class Ledger:
         device or the limit or quota of its queue). ``gpu_groups``: of a share; None: as KAI chooses them."""
         names = gpu_groups or ()
         if pod.spec.gpu.shares:
-            names = names or self.choose_groups(pod, node)
+            returns = self._as_before(pod, node) and self.own_devices_free(pod)
+            names = pod.gpu_groups if returns else names or self.choose_groups(pod, node)
             pipelined = pipelined or not self._groups_free_now(pod, node, names)
         pipelined = pipelined or self._queue_waits(pod, node)
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED

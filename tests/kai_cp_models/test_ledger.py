@@ -466,3 +466,24 @@ def test_a_pod_may_leave_with_the_nominated_pod_that_needs_it() -> None:
     assert ledger.may_leave(members)
     ledger.evict(members[0])
     assert not ledger.upheld()
+
+
+def test_a_share_whose_rules_do_not_hold_returns_to_its_device_only() -> None:
+    """x runs though nothing is there that its affinity needs. It may run on, but not on another device."""
+    company = PodAffinityTerm(LabelSelector((Requirement("app", "In", ("a",)),)), "host", None, 0)
+    members = [
+        pod("x-0", "n1", spec=fraction(pod_affinity=(company,)), gpu_groups=("d",)),
+        pod("w-0", spec=fraction(600)),
+        pod("y-0", "n1", spec=fraction(300), gpu_groups=("e",)),
+    ]
+    ledger = Ledger.of(cluster(members, nodes=[node(labels={"host": "n1"}, gpus=2)]))
+    x, w = (ledger.snapshot.pod_by_key[one.key] for one in members[:2])
+    ledger.evict(x)
+    ledger.place(w, 0, ("d",), pipelined=True)
+    assert not ledger.fits(x, now=False).any()
+    assert not ledger.fits_on(x, 0, now=False)
+    ledger.unplace(w)
+    assert ledger.fits(x, now=False).all()
+    assert ledger.fits_on(x, 0, now=False)
+    ledger.place(x, 0, pipelined=True)
+    assert ledger.held[x.key].gpu_groups == ("d",)

@@ -7,7 +7,7 @@ from operator import lt
 
 from kai_cp_models.fairness.quota_checks import over_limit
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, Pod
+from kai_cp_models.pods import ACTIVE_USED, Pod
 from kai_cp_models.snapshot import PodGroup
 
 
@@ -40,8 +40,7 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
     if not capacity_at_home(ledger, pod):
         return False
     alone = not ledger.come.get(node)
-    devices = alone or not pod.spec.gpu.shares
-    if not devices and not _devices_have_room(ledger, pod, node, ledger.room.free_on[node][GPU]):
+    if not alone and not ledger.own_devices_free(pod):
         return False
     group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
     charge, book = ledger.fixed.charge(pod, node), ledger.book
@@ -70,14 +69,3 @@ def _apart(ledger: Ledger, group: PodGroup, pod: Pod, node: int) -> bool:
         if any(one.key in ledger.held and not inside[ledger.held[one.key].node] for one in members):
             return True
     return False
-
-
-def _devices_have_room(ledger: Ledger, pod: Pod, node: int, free_milli_gpus: int) -> bool:
-    """Whether its devices have room for an evicted share: those that all others leave count as whole GPUs."""
-    need, whole = ledger.share_mib_on(pod, node), 0
-    for name in pod.gpu_groups:
-        free = ledger.device_free_mib(node, name, now=False) if (node, name) in ledger.devices else -1
-        if 0 <= free < need:
-            return False
-        whole += free < 0
-    return whole * MILLI <= free_milli_gpus
