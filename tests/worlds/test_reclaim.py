@@ -16,7 +16,19 @@ from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import LabelSelector, Pod, PodAffinityTerm, PodStatus, Requirement
 from kai_cp_models.snapshot import PodGroup, Queue, Shares, Snapshot
 from tests.support.plans import bound, evicted, lost, nominated, placed, reasons, solved
-from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+from tests.support.worlds import (
+    NOW,
+    PLUGINS,
+    cluster,
+    fraction,
+    gpu_bound,
+    group,
+    node,
+    pod,
+    pods,
+    queue,
+    spec,
+)
 
 
 def world(
@@ -524,3 +536,27 @@ def test_units_that_come_back_first_in_any_case_are_passed_over() -> None:
     plan = solved(cluster(members, groups, nodes, queues, actions=("allocate", "reclaim")))
     assert set(nominated(plan)) == {"t-0", "s-0"}
     assert lost(plan) <= {f"{name}-0" for name in young}
+
+
+def test_a_pod_that_allocate_bound_to_a_shared_gpu_may_wait_there(caplog: pytest.LogCaptureFixture) -> None:
+    """Allocate binds the third pod of v to the shared GPU of the second. Where reclaim then moves the gang so
+    that it starts together, the third keeps its place; reclaim has not put it beside a pod that it evicts."""
+    apart = PodAffinityTerm(LabelSelector((Requirement("app", "In", ("b",)),)), "zone", None, 0)
+    near = fraction(cpus=2, pod_anti_affinity=(apart,))
+    members = [
+        pod("v-0", "n1", spec=near, labels={"app": "a"}, gpu_groups=("d",)),
+        pod("v-1", spec=near, labels={"app": "a"}),
+        pod("v-2", "n2", spec=near, labels={"app": "a"}, gpu_groups=("e",)),
+        pod("t-0", labels={"app": "b"}),
+    ]
+    zones = (("n1", 3, 2, "1"), ("n2", 4, 4, "0"), ("n3", 3, 4, "1"))
+    snapshot = cluster(
+        members,
+        [group("v", 2, queue="v", last_start=NOW - 10), group("t", queue="t")],
+        [node(name, gpus=gpus, cpus=cpus, labels={"zone": zone}) for name, gpus, cpus, zone in zones],
+        [queue("v", quota=gpu_bound(1)), queue("t", quota=gpu_bound(8))],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert caplog.messages == []
+    assert {"v-1", "t-0"} <= placed(plan)

@@ -299,7 +299,7 @@ def _commit(run: ActionRun, found: EvictionPlan) -> None:
             cycle.waiting[pod.group] = Refusal(
                 "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})"
             )
-        elif pod.group is not None and base.held.get(pod.key) != found.ledger.held.get(pod.key):
+        elif pod.group is not None and base.place_of(pod) != found.ledger.place_of(pod):
             # A place that the action may have freed; its queue is charged for one already.
             cycle.placed_by[pod.key] = action
             cycle.sequence.setdefault((action, pod.group), -1)
