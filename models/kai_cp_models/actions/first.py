@@ -99,9 +99,16 @@ def _widened(run: ActionRun, chunk: Sequence[Ask], opening: Opening) -> Eviction
 
 
 def _opened(
-    run: ActionRun, chunk: Sequence[Ask], again: Sequence[Ask], ranked: list[EvictionUnit] | None
+    run: ActionRun,
+    chunk: Sequence[Ask],
+    again: Sequence[Ask],
+    ranked: list[EvictionUnit] | None,
+    *,
+    whole: bool = False,
 ) -> EvictionPlan | None:
-    """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go."""
+    """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go.
+    ``whole``: only a plan for all of them.
+    """
     base, policy, cycle = run.base, run.policy, run.cycle
     asks = list(chunk)
     while asks and ranked is not None and not cycle.budget.passed():
@@ -109,6 +116,8 @@ def _opened(
         if simulated.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in simulated.served]
+        if whole and len(asks) < len(chunk):
+            return None
         plan = run.disruption(simulated.ledger, ranked, asks)
         found = _shown(run, plan, simulated.ledger)
         # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
@@ -121,12 +130,27 @@ def _opened(
             guilty = {beyond.group.key} if beyond is not None else set[GroupKey]()
             guilty |= without_right(found.ledger, asks, ranked, run.takes_of)[0]
             if not guilty:
-                return found
+                return _less_moved(run, found, again)
             asks = [ask for ask in asks if ask.group.key not in guilty]
+        if whole:
+            break
         # Some units left for asks that got no place, or that may not have them. Only what the others may take
         # is opened for these.
         ranked = run.opening(asks).first_for(asks, again)
     return None
+
+
+def _less_moved(run: ActionRun, found: EvictionPlan, again: Sequence[Ask]) -> EvictionPlan:
+    """The plan, or one that is no worse, in which what only moves stays: the newest leave first, such as what
+    got its place in this cycle, and would start later.
+    """
+    before, after = run.base.held, found.ledger.held
+    away = {key for key, held in after.items() if held != before.get(key)}
+    stay = [unit for unit in found.ranked if away.isdisjoint(pod.key for pod in unit.pods)]
+    if not stay or len(stay) == len(found.ranked):
+        return found
+    less = _opened(run, found.asks, again, stay, whole=True)
+    return found if less is None or run.better(found, less) else less
 
 
 def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:

@@ -369,3 +369,33 @@ def test_a_group_that_asks_for_more_gives_up_none_of_its_pods() -> None:
     asks = sorted(run.asks.values(), key=lambda ask: ask.group.key.name, reverse=True)
     served = [{ask.group.key.name for ask in plan.asks} for plan in first.first_plans(run, asks)]
     assert served == [{"e"}], "without the place of e-0"
+
+
+@pytest.mark.usefixtures("speechless")
+def test_what_got_its_place_in_this_cycle_keeps_it_where_others_free_enough() -> None:
+    """new gets the idle GPU of five. t asks for two: new and old would leave in turn, and new would start
+    when old has gone. Where old alone leaves, t has its place, too, and new starts now.
+    """
+    snapshot = cluster(
+        [
+            pod("old-0", "n1", spec=spec(2)),
+            pod("firm-0", "n1", spec=spec(2)),
+            pod("new-0"),
+            pod("t-0", spec=spec(2)),
+        ],
+        [
+            group("old", queue="v"),
+            group("firm", queue="w", preemptible=False),
+            group("new", queue="v", created=1.0),
+            group("t", queue="q"),
+        ],
+        [node("n1", gpus=5)],
+        [queue(name, quota=gpu_bound(gpus)) for name, gpus in (("q", 3), ("v", 1), ("w", 1))],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert evicted(plan) == {"old-0"}
+    assert {(d.pod.name, d.kind) for d in plan.decisions if d.kind != "Evict"} == {
+        ("new-0", "Bind"),
+        ("t-0", "Nominate"),
+    }
