@@ -372,7 +372,7 @@ def test_a_group_that_asks_for_more_gives_up_none_of_its_pods() -> None:
 
 
 @pytest.mark.usefixtures("speechless")
-def test_what_got_its_place_in_this_cycle_keeps_it_where_others_free_enough() -> None:
+def test_places_of_this_cycle_stay_where_others_free_enough() -> None:
     """new gets the idle GPU of five. t asks for two: new and old would leave in turn, and new would start
     when old has gone. Where old alone leaves, t has its place, too, and new starts now.
     """
