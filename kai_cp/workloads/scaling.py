@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -98,7 +99,8 @@ def adjust(
     """What to do. ``pods``: those of our scheduler; ``scaling``: those in the scaling namespace.
 
     ``groups`` are by namespace and name. While ``cooling``, because a scaling pod was just deleted, nothing
-    is requested. ``ordered`` are pods with a place from the scheduler.
+    is requested. ``ordered`` are pods with a place from the scheduler. Fractions add up inside a namespace: a
+    scaling pod that finds no node covers the pods of no other.
     """
     waiting = {key: found for key, *found in _waiting(pods, groups, setup) if key not in ordered}
     known = {(text_at(m, "namespace"), label_value(text_at(m, "name"))): pod for pod, m in _with_meta(pods)}
@@ -115,18 +117,26 @@ def adjust(
             gone.append(text_at(meta, "name"))
         else:
             kept[source] = _devices(pod)
-    needed = math.ceil(sum(hundredths for _, _, hundredths in waiting.values()) / 100)
+    parts = Counter[str]()
+    for (namespace, _), (_, _, hundredths) in waiting.items():
+        parts[namespace] += hundredths
+    needed = {namespace: math.ceil(part / 100) for namespace, part in parts.items()}
     if cooling or gone:
-        return Adjustment(tuple(gone), (), needed)
+        return Adjustment(tuple(gone), (), sum(needed.values()))
     made: list[Json] = []
-    held, largest = sum(kept.values()), max(kept.values(), default=0)
+    held, largest = Counter[str](), Counter[str]()
+    for (namespace, _), devices in kept.items():
+        held[namespace] += devices
+        largest[namespace] = max(largest[namespace], devices)
     for key in sorted(waiting):
-        pod, devices, _ = waiting[key]
-        if (key[0], label_value(key[1])) in kept or (needed <= held and devices <= largest):
+        (pod, devices, _), (namespace, name) = waiting[key], key
+        enough = needed[namespace] <= held[namespace] and devices <= largest[namespace]
+        if enough or (namespace, label_value(name)) in kept:
             continue
         made.append(scaling_pod(pod, devices, setup))
-        held, largest = held + devices, max(largest, devices)
-    return Adjustment((), tuple(made), needed)
+        held[namespace] += devices
+        largest[namespace] = max(largest[namespace], devices)
+    return Adjustment((), tuple(made), sum(needed.values()))
 
 
 def _waiting(
@@ -139,6 +149,7 @@ def _waiting(
             if over(pod) or _placed(pod) or not unschedulable(pod) or "deletionTimestamp" in meta:
                 continue
             asked = demand(pod, setup)
+            scaling_pod(pod, 1, setup)  # Amounts that cannot be read are found here, not where one is made.
             if asked is not None and not held_back(groups.get((namespace, group))):
                 yield (namespace, text_at(meta, "name")), pod, *asked
         except Malformed:

@@ -59,6 +59,17 @@ def test_parts_add_up_to_whole_gpus(pods: list[Object], asked: list[int]) -> Non
     assert gpus(run(pods).create) == asked
 
 
+def test_a_namespace_covers_no_pods_of_another() -> None:
+    """The scaling pod for 64 GPUs on one node never ends; one pod asks for more CPUs than a number holds."""
+    wide = waiting("wide", "0.01", devices=64, namespace="other")
+    huge = waiting("huge", "0.5", namespace="other")
+    huge["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1e30"
+    pods = [huge, wide, waiting("a", "0.9"), waiting("b", "0.9")]
+    made = run(pods).create
+    assert gpus(made) == [1, 1, 64]
+    assert run(pods, [dict(made[2])]).create == made[:2]
+
+
 def test_memory_counts_for_a_tenth() -> None:
     pods = [waiting(f"p{i}") for i in range(11)]
     for pod in pods:
