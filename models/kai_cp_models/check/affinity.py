@@ -218,12 +218,41 @@ class _Company:
     def alone(self) -> Iterator[PodKey]:
         """Those that find no partner and are not the first of their kind, by key."""
         self._settle(list(self._waiting))
-        for key, seeker in sorted(self._waiting.items()):
-            older = seeker.kind.older[key in self._world.nominations]
-            if key in self._waiting and _select(seeker.kind.terms, seeker.pod) and not _others(older, key):
-                self._stands(seeker.pod, seeker.node, (False, True))
+        for key in self._in_turn():
+            if key in self._waiting and self._may_be_first(key):
+                self._stands(self._waiting[key].pod, self._waiting[key].node, (False, True))
                 self._settle(self._accept(key))
         yield from sorted(self._waiting)
+
+    def _may_be_first(self, key: PodKey) -> bool:
+        seeker = self._waiting[key]
+        older = seeker.kind.older[key in self._world.nominations]
+        return _select(seeker.kind.terms, seeker.pod) and not _others(older, key)
+
+    def _in_turn(self) -> list[PodKey]:
+        """Pods that may be the first, each after those that could not be the first once it is there, unless
+        it needs to come before them, too.
+        """
+        members: dict[_Kind, list[PodKey]] = {}
+        for key in filter(self._may_be_first, sorted(self._waiting)):
+            members.setdefault(self._waiting[key].kind, []).append(key)
+
+        def further(kinds: Iterable[_Kind]) -> Iterator[PodKey]:
+            for kind in kinds:
+                while members.get(kind):
+                    yield members[kind].pop()
+
+        found: list[PodKey] = []
+        for start in further(list(members)):
+            path = [(start, further(self._kinds.selecting(self._waiting[start].pod)))]
+            while path:
+                key, earlier = path[-1]
+                other = next(earlier, None)
+                if other is None:
+                    found.append(path.pop()[0])
+                else:
+                    path.append((other, further(self._kinds.selecting(self._waiting[other].pod))))
+        return found
 
     def _settle(self, asked: list[PodKey]) -> None:
         """Accept the pods with a partner in every domain, until no further pod has one."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kai_cp_models.check import affinity as check
 from kai_cp_models.check.planned_cluster import PlannedCluster
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import Pod, PodAffinityTerm
+from kai_cp_models.pods import LabelSelector, Pod, PodAffinityTerm, Requirement
 from kai_cp_models.rules.stateful import affinity
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Node
@@ -223,6 +223,17 @@ def test_check_lets_a_first_pod_be_followed_elsewhere() -> None:
     assert faults((first, "n0"), (twin, "n1")) == []
     assert len(faults((first, "n0"), (twin, "n2"))) == 1
     assert len(faults((first, "n3"))) == 1
+
+
+def test_the_checker_finds_which_pod_was_the_first() -> None:
+    """z wants a or b and is the first of either. Then y, which is b, may be the first that wants b; not where
+    it wants a, too, as that is there."""
+    both = PodAffinityTerm(LabelSelector((Requirement("app", "In", ("a", "b")),)), "zone", ("ns",), 0)
+    for wanted, faults in ((term(app="b"), 0), (both, 1)):
+        z, y = near("z", near=(both,), app="a"), near("y", near=(wanted,), app="b")
+        binds = [Decision("Bind", p.key, p.group, at, "allocate") for p, at in ((z, "n0"), (y, "n2"))]
+        plan = PlannedCluster(snapshot([y, z], NODES), Plan(tuple(binds)))
+        assert len(list(check.broken(plan))) == faults
 
 
 def test_the_checker_lets_partners_wait_for_partners() -> None:
