@@ -149,6 +149,18 @@ def test_all_users_of_a_claim_get_the_devices_that_it_has() -> None:
         )
 
 
+def test_claims_allocated_in_two_ways_are_told_by_name() -> None:
+    names = [f"c{i}" for i in range(8)]
+    users = [user(f"{name}-{i}", name) for name in names for i in range(2)]
+    found = cluster(users, TWO, [claim(name, exact()) for name in names])
+    made = [
+        decide(x, "n0", {"resourceClaimAllocations": [{"name": "c0", "allocation": held("n0", "ab"[i % 2])}]})
+        for i, x in enumerate(users)
+    ]
+    told = [fault for fault in faults(check_dra.broken, found, *made) if "in two ways now" in fault]
+    assert [name for fault in told for name in names if f"ns/{name} is" in fault] == names
+
+
 SHARED = device(
     "s",
     allowMultipleAllocations=True,

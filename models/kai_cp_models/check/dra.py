@@ -403,7 +403,7 @@ def _one_each(
         for ref in refs_of(world.snapshot, world.pod(pod_key)):
             if ref.name in written[pod_key]:
                 given.setdefault((pod_key.namespace, ref.claim), []).append(written[pod_key][ref.name])
-    for key in given.keys() & catalog.claims.keys():
+    for key in sorted(given.keys() & catalog.claims.keys()):
         claim = catalog.claims[key]
         standing = claim.allocation or world.start.promised.get(key)
         has = [standing] if standing and _lasts(world, claim, now=now) else []
