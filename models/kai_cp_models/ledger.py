@@ -8,6 +8,7 @@ where two states are needed at once. Amounts are integers in the units of ``Snap
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,6 +29,7 @@ from kai_cp_models.fitting import NOWHERE, NodeView
 from kai_cp_models.free_capacity import FreeCapacity, NodeAmounts
 from kai_cp_models.loading import Homes, loaded, taken
 from kai_cp_models.pods import (
+    ACTIVE_ALLOCATED,
     ACTIVE_USED,
     ALLOCATED,
     GPU,
@@ -47,7 +49,7 @@ from kai_cp_models.running import Running
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.shapes import Shapes
 from kai_cp_models.sharing import ACTIVE, PIPELINED, RELEASING, SharedDevice, SharedFree, share_mib
-from kai_cp_models.snapshot import PodGroup, Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 from kai_cp_models.units import Gang, Gangs, GangState, GangTally
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class Held(NamedTuple):
     status: PodStatus
 
 
+NodeCounts = Mapping[int, int]
+"""How many pods there are on a node, by its index."""
 _Done = tuple[Pod, Held | None, int]
 """A pod that got (1) or lost (-1) a place; None: that of the snapshot."""
 
@@ -159,6 +163,8 @@ class Ledger:
     """Every change of a node's room, devices or slots: the node."""
     _tallies: dict[GroupKey, GangTally] = field(default_factory=dict)
     """Of changed pod groups, from when they were first asked for."""
+    _nodes: dict[GroupKey, Mapping[str, NodeCounts]] = field(default_factory=dict)
+    """Of pod groups, by the name of a subgroup, from when they were first asked for."""
     _states: dict[GroupKey, GangState] = field(default_factory=dict)
     """Of changed pod groups; one holds as long as its tally is that of the group."""
     _shared: tuple[int, SharedFree] | None = None
@@ -183,7 +189,7 @@ class Ledger:
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""
         own = ("room", "devices", "groups_on", "book", "evicted", "held", "touched", "come")
-        names = (*own, "_changed", "_tallies", "_states")
+        names = (*own, "_changed", "_tallies", "_nodes", "_states")
         copies: dict[str, Any] = {name: getattr(self, name).copy() for name in names}
         views = {spec: view.shared_copy() for spec, view in self._views.items()}
         return replace(self, **copies, rules=tuple(rule.copy() for rule in self.rules), _views=views)
@@ -267,6 +273,16 @@ class Ledger:
         if found is None:
             found = self._tallies[gang.group.key] = gang.tally(self.status)
         return found
+
+    def active_nodes(self, gang: Gang, subgroup: Subgroup) -> Ints:
+        """[M] nodes of active-allocated pods below a subgroup; all are looked at once, then what changes."""
+        known = self._nodes.get(gang.group.key, {})
+        counts = known.get(subgroup.name)
+        if counts is None:
+            active = (pod for pod in gang.pods_below(subgroup) if self.status(pod) in ACTIVE_ALLOCATED)
+            counts = Counter(place[0] for place in map(self.place_of, active) if place is not None)
+            self._nodes[gang.group.key] = {**known, subgroup.name: counts}
+        return np.array(sorted(node for node, pods in counts.items() if pods), dtype=np.int64)
 
     def place_of(self, pod: Pod) -> tuple[int, tuple[str, ...]] | None:
         """(node index, GPU groups) where the pod is, as long as it leaves, or will be; or None."""
@@ -599,6 +615,17 @@ class Ledger:
                 pod, node, sign, later=promised, new=held is not None and pod.key not in self.evicted
             )
         self._recount(pod, before, -sign if held is None else sign)
+        self._renode(pod, before, node)
+
+    def _renode(self, pod: Pod, before: PodStatus, node: int) -> None:
+        """The pod had the status ``before``; ``node``: that of the place which it got or lost."""
+        known = self._nodes.get(pod.group) if pod.group else None
+        step = (self.status(pod) in ACTIVE_ALLOCATED) - (before in ACTIVE_ALLOCATED)
+        if known and pod.group and step:
+            line = self.fixed.gangs[pod.group].lines.get(pod.subgroup or "default", ())
+            changed = {one.name: known[one.name] for one in line if one.name in known}
+            moved = {name: {**on, node: on.get(node, 0) + step} for name, on in changed.items()}
+            self._nodes[pod.group] = {**known, **moved}
 
     def _recount(self, pod: Pod, before: PodStatus, sign: int) -> None:
         """The pod had the status ``before``; ``sign``: 1 if there is one more eviction or place, else -1."""

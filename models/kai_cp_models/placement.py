@@ -14,7 +14,6 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.blame import for_group
@@ -24,7 +23,7 @@ from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.quota_checks import over_bounds
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, GroupKey, Pod, PodSpec, PodStatus
+from kai_cp_models.pods import GPU, GpuKind, GroupKey, Pod, PodSpec, PodStatus
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import PodGroup, Subgroup
@@ -127,7 +126,7 @@ class Placer:
         by_score = part and area.score is not None
         if not pods or by_score:
             return False
-        present = self._active_nodes(ledger, batch.subgroup)
+        present = ledger.active_nodes(self.gang, batch.subgroup)
         if len(pods) < 2 and not len(present):
             return False
         alike: dict[PodSpec, list[Pod]] = {}
@@ -143,7 +142,7 @@ class Placer:
             (ledger.idle if now else ledger.free)[:, GPU],
             area.for_gpus,
             present,
-            begun=self._active_nodes(ledger, self.gang.group.root) if part else None,
+            begun=ledger.active_nodes(self.gang, self.gang.group.root) if part else None,
             below=area.scale,
             single=ledger.snapshot.policy.gpu_strategy != "spread",
         )
@@ -157,11 +156,6 @@ class Placer:
             ledger.back()
         self._filled = None
         return False
-
-    def _active_nodes(self, ledger: Ledger, subgroup: Subgroup) -> NDArray[np.int64]:
-        """Nodes of the pods below a subgroup that have a place."""
-        pods = (pod for pod in self.gang.pods_below(subgroup) if ledger.status(pod) in ACTIVE_ALLOCATED)
-        return np.array(sorted(ledger.nodes_of(pods)), dtype=np.int64)
 
     def _subtree(self, ledger: Ledger, batch: Batch, area: _Area) -> Refusal | None:
         """Place the batch, or say why not and leave the ledger as it was."""
@@ -190,7 +184,7 @@ class Placer:
             np.ones(len(tree.member), dtype=bool) if within is None else within,
             ledger.free,
             shared_free=ledger.shared_free(),
-            active_nodes=self._active_nodes(ledger, batch.subgroup),
+            active_nodes=ledger.active_nodes(self.gang, batch.subgroup),
         )
         if found.message:
             return Refusal("TopologyFragmented", found.message)
@@ -265,7 +259,7 @@ class Placer:
         at_once = fitting & now
         usable = at_once if at_once.any() else fitting
         if self._filled is None or not (usable & self._filled[1]).any():
-            present = self._active_nodes(ledger, self.gang.group.root)
+            present = ledger.active_nodes(self.gang, self.gang.group.root)
             self._filled = fabric.filling(ledger.slots(pod, now=False), usable, present)
         return self._filled[0], usable & self._filled[1]
 

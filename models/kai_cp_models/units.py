@@ -7,6 +7,7 @@ is always a whole *eviction unit*: surplus pods first, then surplus subgroups, t
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -189,6 +190,18 @@ class Gang:
         return _all_of(subgroup, self.by_leaf)
 
     @cached_property
+    def lines(self) -> Mapping[str, tuple[Subgroup, ...]]:
+        """By the name of a pod set: it and the sets above it, the narrowest first."""
+        found: dict[str, tuple[Subgroup, ...]] = {}
+        left: list[tuple[Subgroup, ...]] = [(self.group.root,)]
+        while left:
+            line = left.pop()
+            if line[0].leaf:
+                found[line[0].name] = line
+            left.extend((child, *line) for child in line[0].children)
+        return found
+
+    @cached_property
     def _sets(self) -> tuple[Subgroup, ...]:
         """Every set of subgroups in ``top``, members before what they are members of."""
         found = [] if self.top.leaf else [self.top]
@@ -274,12 +287,17 @@ class Gang:
             return tuple(units_of_pod_set(active[top.name], top.minimum))
         met = self._met({name: len(pods) for name, pods in active.items()})
         stood = satisfied(top, met)
-        while any(active.values()):
-            pods, state = _shrink(top, met, active) or _all_of(top, active), self._elastic(met)
+        short = sum(met[leaf.name] < leaf.minimum for leaf in self._leaves)
+        over = sum(met[leaf.name] > leaf.minimum for leaf in self._leaves)
+        for pods in chain(_surplus(top, met, active), iter(partial(_all_of, top, active), ())):
+            state = 0 if short else 2 if over else 1
             # The last pod of each pod set, or all of them.
             for pod in pods:
-                active[pod.subgroup or "default"].pop()
-            met = self._met({name: len(pods) for name, pods in active.items()})
+                leaf = (line := self.lines[pod.subgroup or "default"])[0]
+                over -= met[leaf.name] == leaf.minimum + 1
+                short += met[leaf.name] == leaf.minimum
+                active[leaf.name].pop()
+                _lose(line, met)
             whole, stood = not stood, satisfied(top, met)
             found.append(Unit(pods, state, whole or not stood))
         return tuple(found)
@@ -317,18 +335,27 @@ def _all_of(subgroup: Subgroup, by_leaf: Mapping[str, Sequence[Pod]]) -> tuple[P
     return tuple(pod for leaf in subgroup.leaves() for pod in by_leaf[leaf.name])
 
 
-def _shrink(subgroup: Subgroup, met: Met, active: Mapping[str, Sequence[Pod]]) -> tuple[Pod, ...]:
-    """The surplus pod or subgroup that goes next; nothing where there is none."""
+def _surplus(subgroup: Subgroup, met: Met, active: Mapping[str, Sequence[Pod]]) -> Iterator[tuple[Pod, ...]]:
+    """The surplus pods and subgroups in the order in which they go; each leaves before the next is asked for.
+
+    As nothing comes back, what has no surplus gets none, and only what gave the last one changes its turn.
+    """
     if subgroup.leaf:
-        pods = active[subgroup.name]
-        return (pods[-1],) if len(pods) > subgroup.minimum else ()
-    members = sorted(subgroup.children, key=lambda child: _turn(child, met), reverse=True)
-    whole = [child for child in members if satisfied(child, met)]
-    if not whole:
-        return ()
-    surplus = whole if len(whole) > subgroup.minimum else ()
-    found = chain((_shrink(one, met, active) for one in members), (_all_of(one, active) for one in surplus))
-    return next(filter(None, found), ())
+        while len(pods := active[subgroup.name]) > max(subgroup.minimum, 0):
+            yield (pods[-1],)
+        return
+    turn = partial(_turn, met=met)
+    ranked = sorted(subgroup.children, key=turn)
+    below = {child.name: _surplus(child, met, active) for child in ranked}
+    while ranked and met[subgroup.name]:
+        child = ranked.pop()
+        if pods := next(below[child.name], ()):
+            yield pods
+            insort(ranked, child, key=turn)
+    whole = sorted((child for child in subgroup.children if satisfied(child, met)), key=turn)
+    while whole and met[subgroup.name] > subgroup.minimum:
+        if pods := _all_of(whole.pop(), active):
+            yield pods
 
 
 def giving(subgroup: Subgroup, met: Met) -> Iterator[Subgroup]:
@@ -338,6 +365,14 @@ def giving(subgroup: Subgroup, met: Met) -> Iterator[Subgroup]:
     elif any(satisfied(child, met) for child in subgroup.children):
         for child in subgroup.children:
             yield from giving(child, met)
+
+
+def _lose(line: Iterable[Subgroup], met: Met) -> None:
+    """A pod set, the first of the line, has one pod less that counts."""
+    for subgroup in line:
+        met[subgroup.name] -= 1
+        if met[subgroup.name] != subgroup.minimum - 1:
+            return
 
 
 def satisfied(subgroup: Subgroup, met: Met) -> bool:

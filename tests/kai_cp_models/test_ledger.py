@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GPU, PODS, LabelSelector, Pod, PodAffinityTerm, PodStatus, Requirement
+from kai_cp_models.pods import (
+    ACTIVE_ALLOCATED,
+    GPU,
+    PODS,
+    LabelSelector,
+    Pod,
+    PodAffinityTerm,
+    PodStatus,
+    Requirement,
+)
 from kai_cp_models.snapshot import Snapshot
 from tests.support.worlds import (
     cluster,
@@ -404,6 +413,27 @@ def test_a_gang_whose_pods_are_counted_on_stands_as_one_counted_anew(
         assert repr(ledger.state(gang)) == repr(gang.state(ledger.status))
         kept, anew = ledger.tally(gang), gang.tally(ledger.status)
         assert {name: one[:3] for name, one in kept.items()} == {name: one[:3] for name, one in anew.items()}
+        active = [p for p in gang.pods if ledger.status(p) in ACTIVE_ALLOCATED]
+        for subgroup in (gang.group.root, gang.top):
+            assert ledger.active_nodes(gang, subgroup).tolist() == sorted(ledger.nodes_of(active))
+
+
+def test_where_a_gang_is_follows_each_place_without_a_look_at_the_other_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = [f"s{i}" for i in range(40)]
+    waiting = [pod(f"p-{name}", None, "g", subgroup=name) for name in names]
+    root = tree(0, *[leaf(name, 1) for name in names])
+    ledger = Ledger.of(cluster(waiting, [group("g", root=root)], [node("n1"), node("n2")], [queue("q")]))
+    gang, looked = ledger.fixed.gangs[waiting[0].group or ("", "")], list[Pod]()
+    place_of = Ledger.place_of
+    monkeypatch.setattr(Ledger, "place_of", lambda self, one: looked.append(one) or place_of(self, one))
+    found = []
+    for i, one in enumerate(waiting):
+        ledger.place(one, i // 20, pipelined=False)
+        found.append(ledger.active_nodes(gang, root).tolist())
+    assert found == [[0]] * 20 + [[0, 1]] * 20
+    assert len(looked) <= len(waiting)
 
 
 @given(st.lists(st.tuples(st.integers(0, 14), st.integers(0, 5)), max_size=20))

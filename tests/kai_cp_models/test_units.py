@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import count
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kai_cp_models import units
 from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, Gangs
@@ -177,6 +180,84 @@ CHAINS = [
 @pytest.mark.parametrize("case", CHAINS, ids=ids)
 def test_eviction_units(case: Case) -> None:
     assert chain(case.gang) == case.expect
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Subgroup:
+    """Small trees of any shape, with minimums from 0 to beyond what there is."""
+    shapes = st.recursive(
+        st.integers(0, 3),
+        lambda below: st.tuples(st.integers(0, 3), st.lists(below, min_size=1, max_size=3)),
+        max_leaves=8,
+    )
+    names = (f"s{i}" for i in count())
+
+    def built(shape: object) -> Subgroup:
+        name = next(names)
+        if isinstance(shape, int):
+            return leaf(name, shape)
+        minimum, parts = cast("tuple[int, list[object]]", shape)
+        return Subgroup(name, minimum, tuple(map(built, parts)), leaf=False)
+
+    return tree(
+        draw(st.integers(0, 3)), *[built(one) for one in draw(st.lists(shapes, min_size=1, max_size=3))]
+    )
+
+
+def met_of(subgroup: Subgroup, left: dict[str, list[str]]) -> int:
+    """What counts for its minimum: pods, or members with their minimum."""
+    if subgroup.leaf:
+        return len(left[subgroup.name])
+    return sum(met_of(child, left) >= child.minimum for child in subgroup.children)
+
+
+def goes_next(subgroup: Subgroup, left: dict[str, list[str]]) -> list[str]:
+    """5.4 as it is written: the surplus pod or subgroup that goes next, all counted anew."""
+
+    def turn(child: Subgroup) -> tuple[object, ...]:
+        met = met_of(child, left)
+        if met < child.minimum:
+            return (0, 0, 0.0, child.name)
+        return (1, int(child.minimum == 0), met / (child.minimum or 1), child.name)
+
+    if subgroup.leaf:
+        return left[subgroup.name][-1:] if len(left[subgroup.name]) > subgroup.minimum else []
+    members = sorted(subgroup.children, key=turn, reverse=True)
+    whole = [child for child in members if met_of(child, left) >= child.minimum]
+    surplus = whole if len(whole) > subgroup.minimum else []
+    inside = [goes_next(child, left) for child in members if whole]
+    outside = [[name for one in child.leaves() for name in left[one.name]] for child in surplus]
+    return next(filter(None, inside + outside), [])
+
+
+@given(trees(), st.data())
+def test_units_are_what_goes_next_counted_anew_each_time(root: Subgroup, data: st.DataObject) -> None:
+    names = [one.name for one in root.leaves()]
+    left = {name: [f"{name}{i}" for i in range(data.draw(st.integers(0, 4)))] for name in names}
+    one = gang(root, **{name: "R" * len(pods) for name, pods in left.items()})
+    for unit in one.units(status):
+        surplus = [met_of(pod_set, left) - pod_set.minimum for pod_set in one.top.leaves()]
+        assert unit.elastic_state == (0 if min(surplus) < 0 else 2 if max(surplus) > 0 else 1)
+        stood, going = met_of(one.top, left) >= one.top.minimum, [each.key.name for each in unit.pods]
+        assert going == (goes_next(one.top, left) or [name for pods in left.values() for name in pods])
+        left = {name: [pod for pod in pods if pod not in going] for name, pods in left.items()}
+        assert unit.whole == (not stood or met_of(one.top, left) < one.top.minimum)
+    assert not any(left.values())
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_the_work_for_units_grows_with_the_subgroups(minimum: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the subgroups: no more than about twice the looks at whether one has its minimum."""
+    calls, satisfied = list[str](), units.satisfied
+    monkeypatch.setattr(units, "satisfied", lambda one, met: calls.append(one.name) or satisfied(one, met))
+
+    def looks(size: int) -> int:
+        calls.clear()
+        root = tree(0, *[leaf(f"s{i}-", minimum) for i in range(size)])
+        assert len(gang(root, **{f"s{i}-": "RR" for i in range(size)}).units(status)) == 2 * size
+        return len(calls)
+
+    assert looks(128) < 2.5 * looks(64)
 
 
 STATES = [
