@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache, total_ordering
 from typing import Final, NamedTuple
@@ -89,6 +89,7 @@ class Version:
 
     numbers: tuple[int, int, int]
     pre: tuple[tuple[int, int, str], ...] = ()
+    written: str = field(default="", compare=False)
 
     def __lt__(self, other: Version) -> bool:
         return (self.numbers, not self.pre, self.pre) < (other.numbers, not other.pre, other.pre)
@@ -101,4 +102,4 @@ def version(written: str) -> Version:
         raise ValueError(f"not a semantic version: {written!r}")
     parts = found[4].split(".") if found[4] else []
     pre = tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts)
-    return Version((int(found[1]), int(found[2]), int(found[3])), pre)
+    return Version((int(found[1]), int(found[2]), int(found[3])), pre, written)

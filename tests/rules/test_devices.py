@@ -22,12 +22,14 @@ from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp_models.rules.stateful.build import pod, snapshot, spec
 from tests.kai_cp_models.rules.stateful.test_dra import (
+    DRIVER,
     TWO,
     claim,
     cluster,
     device,
     exact,
     held,
+    mask,
     slice_of,
     user,
 )
@@ -114,6 +116,28 @@ def test_claims_unsatisfying_device_and_count() -> None:
     assert any("do not satisfy" in fault for fault in faults(check_dra.broken, found, sick))
     twice = altered(decision, lambda d: results(d)[0].update(device="c"))
     assert any("gets 1 devices, wants 2" in fault for fault in faults(check_dra.broken, found, twice))
+
+
+@pytest.mark.parametrize(("count", "words"), [(32, []), (33, ["it gets 33 devices, at most 32 are allowed"])])
+def test_a_claim_has_at_most_32_devices(count: int, words: list[str]) -> None:
+    names, x = [f"d{i}" for i in range(count)], user("x", "c")
+    found = cluster([x], [slice_of("n0", *map(device, names))], [claim("c", exact(allocationMode="All"))])
+    details = {"resourceClaimAllocations": [{"name": "c0", "allocation": held("n0", *names)}]}
+    told = faults(check_dra.broken, found, decide(x, "n0", details))
+    assert [word in fault for fault, word in zip(told, words, strict=True)] == [True for _ in words]
+
+
+def test_versions_that_differ_in_text_are_not_the_same() -> None:
+    """Kubernetes compares them as they are written, build and all."""
+    devices = [device(name, attributes={"v": {"version": f"1.0.0+{name}"}}) for name in "ab"]
+    for word, count in (("matchAttribute", 1), ("distinctAttribute", 0)):
+        x = user("x", "c")
+        constraint = {word: f"{DRIVER}/v"}
+        found = cluster([x], [slice_of("n0", *devices)], [claim("c", exact(2), constraints=[constraint])])
+        details = {"resourceClaimAllocations": [{"name": "c0", "allocation": held("n0", "a", "b")}]}
+        told = faults(check_dra.broken, found, decide(x, "n0", details))
+        assert ["do not keep the constraint" in fault for fault in told] == [True] * count
+        assert mask(found, x) == [not count, False]
 
 
 def test_claims_pinned_owner_queue_and_users() -> None:

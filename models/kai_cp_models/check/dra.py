@@ -14,7 +14,7 @@ from typing import Any
 from kai_cp_models.check.planned_cluster import UNREADABLE, PlannedCluster, Violation, text_of
 from kai_cp_models.check.selectors import reaches
 from kai_cp_models.pods import EXTENDED_RESOURCES, GPU, MILLI, GpuKind, Pod, PodKey, PodStatus, Requirement
-from kai_cp_models.quantity import exact
+from kai_cp_models.quantity import Version, exact
 from kai_cp_models.records.devices import (
     ALL,
     AllocatedDevice,
@@ -23,6 +23,7 @@ from kai_cp_models.records.devices import (
     Counter,
     DeviceClass,
     DeviceId,
+    DeviceView,
     SharingPolicy,
     Wanted,
 )
@@ -32,6 +33,7 @@ from kai_cp_models.rules.stateful.dra.extended import SERVED
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 
 MAX_USERS = 256
+MAX_DEVICES = 32
 _ALLOCATING = {"resourceClaimAllocations", "extendedResourceClaimAllocation"}
 ClaimName = tuple[str, str]
 Sharers = Mapping[ClaimName, Sequence[PodKey]]
@@ -214,6 +216,8 @@ def _contents(
         if result.device not in catalog.index:
             yield f"device {'/'.join(result.device)} does not exist"
             return
+    if len(allocation.results) > MAX_DEVICES:
+        yield f"it gets {len(allocation.results)} devices, at most {MAX_DEVICES} are allowed"
     for name in by_request.keys() - {wanted.name for alternatives in requests for wanted in alternatives}:
         yield f"devices are given to request {name}, which it does not make"
     for alternatives in requests:
@@ -241,7 +245,7 @@ def _constrained(catalog: Catalog, claim: Claim, allocation: ClaimAllocation) ->
     for constraint in claim.constraints:
         names = constraint.requests
         values = [
-            dict(catalog.devices[catalog.index[result.device]].view.attributes).get(constraint.attribute)
+            _said_to_be(catalog.devices[catalog.index[result.device]].view, constraint.attribute)
             for result in allocation.results
             if result.device in catalog.index
             if not names or result.request in names or result.request.split("/")[0] in names
@@ -249,6 +253,12 @@ def _constrained(catalog: Catalog, claim: Claim, allocation: ClaimAllocation) ->
         wrong = len(set(values)) < len(values) if constraint.distinct else len(set(values)) > 1
         if wrong or None in values:
             yield f"devices do not keep the constraint on {'/'.join(constraint.attribute)}"
+
+
+def _said_to_be(view: DeviceView, name: tuple[str, str]) -> tuple[str, object] | None:
+    """An attribute of a device; a version as it is written."""
+    kind, value = dict(view.attributes).get(name, ("", None))
+    return (kind, value.written if isinstance(value, Version) else value) if kind else None
 
 
 def _as_asked(catalog: Catalog, wanted: Wanted, result: AllocatedDevice) -> bool:

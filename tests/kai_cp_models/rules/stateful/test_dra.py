@@ -272,6 +272,36 @@ def test_sharers_of_a_claim_move_together() -> None:
     assert mask_of(state, y) == [True, False]
 
 
+def ways(*requests: Raw) -> Raw:
+    return {"name": "w", "firstAvailable": [{"name": r["name"], **r["exactly"]} for r in requests]}
+
+
+@pytest.mark.parametrize(
+    ("requests", "fits"),
+    [
+        ([exact(allocationMode="All")], [False, True]),
+        ([exact(20), exact(12, "s")], [True, True]),
+        ([exact(20), exact(13, "s")], [False, False]),
+        ([ways(exact(allocationMode="All"), exact(1, "s"))], [True, True]),
+        ([exact(1), exact(name="s", allocationMode="All", adminAccess=True)], [False, False]),
+    ],
+)
+def test_a_claim_has_at_most_32_devices(requests: list[Raw], fits: list[bool]) -> None:
+    """One node has 33 devices, the other has 32."""
+    slices = [slice_of(node, *(device(f"d{i}") for i in range(n))) for node, n in (("n0", 33), ("n1", 32))]
+    x = user("x", "c")
+    assert mask(cluster([x], slices, [claim("c", *requests)]), x) == fits
+
+
+def test_a_claim_of_too_many_devices_is_told_so() -> None:
+    slices, x = [slice_of("n0", *(device(f"d{i}") for i in range(40)))], user("x", "c")
+    every = dra.open(cluster([x], slices, [claim("c", exact(allocationMode="All"))], nodes=("n0",)))
+    words = "1 node cannot allocate all claims: claim c needs 40 devices on 1 node, at most 32 are allowed"
+    assert every.refusals(x) == words
+    more = dra.open(cluster([x], slices, [claim("c", exact(20), exact(13, "s"))], nodes=("n0",)))
+    assert more.dead_end(x) == "ResourceClaim ns/c: it asks for 33 devices, at most 32 are allowed"
+
+
 @pytest.mark.parametrize(("reserved", "fits"), [(255, True), (256, False)])
 def test_a_claim_has_at_most_256_users(reserved: int, fits: bool) -> None:
     x = user("x", "c")
@@ -442,6 +472,21 @@ def test_extended_resource_is_served_by_its_class() -> None:
     assert len(details["allocation"]["devices"]["results"]) == 2
     assert details["containerMappings"] == [{"resourceName": "example.com/acc", "requestName": "request-0"}]
     assert placed(dra.open(found), x, 1, pipelined=False) == {}
+
+
+@pytest.mark.parametrize(("count", "fits"), [(32, True), (33, False)])
+def test_an_extended_resource_is_at_most_32_devices(count: int, fits: bool) -> None:
+    x, slices = (
+        pod("x", wants=spec((1000, 0, 0, 1, count * 1000))),
+        slice_of("n0", *map(device, map(str, range(40)))),
+    )
+    raw = {
+        "resourceSlices": [slices],
+        "deviceClasses": [klass("acc", extendedResourceName="example.com/acc")],
+    }
+    node = Node("n0", (64_000, 2**40, 0, 110, 0))
+    found = enriched(snapshot([x], [node], raw=raw, dimensions=(*BASE_DIMENSIONS, "example.com/acc")))
+    assert mask(found, x) == [fits]
 
 
 def test_promised_extended_resources_are_in_use() -> None:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from kai_cp_models.arrays import Mask
+from kai_cp_models.quantity import Version
 from kai_cp_models.records.devices import ALL, Constraint, Counter, Device, Wanted
 from kai_cp_models.rules.stateful.dra.catalog import Catalog, capacity_of
 from kai_cp_models.rules.stateful.purse import Purse
@@ -24,6 +25,8 @@ from kai_cp_models.rules.stateful.purse import Purse
 PICKS: Final = 50_000
 """Picks that the searches of a namespace may take in a cycle beyond one for each device of a node: a tenth of
 a second."""
+MAX_DEVICES: Final = 32
+"""The most devices that one claim can be allocated (AllocationResultsMaxSize)."""
 
 
 class Open(NamedTuple):
@@ -96,7 +99,11 @@ class DeviceProblem:
         """Whether a device is either free or not: no shares, no counters, no admin access."""
         self.counting = self.plain and single and not constraints
         """Whether counting free devices is enough: there is one plain request."""
-        self.counting &= all(wanted.mode != ALL for options in self.options for wanted, _ in options)
+        self.counting &= all(
+            wanted.mode != ALL and wanted.count <= MAX_DEVICES
+            for options in self.options
+            for wanted, _ in options
+        )
 
     def enough(self, free: Mask) -> Mask:
         """Nodes with enough free devices for each request alone; necessary, and often sufficient."""
@@ -155,10 +162,13 @@ class DeviceProblem:
         return found
 
     def attributes(self, device: int) -> Mapping[tuple[str, str], object]:
-        """What a device is said to be, by name."""
+        """What a device is said to be, by name; constraints compare versions as they are written."""
         found = self._attributes.get(device)
         if found is None:
-            found = self._attributes[device] = dict(self.catalog.devices[device].view.attributes)
+            found = self._attributes[device] = {
+                name: (kind, value.written if isinstance(value, Version) else value)
+                for name, (kind, value) in self.catalog.devices[device].view.attributes
+            }
         return found
 
     def kind(self, device: int) -> object:
@@ -216,7 +226,9 @@ class DeviceSearch:
             count = len(found) if wanted.mode == ALL else wanted.count
             if self.problem.spoilt(wanted, self.candidates):
                 continue
-            if 0 < count <= len(found) and self._devices(i, claim, wanted, found, 0, count=count):
+            given = sum(pick.claim == claim for pick in self._picks)
+            most = min(len(found), MAX_DEVICES - given)
+            if 0 < count <= most and self._devices(i, claim, wanted, found, 0, count=count):
                 return True
         return False
 

@@ -20,7 +20,14 @@ from kai_cp_models.rules.stateful.dra.near import Gpus, gpus_of_node, nearest_fi
 from kai_cp_models.rules.stateful.dra.refs import refs_of
 from kai_cp_models.rules.stateful.dra.results import Allocation, found_in, write
 from kai_cp_models.rules.stateful.dra.rows import rows
-from kai_cp_models.rules.stateful.dra.search import PICKS, DeviceProblem, DeviceSearch, Open, Pick
+from kai_cp_models.rules.stateful.dra.search import (
+    MAX_DEVICES,
+    PICKS,
+    DeviceProblem,
+    DeviceSearch,
+    Open,
+    Pick,
+)
 from kai_cp_models.rules.stateful.protocol import LeavingState, Row
 from kai_cp_models.rules.stateful.purse import Purse
 from kai_cp_models.rules.stateful.tally import holding
@@ -172,6 +179,9 @@ class DraState(LeavingState):
         """Whether no node could serve a request even if no device were held."""
         if claim.allocation or not claim.requests:
             return ""
+        least = sum(min(1 if w.mode == ALL else w.count for w in ways) for ways in claim.requests)
+        if least > MAX_DEVICES:
+            return f"{label}: it asks for {least} devices, at most {MAX_DEVICES} are allowed"
         for alternatives in claim.requests:
             if not any(self._ever(wanted) for wanted in alternatives):
                 wanted = alternatives[0]
@@ -561,3 +571,24 @@ def _lacks(
     by_class = ([one for one in counted if one.device_class == kind] for kind in classes)
     together = (lacks(sum(one.count for one in some), some) for some in by_class)
     yield from filter(None, (*alone, *together))
+    yield from _too_many(catalog, name, requests, nodes)
+
+
+def _too_many(
+    catalog: Catalog, name: str, requests: Sequence[Sequence[Wanted]], nodes: Mask
+) -> Iterator[str]:
+    """Nodes of which a claim would need more devices than one claim can have."""
+    least = np.zeros(len(nodes), dtype=np.int64)
+    for ways in requests:
+        counts = [
+            catalog.per_node(catalog.satisfying(one)) if one.mode == ALL else np.full_like(least, one.count)
+            for one in ways
+            if catalog.usable(one)
+        ]
+        least += np.min(counts, axis=0) if counts else 0
+    over = least[nodes & (least > MAX_DEVICES)]
+    if over.size:
+        yield (
+            f"claim {name} needs {int(over.max())} devices on {plural(over.size, 'node')},"
+            f" at most {MAX_DEVICES} are allowed"
+        )
