@@ -22,7 +22,7 @@ from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GPU, GroupKey
+from kai_cp_models.pods import GPU
 
 
 def first_plans(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
@@ -116,10 +116,12 @@ def _opened(
         if simulated.ledger is None:
             return None
         asks = [ask for ask in asks if ask.group.key in simulated.served]
-        if whole and len(asks) < len(chunk):
+        ledger, guilty, _ = without_right(simulated.ledger, asks, ranked, run.takes_of)
+        asks = [ask for ask in asks if ask.group.key not in guilty]
+        if not asks or (whole and len(asks) < len(chunk)):
             return None
-        plan = run.disruption(simulated.ledger, ranked, asks)
-        found = _shown(run, plan, simulated.ledger)
+        plan = run.disruption(ledger, ranked, asks)
+        found = _shown(run, plan, ledger)
         # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
         if found.disturbed <= run.taken_by(asks):
             moved = (base.snapshot.pod_by_key[key] for key in plan.moved)
@@ -127,11 +129,9 @@ def _opened(
                 # The model may find a plan that moves less.
                 return None
             beyond = overreaching(base, asks, found.ledger, found.owners) if policy.by_share else None
-            guilty = {beyond.group.key} if beyond is not None else set[GroupKey]()
-            guilty |= without_right(found.ledger, asks, ranked, run.takes_of)[0]
-            if not guilty:
+            if beyond is None:
                 return _less_moved(run, found, again)
-            asks = [ask for ask in asks if ask.group.key not in guilty]
+            asks = [ask for ask in asks if ask is not beyond]
         if whole:
             break
         # Some units left for asks that got no place, or that may not have them. Only what the others may take
@@ -147,7 +147,7 @@ def _less_moved(run: ActionRun, found: EvictionPlan, again: Sequence[Ask]) -> Ev
     before, after = run.base.held, found.ledger.held
     away = {key for key, held in after.items() if held != before.get(key)}
     stay = [unit for unit in found.ranked if away.isdisjoint(pod.key for pod in unit.pods)]
-    if not stay or len(stay) == len(found.ranked):
+    if not stay or len(stay) == len(found.ranked) or len(found.ranked) > LIMITS.open_units:
         return found
     less = _opened(run, found.asks, again, stay, whole=True)
     return found if less is None or run.better(found, less) else less

@@ -306,7 +306,7 @@ class _Search:
         if found.ledger is None:
             return found
         lost = compress(units, answer.lost)
-        guilty, back = without_right(found.ledger, answer.asks, lost, self._run.takes_of)
+        _, guilty, back = without_right(found.ledger, answer.asks, lost, self._run.takes_of)
         served = frozenset(ask.group.key for ask in answer.asks) - guilty
         return Simulated(None, back, served) if guilty else found
 

@@ -82,32 +82,29 @@ def without_right(
     ledger: Ledger,
     asks: Sequence[Ask],
     lost: Iterable[EvictionUnit],
-    takes_of: Callable[[Ask], Container[int]],
-) -> tuple[frozenset[GroupKey], frozenset[GroupKey]]:
-    """Asks that have places only because units left to which they have no right (formulation 1.3), and the
-    pod groups of these units: they would run on where they run if those asks were not served.
+    takes_of: Callable[[Ask], Set[int]],
+) -> tuple[Ledger, frozenset[GroupKey], frozenset[GroupKey]]:
+    """The ledger without the asks that have places only because units left, though they have a right to none
+    that did (formulation 1.3); these asks; and the pod groups of the units, which run on there.
 
-    ``takes_of``: the ranks of the units to which an ask has a right.
+    ``takes_of``: the ranks of the units to which an ask has a right. An ask with a right to any of them may
+    have the place of another one, as capacity is alike.
     """
-    stopped: dict[GroupKey, list[EvictionUnit]] = {}
+    stopped: dict[GroupKey, list[Pod]] = {}
+    ranks: set[int] = set()
     for item in lost:
-        if not all(map(ledger.stays, item.pods)):
-            stopped.setdefault(item.group.key, []).append(item)
-    on: dict[int, dict[int, Ask]] = {}
-    for turn, ask in enumerate(asks):
-        for node in {ledger.held[pod.key].node for pod in ask.pods}:
-            on.setdefault(node, {})[turn] = ask
-    bare = ledger.copy() if stopped else ledger
-    guilty, back = set[GroupKey](), set[GroupKey]()
-    for key, items in stopped.items():
-        pods = [pod for item in items for pod in item.pods if not ledger.stays(pod)]
-        there = {turn: one for node in map(ledger.home, pods) for turn, one in on.get(node, {}).items()}
-        dropped: set[GroupKey] = set()
+        if pods := [pod for pod in item.pods if not ledger.stays(pod)]:
+            ranks.add(item.rank)
+            stopped.setdefault(item.group.key, []).extend(pods)
+    foreign = [ask for ask in asks if ranks and ranks.isdisjoint(takes_of(ask))]
+    bare, guilty, back = ledger.copy() if foreign else ledger, set[GroupKey](), set[GroupKey]()
+    nodes = {ask.group.key: {ledger.held[pod.key].node for pod in ask.pods} for ask in foreign}
+    for key, pods in stopped.items() if foreign else ():
+        homes, dropped = set(map(ledger.home, pods)), set[GroupKey]()
         bare.mark()
         # Those that come last make way first.
-        for turn in sorted(there, reverse=True):
-            ask, takes = there[turn], takes_of(there[turn])
-            if any(item.rank in takes for item in items):
+        for ask in reversed(foreign):
+            if homes.isdisjoint(nodes[ask.group.key]):
                 continue
             for pod in ask.pods if ask.group.key not in guilty else ():
                 bare.leave(pod)
@@ -117,7 +114,7 @@ def without_right(
                 back.add(key)
                 break
         (bare.keep if key in back else bare.back)()
-    return frozenset(guilty), frozenset(back)
+    return bare, frozenset(guilty), frozenset(back)
 
 
 def simulate_all(
