@@ -141,11 +141,11 @@ def _opened(
 
 
 def _less_moved(run: ActionRun, found: EvictionPlan, again: Sequence[Ask]) -> EvictionPlan:
-    """The plan, or one that is no worse, in which what only moves stays: the newest leave first, such as what
-    got its place in this cycle, and would start later.
+    """The plan, or one that is no worse, in which what got its place in this cycle and would only move stays:
+    the newest leave first, and would start later.
     """
     before, after = run.base.held, found.ledger.held
-    away = {key for key, held in after.items() if held != before.get(key)}
+    away = {key for key, held in after.items() if key in before and held != before[key]}
     stay = [unit for unit in found.ranked if away.isdisjoint(pod.key for pod in unit.pods)]
     if not stay or len(stay) == len(found.ranked) or len(found.ranked) > LIMITS.open_units:
         return found
