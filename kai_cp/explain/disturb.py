@@ -111,11 +111,7 @@ def _changes(trials: Trials, kind: Any, *, bent: bool = False, most: int = _MOST
     """Candidates of the model for the situation after the preceding operations."""
     situation = trials.situation
     if trials.before:
-        from kai_cp.explain.operations import applied
-
-        situation = trials.cycles.decide(
-            applied(trials.raw, trials.before, trials.base.draft.now, at_once=True)
-        ).situation
+        situation = trials.cycles.decide(trials.changed(trials.before)).situation
         if trials.key not in situation.snapshot.group_by_key:
             return iter(())
     group = situation.snapshot.group_by_key[trials.key]

@@ -12,7 +12,7 @@ from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.disturb import move, stop
 from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.fixes import wall
-from kai_cp.explain.operations import QUEUE_RESOURCES, applied, beside_the_present
+from kai_cp.explain.operations import QUEUE_RESOURCES, beside_the_present
 from kai_cp.explain.raises import QueueBound
 from kai_cp.explain.sentences import words
 from kai_cp.explain.targets import asked_groups
@@ -143,9 +143,7 @@ class Least:
         """The targets that wait after one more operation."""
         if trials.cycles.out_of_time():
             raise NoTime
-        return self._left(
-            trials.cycles.decide(applied(trials.raw, [op], trials.base.draft.now, at_once=True))
-        )
+        return self._left(trials.cycles.decide(trials.changed([op])))
 
     def _disturbing(
         self, trials: Trials, kind: Literal["stop", "move"], waiting: Sequence[GroupKey]

@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from kai_cp.explain.cycle import Cycles, DecidedCycle
-from kai_cp.explain.draft import BadOperation
+from kai_cp.explain.draft import BadOperation, Draft
 from kai_cp.explain.operations import applied
 from kai_cp.json_types import Object
 from kai_cp_models.pods import GroupKey
@@ -154,6 +154,10 @@ class Trials:
         found._known = self._known
         return found
 
+    def changed(self, ops: Sequence[Object]) -> Draft:
+        """The snapshot that is explained after these operations; raises ``BadOperation``."""
+        return applied(self.raw, ops, self.base.draft.now, at_once=True)
+
     def admits(self, ops: Sequence[Object]) -> DecidedCycle | None:
         """The cycle after the operations, if it helps; raises ``NoTime``."""
         every = [*self.before, *ops]
@@ -162,8 +166,7 @@ class Trials:
             if self.cycles.out_of_time():
                 raise NoTime
             try:
-                draft = applied(self.raw, every, self.base.draft.now, at_once=True)
-                decided = self.cycles.decide(draft)
+                decided = self.cycles.decide(self.changed(every))
                 self._known[text] = decided if self.helps(decided) else None
             except BadOperation:
                 self._known[text] = None
