@@ -129,11 +129,11 @@ def adjust(
         held[namespace] += devices
         largest[namespace] = max(largest[namespace], devices)
     for key in sorted(waiting):
-        (pod, devices, _), (namespace, name) = waiting[key], key
+        (shown, devices, _), (namespace, name) = waiting[key], key
         enough = needed[namespace] <= held[namespace] and devices <= largest[namespace]
         if enough or (namespace, label_value(name)) in kept:
             continue
-        made.append(scaling_pod(pod, devices, setup))
+        made.append(shown)
         held[namespace] += devices
         largest[namespace] = max(largest[namespace], devices)
     return Adjustment((), tuple(made), sum(needed.values()))
@@ -142,6 +142,7 @@ def adjust(
 def _waiting(
     pods: Iterable[Json], groups: Mapping[tuple[str, str], Json], setup: ScalingSetup
 ) -> Iterable[Any]:
+    """Namespace and name of each pod that asks, the scaling pod that would show it, and its demand."""
     for pod, meta in _with_meta(pods):
         namespace = text_at(meta, "namespace")
         try:
@@ -149,9 +150,10 @@ def _waiting(
             if over(pod) or _placed(pod) or not unschedulable(pod) or "deletionTimestamp" in meta:
                 continue
             asked = demand(pod, setup)
-            scaling_pod(pod, 1, setup)  # Amounts that cannot be read are found here, not where one is made.
             if asked is not None and not held_back(groups.get((namespace, group))):
-                yield (namespace, text_at(meta, "name")), pod, *asked
+                devices, hundredths = asked
+                shown = scaling_pod(pod, devices, setup)
+                yield (namespace, text_at(meta, "name")), shown, devices, hundredths
         except Malformed:
             continue  # The scheduler reports the fault; such a pod adds no demand here.
 
