@@ -80,7 +80,8 @@ def _begin_new(walk: Walk, hold: Hold) -> None:
     """Start a hero at once if its price is accepted."""
     if begin(walk, [hold]) is None:
         # Its victims wait no more in this cycle, and it asks for its further pods.
-        further = {key: ask.entry for key, ask in walk.asks.items() if key == hold.key}
+        ask = walk.asks.get(hold.key)
+        further = {} if ask is None else {hold.key: ask.entry}
         walk.order = walk.order.fork(walk.ledger.book, walk.asks, further)
     # Other asks were admitted before it and stay in their places from now on.
     walk.movable = {}
