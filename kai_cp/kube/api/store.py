@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from kai_cp.json_types import Object
 from kai_cp.reader.salvage import SET_ASIDE, reason_to_refuse, stand_in
@@ -72,6 +73,14 @@ class _Index:
             return frozenset()
 
 
+class _News(NamedTuple):
+    """A change that listeners have not heard of."""
+
+    old: Object | None
+    new: Object | None
+    ours: bool
+
+
 class Store:
     """Objects by key. ``changed`` is called (without the lock) after a relevant change from outside.
 
@@ -92,6 +101,9 @@ class Store:
         self._listed_at = 0
         """Version of the last list: an older object that was not in it is gone."""
         self._lock = threading.Lock()
+        self._news: deque[_News] = deque()
+        self._telling = threading.RLock()
+        """Held while listeners hear the news, so that all hear it in the order of the changes."""
         self._transform = transform or (lambda item: item)
         self._relevant = relevant or (lambda _old, _new: True)
         self._changed = changed or (lambda: None)
@@ -101,7 +113,9 @@ class Store:
         self._usable: list[Object] | None = None
 
     def listen(self, listener: Callable[[Object | None, Object | None], None]) -> None:
-        """Call ``listener(old, new)`` after each change; it must be quick."""
+        """Call ``listener(old, new)`` after each change, in their order; it must be quick and write nothing
+        here. A writer returns once its own change was heard.
+        """
         self._listeners.append(listener)
 
     def index(self, names_of: Callable[[Object], Iterable[str]]) -> Callable[[str], list[Object]]:
@@ -152,7 +166,6 @@ class Store:
         version_listed = int(version) if version.isdigit() else 0
         listed = version_listed or sys.maxsize
         fresh = {key_of(kept): kept for item in items if (kept := self._kept(item)) is not None}
-        changes: list[tuple[Object | None, Object | None]] = []
         with self._lock:
             for key, removed in self._removed.items():
                 if removed > listed or (key in fresh and version_of(fresh[key]) <= removed):
@@ -163,13 +176,13 @@ class Store:
             for key in sorted(self._items.keys() | fresh.keys()):
                 old, new = self._items.get(key), fresh.get(key)
                 if old is not new:
-                    changes.append((old, new))
+                    self._news.append(_News(old, new, ours=False))
                     self._reindex(key, old, new)
             self._items = fresh
             self._listed_at = version_listed
             self._removed = {}
             self._listed = None
-        self._announce(changes, ours=False)
+        self._announce()
 
     def put(self, item: Object, *, ours: bool = False) -> None:
         """Add or change an object. ``ours``: the answer to our own write, which wakes no reader."""
@@ -186,7 +199,8 @@ class Store:
             self._reindex(key, old, new)
             self._removed.pop(key, None)
             self._listed = None
-        self._announce([(old, new)], ours=ours)
+            self._news.append(_News(old, new, ours))
+        self._announce()
 
     def remove(self, item: Object, *, ours: bool = False) -> None:
         """Remove the object. Older changes of it that arrive later are dropped."""
@@ -206,7 +220,8 @@ class Store:
             if len(self._removed) > REMEMBERED:
                 self._removed = dict(list(self._removed.items())[REMEMBERED // 2 :])
             self._listed = None
-        self._announce([(old, None)], ours=ours)
+            self._news.append(_News(old, None, ours))
+        self._announce()
 
     def _reindex(self, key: ObjectKey, old: Object | None, new: Object | None) -> None:
         for index in self._indices:
@@ -235,21 +250,28 @@ class Store:
         reason = reason_to_refuse(kept)
         return stand_in(item, reason) if reason else kept
 
-    def _announce(self, changes: list[tuple[Object | None, Object | None]], *, ours: bool) -> None:
-        for before, after in changes:
-            old, new = usable(before), usable(after)
-            if old is None and new is None:
-                continue
-            for listener in self._listeners:
-                try:
-                    listener(old, new)
-                except Exception:
-                    LOG.exception(
-                        "a change of this object was not heard: report this defect with its trace",
-                        extra={"object": name_of(new or old)},
-                    )
-        if not ours and any(self._matters(old, new) for old, new in changes):
-            self._changed()
+    def _announce(self) -> None:
+        """Tell the news. A thread that finds another one telling waits, and finds its own news told."""
+        matters = False
+        with self._telling:
+            while self._news:
+                before, after, ours = self._news.popleft()
+                self._tell(usable(before), usable(after))
+                matters = matters or (not ours and self._matters(before, after))
+            if matters:
+                self._changed()
+
+    def _tell(self, old: Object | None, new: Object | None) -> None:
+        if old is None and new is None:
+            return
+        for listener in self._listeners:
+            try:
+                listener(old, new)
+            except Exception:
+                LOG.exception(
+                    "a change of this object was not heard: report this defect with its trace",
+                    extra={"object": name_of(new or old)},
+                )
 
     def _matters(self, old: Object | None, new: Object | None) -> bool:
         if old is None or new is None or SET_ASIDE in old or SET_ASIDE in new:

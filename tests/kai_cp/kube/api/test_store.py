@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kai_cp.kube.api import transforms as t
-from kai_cp.kube.api.store import Store
+from kai_cp.kube.api.store import Store, version_of
 from kai_cp.reader.salvage import TOO_DEEP
+from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import pod
 
 
@@ -198,3 +200,26 @@ def test_an_object_that_cannot_be_indexed_is_found_by_its_key() -> None:
     assert store.get(("", "a")) is not None
     store.remove(item(3))
     assert store.get(("", "a")) is None
+
+
+def test_listeners_hear_changes_in_their_order_whichever_threads_make_them() -> None:
+    store, heard = Store(), list[int]()
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(_old: object, new: Any) -> None:
+        if version_of(new) == 1:
+            begun.set()
+            goes_on.wait(PATIENCE_SECONDS)
+
+    store.listen(slow)
+    store.listen(lambda _old, new: heard.append(version_of(new or {})))
+    first = threading.Thread(target=store.put, args=(item(1),))
+    first.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    second = threading.Thread(target=store.put, args=(item(2),), kwargs={"ours": True})
+    second.start()
+    second.join(0.2)
+    goes_on.set()
+    first.join(PATIENCE_SECONDS)
+    second.join(PATIENCE_SECONDS)
+    assert heard == [1, 2], "who keeps what was heard last would keep the older state"
