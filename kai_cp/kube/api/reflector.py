@@ -16,7 +16,7 @@ from kai_cp.kube.api.transport import WATCH_SECONDS, Transport
 LOG = logging.getLogger(__name__)
 
 STEADY_SECONDS = 5.0
-"""A watch that lasts this long ends a series of failures."""
+"""A watch that lasts this long ends a series of tries that pause for longer each time."""
 
 ABSENT_SECONDS = 30.0
 """Time between tries for an optional kind that is not served."""
@@ -25,9 +25,10 @@ ABSENT_SECONDS = 30.0
 class Reflector:
     """A thread that follows one kind. ``store`` is complete once :attr:`synced` is set.
 
-    A watch that ends is resumed from the last version seen; 410 leads to a new list. The pause after failures
-    grows, with jitter, so that a server that comes back is not overloaded. No malformed object ends the
-    thread. An ``optional`` kind counts as synced while it is not served.
+    A watch that ends is resumed from the last version seen; 410 leads to a new list. The pause after tries
+    that did not last grows, with jitter, so that a server that comes back is not overloaded, and is no
+    shorter than the server asks for. No malformed object ends the thread. An ``optional`` kind counts as
+    synced while it is not served.
     """
 
     def __init__(
@@ -78,19 +79,17 @@ class Reflector:
         self._thread.join(seconds)
 
     def _run(self) -> None:
-        failures = 0
+        short = 0
+        """Tries in a row that did not last."""
         while not self._stopping.is_set():
-            started = time.monotonic()
+            started, asked = time.monotonic(), 0.0
             try:
                 if not self._version:
                     self._list()
                 self._follow()
-                failures = 0
-                continue
             except Gone:
                 LOG.info("watch expired, listing again", extra={"resource": self.resource.plural})
                 self._version = ""
-                failures = failures + 1 if time.monotonic() - started < STEADY_SECONDS else 1
             except Unauthorized:
                 return  # the transport has told the process, which ends
             except (NotReachable, ApiError) as error:
@@ -101,12 +100,13 @@ class Reflector:
                     self.synced.set()
                     self._stopping.wait(ABSENT_SECONDS)
                     continue
-                failures = failures + 1 if time.monotonic() - started < STEADY_SECONDS else 1
+                if isinstance(error, ApiError):
+                    asked = min(error.retry_after or 0.0, self._backoff.patience)
                 if not self._stopping.is_set():
                     LOG.warning(
                         "the watch of a kind failed and is opened again: if it goes on, see whether the API "
                         "server answers and the role may list and watch the kind",
-                        extra={"resource": self.resource.plural, "failures": failures, "error": str(error)},
+                        extra={"resource": self.resource.plural, "error": str(error)},
                     )
             except NotGranted:
                 LOG.exception(
@@ -121,8 +121,9 @@ class Reflector:
                     extra={"resource": self.resource.plural},
                 )
                 self._version = ""
-                failures = failures + 1 if time.monotonic() - started < STEADY_SECONDS else 1
-            self._stopping.wait(self._backoff.pause(failures - 1))
+            # One that was opened and ended at once, without an error, is no better than one that failed.
+            short = 0 if time.monotonic() - started >= STEADY_SECONDS else short + 1
+            self._stopping.wait(max(asked, self._backoff.pause(max(0, short - 1))))
 
     def _list(self) -> None:
         items, version = self._transport.list_pages(

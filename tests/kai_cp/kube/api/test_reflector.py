@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass, field
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.reflector import Reflector
@@ -63,6 +64,39 @@ def test_failures_are_tried_again(server: StubServer) -> None:
     server.faults = lambda _m, p: (500, {}) if next(number) < 6 else None
     reflector = follow(server)
     assert known(reflector) == ["a"]
+    reflector.stop()
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(Backoff):
+    """Pauses of 10 ms, and of which try each was."""
+
+    tries: list[int] = field(default_factory=list)
+
+    def pause(self, attempt: int) -> float:
+        self.tries.append(attempt)
+        return 0.01
+
+
+def test_watches_that_end_at_once_are_opened_at_longer_and_longer_intervals(server: StubServer) -> None:
+    counted = Counted()
+    server.faults = lambda _m, path: (200, {}) if "watch=1" in path else None
+    reflector = Reflector(server.transport(), r.PODS, Store(), backoff=counted)
+    reflector.start()
+    until(lambda: counted.tries[:4] == [0, 1, 2, 3])
+    reflector.stop()
+    assert reflector.lists == 1
+
+
+def test_a_watch_that_is_refused_waits_as_long_as_the_server_asks(server: StubServer) -> None:
+    refusal = (429, {"Retry-After": "60"})
+    server.faults = lambda _m, path: refusal if "watch=1" in path else None
+    counted = Counted(patience=30.0)
+    reflector = Reflector(server.transport(), r.PODS, Store(), backoff=counted)
+    reflector.start()
+    until(lambda: counted.tries == [0])
+    reflector.join(0.3)
+    assert counted.tries == [0], "it waits for 30 s, and not for 10 ms"
     reflector.stop()
 
 
