@@ -52,7 +52,9 @@ class ApiError(KubeError):
         self.retry_after = retry_after
         self.unknown = status == 408 or status >= 500
         self.overtaken = overtaken
-        """Another program wrote at the same time, and the request does not depend on that: a patch."""
+        """Another program wrote at the same time, and the request does not depend on that: a patch that names
+        no version.
+        """
         self.over_budget = over_budget
         """A PodDisruptionBudget does not allow the eviction now."""
 

@@ -386,10 +386,10 @@ class Transport:
             raise NotReachable(f"{method} {path}: {error}") from error
         response = answer.response
         if response.status >= 400:
-            raise self._refusal(response, method, path)
+            raise self._refusal(response, method, path, body)
         return response
 
-    def _refusal(self, response: Any, method: str, path: str) -> KubeError:
+    def _refusal(self, response: Any, method: str, path: str, body: Object | None) -> KubeError:
         try:
             said = orjson.loads(self._read(response))
         except (orjson.JSONDecodeError, NotReachable):
@@ -406,7 +406,8 @@ class Transport:
         wait = response.headers.get("Retry-After", "")
         seconds = float(wait) if wait.isdigit() else None
         reason = str(said.get("reason") or "")
-        overtaken = response.status == 409 and method == "PATCH" and "recondition" not in message
+        bound = "recondition" in message or "resourceVersion" in ((body or {}).get("metadata") or {})
+        overtaken = response.status == 409 and method == "PATCH" and not bound
         details = said.get("details")
         causes = details.get("causes") or () if isinstance(details, dict) else ()
         budget = any(cause.get("reason") == BUDGET_CAUSE for cause in causes)

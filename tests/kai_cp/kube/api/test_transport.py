@@ -75,6 +75,14 @@ def test_a_patch_for_an_earlier_object_is_not_tried_again(server: StubServer) ->
     assert len(server.requests("PATCH")) == 1
 
 
+def test_a_patch_of_a_version_that_is_no_more_is_not_tried_again(server: StubServer) -> None:
+    server.put(r.PODS, pod("p"))
+    with pytest.raises(ApiError) as told:
+        server.transport().patch(r.PODS, "ns", "p", {"metadata": {"resourceVersion": "77"}})
+    assert (told.value.status, told.value.transient) == (409, False)
+    assert len(server.requests("PATCH")) == 1
+
+
 def test_a_watch_may_be_silent_once_it_is_open(server: StubServer) -> None:
     api = server.transport(read_seconds=2.0)
     events = api.watch(r.PODS, "0", seconds=60)
