@@ -11,7 +11,7 @@ from typing import Any, Final
 from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.api.write_results import WriteResult
 from kai_cp_models.plan import Plan
-from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.snapshot import PodGroup, Snapshot
 
 KEPT: Final = 20
 
@@ -35,6 +35,12 @@ class CycleRecord:
     """What another scheduler did since the cycle before, against our plan."""
     usage: Mapping[str, Any] | None = None
     """Historic usage of queues that it was decided with."""
+
+    def queue_of(self, group: PodGroup) -> str:
+        """The queue of a pod group as metrics name it; "" where there is none of that name: owners of pod
+        groups may write any text there, and each would be a series.
+        """
+        return group.queue if group.queue in self.snapshot.queue_by_name else ""
 
     def summary(self) -> dict[str, Any]:
         """The entry of the cycle in ``/debug/cycles``."""

@@ -161,8 +161,9 @@ class SchedulerMetrics:
         for entry in cycle.plan.unscheduled:
             group = cycle.snapshot.group_by_key.get(entry.group)
             if group is not None:
-                waiting[group.queue, entry.reason] += 1
-                oldest[group.queue] = min(oldest.get(group.queue, cycle.started), group.created)
+                queue = cycle.queue_of(group)
+                waiting[queue, entry.reason] += 1
+                oldest[queue] = min(oldest.get(queue, cycle.started), group.created)
         self._pending.show(waiting)
         owed = OwedGroups.of(cycle.snapshot, cycle.plan).by_queue()
         self._starving.show({(queue,): len(keys) for queue, keys in owed.items()})
@@ -184,7 +185,7 @@ class SchedulerMetrics:
         decision, outcome, _ = result
         groups, pod = cycle.snapshot.group_by_key, cycle.snapshot.pod_by_key[decision.pod]
         group = groups.get(decision.group) if decision.group is not None else None
-        queue = group.queue if group is not None else ""
+        queue = cycle.queue_of(group) if group is not None else ""
         if decision.kind == "Bind":
             self._binds.labels(outcome).inc()
             if outcome == "done":
@@ -194,7 +195,7 @@ class SchedulerMetrics:
         if decision.kind != "Evict" or outcome != "done":
             return False
         trigger = groups.get(decision.triggers[0]) if decision.triggers else None
-        self._evictions.labels(decision.action, trigger.queue if trigger else "", queue).inc()
+        self._evictions.labels(decision.action, cycle.queue_of(trigger) if trigger else "", queue).inc()
         if decision.pod in moved:
             self._moves.inc()
         if group is None:

@@ -192,12 +192,12 @@ class TimeMetrics:
             if outcome != "done" or group is None:
                 continue
             if decision.kind == "Bind" and held[decision.node] - {group.key}:
-                self._backfilled.labels(group.queue).inc()
+                self._backfilled.labels(cycle.queue_of(group)).inc()
             elif decision.kind == "Evict" and decision.action == "reservation":
                 pod = cycle.snapshot.pod_by_key[decision.pod]
                 began = group.last_start if group.last_start is not None else pod.created
                 work = gpus_of(cycle.snapshot, pod) * max(0.0, cycle.started - began)
-                self._lost.labels(group.queue).inc(work)
+                self._lost.labels(cycle.queue_of(group)).inc(work)
 
     def _ends(self, cycle: CycleRecord) -> None:
         """Record the run time of each group that ran in the last cycle, does not now, and was not evicted."""
@@ -214,5 +214,5 @@ class TimeMetrics:
                 continue
             declared = group.notes.expected
             if declared is not None:
-                self._error.labels(group.queue).observe(max(0.0, cycle.started - began) / declared)
+                self._error.labels(cycle.queue_of(group)).observe(max(0.0, cycle.started - began) / declared)
         self._running = running

@@ -203,6 +203,19 @@ def test_the_oldest_wait_grows_without_cycles(watched: Watched) -> None:
     assert watched("kai_cp_oldest_pending_seconds", queue="q") is None
 
 
+def test_names_that_only_owners_write_make_no_series(watched: Watched) -> None:
+    """Any text may be the queue of a pod group; a thousand such groups are one series, not thousands."""
+    invented = [group(f"g{i}", queue=f"{'invented-' * 99}{i}") for i in range(9)]
+    pods = [pod(f"p{i}", f"g{i}", node="n", phase="Running") for i in range(9)]
+    raw = snapshot(nodes=[node("n")], pods=pods, queues=[queue()], podGroups=invented)
+    waiting = tuple(waits(f"g{i}", "QueueDoesNotExist") for i in range(9))
+    watched.cycle(raw, Plan(tuple(evict(f"p{i}", "n", group=f"g{i}") for i in range(9)), unscheduled=waiting))
+    assert watched("kai_cp_pending_podgroups", queue="", reason="QueueDoesNotExist") == 9.0
+    assert watched("kai_cp_oldest_pending_seconds", queue="") is not None
+    assert watched("kai_cp_evictions_total", action="preempt", preemptor_queue="", victim_queue="") == 9.0
+    assert b"invented" not in generate_latest(watched.registry)
+
+
 def running(name: str, key: str, gpus: int) -> Object:
     return pod(name, key, gpus=gpus, node="n", phase="Running")
 

@@ -148,6 +148,12 @@ def test_declared_run_times_are_compared_with_the_truth() -> None:
             after["rawObjects"]["podGroups"][0]["metadata"]["annotations"] |= note
         watched.cycle(after, Plan())
         assert watched("kai_cp_runtime_error_ratio_sum", queue="other") == expected
+    marked["rawObjects"]["podGroups"][0]["spec"]["queue"] = "invented"
+    watched = Watched()
+    watched.cycle(marked, Plan())
+    watched.cycle({**marked, "rawObjects": {**marked["rawObjects"], "pods": []}}, Plan())
+    assert watched("kai_cp_runtime_error_ratio_sum", queue="") == 2.0
+    assert watched("kai_cp_runtime_error_ratio_sum", queue="invented") is None
 
 
 def test_the_goal_of_defragmentation_is_a_gauge() -> None:
