@@ -68,6 +68,8 @@ class Held(NamedTuple):
     status: PodStatus
 
 
+_NO_PLACE: Final = Held(-1, (), PodStatus.PENDING)
+
 NodeCounts = Mapping[int, int]
 """How many pods there are on a node, by its index."""
 _Done = tuple[Pod, Held | None, int]
@@ -478,12 +480,20 @@ class Ledger:
 
         ``relying``: as found before.
         """
+        if any(map(self._keeps_device, pods)):
+            return True
         if not any(rule.concerns(pod) for rule in self.rules for pod in pods):
             return False
         own = {pod.key for pod in pods}
         if relying is None:
             return any(self._relies(key) for key in self.held if key not in own)
         return bool(relying - own)
+
+    def _keeps_device(self, pod: Pod) -> bool:
+        """Whether others join a device beside the pod that all pods of the snapshot leave."""
+        node, names, _ = self.held.get(pod.key, _NO_PLACE)
+        devices = (self.devices[node, name] for name in names)
+        return any(one.releasing and not one.active and one.pipelined > 1 for one in devices)
 
     def may_leave(self, pods: Iterable[Pod]) -> bool:
         """Whether every rule lets all the pods give up their places together (budgets, affinity)."""

@@ -43,6 +43,23 @@ def test_device_that_others_have_filled_takes_no_share_home() -> None:
     assert not ledger.held
 
 
+def test_pod_that_keeps_a_device_for_others_does_not_come_home() -> None:
+    """z leaves the device that x and then y joined. Without x, it becomes whole again."""
+    runs = [
+        pod(f"{name}-0", at, spec=fraction(), gpu_groups=(at,)) for name, at in (("x", "n2"), ("z", "n1"))
+    ]
+    snapshot = cluster([*runs, pod("y-0", spec=fraction())], nodes=[node("n1"), node("n2")])
+    ledger = Ledger.of(snapshot)
+    x, z, y = (snapshot.pod_by_key[PodKey("ns", name)] for name in ("x-0", "z-0", "y-0"))
+    for leaving in (x, z):
+        ledger.evict(leaving)
+    for comes in (x, y):
+        ledger.place(comes, snapshot.node_index["n1"], ("n1",), pipelined=True)
+    assert not come_home(ledger, [x])
+    ledger.unplace(y)
+    assert come_home(ledger, [x])
+
+
 APART = PodAffinityTerm(LabelSelector((Requirement("app", "In", ("x",)),)), "host", None, 0)
 ALONE, PORT = spec(0, pod_anti_affinity=(APART,)), spec(0, host_ports=(("", "TCP", 80),))
 BROKEN: list[tuple[str, PodSpec, tuple[str, ...], PodSpec, int]] = [
