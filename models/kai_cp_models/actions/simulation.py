@@ -398,8 +398,8 @@ def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
         if pod.status in ACTIVE_USED and home == (ledger.home(pod), set(pod.gpu_groups)):
             ledger.unplace(pod)
             ledger.unevict(pod)
-    for key in dict.fromkeys(pod.group for pod in placed if pod.group is not None):
-        # A gang whose needed pods move starts together with the pods that got places earlier in the cycle.
+    for key in dict.fromkeys(pod.group for pod in gone if pod.group is not None):
+        # A gang whose needed pods leave starts together with the pods that got places earlier in the cycle.
         gang = ledger.fixed.gangs[key]
-        given = [pod for pod in gang.pods if pod.key in ledger.held]
-        Placer(gang).start_together(ledger, given)
+        if given := [pod for pod in gang.pods if pod.key in ledger.held]:
+            Placer(gang).start_together(ledger, given)

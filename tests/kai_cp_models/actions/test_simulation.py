@@ -8,9 +8,9 @@ import pytest
 
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
-from kai_cp_models.actions.simulation import return_home
+from kai_cp_models.actions.simulation import return_home, settle_moves
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GroupKey, Pod, PodKey
+from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import PodGroup, Topology, TopologyConstraint
 from tests.support.plans import UNHURRIED, lost, nominated, solved
 from tests.support.worlds import cluster, gpu_bound, group, leaf, node, pod, queue, spec, tree
@@ -46,6 +46,21 @@ def test_gang_below_its_minimum_does_not_return_before_the_trigger() -> None:
     pods = [pod("g-0", "n1", spec=spec(4)), pod("g-1"), pod("t-0", spec=spec(2))]
     plan = solved(cluster(pods, [g, t], [node(gpus=4)], queues))
     assert (lost(plan), set(nominated(plan))) == ({"g-0"}, {"t-0"})
+
+
+def test_bound_pod_waits_with_its_gang_when_the_last_running_pod_of_a_set_leaves() -> None:
+    """Set a of g needs one pod: a-0 moves, a-1 is lost. So b-0, bound before, starts only with a-0."""
+    root = tree(2, leaf("a", 1), leaf("b", 1))
+    runs = [pod(f"g-a-{i}", "n1", "g", subgroup="a") for i in range(2)]
+    b = pod("g-b-0", group="g", subgroup="b")
+    snapshot = cluster([*runs, b], [group("g", root=root)], [node("n1"), node("n2")])
+    ledger = Ledger.of(snapshot)
+    ledger.place(b, 0, pipelined=False)
+    ledger.evict(runs[0])
+    ledger.place(runs[0], 1, pipelined=True)
+    ledger.evict(runs[1])
+    settle_moves(ledger, [runs[1]])
+    assert ledger.status(b) is PodStatus.PIPELINED
 
 
 @pytest.mark.parametrize(("home", "returns"), [("n1", False), ("n2", True)])
