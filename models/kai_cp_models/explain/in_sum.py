@@ -45,11 +45,20 @@ class InSum:
         return [Short(d, need, have) for d, (need, have) in pairs if need > have]
 
     def words(self, pods: Sequence[Pod]) -> str:
-        """What all pods that must start together need and what is free, where that is less."""
+        """What all pods that must start together need and what is free, where that is less; of what all nodes
+        together lack even if empty, how much.
+        """
         names = self._ledger.snapshot.dimensions
+        owned: list[int] = self._ledger.fixed.table.allocatable.sum(axis=0).tolist()
         several = f" for {len(pods)} pods" if len(pods) > 1 else ""
         return "; ".join(
-            f"needs {quantity(names[d], asked)}{several}; {amount(names[d], free)} free in all"
+            f"needs {quantity(names[d], asked)}{several}; "
+            + (
+                f"all nodes together have {amount(names[d], owned[d])}, "
+                f"{amount(names[d], asked - owned[d])} too few"
+                if asked > owned[d]
+                else f"{amount(names[d], free)} free in all"
+            )
             for d, asked, free in self.short(pods)
         )
 

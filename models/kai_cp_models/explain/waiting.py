@@ -360,17 +360,16 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
             others = f"shared ones have less free, at most {whole} are idle on one node"
             short.append(f"needs {share(gpu)}; {others}")
     where = "in all" if nodes.all() else "on the others"
-    short += [
-        f"needs {quantity(name, asked)}; {amount(name, int(free[:, d].sum()))} free {where}, "
-        f"at most {amount(name, int(free[:, d].max()))} on one node"
-        for d, (asked, name) in enumerate(zip(wanted, ledger.snapshot.dimensions, strict=True))
-        if asked > int(free[:, d].max())
-    ]
+    for asked, name, each in zip(wanted, ledger.snapshot.dimensions, free.T, strict=True):
+        total, most = int(each.sum()), int(each.max())
+        if asked > most:
+            on_one = f", at most {amount(name, most)} on one node" if total >= asked else ""
+            short.append(f"needs {quantity(name, asked)}; {amount(name, total)} free {where}{on_one}")
     if short:
         return short
     whole_gpus = [MILLI * gpu.devices if d == GPU and gpu.shares else n for d, n in enumerate(wanted)]
     if (free >= whole_gpus).all(axis=1).any():
         return []  # The rule that refuses such a node has said so.
     parts = [quantity(*pair) for pair in zip(ledger.snapshot.dimensions, wanted, strict=True) if pair[1]]
-    asked = ", ".join([*parts, *([share(gpu)] if gpu.shares else [])])
-    return [f"no node has {asked} free at once"]
+    together = ", ".join([*parts, *([share(gpu)] if gpu.shares else [])])
+    return [f"no node has {together} free at once"]

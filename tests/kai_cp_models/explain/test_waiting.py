@@ -220,8 +220,8 @@ def test_memory_that_a_small_gpu_would_charge_as_a_whole_one(
         (
             2,
             [
-                "needs 1 GPU; 0 free in all, at most 0 on one node",
-                "needs 2 GPUs; 0 free in all, at most 0 on one node",
+                "needs 1 GPU; 0 free in all",
+                "needs 2 GPUs; 0 free in all",
             ],
         ),
     ],
@@ -290,8 +290,7 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
                 actions=ALL,
             ),
             "NodeFragmented",
-            "1 of 2 nodes: node selector kind=a not met; "
-            "needs 1 GPU; 0 free on the others, at most 0 on one node",
+            "1 of 2 nodes: node selector kind=a not met; needs 1 GPU; 0 free on the others",
         ),
         (  # A share asks for less than a GPU, but none is free.
             tiny.world(
@@ -341,7 +340,7 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
                 actions=ALL,
             ),
             "OverFairShare",
-            "queue q: fair share 1 GPU, used 1, needs 1; needs 1 GPU; 0 free in all, at most 0 on one node",
+            "queue q: fair share 1 GPU, used 1, needs 1; needs 1 GPU; 0 free in all",
         ),
         (  # Allocate refused t for want of capacity; then v reclaimed a GPU, and took all of the quota.
             tiny.world(
@@ -532,4 +531,4 @@ def test_a_share_that_lacks_cpus_too_is_told_of_both() -> None:
     )
     _, message = row_of(snapshot)
     assert "needs 0.5 of a GPU" in message
-    assert "needs 6 CPUs; 5 free in all, at most 5 on one node" in message
+    assert "needs 6 CPUs; 5 free in all" in message
