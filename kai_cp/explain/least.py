@@ -126,24 +126,32 @@ class Least:
     ) -> Object:
         """The smallest count from 1 to ``most`` that helps, with its operation."""
         left: dict[int, list[GroupKey]] = {}
+        largest = self._after(trials, make(most))
+        if self._left(largest):
+            return self._none(trials, waiting, self._still_waits(trials, make(most), largest))
 
         def helps(count: int) -> bool:
-            left[count] = self._left_after(trials, make(count))
+            left[count] = self._left(self._after(trials, make(count)))
             return not left[count]
 
-        if not helps(most):
-            ops = beside_the_present(trials.raw, [make(most)])
-            return self._none(trials, waiting, f"even this does not help: {describe({'ops': ops})}")
         count, proved = smallest(helps, most)
         below = _below(amount(count - 1), left[count - 1]) if left.get(count - 1) else None
         ops = beside_the_present(trials.raw, [make(count)])
         return self._document(amount(count), ops, "proved" if proved else "not proved", below)
 
-    def _left_after(self, trials: Trials, op: Object) -> list[GroupKey]:
-        """The targets that wait after one more operation."""
+    def _still_waits(self, trials: Trials, op: Object, decided: DecidedCycle) -> str:
+        """Why the first of the targets that a change does not help waits in the cycle after it."""
+        key = self._left(decided)[0]
+        change = describe({"ops": beside_the_present(trials.raw, [op])})
+        why = decided.situation.reasons.get(key)
+        reason = "" if why is None else f": {why.reason}, {why.message}"
+        return f"even this does not help: {change}; {key} would still wait{reason}"
+
+    def _after(self, trials: Trials, op: Object) -> DecidedCycle:
+        """The cycle after one more operation."""
         if trials.cycles.out_of_time():
             raise NoTime
-        return self._left(trials.cycles.decide(trials.changed([op])))
+        return trials.cycles.decide(trials.changed([op]))
 
     def _disturbing(
         self, trials: Trials, kind: Literal["stop", "move"], waiting: Sequence[GroupKey]
@@ -165,7 +173,7 @@ class Least:
         with suppress(NoTime):
             less = max(_without_one(trials, fix.ops[0]), key=_pods, default=None)
             if less is not None:
-                below = _below(_pods(less), self._left_after(trials, less))
+                below = _below(_pods(less), self._left(self._after(trials, less)))
         return self._document(fix.amount, fix.ops, "proved" if fix.proved else "not proved", below)
 
     def _one_by_one(self, trials: Trials, kind: Literal["stop", "move"]) -> Fix | None:

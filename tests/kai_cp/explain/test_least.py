@@ -125,6 +125,14 @@ def test_nothing_is_needed_where_all_run() -> None:
     assert (found["amount"], found["ops"]) == (0, [])
 
 
-def test_the_largest_change_that_was_tried_is_told_with_its_unit() -> None:
+def test_the_largest_change_that_was_tried_is_told_with_why_it_is_not_enough() -> None:
+    """Four jobs of one GPU on one node and one more; then jobs of a queue whose parent has a limit, too."""
     world = cluster([node("n0", gpus=1)], [pod(f"x{i}", gpus=1) for i in range(4)])
-    assert least(world, "nodes:n0", most=1)["because"] == "even this does not help: add 1 node like n0"
+    assert least(world, "nodes:n0", most=1)["because"] == (
+        "even this does not help: add 1 node like n0; default/x2 would still wait: NoRoomInSum, needs 1 GPU; "
+        "0 free in all"
+    )
+    queues = [queue("d", limit={"gpu": 1}), queue("q", parent="d", limit={"gpu": 1})]
+    world = cluster([node("n0", gpus=4)], [pod("x0", gpus=1), pod("x1", gpus=1)], queues=queues)
+    told = least(world, "limit:q.gpu")["because"]
+    assert told.endswith("default/x1 would still wait: OverLimit, queue d: limit 1 GPU, used 1, needs 1")
