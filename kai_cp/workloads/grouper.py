@@ -79,8 +79,9 @@ def reconcile(pod: Item, reads: Reads, settings: GroupingSettings) -> Writes:
         refuse_invalid(body, group)
         return Writes(group.name, body, None, pod_patch(pod, group.name, subgroup), owners, notes)
     wanted = stored.merged(before, group, settings)
-    refuse_invalid(wanted, group)
     change = stored.difference(before, wanted)
+    if change is not None:
+        refuse_invalid(wanted, group)
     return Writes(group.name, None, change, pod_patch(pod, group.name, subgroup), owners, notes)
 
 

@@ -94,7 +94,7 @@ def _present(value: Any) -> bool:
 
 
 def _alike(key: str, old: Any, new: Any) -> bool:
-    if not _present(old) and not _present(new):
+    if old == new or not (_present(old) or _present(new)):
         return True
     if key in _DURATIONS and isinstance(old, str) and isinstance(new, str):
         try:
