@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.memory import Memory
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.transport import Transport
 
@@ -39,7 +39,7 @@ class Recorder:
         self._writer = writer
         self._component = component
         self._clock = clock
-        self._said: OrderedDict[tuple[str, str], tuple[str, str]] = OrderedDict()
+        self._said: Memory[tuple[str, str], tuple[str, str]] = Memory(REMEMBERED)
         self._lock = threading.Lock()
 
     def say(
@@ -65,10 +65,7 @@ class Recorder:
             if not again and self._said.get(key) == (reason, message):
                 return
             changed = key in self._said
-            self._said[key] = (reason, message)
-            self._said.move_to_end(key)
-            if len(self._said) > REMEMBERED:
-                self._said.popitem(last=False)
+            self._said.put(key, (reason, message))
         body = api_objects.event(
             about,
             resource,

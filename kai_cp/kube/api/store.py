@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from kai_cp.json_types import Object
+from kai_cp.kube.api.memory import Memory
 from kai_cp.reader.salvage import SET_ASIDE, reason_to_refuse, stand_in
 
 LOG = logging.getLogger(__name__)
@@ -97,7 +98,7 @@ class Store:
         changed: Callable[[], None] | None = None,
     ) -> None:
         self._items: dict[ObjectKey, Object] = {}
-        self._removed: dict[ObjectKey, int] = {}
+        self._removed: Memory[ObjectKey, int] = Memory(REMEMBERED)
         self._listed_at = 0
         """Version of the last list: an older object that was not in it is gone."""
         self._lock = threading.Lock()
@@ -180,7 +181,7 @@ class Store:
                     self._reindex(key, old, new)
             self._items = fresh
             self._listed_at = version_listed
-            self._removed = {}
+            self._removed.clear()
             self._listed = None
         self._announce()
 
@@ -216,9 +217,7 @@ class Store:
                 return
             del self._items[key]
             self._reindex(key, old, None)
-            self._removed[key] = max(version, version_of(old))
-            if len(self._removed) > REMEMBERED:
-                self._removed = dict(list(self._removed.items())[REMEMBERED // 2 :])
+            self._removed.put(key, max(version, version_of(old)))
             self._listed = None
             self._news.append(_News(old, None, ours))
         self._announce()

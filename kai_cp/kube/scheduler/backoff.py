@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import names
+from kai_cp.kube.api.memory import Memory
 
 FIRST_SECONDS: Final = 2.0
 LONGEST_SECONDS: Final = 300.0
@@ -31,7 +32,7 @@ class BindBackoff:
         self._retried = retried
         self._first = first
         self._longest = longest
-        self._failures: dict[str, tuple[int, float]] = {}
+        self._failures: Memory[str, tuple[int, float]] = Memory(REMEMBERED)
         self._lock = threading.Lock()
 
     def failed(self, uid: str, now: float) -> float:
@@ -41,12 +42,10 @@ class BindBackoff:
         is not reserved yet, and the next attempt finds the reservation.
         """
         with self._lock:
-            count = self._failures.pop(uid, (0, 0.0))[0] + 1
+            count = self._failures.get(uid, (0, 0.0))[0] + 1
             pause = self._first * 2.0 ** min(count - 2, 30) if count > 1 else 0.0
             until = now + min(self._longest, pause)
-            self._failures[uid] = (count, until)
-            if len(self._failures) > REMEMBERED:
-                self._failures.pop(next(iter(self._failures)))
+            self._failures.put(uid, (count, until))
             return until
 
     def ordered(self, uid: str) -> None:

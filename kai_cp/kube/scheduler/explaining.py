@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +18,7 @@ import orjson
 from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.tasks import ExplainTask, RefusedQuestion, WhatIfTask, job, question_of
 from kai_cp.explain.text import describe
+from kai_cp.kube.api.memory import Memory
 from kai_cp.kube.serving.http import JSON, Query, Response
 from kai_cp.kube.telemetry.cycles import CycleLog, CycleRecord
 from kai_cp.worker import Worker
@@ -78,7 +78,7 @@ class Explaining:
         self._worker = Worker(job)
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._said: OrderedDict[GroupKey, _Told] = OrderedDict()
+        self._said: Memory[GroupKey, _Told] = Memory(REMEMBERED)
 
     def routes(self) -> dict[str, Callable[[str], Response | None]]:
         """``/explain`` and ``/what-if``."""
@@ -212,10 +212,7 @@ class Explaining:
         """Keep the text for a pod group in its present situation; "" if none was found in time."""
         known = self._said.get(entry.group)
         tries = known.tries if known is not None and known.fits(entry) else 0
-        self._said.pop(entry.group, None)
-        self._said[entry.group] = _Told(entry.reason, entry.message, found, tries + 1)
-        while len(self._said) > REMEMBERED:
-            self._said.popitem(last=False)
+        self._said.put(entry.group, _Told(entry.reason, entry.message, found, tries + 1))
 
     def next_of(self, waiting: Sequence[Unscheduled]) -> Unscheduled | None:
         """The waiting pod group to explain next: of those with the fewest tries the one whose last is longest

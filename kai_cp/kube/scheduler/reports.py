@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, Final
 
@@ -318,13 +318,14 @@ class Lately:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._until: dict[Hashable, tuple[str, float]] = {}
+        self._until: OrderedDict[Hashable, tuple[str, float]] = OrderedDict()
 
     def put(self, key: Hashable, reason: str = "") -> None:
         """Keep a reason from now on; what is too old is forgotten."""
         now = self._clock()
-        self._until.pop(key, None)
         self._until[key] = reason, now + REWRITE_SECONDS
+        self._until.move_to_end(key)
+        # The first entry of a plain dict costs a walk over all that were deleted before it.
         while self._until[oldest := next(iter(self._until))][1] <= now:
             del self._until[oldest]
 
