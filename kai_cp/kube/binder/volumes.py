@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
+from kai_cp.kube.api.memory import Memory
 from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.binder.options import BinderOptions
@@ -26,6 +27,9 @@ from kai_cp.reader.storage import (
 from kai_cp_models.records.storage import STATIC_ONLY, Volume, VolumeClaim, different
 from kai_cp_models.selectors import reaches
 
+FREE: Final = 20_000
+"""Free volumes that are kept as they were read: two local disks of each of 10,000 nodes."""
+
 
 class Volumes:
     """The step that gets every claim of a pod bound before the pod."""
@@ -41,7 +45,10 @@ class Volumes:
         self._transport = transport
         self._claims = claims
         self._volumes = volumes
-        self._volumes_for = volumes.index(_wanted_by)
+        self._free: Memory[ObjectKey, tuple[Object, Volume]] = Memory(FREE)
+        """Free volumes and what was read of them: each bind looks at all of a class."""
+        self._reading = threading.Lock()
+        self._volumes_for = volumes.index(self._wanted_by)
         """Volumes that can be bound, by the class or the claim that may have them."""
         self._classes = classes
         self._options = options
@@ -108,7 +115,7 @@ class Volumes:
         with self._lock:
             names = {name for claim, _ in claims for name in (claim.storage_class, "/".join(claim.key))}
             found = (raw for name in names for raw in self._volumes_for(name))
-            known = [(volume, raw) for raw in found if (volume := _usable(raw)) is not None]
+            known = [(volume, raw) for raw in found if (volume := self._usable(raw)) is not None]
             held = {(volume.claim, volume.claim_uid) for volume, _ in known}
             left = [
                 (claim, uid)
@@ -134,6 +141,29 @@ class Volumes:
                 else:
                     new.append(claim)
         return new
+
+    def _usable(self, raw: Object) -> Volume | None:
+        """A volume that can be bound; None for any other, and for one that cannot be read."""
+        key = key_of(raw)
+        with self._reading:
+            known = self._free.get(key)
+            if known is not None and known[0] is raw:
+                return known[1]
+            self._free.pop(key, None)
+            try:
+                volume = read_volume(raw, key)
+            except Malformed:
+                return None
+            if volume.usable and volume.claim is None:
+                self._free.put(key, (raw, volume))
+            return volume if volume.usable else None
+
+    def _wanted_by(self, raw: Object) -> tuple[str, ...]:
+        """The class of a free volume, or the claim (with its namespace) that has it; no class has a slash."""
+        volume = self._usable(raw)
+        if volume is None:
+            return ()
+        return (volume.storage_class,) if volume.claim is None else ("/".join(volume.claim),)
 
     def _take(self, name: str, seen: Object, claim: VolumeClaim, uid: str) -> None:
         """Reserve a volume for a claim."""
@@ -171,23 +201,6 @@ def _claim(raw: Mapping[str, Any]) -> VolumeClaim:
         return read_volume_claim(raw, key_of(raw))
     except Malformed as problem:
         raise BindError(f"persistentvolumeclaim {key_of(raw)[1]!r}: {problem}") from None
-
-
-def _usable(raw: Mapping[str, Any]) -> Volume | None:
-    """A volume that can be bound; None for any other, and for one that cannot be read."""
-    try:
-        volume = read_volume(raw, key_of(raw))
-    except Malformed:
-        return None
-    return volume if volume.usable else None
-
-
-def _wanted_by(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """The class of a free volume, or the claim (with its namespace) that has it; no class has a slash."""
-    volume = _usable(raw)
-    if volume is None:
-        return ()
-    return (volume.storage_class,) if volume.claim is None else ("/".join(volume.claim),)
 
 
 def _reachable(volume: Volume, node: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 from unittest.mock import Mock
 
@@ -12,7 +13,7 @@ from kai_cp.kube.api.store import Store
 from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.binder.steps import Awaits
 from kai_cp.kube.binder.volumes import Volumes
-from kai_cp.reader.storage import SELECTED_NODE
+from kai_cp.reader.storage import SELECTED_NODE, read_volume
 from tests.kai_cp.kube.binder.conftest import (
     claim,
     now_bound,
@@ -237,3 +238,41 @@ def test_a_bind_looks_at_no_volumes_but_those_of_its_claims() -> None:
     with pytest.raises(Awaits):
         step.prepare(with_volume("p"), node("n"), {})
     assert [call.args[2] for call in api.patch.call_args_list] == ["there"]
+
+
+def test_a_free_volume_is_read_once_however_many_binds_look_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All binds wait for the lock under which one of them looks at the local volumes of all nodes."""
+    read: Counter[str] = Counter()
+
+    def counted(raw: dict[str, Any], key: Any) -> Any:
+        read[key[1]] += 1
+        return read_volume(raw, key)
+
+    monkeypatch.setattr("kai_cp.kube.binder.volumes.read_volume", counted)
+    api, claims, volumes, classes = Mock(), Store(), Store(), Store()
+    step = Volumes(api, claims, volumes, classes, BinderOptions())
+    classes.put(
+        {"metadata": {"name": "slow"}, "provisioner": "x", "volumeBindingMode": "WaitForFirstConsumer"}
+    )
+    claims.put({**claim(), "metadata": {**claim()["metadata"], "uid": "u"}})
+    fields = {"storageClassName": "slow", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "2Gi"}}
+
+    def put(version: int, **spec: Any) -> dict[str, Any]:
+        item = {"metadata": {"name": "a", "resourceVersion": str(version)}, "spec": {**fields, **spec}}
+        volumes.put(item)
+        return item
+
+    def bind() -> list[str]:
+        api.patch.return_value = None
+        api.patch.reset_mock()
+        with pytest.raises(Awaits):
+            step.prepare(with_volume("p"), node("n"), {})
+        return [call.args[2] for call in api.patch.call_args_list if call.args[0] == r.VOLUMES]
+
+    put(1)
+    assert (bind(), bind()) == (["a"], ["a"])
+    assert read["a"] == 1
+    put(2, capacity={"storage": "1Mi"})
+    assert bind() == [], "what changed is read again"
+    volumes.remove(put(3))
+    assert bind() == []
