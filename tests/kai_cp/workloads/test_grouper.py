@@ -216,7 +216,7 @@ def test_a_level_without_a_topology_does_not_reach_a_group_that_is_there() -> No
     assert level.items() <= group["metadata"]["annotations"].items()
 
 
-def test_what_is_stored_is_only_compared_as_a_whole_for_the_other_pods_of_a_workload() -> None:
+def test_a_stored_group_is_compared_as_a_whole_for_the_other_pods_of_its_workload() -> None:
     """A gang of thousands of subgroups has as many pods, so what each pod costs counts squared."""
     roles = {"Worker": 300}
 
