@@ -10,15 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kai_cp.json_types import Json
-from kai_cp.reader.fields import Malformed, int_at, object_at, objects_at, strings_at, text_at
+from kai_cp.reader.fields import Malformed, object_at, objects_at, strings_at, text_at
+from kai_cp.reader.subgroups import DEFAULT, read_tree
 from kai_cp.reader.times import instant
 from kai_cp.workloads import keys
 from kai_cp.workloads.scaling import ScalingSetup, demand, held_back, over, scheduled_condition, unschedulable
+from kai_cp_models.snapshot import Subgroup
 
 ATOMIC: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 """The class whose nodes come all or none."""
@@ -103,38 +105,25 @@ def _look(group: Json, pods: Sequence[Json], provisioning_class: str) -> tuple[R
 
 def _needed(group: Json, pods: Sequence[Json]) -> tuple[Json, ...] | None:
     """The waiting pods that the gang's minimum lacks; None while too few of them exist."""
-    spec = object_at(group, "spec")
-    entries = objects_at(spec, "subGroups", "spec")
-    if not entries:
-        return _lacking(int_at(spec, "minMember", "spec"), pods)
+    root = read_tree(object_at(group, "spec"), {})
     inside: dict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         labels = strings_at(object_at(pod, "metadata"), "labels", "metadata")
-        inside[labels.get(keys.SUBGROUP, "")].append(pod)
-    below: dict[str, list[Json]] = defaultdict(list)
-    for entry in entries:
-        below[text_at(entry, "parent", "subGroups")].append(entry)
+        inside[DEFAULT if root.plain else labels.get(keys.SUBGROUP, "")].append(pod)
+    return _lacking(root, inside)
 
-    def part(entry: Json, depth: int) -> tuple[Json, ...] | None:
-        name = text_at(entry, "name", "subGroups")
-        if name not in below or depth > len(entries):
-            return _lacking(int_at(entry, "minMember", "subGroups"), inside[name])
-        return several(below[name], int_at(entry, "minSubGroup", "subGroups"), depth)
 
-    def several(children: Sequence[Json], least: int | None, depth: int) -> tuple[Json, ...] | None:
-        found = [lacks for child in children if (lacks := part(child, depth + 1)) is not None]
-        count = len(children) if least is None else least
-        if len(found) < count:
+def _lacking(part: Subgroup, inside: Mapping[str, Sequence[Json]]) -> tuple[Json, ...] | None:
+    """The waiting pods that a part of the gang lacks, of its cheapest parts; None while too few exist."""
+    if not part.leaf:
+        found = [lacks for child in part.children if (lacks := _lacking(child, inside)) is not None]
+        if len(found) < part.minimum:
             return None
-        return tuple(pod for lacks in sorted(found, key=len)[:count] for pod in lacks)
-
-    return several(below[""], int_at(spec, "minSubGroup", "spec"), 0)
-
-
-def _lacking(least: int | None, pods: Iterable[Json]) -> tuple[Json, ...] | None:
+        return tuple(pod for lacks in sorted(found, key=len)[: part.minimum] for pod in lacks)
+    pods = inside.get(part.name, ())
     there = [pod for pod in pods if not over(pod) and "deletionTimestamp" not in pod["metadata"]]
     waiting = sorted((pod for pod in there if _waits(pod)), key=lambda pod: str(pod["metadata"]["name"]))
-    count = max(0, (1 if least is None else least) - (len(there) - len(waiting)))
+    count = max(0, part.minimum - (len(there) - len(waiting)))
     return tuple(waiting[:count]) if count <= len(waiting) else None
 
 

@@ -114,6 +114,19 @@ def test_a_gang_is_asked_for_as_a_whole_or_not_at_all(
     assert sorted(counts(run(pods, pg).make)) == wanted
 
 
+@pytest.mark.parametrize(("levels", "alike"), [(200, 1), (12, 2), (40, 2)])
+def test_a_tree_that_no_gang_can_have_is_asked_for_in_no_time(levels: int, alike: int) -> None:
+    """The API server takes chains of any length and, where no admission runs, subgroups of one name, of which
+    each level of two doubled the work.
+    """
+    last = levels - 1
+    parents = [{"name": f"s{i}", "parent": f"s{i - 1}" if i else "", "minSubGroup": 1} for i in range(last)]
+    leaf = {"name": f"s{last}", "parent": f"s{last - 1}", "minMember": 2}
+    chain = [entry for entry in (*parents, leaf) for _ in range(alike)]
+    waiting = [pod(f"p{i}", subgroup=f"s{last}") for i in range(3)]
+    assert run(waiting, group(None, subGroups=chain)) == Step(marks={})
+
+
 @pytest.mark.parametrize("reason", ["OverLimit", "NonPreemptibleOverQuota", "QueueDoesNotExist"])
 def test_nothing_is_asked_for_what_a_quota_holds_back(reason: str) -> None:
     pods = [pod("a"), pod("b")]
