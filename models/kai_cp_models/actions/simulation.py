@@ -18,7 +18,7 @@ from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
-from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, StatusOf, giving, satisfied
 
@@ -141,9 +141,47 @@ def in_the_way(base: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit])
     emptied, victims = _emptied(base, units)
     if not any([nominated(emptied, ask) for ask in asks]):
         return []
-    for key, pods in reversed(victims.items()):
-        return_home(emptied, key, pods)
-    return [unit for unit in units if not all(map(emptied.stays, unit.pods))]
+    near = disturbed(base, emptied, victims)
+    for key in reversed(near):
+        return_home(emptied, key, victims[key])
+    away = (unit for unit in units if unit.group.key in near)
+    return [unit for unit in away if not all(map(emptied.stays, unit.pods))]
+
+
+def disturbed(
+    base: Ledger, emptied: Ledger, victims: Mapping[GroupKey, Sequence[Pod]]
+) -> dict[GroupKey, Sequence[Pod]]:
+    """The groups of ``victims`` of which a pod may not come home: for the others nothing has changed, on
+    their nodes, in their queues or for any rule, and what they take there is in no other group's way.
+    """
+    book, limited = emptied.book, dict[str, bool]()
+    for queue in {emptied.snapshot.group_by_key[key].queue for key in victims}:
+        line = [book.limit[i] for i in book.line(queue) if book.entered.get(i)]
+        limited[queue] = any(most != UNLIMITED for bounds in line for most in bounds)
+
+    def plain(key: GroupKey, pods: Sequence[Pod]) -> bool:
+        """One pod set that had its minimum, all that ran has left, and only for this."""
+        gang, left = base.fixed.gangs[key], emptied.touched.get(key)
+        return (
+            len(pods) == left == sum(one.active for one in gang.at_first.tally.values())
+            and key not in base.touched
+            and gang.top.leaf
+            and gang.at_first.satisfied
+            and not gang.unknown_subgroup_pods
+            and not limited[gang.group.queue]
+            and not any(rule.concerns(pod) for rule in base.rules for pod in pods)
+        )
+
+    other = {key: pods for key, pods in victims.items() if not plain(key, pods)}
+    watched = {held.node for key, held in emptied.held.items() if held != base.held.get(key)}
+    watched.update(base.home(pod) for pods in other.values() for pod in pods if pod.status in ACTIVE_USED)
+
+    def free(pod: Pod) -> bool:
+        node = base.home(pod)
+        enough = not pod.spec.gpu.shares and min(base.room.free_on[node]) >= 0
+        return node not in watched and (enough or not emptied.come.get(node))
+
+    return {key: pods for key, pods in victims.items() if key in other or not all(map(free, pods))}
 
 
 def _emptied(base: Ledger, units: Sequence[EvictionUnit]) -> tuple[Ledger, dict[GroupKey, list[Pod]]]:
@@ -318,6 +356,8 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
             away.add(_place(pod))
         else:
             left[pod.key] = pod
+    if not left:
+        return found
     status_of = as_pending(ledger, left)
     tally = gang.tally(status_of)
 

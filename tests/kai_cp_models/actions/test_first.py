@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -12,15 +12,15 @@ from ortools.sat.python import cp_model
 from kai_cp.bench.generate import NOW as BENCH_NOW
 from kai_cp.bench.generate import SHAPES
 from kai_cp.reader import parse
-from kai_cp_models.actions import evict, first
+from kai_cp_models.actions import evict, first, simulation
 from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.actions.eviction_plan import EvictionPlan
 from kai_cp_models.actions.run import ActionRun
-from kai_cp_models.actions.simulation import simulate_all
+from kai_cp_models.actions.simulation import Simulated, disturbed, in_the_way, simulate_all
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint import search
 from kai_cp_models.joint.policy import PREEMPT
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -349,6 +349,36 @@ def test_every_victim_is_taken_by_a_trigger(seed: int, monkeypatch: pytest.Monke
     for found in plans:
         gone = (i for i in found.ranked if not all(map(found.ledger.stays, i.pods)))
         assert all(item in found.owners for item in gone)
+
+
+@pytest.mark.usefixtures("speechless")
+@pytest.mark.parametrize("action", ["reclaim", "preempt"])
+def test_units_in_the_way_are_found_without_those_that_come_home_for_certain(
+    action: ActionName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all units that first plans evict, the same cannot come home where only those are played back that
+    something may hinder as where all are.
+    """
+    counts: list[tuple[int, int]] = []
+
+    def some(base: Ledger, emptied: Ledger, victims: Mapping[GroupKey, Sequence[Pod]]) -> Any:
+        found = disturbed(base, emptied, victims)
+        counts.append((len(found), len(victims)))
+        return found
+
+    def compared(base: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], *rest: Any) -> Simulated:
+        for few in (asks[:1], asks):
+            ways = []
+            for played in (some, lambda *given: given[2]):
+                monkeypatch.setattr(simulation, "disturbed", played)
+                ways.append(in_the_way(base, few, units))
+            assert ways[0] == ways[1]
+        return simulate_all(base, asks, units, *rest)
+
+    monkeypatch.setattr(first, "simulate_all", compared)
+    for seed in SEEDS:
+        solved(world(seed, action))
+    assert any(0 < played < victims for played, victims in counts)
 
 
 def test_a_group_that_asks_for_more_gives_up_none_of_its_pods() -> None:
