@@ -28,6 +28,11 @@ class SearchLimits:
     optional_chunk: int = _limit(
         12, "pod groups", "one solve decides which are admitted, with weights 2^i; chunks of 24 were slower"
     )
+    passed_over: int = _limit(
+        48,
+        "kinds of pod groups",
+        "that do not fit beside the next ones, after a round that admitted none: n such rounds cost n each",
+    )
     many_admitted: int = _limit(
         48,
         "pod groups",

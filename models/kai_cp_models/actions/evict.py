@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from math import inf
 from typing import TypeGuard
 
 from kai_cp_models.actions.asking import line_of, waiting_groups
@@ -31,7 +32,7 @@ from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask, AskKind
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage
@@ -142,8 +143,8 @@ def _admit_all(run: ActionRun) -> None:
     """Propose, simulate, compare, accept, until every trigger is decided or time has ended; then pursue all
     goals for what is admitted."""
     ended = partial(run.cycle.budget.ended, LIMITS.model_work)
-    worth, before = _worth_trying(run), run.found
-    while worth and run.open and not (run.begun and ended()) and (chunk := _next(run)):
+    worth, before, most_passed = _worth_trying(run), run.found, inf
+    while worth and run.open and not (run.begun and ended()) and (chunk := _next(run, most_passed)):
         best: _Proposal | None = None
         for asks, result in _proposals(run, chunk):
             if best is None or _better(run, chunk, result, best[1]):
@@ -152,6 +153,7 @@ def _admit_all(run: ActionRun) -> None:
             # Reclaim will need the time that moves for a few more triggers would take.
             break
         _take_over(run, *best)
+        most_passed = LIMITS.passed_over if isinstance(best[1], NoPlan) else inf
         if run.many and _undecided(best[1]) and best[1].why is not OUT_OF_TIME:
             # Beside this many, not even the first trigger alone gets a place.
             break
@@ -160,19 +162,18 @@ def _admit_all(run: ActionRun) -> None:
         run.found = finish(run, run.found)
 
 
-def _next(run: ActionRun) -> list[Ask]:
+def _next(run: ActionRun, most_passed: float) -> list[Ask]:
     """The next triggers, at most ``run.most``, in the fair order that holds if each gets its place.
 
     A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
-    others of the chunk is passed over, and looked at again once those have their places.
+    others of the chunk is passed over, and looked at again once those have their places. ``most_passed``: how
+    many kinds are passed over at most.
     """
     # What a queue loses to others here entitles it only afterwards (``_decide``).
-    here = Beside(run)
-    if _all_refused(run, here):
-        return []
+    here, passed = Beside(run), 0
     order = run.line.fork(here.book, run.open if len(run.open) < len(run.asks) else None)
     left = set(run.open)
-    while len(here.chunk) < run.most and not run.cycle.budget.passed():
+    while len(here.chunk) < run.most and passed < most_passed and not run.cycle.budget.passed():
         if not left or (key := order.pop(left)) is None:
             break
         ask = run.open[key]
@@ -185,21 +186,9 @@ def _next(run: ActionRun) -> list[Ask]:
         # Free capacity only shrinks, so all triggers of a kind are refused alike.
         if lasting:
             _refuse(run, [other for other in run.kinds[ask.kind] if other in left], why)
+        passed += bool(here.chunk)
         left.difference_update(run.kinds[ask.kind])
     return here.chunk
-
-
-def _all_refused(run: ActionRun, here: Beside) -> bool:
-    """Whether certificates refuse every trigger, whatever their order; these are refused then."""
-    whys: dict[AskKind, Refusal] = {}
-    for ask in run.open.values():
-        if ask.kind not in whys:
-            if (refused := refusal(here, ask)) is None:
-                return False
-            whys[ask.kind], _ = refused
-    for kind, why in whys.items():
-        _refuse(run, [key for key in run.kinds[kind] if key in run.open], why)
-    return True
 
 
 def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:

@@ -31,7 +31,6 @@ from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.model import ModelTooLarge, Moves
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
-from kai_cp_models.joint.returning import first_in_line
 from kai_cp_models.joint.search import Objective, StageResult, lexicographic, start_from
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
@@ -127,7 +126,7 @@ class _Search:
         keep = set[int]() if known is None else known.disturbed
         whole = self._ranked
         if self._policy.by_share:
-            vain = first_in_line(run.line, self._base.book, asks, whole)
+            vain = run.in_line.before(asks, whole)
             self._ranked = [item for o, item in enumerate(whole) if o not in vain or item.rank in keep]
         if not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units:
             self._ranked = cheapest_nodes_to_drain(self._base, asks, self._ranked, keep)

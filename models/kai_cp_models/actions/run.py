@@ -24,7 +24,7 @@ from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit
 from kai_cp_models.joint.refusals import RefusalCache
-from kai_cp_models.joint.returning import Returning
+from kai_cp_models.joint.returning import InLine, Returning
 from kai_cp_models.joint.victim_candidates import Entitlement, VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -155,6 +155,12 @@ class ActionRun:
     def line(self) -> FairOrder:
         """All waiting groups in the fair order of the action's start; to be forked."""
         return line_of(self.base, self.asks)
+
+    @cached_property
+    def in_line(self) -> InLine:
+        """The same line with all that may be lost."""
+        lost = ((group, whole) for group, whole in self.ranked.groups if group.key not in self.asks)
+        return InLine(self.line, self.base.book, lost)
 
     @cached_property
     def ranked(self) -> VictimOrder:

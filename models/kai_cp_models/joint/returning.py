@@ -2,7 +2,7 @@
 
 Inside a queue the fair order goes by priority and age, whatever the queue holds. The next allocate would give
 the trigger's place to a lost unit that comes before the trigger and fits there. So such a unit is not lost
-while that trigger is admitted. Between queues what they hold decides, see ``first_in_line``.
+while that trigger is admitted. Between queues what they hold decides, see ``InLine``.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from operator import itemgetter
 
 from kai_cp_models.fairness.amounts import NOTHING
 from kai_cp_models.fairness.book import QueueBook
-from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
+from kai_cp_models.fairness.order import FairOrder, group_sort_key
 from kai_cp_models.joint.problem import Ask, EvictionUnit, fits_in_place_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodSpec
+from kai_cp_models.snapshot import PodGroup
 
 _Kinds = tuple[Pod, ...]
 """One pod of each spec."""
@@ -61,23 +62,25 @@ def _kinds(pods: Sequence[Pod]) -> _Kinds:
     return tuple({pod.spec: pod for pod in pods}.values())
 
 
-def first_in_line(
-    line: FairOrder, book: QueueBook, asks: Iterable[Ask], units: Iterable[EvictionUnit]
-) -> set[int]:
-    """Positions of the units that come before all asks as soon as they are lost, whatever queue they are of.
+class InLine:
+    """Which units come before asks as soon as they are lost, whatever queues both are of.
 
     In the fair order of the book they come before them even if they ask for nothing. What its queue loses
-    only brings a unit forward, and what an ask gets only sets its queue back.
+    only brings a unit forward, and what an ask gets only sets its queue back. A group that waits comes with
+    what it asks for.
     """
-    asking = {ask.group.key for ask in asks}
-    positions: dict[GroupKey, list[int]] = {}
-    entries: dict[GroupKey, Entry] = {}
-    for o, unit in enumerate(units):
-        # A gang that runs below its minimum does not ask again.
-        if unit.movable and unit.group.key not in asking:
-            positions.setdefault(unit.group.key, []).append(o)
-            entries.setdefault(unit.group.key, (group_sort_key(unit.group, 0 if unit.whole else 1), NOTHING))
-    order, coming, found = line.fork(book, also=entries), asking | entries.keys(), set[int]()
-    while (key := order.pop(coming)) is not None and key not in asking:
-        found.update(positions[key])
-    return found
+
+    def __init__(self, line: FairOrder, book: QueueBook, lost: Iterable[tuple[PodGroup, bool]]) -> None:
+        """``lost``: groups that do not wait, and whether all of it is lost."""
+        also = {group.key: (group_sort_key(group, 0 if whole else 1), NOTHING) for group, whole in lost}
+        self._left = line.fork(book, also=also)
+        self._turns: dict[GroupKey, int] = {}
+
+    def before(self, asks: Iterable[Ask], units: Iterable[EvictionUnit]) -> set[int]:
+        """Positions of the units that come before all the asks."""
+        asking, turns = {ask.group.key for ask in asks}, self._turns
+        while asking.isdisjoint(turns) and (key := self._left.pop()) is not None:
+            turns[key] = len(turns)
+        first = min(turns.get(key, len(turns)) for key in asking)
+        again = ((o, unit.group.key) for o, unit in enumerate(units) if unit.movable)
+        return {o for o, key in again if turns.get(key, first) < first}

@@ -103,6 +103,14 @@ class VictimOrder(Sequence[EvictionUnit]):
         all_hold_gpus = bool((units["weight"] > units["pods"]).all())
         return kinds[0] == kinds[1] and kinds[2] == kinds[3] and all_hold_gpus
 
+    @property
+    def groups(self) -> Iterator[tuple[PodGroup, bool]]:
+        """The pod groups that ask again when lost, and whether the first unit of each to go stops it."""
+        units = self.units[self.units["movable"]]
+        units = units[np.unique(units["group"], return_index=True)[1]]
+        groups = map(self._groups.__getitem__, units["group"].tolist())
+        return zip(groups, units["whole"].tolist(), strict=True)
+
     @cached_property
     def queues(self) -> Sequence[str]:
         """[U] the leaf queue of each."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, EvictionPlan, 
 from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.budget import Budget
+from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.limits import LIMITS
@@ -394,3 +396,40 @@ def test_a_group_that_its_own_rule_refuses_does_not_end_the_search(monkeypatch: 
     plan = solved(snapshot)
     assert placed(plan) == {"easy"}
     assert len(lost(plan)) == 2
+
+
+@pytest.mark.parametrize("count", [32, 64])
+def test_a_refused_kind_costs_the_same_however_many_there_are(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every gang wants two whole nodes of one rack, of which v, first in line itself, holds a part. Gangs are
+    refused one by one, as each asks for another amount of CPUs.
+    """
+    work = Counter[str]()
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def count(*given: Any) -> Any:
+            work[function.__name__] += 1
+            return function(*given)
+
+        return count
+
+    monkeypatch.setattr(evict, "refusal", counted(evict.refusal))
+    monkeypatch.setattr(QueueSteps, "standing", counted(QueueSteps.standing))
+    monkeypatch.setattr(evict, "LIMITS", replace(LIMITS, passed_over=4))
+    rack = TopologyConstraint("fabric", "rack")
+    members, gangs = pods("v", 4, "n0"), [group("v", 4, queue="v")]
+    for i in range(count):
+        members += pods(f"g{i}", 2, spec=spec(7, cpus=i + 1))
+        gangs.append(group(f"g{i}", 2, queue="q", constraint=rack, created=float(i)))
+    snapshot = cluster(
+        members,
+        gangs,
+        [node(f"n{i}", cpus=200, labels={"zone": "z", "rack": f"r{i}"}) for i in range(4)],
+        queues=[queue("q", quota=gpu_bound(24)), queue("v", quota=gpu_bound(3))],
+        topologies=(Topology("fabric", ("zone", "rack")),),
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert not placed(plan)
+    assert max(work.values()) <= 16 * count

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
+from math import inf
 from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
 
-from kai_cp_models.actions.asking import line_of
+from kai_cp.reader import parse
+from kai_cp_models.actions.asking import line_of, waiting_groups
+from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import simulate_all
+from kai_cp_models.cycle import Cycle
+from kai_cp_models.fairness.amounts import NOTHING
+from kai_cp_models.fairness.order import group_sort_key
+from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.returning import Returning
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import Pod, PodSpec
+from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot
 from tests.kai_cp_models.joint.build import FABRIC, RACK, problem
+from tests.support.clusters import clusters
+from tests.support.objects import NOW, Object
 from tests.support.worlds import cluster, fraction, group, node, pod, pods, spec
 
 ONE, TWO, FOUR = spec(1), spec(2), spec(4)
@@ -103,6 +116,22 @@ def test_every_ask_is_answered_for_itself() -> None:
     returning = Returning(ledger, units)
     assert {ask.group.key.name: returning.come_back_first(ask) for ask in asks} == {"s": [], "t": [0]}
     assert {ask.group.key.name: returning.come_back_first(ask) for ask in asks} == {"s": [], "t": [0]}
+
+
+@given(cluster=clusters())
+def test_each_unit_is_in_line_as_it_would_be_alone(cluster: Object) -> None:
+    """Of each group the first unit to go comes before an ask in the fair order, or not, when it alone is lost
+    and asks again."""
+    ledger = Ledger.of(parse(cluster, now=NOW.timestamp()))
+    cycle = Cycle(ledger.snapshot, Settings(), ledger, inf)
+    run = ActionRun(cycle, RECLAIM, ledger, waiting_groups(cycle, "reclaim"))
+    first = {unit.group.key: unit for unit in reversed(run.ranked) if unit.movable}
+    for ask, unit in product(list(run.asks.values())[::-3], first.values()):
+        entry = group_sort_key(unit.group, 0 if unit.whole else 1), NOTHING
+        also = {} if unit.group.key in run.asks else {unit.group.key: entry}
+        order = run.line.fork(ledger.book, also=also)
+        found = order.pop({unit.group.key, ask.group.key}) == unit.group.key != ask.group.key
+        assert run.in_line.before([ask], [unit]) == ({0} if found else set())
 
 
 # --- simulated -------------------------------------------------------------------------------------
