@@ -25,8 +25,9 @@ HUNG_SECONDS: Final = 600.0
 class WorkQueue:
     """A queue of keys for several threads.
 
-    Namespaces take turns. A key that waits is not added twice. A key added while it is being reconciled is
-    reconciled again afterwards.
+    Namespaces take turns, and one of which nothing is being reconciled comes first: keys that take long keep
+    no more threads from others than they have. A key that waits is not added twice. A key added while it is
+    being reconciled is reconciled again afterwards.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -62,7 +63,7 @@ class WorkQueue:
         with self._condition:
             while not self._stopped:
                 pause = self._promote()
-                key = self._ready.take()
+                key = self._ready.take({namespace for namespace, _ in self._working}) or self._ready.take()
                 if key is not None:
                     self._working[key] = self._monotonic()
                     return key, self._failures.get(key, 0)

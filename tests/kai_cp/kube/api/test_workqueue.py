@@ -28,6 +28,18 @@ def test_a_thousand_keys_of_one_namespace_delay_no_other() -> None:
     assert [queue.get(), queue.get()] == [(("evil", "0"), 0), (A, 0)]
 
 
+def test_a_namespace_whose_keys_take_long_waits_for_those_of_others() -> None:
+    """Otherwise every second thread that becomes free is for the one that holds them all."""
+    queue = WorkQueue()
+    queue.add([("slow", str(i)) for i in range(9)])
+    assert [queue.get(), queue.get()] == [(("slow", "0"), 0), (("slow", "1"), 0)]
+    queue.add([A, B])
+    for key in (A, B):
+        assert queue.get() == (key, 0)
+        queue.done(key)
+    assert queue.get() == (("slow", "2"), 0), "no other one waits"
+
+
 def test_a_key_in_work_is_taken_up_again_when_that_has_ended() -> None:
     queue = WorkQueue()
     queue.add([A])
