@@ -62,7 +62,7 @@ def test_an_api_that_does_not_answer_is_asked_once_in_a_while() -> None:
     assert len(found.asked) == 2
 
 
-def test_what_is_known_stays_while_an_api_does_not_answer() -> None:
+def test_known_kinds_stay_while_an_api_does_not_answer() -> None:
     found = Discovery()
     assert found.served.resource("batch/v1", "CronJob") is None
     found.down = True
@@ -79,7 +79,7 @@ def test_what_is_known_stays_while_an_api_does_not_answer() -> None:
 @pytest.mark.parametrize(
     "version", ["", "/v1", "a/b/c", "batch/v1?x=1", "../api/v1", "B/v1", f"{'g' * 254}/v1"]
 )
-def test_what_is_no_version_is_not_asked_for(version: str) -> None:
+def test_other_texts_than_versions_are_not_asked_for(version: str) -> None:
     found = Discovery()
     assert found.served.resource(version, "X") is None
     assert found.asked == []
