@@ -7,6 +7,7 @@ tried in the declared order of cost.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from kai_cp.decisions import rfc3339
 from kai_cp.explain.choices import others_wait
 from kai_cp.explain.disturb import add_nodes, move, shapes, stop
+from kai_cp.explain.draft import BadOperation
 from kai_cp.explain.kinds import (
     asks_alike,
     drop_selector,
@@ -30,9 +32,9 @@ from kai_cp.explain.kinds import (
 from kai_cp.explain.raises import SHARES, raise_limit, raise_quota
 from kai_cp.explain.sentences import words
 from kai_cp.explain.start import Start
-from kai_cp.explain.trials import Fix, NoTime, Trials
+from kai_cp.explain.trials import Fix, Listing, NoTime, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.queries.why import DEVICE_RULES, VICTIM_RULES, Families, kind_of
+from kai_cp_models.queries.why import DEVICE_RULES, VICTIM_RULES, Families, blocking_of, kind_of
 from kai_cp_models.settings import FIX_KINDS
 
 _SIZE: Final = frozenset(("room", "fragmentation", "topology", "limit", "quota", "fair-share", "order"))
@@ -77,6 +79,10 @@ _SEARCHING: Final = frozenset(("move", "stop", "raise-limit", "raise-quota", "re
 _PART: Final = 0.5
 """Share of the remaining time that a kind with many candidates may take, so that later kinds get their
 turn."""
+_PROPOSED: Final = frozenset(("move", "stop"))
+"""Kinds of which a model proposes what to do."""
+_PART_OF_A_PAIR: Final = 0.25
+"""The same for two kinds together."""
 _ALONE: Final = frozenset(("wait", "combined", "enable-action"))
 """Kinds that are not combined with others."""
 
@@ -201,48 +207,75 @@ def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:
     """Two kinds together: when none helps alone, or beside a stop where there are two blockers."""
     alone = {fix.kind for fix in result.found}
     sets = trials.blocking.sets
-    wanted = not alone or ("stop" in alone and alone <= {"stop", "wait", "move"} and len(sets) > 1)
-    if not wanted or len(sets) < 2:
+    if alone and not ("stop" in alone and alone <= {"stop", "wait", "move"} and len(sets) > 1):
         return
-    open_ = [kind for kind in kinds if kind not in alone and kind not in _ALONE]
+    pairs, late = _Pairs(trials), False
+    open_ = [k for k in kinds if k not in alone and k not in _ALONE]
+    open_ = [k for k in open_ if k in _PROPOSED or any(True for _ in _plenty(trials, k))]
     for left, right in combinations(open_, 2):
         reach = RELAXES[left] | RELAXES[right]
-        needed = all(any(kind_of(f) in reach for f in s) for s in sets)
-        if not needed or in_the_way(sets, left) is None or in_the_way(sets, right) is None:
+        if not all(any(kind_of(f) in reach for f in s) for s in sets):
             continue
         try:
-            fix = _pair(trials, left, right)
+            with trials.part(_PART_OF_A_PAIR):
+                fix = pairs.least(left, right)
         except NoTime:
-            result.none.append({"kind": "combined", "because": _NOT_TRIED})
-            return
+            late = True
+            continue
         if fix is not None:
             result.found.append(fix)
             return
-    result.none.append({"kind": "combined", "because": "no two kinds together that were tried help"})
+    because = _NOT_TRIED if late else "no two kinds together that were tried help"
+    result.none.append({"kind": "combined", "because": because})
 
 
-def _pair(trials: Trials, left: str, right: str) -> Fix | None:
-    """The least of ``left`` beside the least of ``right`` that goes with plenty of ``left``."""
-    for plenty in _plenty(trials, left):
-        second = _FIND[right](trials.after(plenty))
-        if second is None:
-            continue
-        first = _FIND[left](trials.after(second.ops))
-        if first is None:
-            continue
-        ops = (*first.ops, *second.ops)
-        decided = trials.admits(ops)
-        if decided is None or any(
-            trials.admits([*ops[:i], *ops[i + 1 :]]) is not None for i in range(len(ops))
-        ):
-            continue
-        amounts = {left: first.amount, right: second.amount}
-        return Fix("combined", len(ops), "operations", ops, False, decided, amounts)
-    return None
+class _Pairs:
+    """Two kinds together. ``_left``: by kind, what does as much as the kind can, and what blocks after it."""
+
+    def __init__(self, trials: Trials) -> None:
+        self._trials = trials
+        self._left: dict[str, list[tuple[Sequence[Object], Sequence[Families]]]] = {}
+
+    def least(self, left: str, right: str) -> Fix | None:
+        """The least of one kind that goes with plenty of the other, beside the least of the other."""
+        trials = self._trials
+        # What does not help beside plenty of the left one never does; a model proposes no plenty.
+        orders = [(left, right)] if left not in _PROPOSED else [(right, left)] * (right not in _PROPOSED)
+        for kind, other in orders:
+            for plenty, sets in self._after(kind):
+                if in_the_way(sets, other) is not None:
+                    continue
+                second = _FIND[other](trials.after(plenty))
+                first = _FIND[kind](trials.after(second.ops)) if second is not None else None
+                if first is None or second is None:
+                    continue
+                ops = (*first.ops, *second.ops) if kind == left else (*second.ops, *first.ops)
+                decided = trials.admits(ops)
+                needless = (trials.admits([*ops[:i], *ops[i + 1 :]]) for i in range(len(ops)))
+                if decided is not None and not any(needless):
+                    amounts = {kind: first.amount, other: second.amount}
+                    return Fix("combined", len(ops), "operations", ops, False, decided, amounts)
+        return None
+
+    def _after(self, kind: str) -> list[tuple[Sequence[Object], Sequence[Families]]]:
+        trials = self._trials
+        if kind not in self._left:
+            self._left[kind] = []
+            for plenty in _plenty(trials, kind):
+                if trials.cycles.out_of_time():
+                    raise NoTime
+                with suppress(BadOperation):
+                    situation = trials.cycles.decide(trials.changed(plenty)).situation
+                    group = situation.snapshot.group_by_key[trials.key]
+                    self._left[kind].append((plenty, blocking_of(situation, group).sets))
+        return self._left[kind]
 
 
 def _plenty(trials: Trials, kind: str) -> Iterator[Sequence[Object]]:
-    """Operations of a kind that do as much as the kind can, to see what else is needed."""
+    """Operations of a kind that do as much as the kind can, to see what else is needed.
+
+    Of most kinds that is the last that they try; a model proposes what to stop or move.
+    """
     group, snapshot = trials.group, trials.snapshot
     name = str(trials.key)
     if kind == "repair":
@@ -277,3 +310,7 @@ def _plenty(trials: Trials, kind: str) -> Iterator[Sequence[Object]]:
     elif kind == "add-nodes":
         for like in shapes(trials):
             yield [{"op": "add-nodes", "like": like, "count": 8}]
+    elif kind not in _PROPOSED:
+        listing = Listing(trials)
+        _FIND[kind](listing)
+        yield from listing.listed[-1:]

@@ -184,3 +184,16 @@ class Trials:
             if decided is not None:
                 return Fix(kind, candidate.amount, unit, candidate.ops, complete, decided)
         return None
+
+
+class Listing(Trials):
+    """Lists what would be tried and solves nothing."""
+
+    def __init__(self, of: Trials) -> None:
+        super().__init__(of.cycles, of.base, of.key, of.blocking, of.before, beside=of.asked, helps=of.helps)
+        self.listed: list[Sequence[Object]] = []
+
+    def admits(self, ops: Sequence[Object]) -> DecidedCycle | None:
+        """Nothing helps, so that all candidates are listed."""
+        self.listed.append(ops)
+        return None

@@ -202,3 +202,40 @@ def test_a_limit_is_raised_for_those_that_come_before_too() -> None:
     entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=("raise-limit",)).explain(X)
     (found,) = entry["fixes"]
     assert (found["amount"], found["least"]) == (5, "proved")
+
+
+FIRM: Object = {"preemptibility": "non-preemptible"}
+
+
+@pytest.mark.parametrize(
+    ("world", "amounts"),
+    [
+        # Four GPUs for one pod on nodes of two, and hog holds both: with two GPUs asked, hog must still go.
+        (
+            cluster([node("n0", gpus=2)], [pod("hog", "n0", gpus=2), pod("x", gpus=4)], groups={"hog": FIRM}),
+            {"stop": 1, "reduce-request": 2},
+        ),
+        # No node has the label, and hog holds both GPUs of the only one.
+        (
+            cluster(
+                [node("n0", gpus=2)],
+                [pod("hog", "n0", gpus=2), pod("x", gpus=2, nodeSelector={"disk": "ssd"})],
+                groups={"hog": FIRM},
+            ),
+            {"stop": 1, "drop-selector": 1},
+        ),
+        # The limit is two GPUs short, and with it raised y, which is older, takes half of the nodes.
+        (
+            cluster(
+                [node("n0", gpus=2), node("n1", gpus=2)],
+                [pod("y", gpus=2), pod("x", gpus=2), pod("x-1", group="x", gpus=2)],
+                groups={"x": {"minMember": 2}},
+                queues=[queue("q", limit={"gpu": 2})],
+            ),
+            {"raise-limit": 2, "raise-priority": 1},
+        ),
+    ],
+)
+def test_two_kinds_together_are_found_where_no_kind_helps_alone(world: Object, amounts: Object) -> None:
+    found = fixes(world)
+    assert (list(found), found["combined"]["amounts"]) == (["combined"], amounts)
