@@ -34,7 +34,7 @@ from kai_cp.explain.sentences import words
 from kai_cp.explain.start import Start
 from kai_cp.explain.trials import Fix, Listing, NoTime, Trials
 from kai_cp.json_types import Object
-from kai_cp_models.queries.why import DEVICE_RULES, VICTIM_RULES, Families, blocking_of, kind_of
+from kai_cp_models.queries.why import DEVICE_RULES, VICTIM_RULES, Families, blocking_of, kind_of, lasting
 from kai_cp_models.settings import FIX_KINDS
 
 _SIZE: Final = frozenset(("room", "fragmentation", "topology", "limit", "quota", "fair-share", "order"))
@@ -153,9 +153,9 @@ def wall(trials: Trials, kind: str) -> Families | None:
 
     Where others wait, a plan that gives the group a place may give them other places or take other victims.
     """
-    sets = trials.blocking.sets if trials.blocking.proved else ()
+    sets: Sequence[Families] = trials.blocking.sets if trials.blocking.proved else ()
     if others_wait(trials):
-        sets = tuple(s for s in sets if not any(kind_of(f) in VICTIM_RULES for f in s))
+        sets = lasting(trials.situation, trials.group, sets)
     return in_the_way(sets, kind)
 
 

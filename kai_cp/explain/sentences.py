@@ -18,6 +18,7 @@ from kai_cp_models.queries.why import (
     asked_classes,
     free_after,
     kind_of,
+    lasting,
     ordered,
     refused_nodes,
     subject_of,
@@ -65,19 +66,20 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         return engine or "no plan was found"
     first = found.sets[0]
     kinds = {kind_of(family) for family in first}
+    stays = bool(lasting(situation, group, [first]))
     told = why is not None and why.reason in _OF_QUEUE
     if told or kinds & {"queue", "readiness", "backoff", "dependency", "limit", "kind-limit", "quota"}:
         return engine or words(first)
     if "room" not in kinds:
-        if engine and (_disturbs(first) or why is None or why.reason not in _OF_ROOM):
+        if engine and (not stays or why is None or why.reason not in _OF_ROOM):
             return engine
         batch = situation.batch(group.key)
         pods = len(batch.all_pods) if batch is not None else 0
         what = f"its {pods} pods" if pods > 1 else "its next pod"
         return f"no placement of {what} keeps {words(first)}; {_victims(first)}"
     more = "" if found.complete else "other sets of rules may block it, too"
-    kept = "" if _disturbs(first) or not _beside_others(situation, group, first) else _OTHERS
-    parts = (_room(situation, group, first), _victims(first, kept), more)
+    kept = _OTHERS if stays and _beside_others(situation, group, first) else ""
+    parts = (_room(situation, group, first), _victims(first, kept) if stays or _disturbs(first) else "", more)
     return "; ".join(part for part in parts if part)
 
 

@@ -15,7 +15,7 @@ from kai_cp.explain.operations import applied
 from kai_cp.explain.raw import known_ends
 from kai_cp.json_types import Object
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.queries.why import VICTIM_RULES, Blocking, delay_seconds, kind_of, protected_until
+from kai_cp_models.queries.why import Blocking, delay_seconds, lasting, protected_until
 
 Events = list[tuple[float, str]]
 """Times with what happens then."""
@@ -63,9 +63,9 @@ class Starts:
     def of(self, key: GroupKey, blocking: Blocking) -> Start:
         """The start of a group that waits."""
         count = self._open_ends
-        lasting = next((s for s in blocking.sets if not any(kind_of(f) in VICTIM_RULES for f in s)), None)
-        if lasting is not None:
-            why = f"waiting for other jobs does not help: {', '.join(sorted(lasting))} would still block it"
+        group = self._base.snapshot.group_by_key[key]
+        if stay := lasting(self._base.situation, group, blocking.sets):
+            why = f"waiting for other jobs does not help: {', '.join(sorted(stay[0]))} would still block it"
             return Start(None, count, why)
         events = sorted([*self._ending, *self._protections(key)])
         for when in sorted({at for at, _ in events}):

@@ -16,7 +16,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Ints
 from kai_cp_models.explain import repair
-from kai_cp_models.explain.ask import AskClass, classes_of
+from kai_cp_models.explain.ask import AskClass, classes_of, device_families
 from kai_cp_models.explain.blocking import Blocking, blocking_of, blocking_of_all
 from kai_cp_models.explain.bound import GpuBound, gpu_bound
 from kai_cp_models.explain.families import (
@@ -35,7 +35,7 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.reclaim import levelled
 from kai_cp_models.fairness.runtime import began, delayed, granted
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod
+from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.rules.static.taints import REFUSING, tolerates
@@ -66,6 +66,7 @@ __all__ = [
     "gpu_bound",
     "has_devices",
     "kind_of",
+    "lasting",
     "levelled_queues",
     "moves_fit",
     "new_places",
@@ -101,6 +102,27 @@ def question_of(situation: Situation, group: PodGroup) -> object:
 def asked_classes(situation: Situation, group: PodGroup) -> list[AskClass]:
     """The next batch of a pod group, class by class, with the nodes that static rules refuse each."""
     return classes_of(situation.after, situation.gang(group.key), situation.batch(group.key))
+
+
+def lasting(situation: Situation, group: PodGroup, sets: Iterable[Families]) -> list[Families]:
+    """The blocking sets that stay whatever other pods do.
+
+    They have no rule about pods that run, and none by which a waiting pod may open a node to the group.
+    """
+    snapshot, classes = situation.snapshot, asked_classes(situation, group)
+    others = [g.key for g in snapshot.waiting_groups if g.key != group.key]
+    ends = set(VICTIM_RULES)
+    for family, position in device_families(situation.before, classes):
+        rule = situation.before.rules[position]
+        asked = [item.example for item in classes if rule.opened_by(item.example)]
+        if asked and any(
+            pod.status is PodStatus.PENDING and rule.opened_by(one, pod)
+            for key in others
+            for pod in snapshot.members[key]
+            for one in asked
+        ):
+            ends.add(kind_of(family))
+    return [one for one in sets if ends.isdisjoint(map(kind_of, one))]
 
 
 def refused_nodes(situation: Situation, item: AskClass) -> list[str]:

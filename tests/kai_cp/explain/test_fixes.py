@@ -239,3 +239,25 @@ FIRM: Object = {"preemptibility": "non-preemptible"}
 def test_two_kinds_together_are_found_where_no_kind_helps_alone(world: Object, amounts: Object) -> None:
     found = fixes(world)
     assert (list(found), found["combined"]["amounts"]) == (["combined"], amounts)
+
+
+def test_an_affinity_to_what_waits_is_no_wall() -> None:
+    """x must be beside w and on n0, which r fills; w gets n1. With r stopped, both go to n0."""
+    beside_w = [
+        {"labelSelector": {"matchLabels": {"app": "w"}}, "topologyKey": "kubernetes.io/hostname"},
+    ]
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": beside_w}}
+    raw = cluster(
+        [node("n0", gpus=2, labels={"big": "1"}), node("n1", gpus=1)],
+        [
+            pod("r", "n0", gpus=2),
+            pod("w", gpus=1),
+            pod("x", gpus=1, nodeSelector={"big": "1"}, affinity=affinity),
+        ],
+        groups={name: {"preemptibility": "preemptible"} for name in ("r", "w", "x")},
+    )
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=("stop",)).explain(X)
+    assert ["affinity"] in entry["blocking"]
+    assert [fix["ops"][0]["pods"] for fix in entry["fixes"]] == [["default/r"]]
+    assert "impossible" not in entry["message"]
+    assert entry["start"]["because"] == "no estimate: 1 running job declares no end"
