@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 
+from kai_cp.json_types import Object
 from kai_cp.kube.api.errors import ApiError, Gone, NotGranted, NotReachable, Unauthorized
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.retry import Backoff
-from kai_cp.kube.api.store import Store
+from kai_cp.kube.api.store import ObjectKey, Store
 from kai_cp.kube.api.transport import WATCH_SECONDS, Transport
 
 LOG = logging.getLogger(__name__)
@@ -126,12 +127,16 @@ class Reflector:
             self._stopping.wait(max(asked, self._backoff.pause(max(0, short - 1))))
 
     def _list(self) -> None:
-        items, version = self._transport.list_pages(
+        kept, version = dict[ObjectKey, Object](), ""
+        # Page by page, since objects as the server sends them take several times what is kept of them.
+        for page, at in self._transport.pages(
             self.resource, selector=self._selector, fields=self._fields, metadata_only=self._metadata_only
-        )
+        ):
+            kept |= self.store.kept(page)
+            version = at
         self.lists += 1
         self.served = True
-        self.store.replace(items, version)
+        self.store.take(kept, version)
         self._version = version
         self.last_contact = time.monotonic()
         self.synced.set()

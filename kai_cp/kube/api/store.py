@@ -163,10 +163,19 @@ class Store:
         return len(self._items)
 
     def replace(self, items: Iterable[Object], version: str) -> None:
-        """Store a new list. Our own writes made after that list stay; without a version nothing does."""
+        """Store a new list, as :meth:`take` does."""
+        self.take(self.kept(items), version)
+
+    def kept(self, items: Iterable[Object]) -> dict[ObjectKey, Object]:
+        """What is kept of objects; those without a usable name are left out."""
+        return {key_of(kept): kept for item in items if (kept := self._kept(item)) is not None}
+
+    def take(self, fresh: dict[ObjectKey, Object], version: str) -> None:
+        """Store a new list of what is kept. Our own writes made after that list stay; without a version
+        nothing does.
+        """
         version_listed = int(version) if version.isdigit() else 0
         listed = version_listed or sys.maxsize
-        fresh = {key_of(kept): kept for item in items if (kept := self._kept(item)) is not None}
         with self._lock:
             for key, removed in self._removed.items():
                 if removed > listed or (key in fresh and version_of(fresh[key]) <= removed):

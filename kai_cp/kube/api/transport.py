@@ -154,6 +154,16 @@ class Transport:
     ) -> tuple[list[Object], str]:
         """Every object (of the selector) and the resource version to watch from."""
         items: list[Object] = []
+        version = ""
+        for page, at in self.pages(resource, selector=selector, fields=fields, metadata_only=metadata_only):
+            items += page
+            version = at
+        return items, version
+
+    def pages(
+        self, resource: Resource, *, selector: str = "", fields: str = "", metadata_only: bool = False
+    ) -> Iterator[tuple[list[Object], str]]:
+        """Objects (of the selector), page by page, each with the resource version to watch from."""
         token = ""
         while True:
             query: dict[str, str] = {"limit": str(PAGE)}
@@ -163,11 +173,11 @@ class Transport:
             accept = METADATA_ONLY.format("PartialObjectMetadataList") if metadata_only else ""
             page = self._answer("list", resource, query=query, accept=accept, path=resource.path())
             assert page is not None
-            items += page.get("items") or []
             meta = page.get("metadata") or {}
+            yield page.get("items") or [], meta.get("resourceVersion") or ""
             token = meta.get("continue") or ""
             if not token:
-                return items, meta.get("resourceVersion") or ""
+                return
 
     def watch(
         self,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.reflector import Reflector
@@ -56,6 +59,27 @@ def test_expired_versions_lead_to_a_new_list(server: StubServer) -> None:
     server.put(r.PODS, pod("later"))
     until(lambda: known(reflector) == ["late", "later"])
     reflector.stop()
+
+
+def test_a_page_is_stored_as_what_is_kept_of_it_before_the_next_is_read(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Objects as the server sends them take several times the memory of what is kept of them."""
+    monkeypatch.setattr("kai_cp.kube.api.transport.PAGE", 2)
+    for i in range(5):
+        server.put(r.PODS, pod(f"p{i}"))
+    pages: list[int] = []
+
+    def kept(item: dict[str, Any]) -> dict[str, Any]:
+        pages.append(len(server.requests("GET", "limit=2")))
+        return item
+
+    reflector = Reflector(server.transport(), r.PODS, Store(transform=kept))
+    reflector.start()
+    assert reflector.synced.wait(PATIENCE_SECONDS)
+    reflector.stop()
+    assert pages == [1, 1, 2, 2, 3]
+    assert len(known(reflector)) == 5
 
 
 def test_failures_are_tried_again(server: StubServer) -> None:
