@@ -18,6 +18,8 @@ import yaml
 from kai_cp.kube.admission.options import RegistrationOptions
 from kai_cp.kube.admission.registration import configurations
 from kai_cp.kube.api.access import ACCESS, ControllerName
+from kai_cp.kube.controllers.options import ControllerOptions
+from kai_cp.kube.controllers.shard_objects import plan
 from tests.deploy.helm import CHART, Object, helm, instead_of_kai, objects, refused, template
 
 DEPLOY = CHART.parents[1]
@@ -297,6 +299,25 @@ def test_pods_are_confined_and_serve_metrics_alone() -> None:
             assert not any("plugin-server" in argument for argument in container["args"])
             served = {port["containerPort"] for port in container["ports"]}
             assert served == {8080} | ({9443} if component == "admission" else set())
+
+
+def test_schedulers_of_shards_are_read_and_confined_as_those_of_the_chart() -> None:
+    values = {"controllers": {"enabled": ["shards"]}, "networkPolicy": {"enabled": True}}
+    made = objects(template(values, release="two"))
+    named = ("Deployment", "two-kai-cp-controllers")
+    (controllers,) = [item for item in made if (item["kind"], item["metadata"]["name"]) == named]
+    arguments = controllers["spec"]["template"]["spec"]["containers"][0]["args"]
+    given = dict(one.split("=", 1) for one in arguments if one.startswith("--shard-instance="))
+    shard = {"metadata": {"name": "a", "uid": "u"}}
+    pod = plan(shard, {}, ControllerOptions(shard_instance=given["--shard-instance"])).deployment
+    labels = pod["spec"]["template"]["metadata"]["labels"]
+    selectors = {
+        item["kind"]: item["spec"].get("podSelector", {}).get("matchLabels") or item["spec"].get("selector")
+        for item in made
+        if item["kind"] in {"Service", "NetworkPolicy"}
+    }
+    assert selectors.keys() == {"Service", "NetworkPolicy"}
+    assert all(selector.items() <= labels.items() for selector in selectors.values())
 
 
 def test_policies_bound_the_accounts_of_this_release() -> None:

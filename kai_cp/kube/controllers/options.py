@@ -71,6 +71,9 @@ class ControllerOptions:
     shard_mode: Annotated[str, Option(help="Their mode: observe, advise or enforce.")] = "observe"
     shard_namespace: Annotated[str, Option(help="Their namespace.")] = "kai-scheduler"
     shard_service_account: Annotated[str, Option(help="Their account.")] = "kai-cp-scheduler"
+    shard_instance: Annotated[
+        str, Option(help="Their label app.kubernetes.io/instance, which the chart's Service selects.")
+    ] = ""
     shard_replicas: Annotated[int, Option(help="Replicas of each, where no Config says.", min=0)] = 1
     scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = "kai-scale-adjust"
     scaling_pod_image: Annotated[str, Option(help="Image of scaling pods.")] = "kai-cp"

@@ -18,6 +18,7 @@ OWNED: Final = frozenset(
 IGNORED: Final = frozenset(("qps", "burst", "listen-address", "enable-profiler", "profiler-api-port", "v"))
 """KAI's flags of a scheduler that mean nothing for ours; they are let pass."""
 NAME: Final = "app.kubernetes.io/name"
+INSTANCE: Final = "app.kubernetes.io/instance"
 COMPONENT: Final = "app.kubernetes.io/component"
 SHARD: Final = "kai.scheduler/shard"
 
@@ -61,6 +62,8 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
         *flags,
     ]
     labels = {NAME: "kai-cp", COMPONENT: "scheduler", SHARD: name}
+    # Not of the selector, which cannot be changed.
+    release = {INSTANCE: options.shard_instance} if options.shard_instance else {}
     container = _container(options.shard_image, arguments, object_at(ours, "resources", "service"))
     pod = _pod(common, options.shard_service_account, container)
     owner = {
@@ -75,7 +78,7 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
     deployment = {
         "replicas": options.shard_replicas if replicas is None else replicas,
         "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels, "annotations": generation}, "spec": pod},
+        "template": {"metadata": {"labels": labels | release, "annotations": generation}, "spec": pod},
     }
     body = {
         "apiVersion": "apps/v1",
