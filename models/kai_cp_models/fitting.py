@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.arrays import Ints
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod
 from kai_cp_models.scores import Ranking
@@ -26,6 +26,7 @@ NOWHERE: Final = np.iinfo(np.int64).min
 """The rank of a node without room."""
 
 _ALL: Final = slice(None)
+_MOST: Final = np.iinfo(np.int64).max
 
 
 class NodeView:
@@ -53,7 +54,6 @@ class NodeView:
         count = len(self._accepted)
         self.now, self.later, self.shared = (np.zeros(count, dtype=bool) for _ in range(3))
         self.ranks: Ints = np.zeros(count, dtype=np.int64)
-        self._slots: tuple[Ints, Ints] | None = None
         self.exact = self._ranking.exact and gpu.kind is not GpuKind.MEMORY and not pod.spec.claims
         self.seen = 0
         """How many changes of nodes it has followed, see ``Ledger.view``."""
@@ -70,8 +70,6 @@ class NodeView:
         if not self._owned:
             self.now, self.later, self.shared = self.now.copy(), self.later.copy(), self.shared.copy()
             self.ranks = self.ranks.copy()
-            if self._slots is not None:
-                self._slots = self._slots[0].copy(), self._slots[1].copy()
             self._owned = True
         if len(nodes) >= LIMITS.changed_nodes:
             self._look_at(ledger, list(nodes))
@@ -80,19 +78,13 @@ class NodeView:
             self._look(ledger, node)
 
     def slots_of(self, ledger: Ledger, *, now: bool) -> Ints:
-        """[N] pods of the spec that the room of each node takes, as far as requests tell; read-only."""
-        if self._slots is None:
-            idle, free = ledger.room.columns()
-            self._slots = self._count(idle, self.now), self._count(free, self.later)
-        return self._slots[0 if now else 1]
-
-    def _count(self, free: Ints, fits: Mask) -> Ints:
-        found: Ints = np.full(len(free), np.iinfo(np.int64).max)
-        for dimension, amount in enumerate(self._request):
-            if amount:
-                np.minimum(found, free[:, dimension] // amount, out=found)
-        counted: Ints = np.where(fits, np.maximum(found, 1), 0)
-        return counted
+        """[N] pods of the spec that the room of each node takes, as far as requests tell."""
+        found: Ints = np.zeros(len(self.now), dtype=np.int64)
+        nodes = np.flatnonzero(self.now if now else self.later)
+        asked = np.flatnonzero(self._request)
+        rows = (ledger.idle if now else ledger.free)[np.ix_(nodes, asked)]
+        found[nodes] = np.maximum((rows // np.array(self._request)[asked]).min(axis=1, initial=_MOST), 1)
+        return found
 
     # --- many nodes at once ----------------------------------------------------------------------
 
@@ -113,8 +105,6 @@ class NodeView:
         later = accepted & (free >= wanted[1]).all(axis=1)
         self.now[nodes], self.later[nodes], self.shared[nodes] = now, later, shared
         self.ranks[nodes] = np.where(later, self._ranking.column(nodes, now, shared, free), NOWHERE)
-        if self._slots is not None:
-            self._slots[0][nodes], self._slots[1][nodes] = self._count(idle, now), self._count(free, later)
 
     def _need(self, gpu_memory_mib: int) -> int:
         """MiB that a pod takes of a device that it joins."""
@@ -138,13 +128,6 @@ class NodeView:
         shared = self._may_join and self._joinable(ledger, node, now=False) > 0
         self.now[node], self.later[node], self.shared[node] = now, later, shared
         self.ranks[node] = self._ranking.one(node, now, shared, free) if later else NOWHERE
-        if self._slots is not None:
-            self._slots[0][node] = self._count_one(idle) if now else 0
-            self._slots[1][node] = self._count_one(free) if later else 0
-
-    def _count_one(self, free: Sequence[int]) -> int:
-        asked = zip(free, self._request, strict=True)
-        return max(min((have // amount for have, amount in asked if amount), default=NOWHERE), 1)
 
     def takes(self, ledger: Ledger, node: int, *, now: bool) -> bool:
         """Whether the node has room for a pod at this moment, however far the view has followed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -79,19 +79,17 @@ _Done = tuple[Pod, Held | None, int]
 class Fixed:
     """What does not change in a cycle, shared by all copies of a ledger.
 
-    ``close``: whether gangs prefer close places.
+    ``rules``: as they are at its start. ``close``: whether gangs prefer close places.
     """
 
-    def __init__(self, snapshot: Snapshot, *, close: bool) -> None:
-        self.snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, rules: tuple[RuleState, ...], *, close: bool) -> None:
+        self.snapshot, self._rules = snapshot, rules
         self.table = NodeTable(snapshot)
         self.gangs, self.shapes, self.homes = Gangs(snapshot), Shapes(snapshot), Homes(snapshot)
         self.mib_on: list[int] = self.table.gpu_memory_mib.tolist()
         """By node, memory of one GPU."""
         self.advertised: list[tuple[bool, ...]] = list(map(tuple, (self.table.allocatable > 0).tolist()))
         """By node: dimensions it has at all; others are never charged (2.1)."""
-        self.relying: dict[PodSpec, bool] = {}
-        """Whether a rule may allow pods of a spec only beside others."""
         self.waiting: AtFirst | None = None
         """How groups wait in the snapshot, once that is known."""
         self.demands: dict[tuple[int, ...], dict[PodSpec, Ints]] = {}
@@ -99,7 +97,7 @@ class Fixed:
         self._close = close
         self._claiming = snapshot.extras[CLAIM_MILLI_GPUS]
         self._charges: dict[tuple[object, ...], Amounts] = {}
-        self._taken: dict[tuple[PodSpec, bool, tuple[bool, ...]], NodeAmounts] = {}
+        self._taken: dict[tuple[NodeAmounts, tuple[bool, ...]], NodeAmounts] = {}
 
     @cached_property
     def fabric(self) -> Fabric | None:
@@ -115,6 +113,14 @@ class Fixed:
         return self.fabric if self._close else None
 
     @cached_property
+    def relying(self) -> frozenset[PodKey]:
+        """Pods that a rule may allow only beside others, which their specs tell."""
+        pods = self.snapshot.pods if self._rules else ()
+        examples = {pod.spec: pod for pod in pods}.items()
+        opened = {spec for spec, pod in examples if any(rule.opened_by(pod) for rule in self._rules)}
+        return frozenset(pod.key for pod in pods if pod.spec in opened)
+
+    @cached_property
     def running(self) -> Running:
         """What runs in the snapshot, and what it could give up."""
         derived = self.snapshot.derived
@@ -125,20 +131,16 @@ class Fixed:
         """What the pod is charged in its queue when it is on ``node`` (2.3); computed once for equal pods."""
         by_node = self.mib_on[node] if pod.spec.gpu.kind is GpuKind.MEMORY else None
         kind = (pod.spec, by_node, pod.key if pod.key in self._claiming else None)
-        known = self._charges.get(kind)
-        if known is None:
-            known = self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
-        return known
+        if kind not in self._charges:
+            self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
+        return self._charges[kind]
 
     def taken_on(self, pod: Pod, node: int) -> NodeAmounts:
         """What the pod takes of the node, shared devices apart; computed once for equal pods and nodes."""
-        advertised = self.advertised[node]
-        kind = (pod.spec, pod.reservation, advertised)
-        known = self._taken.get(kind)
-        if known is None:
-            amounts = zip(taken(pod), advertised, strict=True)
-            known = self._taken[kind] = tuple(amount if there else 0 for amount, there in amounts)
-        return known
+        kind = taken(pod), self.advertised[node]
+        if kind not in self._taken:
+            self._taken[kind] = tuple(amount if there else 0 for amount, there in zip(*kind, strict=True))
+        return self._taken[kind]
 
 
 @dataclass(eq=False)
@@ -184,9 +186,10 @@ class Ledger:
 
         ``options``: rules that KAI lacks, by default none. ``close_gangs``: the setting of that name.
         """
-        fixed = Fixed(snapshot, close=close_gangs)
+        rules = open_rules(snapshot, options)
+        fixed = Fixed(snapshot, rules, close=close_gangs)
         room, devices, groups_on = loaded(snapshot, fixed.homes, fixed.table.allocatable)
-        return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), open_rules(snapshot, options))
+        return cls(fixed, room, devices, groups_on, QueueBook.of(snapshot), rules)
 
     def copy(self) -> Ledger:
         """An independent ledger in the same state, without marks."""
@@ -338,13 +341,8 @@ class Ledger:
         return mask
 
     def fits_on(self, pod: Pod, node: int, *, now: bool) -> bool:
-        """The same for one node; no other is looked at."""
-        view = self._views.get(pod.spec) or self.view(pod)
-        return (
-            view.takes(self, node, now=now)
-            and self.ruled_on(pod, node, self.rules, now=now)
-            and (not self._as_before(pod, node) or self.own_devices_free(pod))
-        )
+        """The same for one node."""
+        return bool(self.fits(pod, now=now)[node])
 
     def _as_before(self, pod: Pod, node: int) -> bool:
         """Whether rules do not ask again for what the pod needs there, if it has its devices again."""
@@ -454,65 +452,24 @@ class Ledger:
         mib = np.bincount(found.node, np.maximum(found.later, 0), count)
         return mib / np.maximum(self.fixed.table.gpu_memory_mib, 1)
 
-    def extra_score(self, pod: Pod) -> NDArray[np.float64] | None:
-        """[N] sum of the scores of the stateful rules for the pod (6), or None."""
-        found = [value for rule in self.rules if (value := rule.score(pod)) is not None]
-        return sum(found[1:], start=found[0]) if found else None
-
     def lent(self, pods: Sequence[Pod], asked: Amounts, *, beside: Amounts = NOTHING) -> Lent | None:
         """What quotas lend to a batch (3.8); None if no rule lends anything."""
         answers = (rule.lent(pods, asked, beside=beside) for rule in self.rules)
         return next((lent for lent in answers if lent is not None), None)
 
-    def relying(self) -> frozenset[PodKey]:
-        """Pods with places of this cycle that a rule may allow only beside other pods."""
-        return frozenset(filter(self._relies, self.held if self.rules else ()))
-
-    def _relies(self, key: PodKey) -> bool:
-        """Whether a rule may allow the pod only beside others, which its spec tells."""
-        pod, known = self.snapshot.pod_by_key[key], self.fixed.relying
-        if pod.spec not in known:
-            known[pod.spec] = any(rule.opened_by(pod) for rule in self.rules)
-        return known[pod.spec]
-
-    def relied_on(self, pods: Collection[Pod], relying: Set[PodKey] | None = None) -> bool:
-        """Whether places that others got in this cycle may rest on those of ``pods``, which then stay.
-
-        ``relying``: as found before.
-        """
+    def relied_on(self, pods: Collection[Pod]) -> bool:
+        """Whether places that others got in this cycle may rest on those of ``pods``, which then stay."""
         if any(map(self._keeps_device, pods)):
             return True
         if not any(rule.concerns(pod) for rule in self.rules for pod in pods):
             return False
-        own = {pod.key for pod in pods}
-        if relying is None:
-            return any(self._relies(key) for key in self.held if key not in own)
-        return bool(relying - own)
+        return bool((self.fixed.relying & self.held.keys()) - {pod.key for pod in pods})
 
     def _keeps_device(self, pod: Pod) -> bool:
         """Whether others join a device beside the pod that all pods of the snapshot leave."""
         node, names, _ = self.held.get(pod.key, _NO_PLACE)
         devices = (self.devices[node, name] for name in names)
         return any(one.releasing and not one.active and one.pipelined > 1 for one in devices)
-
-    def may_leave(self, pods: Iterable[Pod]) -> bool:
-        """Whether every rule lets all the pods give up their places together (budgets, affinity)."""
-        there = (pod for pod in pods if self.place_of(pod) is not None)
-        pods = sorted(there, key=lambda pod: pod.key not in self.held)
-        for rule in self.rules:
-            concerned = [pod for pod in pods if rule.concerns(pod)]
-            trial = rule.copy() if len(concerned) > 1 else rule
-            for pod in concerned:
-                held = self.held.get(pod.key)
-                if held is None and not trial.evictable(pod):
-                    return False
-                if trial is rule:
-                    break
-                if held is None:
-                    trial.evict(pod)
-                else:
-                    trial.remove(pod, held.node)
-        return True
 
     def upheld(self) -> bool:
         """Whether the places of this cycle still have what the rules asked for beside them."""
@@ -577,6 +534,20 @@ class Ledger:
         elif pod.status in ACTIVE_USED:
             self.evict(pod)
 
+    def let_go(self, pods: Iterable[Pod]) -> bool:
+        """Take the places of all the pods away; False: a rule keeps one of them (budgets, affinity), and
+        nothing changed."""
+        self.mark()
+        # Places of this cycle go first.
+        for pod in sorted(pods, key=lambda pod: pod.key not in self.held):
+            runs = pod.key not in self.held and pod.status in ACTIVE_USED
+            if runs and not all(rule.evictable(pod) for rule in self.rules if rule.concerns(pod)):
+                self.back()
+                return False
+            self.leave(pod)
+        self.keep()
+        return True
+
     def without(self, pods: Iterable[Pod]) -> Ledger:
         """A copy from which the pods have left."""
         emptied = self.copy()
@@ -624,29 +595,24 @@ class Ledger:
             self._charge_queue(
                 pod, node, sign, later=promised, new=held is not None and pod.key not in self.evicted
             )
-        self._recount(pod, before, -sign if held is None else sign)
-        self._renode(pod, before, node)
+        if pod.group is not None:
+            self._recount(pod, pod.group, before, node, -sign if held is None else sign)
 
-    def _renode(self, pod: Pod, before: PodStatus, node: int) -> None:
-        """The pod had the status ``before``; ``node``: that of the place which it got or lost."""
-        known = self._nodes.get(pod.group) if pod.group else None
-        step = (self.status(pod) in ACTIVE_ALLOCATED) - (before in ACTIVE_ALLOCATED)
-        if known and pod.group and step:
-            line = self.fixed.gangs[pod.group].lines.get(pod.subgroup or "default", ())
+    def _recount(self, pod: Pod, group: GroupKey, before: PodStatus, node: int, sign: int) -> None:
+        """The pod had the status ``before``; ``node``: that of the place which it got or lost. ``sign``: 1 if
+        there is one more eviction or place, else -1."""
+        after, name = self.status(pod), pod.subgroup or "default"
+        if changes := self.touched.pop(group, 0) + sign:
+            self.touched[group] = changes
+        tally = self._tallies.get(group, {})
+        if counts := tally.get(name):
+            self._tallies[group] = {**tally, name: counts.moved(before, after)}
+        step = (after in ACTIVE_ALLOCATED) - (before in ACTIVE_ALLOCATED)
+        if step and (known := self._nodes.get(group)):
+            line = self.fixed.gangs[group].lines.get(name, ())
             changed = {one.name: known[one.name] for one in line if one.name in known}
             moved = {name: {**on, node: on.get(node, 0) + step} for name, on in changed.items()}
-            self._nodes[pod.group] = {**known, **moved}
-
-    def _recount(self, pod: Pod, before: PodStatus, sign: int) -> None:
-        """The pod had the status ``before``; ``sign``: 1 if there is one more eviction or place, else -1."""
-        if pod.group is None:
-            return
-        changes = self.touched.pop(pod.group, 0) + sign
-        if changes:
-            self.touched[pod.group] = changes
-        tally, name = self._tallies.get(pod.group, {}), pod.subgroup or "default"
-        if counts := tally.get(name):
-            self._tallies[pod.group] = {**tally, name: counts.moved(before, self.status(pod))}
+            self._nodes[group] = {**known, **moved}
 
     def _share(self, pod: Pod, node: int, names: tuple[str, ...], role: int, sign: int) -> None:
         need = self.share_mib_on(pod, node)

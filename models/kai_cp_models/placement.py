@@ -226,13 +226,13 @@ class Placer:
             self._narrow_quota(ledger, pod, fitting)
         if not fitting.any():
             return -1, False
-        now, extra = ledger.fits(pod, now=True), ledger.extra_score(pod)
+        now = ledger.fits(pod, now=True)
+        extra = [score for rule in ledger.rules if (score := rule.score(pod)) is not None]
         if fabric is not None:
             filled, place = self._filling(ledger, fabric, pod, fitting, now)
             if ranked and (best := ledger.best(pod, place)) is not None:
                 return best
-            closeness = fabric.closeness(filled)
-            extra = closeness if extra is None else extra + closeness
+            extra.append(fabric.closeness(filled))
         value = scores(
             ledger.fixed.table,
             pod,
@@ -241,7 +241,7 @@ class Placer:
             fits_now=now,
             fits_shared=ledger.view(pod).shared,
             topology_score=area.score,
-            extra=extra,
+            extra=sum(extra),
         )
         node = int(np.argmax(np.where(fitting, value, -np.inf)))
         return node, bool(now[node])

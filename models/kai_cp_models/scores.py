@@ -41,7 +41,7 @@ def scores(
     fits_now: Mask,
     fits_shared: Mask,
     topology_score: Floats | None = None,
-    extra: Floats | None = None,
+    extra: Floats | float = 0.0,
 ) -> Floats:
     """[N] scores; entries outside ``candidates`` mean nothing.
 
@@ -65,9 +65,7 @@ def scores(
         total += CPU_NODE * table.cpu_only
     if policy.plugin("nodeplacement"):
         total += _placement(table, pod, candidates, free)
-    if extra is not None:
-        total += extra
-    return total
+    return total + extra
 
 
 class Ranking:

@@ -492,8 +492,10 @@ def test_a_pod_may_leave_with_the_nominated_pod_that_needs_it() -> None:
     members = [pod("g-0", "n1", labels={"app": "a"}), pod("g-1", spec=spec(pod_affinity=(company,)))]
     ledger = Ledger.of(cluster(members, nodes=[node(labels={"host": "n1"})]))
     ledger.place(members[1], 0, pipelined=True)
-    assert not ledger.may_leave(members[:1])
-    assert ledger.may_leave(members)
+    assert not ledger.let_go(members[:1])
+    ledger.mark()
+    assert ledger.let_go(members)
+    ledger.back()
     ledger.evict(members[0])
     assert not ledger.upheld()
 

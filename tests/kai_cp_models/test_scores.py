@@ -22,7 +22,7 @@ def score(
     shared: list[bool] | None = None,
     candidates: list[bool] | None = None,
     topology: Floats | None = None,
-    extra: Floats | None = None,
+    extra: Floats | float = 0.0,
 ) -> list[float]:
     """Scores with some GPUs free on each node."""
     table = NodeTable(world)

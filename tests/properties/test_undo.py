@@ -33,13 +33,13 @@ def world(seed: int, kind: str) -> tuple[Snapshot, Ledger]:
 
 def answers(ledger: Ledger, one: Pod) -> tuple[object, ...]:
     """All that a ledger says about a pod without a place."""
-    extra = ledger.extra_score(one)
+    extra = (rule.score(one) for rule in ledger.rules)
     return (
         ledger.fits(one, now=True).tolist(),
         ledger.fits(one, now=False).tolist(),
         ledger.view(one).shared.tolist(),
         ledger.slots(one, now=False).tolist(),
-        None if extra is None else extra.tolist(),
+        [None if score is None else score.tolist() for score in extra],
         [rule.refusals(one) for rule in ledger.rules if rule.concerns(one)],
         [rule.evictable(one) for rule in ledger.rules if rule.concerns(one)],
     )

@@ -22,10 +22,9 @@ def end_groups(cycle: Cycle, action: ActionName, ended: Iterable[tuple[GroupKey,
     for key, why in ended:
         # Those of unknown subgroups too.
         active = [p for p in cycle.snapshot.members[key] if cycle.ledger.status(p) in ACTIVE_ALLOCATED]
-        if key in cycle.left_out or not cycle.ledger.may_leave(active):
+        if key in cycle.left_out or not cycle.ledger.let_go(active):
             continue
         for pod in active:
-            cycle.ledger.leave(pod)
             evicted += 1
             if pod.status in ACTIVE_USED:
                 cycle.evicted_by[pod.key] = Eviction(action, (), why)

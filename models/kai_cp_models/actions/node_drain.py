@@ -236,9 +236,8 @@ def _leave(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
     """
     found: dict[GroupKey, list[Pod]] = {}
     for pod in pods:
-        if not ledger.may_leave((pod,)):
+        if not ledger.let_go((pod,)):
             return {}
-        ledger.leave(pod)
         if pod.group is not None:
             found.setdefault(pod.group, []).append(pod)
     return found

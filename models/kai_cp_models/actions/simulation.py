@@ -188,10 +188,8 @@ def _emptied(base: Ledger, units: Sequence[EvictionUnit]) -> tuple[Ledger, dict[
     """The ledger without all units that the rules let go, and the pods that left, by pod group."""
     emptied, gone = base.copy(), dict[GroupKey, list[Pod]]()
     for unit in units:
-        if emptied.may_leave(unit.pods):
+        if emptied.let_go(unit.pods):
             gone.setdefault(unit.group.key, []).extend(unit.pods)
-            for pod in unit.pods:
-                emptied.leave(pod)
     return emptied, gone
 
 

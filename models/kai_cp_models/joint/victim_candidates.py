@@ -22,7 +22,7 @@ from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod
 from kai_cp_models.running import UnitRows, unit_rows
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang, Unit
@@ -253,22 +253,20 @@ class Reach:
 class _Given(NamedTuple):
     """What an action must know of the places that the cycle gave, to take some back (formulation 1.5).
 
-    ``kept``: pod groups whose places stay. ``owed``: what was evicted for each other trigger. ``relying``:
-    see ``Ledger.relying``.
+    ``kept``: pod groups whose places stay. ``owed``: what was evicted for each other trigger.
     """
 
     policy: EvictionPolicy
     kept: Set[GroupKey]
     owed: Mapping[GroupKey, Owed]
-    relying: Set[PodKey]
 
     @staticmethod
     def of(cycle: Cycle, policy: EvictionPolicy) -> _Given:
         """What holds at the start of a run of the action."""
-        relying, evictions = cycle.ledger.relying(), cycle.evicted_by.values()
+        evictions = cycle.evicted_by.values()
         if any(eviction.action == RECLAIM.name for eviction in evictions):
             # Reclaim counted on the places that allocate gave.
-            return _Given(policy, cycle.ledger.touched.keys(), {}, relying)
+            return _Given(policy, cycle.ledger.touched.keys(), {})
         # The others still need what was evicted for several, and moves evict nothing for good.
         stay = (one for one in evictions if len(one.triggers) > 1 or not policy.may_lose)
         kept = {key for one in stay for key in one.triggers}
@@ -277,7 +275,7 @@ class _Given(NamedTuple):
             for trigger in one.triggers:
                 if pod.group is not None:
                     owed[trigger] = (*owed.get(trigger, ()), (cycle.snapshot.group_by_key[pod.group], pod))
-        return _Given(policy, kept, owed, relying)
+        return _Given(policy, kept, owed)
 
 
 def _units_of_changed(
@@ -316,7 +314,7 @@ def _given_up(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_GivenUp]:
     kept = (
         gang.group.key in given.kept
         or (not given.policy.own_queue and any(promised))
-        or ledger.relied_on(gang.pods, given.relying)
+        or ledger.relied_on(gang.pods)
     )
     for unit in gang.units(ledger.status):
         placed = [pod.key in ledger.held for pod in unit.pods]

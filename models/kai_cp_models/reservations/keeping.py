@@ -203,9 +203,8 @@ def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> bool:
         if pod.key not in ledger.evicted and walk.times.runs(ledger.snapshot.group_by_key[key]):
             if pod.node is None or pod.status in (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING):
                 continue
-            if not ledger.may_leave([pod]):
+            if not ledger.let_go([pod]):
                 return False
-            ledger.evict(pod)
             words = f"its places are held for {holder} from {clock(walk.now, walk.now)}"
             walk.cycle.evicted_by[pod.key] = Eviction("reservation", (holder,), words)
             if walk.asks.pop(key, None) is not None:
