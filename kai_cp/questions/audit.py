@@ -79,14 +79,12 @@ def _idle(
 
 def headline(document: Document) -> str:
     """The headline of the answer."""
-    owed = {pair["owed"] for pair in document["pairs"]}
+    owed = len({pair["owed"] for pair in document["pairs"]})
     idle = sum(entry["idle"] for entry in document["idleQuota"])
-    said = (
-        f"{plural(len(owed), 'queue')} owed while others are above their fair share"
-        if owed
-        else "no queue is owed while others are above their fair share"
+    queues = f"{plural(owed, 'queue')} are" if owed > 1 else f"{'1' if owed else 'no'} queue is"
+    return (
+        f"after the plan {queues} owed while others are above their fair share; {gpus(idle)} of quota idle."
     )
-    return f"after the plan {said}; {gpus(idle)} of quota idle."
 
 
 def sections(document: Document) -> list[Section]:

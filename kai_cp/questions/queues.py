@@ -59,7 +59,8 @@ def headline(document: Document) -> str:
     owed = sum(queue["owedPodGroups"] for queue in queues)
     lent = sum(queue["borrowed"] for queue in queues if queue["depth"] == 0)
     said = f"{plural(len(queues), 'queue')}; now {gpus(lent)} borrowed between top-level queues"
-    return f"{said}; after the plan {plural(owed, 'pod group')} owed and not served."
+    left = f"{plural(owed, 'pod group')} {'is' if owed == 1 else 'are'} owed and not served"
+    return f"{said}; after the plan {left}."
 
 
 def sections(document: Document) -> list[Section]:

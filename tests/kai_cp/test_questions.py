@@ -165,10 +165,10 @@ def test_owed_is_one_rule_for_queues_and_audit(reason: str, share: Shares, owed_
 
 
 def test_queues_and_audit_say_what_is_before_and_what_after_the_plan(path: Path) -> None:
-    assert "now 0 GPUs borrowed between top-level queues; after the plan 0 pod groups owed" in (
+    assert "now 0 GPUs borrowed between top-level queues; after the plan 0 pod groups are owed" in (
         run("queues", path, "--now", NOW).stdout
     )
-    assert "after the plan 1 queue owed while others are above their fair share" in (
+    assert "after the plan 1 queue is owed while others are above their fair share" in (
         run("audit", path, "--now", NOW).stdout
     )
 
