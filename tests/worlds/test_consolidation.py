@@ -54,6 +54,22 @@ def test_a_promised_place_that_it_changes_is_its_own() -> None:
     assert places["a-0"] == ("n1", "consolidation")
 
 
+def test_a_place_of_this_cycle_changes_before_a_running_pod_restarts() -> None:
+    """t needs n9 as a whole, and a, which runs there, fits only n2. Allocate has given what is idle there to
+    w, which fits n3 as well. So a alone restarts, and w starts at once on n3; r could give way as well.
+    """
+    only = spec(4, node_selector=(("name", "n9"),))
+    members = [
+        *(pod("a-0", "n9", spec=spec(2, cpus=4)), pod("r-0", "n2", spec=spec(2))),
+        *(pod("x-0", "n3", spec=spec(1, cpus=6)), *pods("w", 2), pod("t-0", spec=only)),
+    ]
+    nodes = [node("n9", gpus=4, labels={"name": "n9"}), node("n2", gpus=4), node("n3", gpus=3, cpus=8)]
+    groups = [*map(group, "arxt"), group("w", 2)]
+    plan = solved(cluster(members, groups, nodes, actions=ACTIONS))
+    assert (evicted(plan), lost(plan)) == ({"a-0"}, set())
+    assert {d.pod.name for d in plan.decisions if d.kind == "Bind"} == {"w-0", "w-1"}
+
+
 def test_a_gang_whose_domain_was_torn_moves_inside_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
     """g ran in rack a before the label of n1 changed. The 2 GPUs that t asks for are on n0 or n2 once g-0 or
     x-0 has moved to the other; n1 is full.

@@ -35,7 +35,7 @@ from kai_cp_models.joint.search import Objective, StageResult, lexicographic, st
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import ACTIVE_USED, GroupKey
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.solver import cp_model
 
@@ -294,7 +294,7 @@ class _Search:
         ratio = self._run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
 
         def allowed(ledger: Ledger) -> bool:
-            moved = (pod for pod in answer.gone if pod.key in ledger.held and pod.status in ACTIVE_USED)
+            moved = (pod for pod in answer.gone if pod.key in ledger.held)
             return within_ceiling(ratio, moved, answer.asks) and not self._moving_beyond(
                 ledger, answer, owners
             )

@@ -440,4 +440,13 @@ def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
         # A gang whose needed pods leave starts together with the pods that got places earlier in the cycle.
         gang = ledger.fixed.gangs[key]
         if given := [pod for pod in gang.pods if pod.key in ledger.held]:
+            _start_now(ledger, [pod for pod in given if pod.status is PodStatus.PENDING])
             Placer(gang).start_together(ledger, given)
+
+
+def _start_now(ledger: Ledger, pods: Iterable[Pod]) -> None:
+    """Pods that got places earlier in the cycle start in their new ones where these are idle now."""
+    for pod in pods:
+        node, names, _ = ledger.held[pod.key]
+        ledger.unplace(pod)
+        ledger.place(pod, node, names, pipelined=not ledger.fits_on(pod, node, now=True))

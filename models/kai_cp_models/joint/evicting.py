@@ -312,14 +312,14 @@ class EvictingModel(JointModel):
                 before, running = following, 0
 
     def _group_moves(self) -> dict[GroupKey, cp_model.IntVar]:
-        """moved_group[g]: some pod of g moves; consolidation moves at most ``most_moved`` groups for each ask
-        (4.3).
+        """moved_group[g]: some running pod of g moves; consolidation moves at most ``most_moved`` groups for
+        each ask (4.3).
 
         For which ask a pod moves is known only when it has a place; plans with too many are refused then.
         """
         by_group: dict[GroupKey, list[cp_model.IntVar]] = {}
         for item in self.units:
-            for pod in item.pods:
+            for pod in item.pods if not item.placed_now else ():
                 by_group.setdefault(item.group.key, []).append(self.moved[pod.key])
         found = {key: self._any(f"moved_group[{key}]", literals) for key, literals in by_group.items()}
         if self.most_moved != inf:
@@ -330,7 +330,8 @@ class EvictingModel(JointModel):
         """The settings' ceiling on moved GPUs: ``milli_gpus`` of moved pods against those admitted."""
         if ratio == UNLIMITED:
             return
-        given = [MILLI * milli_gpus(pod) * self.moved[pod.key] for item in self.units for pod in item.pods]
+        runs = (pod for item in self.units if not item.placed_now for pod in item.pods)
+        given = [MILLI * milli_gpus(pod) * self.moved[pod.key] for pod in runs]
         allowed = [
             round(ratio * MILLI) * sum(milli_gpus(pod) for pod in ask.pods) * admitted
             for ask, admitted in zip(self.asks, self.admitted, strict=True)

@@ -69,7 +69,8 @@ class Goal:
 
     def objectives(self, model: EvictingModel, known: Disruption | None = None) -> list[Objective]:
         """The costs as expressions over the variables of the model, none above that of a known plan."""
-        floor = 0 if model.policy.may_lose else self.moves
+        anew = model.policy.may_lose or any(item.placed_now for item in model.units)
+        floor = 0 if anew else self.moves
         costs = self.costs(model).items()
         most = self.value(known) if known is not None else [None] * len(costs)
         return [Objective(words, cost, floor, m) for (words, cost), m in zip(costs, most, strict=True)]
@@ -89,10 +90,15 @@ def _lost(plan: Disturbing, weights: Iterable[int]) -> Linear:
 
 
 def _moved(plan: Disturbing, weights: Mapping[PodKey, int]) -> Linear:
-    """The sum of the weights of the moved pods; ``weights``: of all pods."""
+    """The sum of the weights of the moved pods; ``weights``: of all pods that count."""
     if isinstance(plan, Disruption):
-        return sum(weights[key] for key in plan.moved)
+        return sum(weights.get(key, 0) for key in plan.moved)
     return sum(weight * plan.moved[key] for key, weight in weights.items())
+
+
+def _running(plan: Disturbing) -> Iterable[EvictionUnit]:
+    """The units whose pods restart where they move; those of places of this cycle only start elsewhere."""
+    return (item for item in plan.units if not item.placed_now)
 
 
 def _gpus(pods: Sequence[Pod]) -> int:
@@ -185,7 +191,7 @@ def _beyond(plan: Disturbing) -> Linear:
 def _moved_groups(plan: Disturbing) -> Linear:
     if isinstance(plan, EvictingModel):
         return sum(plan.moved_groups.values())
-    return len({unit.group.key for unit in plan.units if any(pod.key in plan.moved for pod in unit.pods)})
+    return len({item.group.key for item in _running(plan) if any(pod.key in plan.moved for pod in item.pods)})
 
 
 _ALL: Final = (
@@ -212,7 +218,7 @@ _ALL: Final = (
     Goal(
         "moved_pods",
         "pods",
-        lambda plan: {"moved pods": _moved(plan, {pod.key: 1 for item in plan.units for pod in item.pods})},
+        lambda plan: {"moved pods": _moved(plan, {p.key: 1 for item in _running(plan) for p in item.pods})},
         moves=1,
     ),
     Goal("moved_groups", "pod groups", lambda plan: {"moved pod groups": _moved_groups(plan)}, moves=1),

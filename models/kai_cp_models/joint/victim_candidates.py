@@ -35,13 +35,14 @@ def charged(ledger: Ledger, pods: Iterable[Pod]) -> Amounts:
 
 
 def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
-    """Whether at most as many GPUs move as the settings allow for these asks.
+    """Whether at most as many GPUs of running pods move as the settings allow for these asks.
 
     ``ratio``: ``ObjectiveSettings.max_moved_gpus_per_admitted_gpu``.
     """
     if ratio == UNLIMITED:
         return True
-    return sum(map(milli_gpus, moved)) <= ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
+    runs = (pod for pod in moved if pod.status in ACTIVE_USED)
+    return sum(map(milli_gpus, runs)) <= ratio * sum(milli_gpus(pod) for ask in asks for pod in ask.pods)
 
 
 _BUCKET: Final = ("queue", "priority", "state")
