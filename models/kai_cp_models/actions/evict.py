@@ -313,9 +313,13 @@ def _record(
     cycle.refused[action] = refused
     # Proofs of refusals follow at the end of the cycle.
     rows: dict[str, tuple[float, float, bool]] = {"admission": (len(refused), 0.0, not refused)}
-    # Runs do not depend on each other, so their values are added.
+    complete = all(one.complete for one in found)
+    named = [{stage.name for stage in one.stages} for one in found if one.owners]
+    # Runs do not depend on each other, so their values are added; a goal that one did not pursue has no sum.
     for one in found:
         for stage in one.stages:
+            if not (complete or all(stage.name in names for names in named)):
+                continue
             objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
             rows[stage.name] = objective + stage.objective, bound + stage.bound, proved and stage.proved
     for position, (goal, (objective, bound, proved)) in enumerate(rows.items()):
@@ -332,5 +336,5 @@ def _record(
                 seconds if position == 0 else 0.0,
             )
         )
-    if any(not one.complete for one in found):
+    if not complete:
         cycle.stages.append(Stage(action, "", "FEASIBLE", gap=1.0, kind=FURTHER))

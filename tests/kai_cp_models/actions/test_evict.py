@@ -433,3 +433,28 @@ def test_a_refused_kind_costs_the_same_however_many_there_are(
     plan = solved(snapshot)
     assert not placed(plan)
     assert max(work.values()) <= 16 * count
+
+
+def test_goal_that_one_queue_did_not_pursue_is_no_value_of_the_action(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Preempt stops one group in each of two queues. In b the last goals are not pursued, so how many groups
+    it stops is not known; that of a alone is not the value of the plan.
+    """
+    finish = evict.finish
+
+    def only_a(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
+        rough = replace(found, complete=False)
+        return finish(run, rough) if found.asks[0].group.queue == "a" else rough
+
+    monkeypatch.setattr(evict, "finish", only_a)
+    members = [pod(f"{name}-0", at) for name, at in (("xa", "n1"), ("xb", "n1"), ("ta", None), ("tb", None))]
+    groups = [group(f"{kind}{q}", queue=q, priority=p) for q in "ab" for kind, p in (("x", 10), ("t", 60))]
+    found = cluster(
+        members, groups, [node(gpus=2)], [queue("a"), queue("b")], actions=("allocate", "preempt")
+    )
+    plan = solved(found)
+    assert lost(plan) == {"xa-0", "xb-0"}
+    goals = [stage.goal for stage in plan.stages if stage.action == "preempt"]
+    assert "pod groups stopped" not in goals
+    assert goals[-1] == ""
