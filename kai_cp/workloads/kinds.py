@@ -72,10 +72,14 @@ class Kind:
     cluster: tuple[Path, ...] = ()
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """The fields of the object that the row names."""
+        return (*self.min_member, *(p for part in self.parts for p in part.min_member), *self.cluster)
+
+    @property
     def reads_all(self) -> bool:
         """Whether the grouper needs more of the object than its metadata."""
-        paths = [*self.min_member, *(p for part in self.parts for p in part.min_member), *self.cluster]
-        inner = any(found.keys[0] != "metadata" for found in paths)
+        inner = any(found.keys[0] != "metadata" for found in self.paths)
         return inner or self.roles is not None or self.shape in READ_ALL
 
 

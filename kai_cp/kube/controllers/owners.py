@@ -7,6 +7,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kai_cp.json_types import Json, Object
@@ -231,7 +232,8 @@ class OwnerLookup:
         ]
         if not known:
             return t.plain
-        return _with_status if any(row.cluster for row in known) else _without_status
+        fields = [path.keys[1:] for row in known for path in row.paths if path.keys[0] == "status"]
+        return partial(_with_spec, fields)
 
     def _pod_changed(self, old: Object | None, new: Object | None) -> None:
         with self._lock:
@@ -292,15 +294,21 @@ def _metadata(item: Object) -> Object:
     return {"metadata": t.plain(item)["metadata"]}
 
 
-def _without_status(item: Object) -> Object:
+def _with_spec(fields: Sequence[tuple[str, ...]], item: Object) -> Object:
+    """The object with these fields of its status: the others change as its pods do, and change no group."""
     plain = t.plain(item)
-    kept = {key: value for key, value in plain.items() if key != "status"}
-    return {**kept, "spec": _pruned(plain.get("spec"))}
+    status = _parts(plain.get("status"), fields)
+    return {**plain, "spec": _pruned(plain.get("spec")), "status": status}
 
 
-def _with_status(item: Object) -> Object:
-    plain = t.plain(item)
-    return {**plain, "spec": _pruned(plain.get("spec"))}
+def _parts(value: Any, fields: Sequence[tuple[str, ...]]) -> Any:
+    """What the fields lead to in a value; one that is no object stays, and is told where it is read."""
+    if not isinstance(value, dict) or () in fields:
+        return value
+    inner: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for first, *rest in fields:
+        inner[first].append(tuple(rest))
+    return {key: _parts(value[key], rest) for key, rest in inner.items() if key in value}
 
 
 def _pruned(value: Any) -> Any:

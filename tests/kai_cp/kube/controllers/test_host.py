@@ -24,12 +24,13 @@ from kai_cp.kube.controllers.podgrouper import grouping_settings
 from kai_cp.kube.controllers.process import access
 from kai_cp.kube.controllers.queue import Sums
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
-from tests.kai_cp.kube.stub import StubServer
+from tests.kai_cp.kube.stub import PLURALS, StubServer
 from tests.support.workloads import made, pod
 
 NAMES: tuple[ControllerName, ...] = get_args(ControllerName)
 JOBS = Resource("batch", "v1", "jobs", "Job")
 Object = dict[str, Any]
+DONE = ("kai_cp_controller_reconciles_total", {"controller": "podgrouper", "result": "done"})
 
 
 class Running:
@@ -267,6 +268,41 @@ def test_an_owner_that_may_be_read_but_not_listed_is_read_for_each_pod(server: S
         server.put(JOBS, job)
         server.put(r.PODS, pod("train-1", job))
         until(lambda: least() == 2)
+
+
+def test_a_status_that_says_nothing_about_its_group_touches_no_pod(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The status of a RayJob changes with each of its pods, and all would be grouped anew each time."""
+    monkeypatch.setattr("tests.kai_cp.kube.stub.PLURALS", {*PLURALS, "rayjobs", "rayclusters"})
+    kinds = {"RayJob": "rayjobs", "RayCluster": "rayclusters"}
+    listed = [{"kind": kind, "name": name, "namespaced": True} for kind, name in kinds.items()]
+    server.objects["/apis/ray.io/v1"] = {"resources": listed}
+    jobs, clusters = (Resource("ray.io", "v1", name, kind) for kind, name in kinds.items())
+    job, *clusters_of = (
+        made("ray.io/v1", "RayJob", "j", spec={}, status={"rayClusterName": "c", "message": "starts"}),
+        *(made("ray.io/v1", "RayCluster", name, spec={"headGroupSpec": {}}) for name in "cd"),
+    )
+    server.put(jobs, job)
+    for one in clusters_of:
+        server.put(clusters, one)
+    server.put(r.PODS, pod("j-head", job))
+
+    def said(**status: str) -> None:
+        server.put(jobs, {**job, "status": {**job["status"], **status}})
+
+    with running(server, "podgrouper") as run:
+        until(lambda: server.requests("PATCH", "pods/j-head"))
+        until(lambda: run.host.informers.listed(jobs) and run.host.informers.listed(clusters))
+        run.settled()
+        before = run.registry.get_sample_value(*DONE)
+        said(message="one of 1,000 pods runs")
+        server.put(jobs, made("ray.io/v1", "RayJob", "later", spec={}))
+        until(lambda: run.host.informers.store(jobs).get(("team-a", "later")))
+        run.settled()
+        assert run.registry.get_sample_value(*DONE) == before
+        said(rayClusterName="d")
+        until(lambda: run.registry.get_sample_value(*DONE) != before)
 
 
 def test_a_maximum_run_time_stays_as_it_was_first_written(server: StubServer) -> None:
