@@ -5,10 +5,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
@@ -50,12 +48,11 @@ def phase(pod: Mapping[str, Any]) -> str:
     return str((pod.get("status") or {}).get("phase") or "Pending")
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The pods on a node by GPU group."""
+class _Seen(NamedTuple):
+    """The pods of one GPU group on a node."""
 
-    sharers: Mapping[str, list[Object]]
-    reservations: Mapping[str, Object]
+    sharers: list[Object]
+    reservation: Object | None
 
 
 class GpuReservations:
@@ -67,10 +64,10 @@ class GpuReservations:
         self._requests = requests
         self._options = options
         self._locks = [threading.Lock() for _ in range(LOCKS)]
-        self._pods_on = pods.index(self._shared_node)
-        """Reservation pods and fractional pods of this binder by node."""
-        self._requests_for = requests.index(_promised_node)
-        """BindRequests with GPU groups by node."""
+        self._pods_on = pods.index(self._shared)
+        """Reservation pods and fractional pods of this binder by node, and by node and GPU group."""
+        self._requests_for = requests.index(_promised)
+        """BindRequests by node and GPU group."""
 
     def acquire(self, node: str, groups: Iterable[str]) -> list[str]:
         """UUIDs of the groups' devices, from their reservation pods. Missing reservation pods are created.
@@ -109,21 +106,17 @@ class GpuReservations:
 
     def sync(self, node: str) -> None:
         """Make a node's reservation pods and fractional pods agree again (9.2, step 1)."""
-        seen = self._seen(node)
-        for group in sorted(seen.sharers.keys() | seen.reservations.keys()):
+        for group in sorted({group for pod in self._pods_on(node) for group in groups_of(pod)}):
             with self._lock(group):
                 self._agree(node, group)
 
     def _agree(self, node: str, group: str) -> None:
         """Delete what is wrong in one group, as it is now; its lock is held."""
         # Requests are read before the pods, so that a pod bound meanwhile counts twice and not zero times.
-        promised = any(
-            group in request["spec"]["selectedGPUGroups"] and self._is_open(request)
-            for request in self._requests_for(node)
-        )
-        seen = self._seen(node)
-        sharers = [pod for pod in seen.sharers.get(group, ()) if phase(pod) in LIVE]
-        reservation = seen.reservations.get(group)
+        promised = any(map(self._is_open, self._requests_for(f"{node}/{group}")))
+        seen = self._seen(node, group)
+        sharers = [pod for pod in seen.sharers if phase(pod) in LIVE]
+        reservation = seen.reservation
         if reservation is not None and phase(reservation) not in LIVE:
             self._delete(reservation, "it has ended, so its GPU is free for others", grace=0)
             reservation = None
@@ -157,25 +150,21 @@ class GpuReservations:
         self._pods.listen(left)
         self._requests.listen(dropped)
 
-    def _seen(self, node: str) -> _Seen:
-        sharers: dict[str, list[Object]] = defaultdict(list)
-        reservations: dict[str, Object] = {}
-        for pod in sorted(self._pods_on(node), key=key_of):
-            for group in groups_of(pod):
-                if self._is_reservation(pod):
-                    reservations[group] = pod
-                else:
-                    sharers[group].append(pod)
-        return _Seen(sharers, reservations)
+    def _seen(self, node: str, group: str) -> _Seen:
+        pods = sorted(self._pods_on(f"{node}/{group}"), key=key_of)
+        reservations = [pod for pod in pods if self._is_reservation(pod)]
+        sharers = [pod for pod in pods if not self._is_reservation(pod)]
+        return _Seen(sharers, reservations[-1] if reservations else None)
 
-    def _shared_node(self, pod: Object) -> tuple[str, ...]:
-        """The node of a pod that shares or reserves a GPU there. A label alone says nothing: the scheduler
-        counts a share only where a pod of its own asks for one.
+    def _shared(self, pod: Object) -> tuple[str, ...]:
+        """The node of a pod that shares or reserves a GPU there, alone and with each of its groups. A label
+        alone says nothing: the scheduler counts a share only where a pod of its own asks for one.
         """
         node, ours = pod["spec"].get("nodeName"), self._options.scheduler_name
         asks = not ASKS.isdisjoint(api_objects.annotations_of(pod))
         shares = asks and (not ours or pod["spec"].get("schedulerName") == ours)
-        return (node,) if node and groups_of(pod) and (shares or self._is_reservation(pod)) else ()
+        groups = groups_of(pod) if node and (shares or self._is_reservation(pod)) else []
+        return (node, *(f"{node}/{group}" for group in groups)) if groups else ()
 
     def _is_reservation(self, pod: Object) -> bool:
         return (
@@ -187,7 +176,7 @@ class GpuReservations:
         name = reservation_name(node, group)
         pod = self._pods.get((self._options.resource_reservation_namespace, name))
         if pod is None:
-            pod = self._seen(node).reservations.get(group)
+            pod = self._seen(node, group).reservation
         return pod if pod is not None and _holds(pod) else None
 
     def _create(self, node: str, group: str) -> Object | None:
@@ -268,10 +257,10 @@ class GpuReservations:
         return self._locks[hash(group) % LOCKS]
 
 
-def _promised_node(request: Object) -> tuple[str, ...]:
-    """The node on which a BindRequest promises shares of GPUs."""
+def _promised(request: Object) -> tuple[str, ...]:
+    """The node on which a BindRequest promises shares of GPUs, with each of their groups."""
     spec = request["spec"]
-    return (spec["selectedNode"],) if spec.get("selectedGPUGroups") and spec.get("selectedNode") else ()
+    return tuple(f"{spec.get('selectedNode')}/{group}" for group in spec.get("selectedGPUGroups") or ())
 
 
 def _holds(pod: Object) -> bool:

@@ -393,3 +393,26 @@ def test_a_lost_answer_to_a_deletion_fails_the_attempt() -> None:
     api.delete.side_effect = NotReachable("no answer")
     with pytest.raises(NotReachable):
         reservations.sync("n")
+
+
+def test_a_pod_that_names_many_groups_costs_each_bind_on_its_node_their_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Labels have no limit of their own. Without our policies a tenant writes thousands, and the binder looks
+    at them before each share that it gives on the node.
+    """
+    looked: list[str] = []
+    monkeypatch.setattr(
+        GpuReservations,
+        "_is_reservation",
+        lambda _self, found: bool(looked.append(found["metadata"]["name"])),
+    )
+    pods = Store()
+    reservations = GpuReservations(Mock(), pods, Store(), BinderOptions())
+    sharer = pod("p", node="n")
+    sharer["metadata"] |= {"resourceVersion": "1", "annotations": SHARE}
+    sharer["metadata"]["labels"] = {f"{LABEL_PREFIX}g{i}": f"g{i}" for i in range(100)}
+    pods.put(sharer)
+    looked.clear()
+    reservations.sync("n")
+    assert len(looked) == 2 * 100
