@@ -43,6 +43,10 @@ class Batch:
         """Every pod of the batch, in placement order."""
         return self.pods or tuple(pod for part in self.parts for pod in part.all_pods)
 
+    def of(self, pods: tuple[Pod, ...]) -> Batch:
+        """The same for other pods, where all are of one pod set."""
+        return Batch(self.subgroup, pods[: len(self.pods)], tuple([part.of(pods) for part in self.parts]))
+
     @property
     def leaves(self) -> tuple[tuple[tuple[Subgroup, ...], Batch], ...]:
         """Every leaf batch with the constrained subgroups above it (itself included), widest first."""
@@ -149,6 +153,17 @@ class Gang:
         """Pods of known subgroups."""
         self.waiting = len(members) if all(pod.status is PodStatus.PENDING for pod in members) else 0
         """How many pods wait in the snapshot; 0 where not all do."""
+
+    def of_alike(self, group: PodGroup, members: tuple[Pod, ...]) -> Gang:
+        """The gang of a group that nothing but names and times tells from this one, see ``Columns.alike``."""
+        state, unknown = self.at_first, bool(self.unknown_subgroup_pods)
+        found = object.__new__(Gang)
+        vars(found).update(vars(self))
+        found.group, found.pods = group, () if unknown else members
+        found.by_leaf = {name: members if pods else () for name, pods in self.by_leaf.items()}
+        found.unknown_subgroup_pods = members if unknown else ()
+        found.at_first = state._replace(batch=state.batch and state.batch.of(members))
+        return found
 
     @cached_property
     def at_first(self) -> GangState:
@@ -404,9 +419,14 @@ class Gangs(dict[GroupKey, Gang]):
             for group in compress(before.groups, changed.tolist()):
                 self._known.pop(group.key, None)
         snapshot.derived.gangs = columns, self._known
+        self._alike: dict[int, Gang] = {}
         super().__init__(self._known)
 
     def __missing__(self, key: GroupKey) -> Gang:
-        gang = Gang(self._snapshot.group_by_key[key], self._snapshot.members[key])
+        group, members = self._snapshot.group_by_key[key], self._snapshot.members[key]
+        like = self._alike.get(number := self._snapshot.alike.get(key, -1))
+        gang = Gang(group, members) if like is None else like.of_alike(group, members)
+        if like is None and number >= 0:
+            self._alike[number] = gang
         self[key] = self._known[key] = gang
         return gang

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kai_cp_models import units
 from kai_cp_models.pods import Pod, PodStatus
-from kai_cp_models.snapshot import Subgroup
+from kai_cp_models.snapshot import Subgroup, Topology, TopologyConstraint
 from kai_cp_models.units import Gang, Gangs
 from tests.support.worlds import cluster, group, leaf, pod, tree
 
@@ -293,6 +293,47 @@ def test_every_group_has_one_gang() -> None:
     assert gangs[a.group.key] is a
     with pytest.raises(KeyError):
         gangs[group("c").key]
+
+
+RACK = TopologyConstraint("dc", required="rack")
+ALIKE: list[tuple[str, Subgroup, str]] = [
+    # (how two equal groups of three pods wait, their tree, the pod set of all their pods)
+    ("more pods than the minimum", flat(2), "a"),
+    ("fewer pods than the minimum", flat(4), "a"),
+    ("in one rack", tree(1, leaf("a", 2), constraint=RACK), "a"),
+    ("in two sets", tree(1, flat(2), name="s"), "a"),
+    ("one of two pod sets is enough", both(1), "a"),
+    ("the other pod set has no pods", both(2), "a"),
+    ("their pod set is unknown", flat(2), "z"),
+]
+
+
+@pytest.mark.parametrize(("root", "subgroup"), [x[1:] for x in ALIKE], ids=[x[0] for x in ALIKE])
+def test_groups_that_are_alike_stand_as_if_each_were_looked_at(root: Subgroup, subgroup: str) -> None:
+    """The second of two equal groups gets its own pods in all that is known of the first."""
+    members = [pod(f"{name}{i}", group=name, subgroup=subgroup) for name in "gh" for i in range(3)]
+    snapshot = cluster(
+        members, [group(name, root=root) for name in "gh"], topologies=[Topology("dc", ("rack",))]
+    )
+    gangs = Gangs(snapshot)
+    assert gangs[group("g").key].stopped.batch is None
+    like, key = gangs[group("h").key], group("h").key
+    assert len(set(snapshot.alike.values())) == 1
+    alone = Gang(snapshot.group_by_key[key], snapshot.members[key])
+
+    def told(one: Gang) -> tuple[object, ...]:
+        state, sets = one.at_first, one.top.leaves()
+        found = (
+            None
+            if state.batch is None
+            else (state.batch.subgroup, state.batch.leaves[0][0], state.batch.all_pods)
+        )
+        return (
+            *(one.group, one.pods, one.by_leaf, one.unknown_subgroup_pods, one.waiting, sets, found),
+            *(state._replace(batch=None), one.stopped, one.units_at_first, one.lines),
+        )
+
+    assert told(like) == told(alone)
 
 
 def test_only_groups_with_a_pending_pod_wait() -> None:
