@@ -7,13 +7,14 @@ least that counting allows, so it is not called proved.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.run import ActionRun, Opening
 from kai_cp_models.actions.simulation import in_the_way, settle_moves, simulate_all, without_right
+from kai_cp_models.budget import Budget
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.problem import Ask, EvictionUnit
@@ -53,18 +54,24 @@ def _deepened(run: ActionRun, chunk: Sequence[Ask], units: list[EvictionUnit]) -
     """Evict the first units; while these serve no ask, those of more that are in the way of one: counting
     knows neither nodes nor rules, so what it selects may free capacity where no ask can use it.
     """
-    budget, depth = run.cycle.budget, LIMITS.open_units
-    found = _opened(run, chunk, (), units[:depth])
-    while found is None and depth < len(units):
+    if (found := _opened(run, chunk, (), units[: LIMITS.open_units])) is not None:
+        return found
+    ways = in_the_way(run.base, chunk, units, _depths(run.cycle.budget, len(units)))
+    plans = (_opened(run, chunk, (), leaving) for leaving in ways if leaving)
+    return next((plan for plan in plans if plan is not None), None)
+
+
+def _depths(budget: Budget, most: int) -> Iterator[int]:
+    """How many units are let go one after the other, as long as the budget has the work for it."""
+    depth = LIMITS.open_units
+    while depth < most:
         depth *= LIMITS.deepening
-        work = LIMITS.simulated_unit_work * min(depth, len(units))
+        work = LIMITS.simulated_unit_work * min(depth, most)
         if budget.ended(work):
-            break
+            return
         budget.spend(work)
         budget.in_vain(work)
-        if leaving := in_the_way(run.base, chunk, units[:depth]):
-            found = _opened(run, chunk, (), leaving)
-    return found
+        yield depth
 
 
 def _widened(run: ActionRun, chunk: Sequence[Ask], opening: Opening) -> EvictionPlan | None:

@@ -6,7 +6,7 @@ would take its place back in the next cycle (formulation 1.3).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -134,18 +134,27 @@ def simulate_all(
     return _replay(emptied, asks, gone, line, {}, some=True, late=late)
 
 
-def in_the_way(base: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit]) -> list[EvictionUnit]:
-    """Of units that would all leave, those that cannot come home once the asks have places where these find
-    one; none where no ask finds a place. Homes go to the last units first, as the first leave first.
+def in_the_way(
+    base: Ledger, asks: Sequence[Ask], units: Sequence[EvictionUnit], depths: Iterable[int]
+) -> Iterator[list[EvictionUnit]]:
+    """For every depth: of as many first units, which would all leave, those that cannot come home once the
+    asks have places where these find one; none where no ask finds a place. Homes go to the last units first,
+    as the first leave first. ``depths`` grow.
     """
-    emptied, victims = _emptied(base, units)
-    if not any([nominated(emptied, ask) for ask in asks]):
-        return []
-    near = disturbed(base, emptied, victims)
-    for key in reversed(near):
-        return_home(emptied, key, victims[key])
-    away = (unit for unit in units if unit.group.key in near)
-    return [unit for unit in away if not all(map(emptied.stays, unit.pods))]
+    emptied, victims = _emptied(base, ())
+    last = 0
+    for depth in depths:
+        _let_go(emptied, units[last:depth], victims)
+        last = depth
+        emptied.mark()
+        near = dict[GroupKey, Sequence[Pod]]()
+        if any([nominated(emptied, ask) for ask in asks]):
+            near = disturbed(base, emptied, victims)
+        for key in reversed(near):
+            return_home(emptied, key, near[key])
+        away = (unit for unit in units[:depth] if unit.group.key in near)
+        yield [unit for unit in away if not all(map(emptied.stays, unit.pods))]
+        emptied.back()
 
 
 def disturbed(
@@ -187,10 +196,14 @@ def disturbed(
 def _emptied(base: Ledger, units: Sequence[EvictionUnit]) -> tuple[Ledger, dict[GroupKey, list[Pod]]]:
     """The ledger without all units that the rules let go, and the pods that left, by pod group."""
     emptied, gone = base.copy(), dict[GroupKey, list[Pod]]()
+    _let_go(emptied, units, gone)
+    return emptied, gone
+
+
+def _let_go(emptied: Ledger, units: Iterable[EvictionUnit], gone: dict[GroupKey, list[Pod]]) -> None:
     for unit in units:
         if emptied.let_go(unit.pods):
             gone.setdefault(unit.group.key, []).extend(unit.pods)
-    return emptied, gone
 
 
 def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequence[Pod]) -> list[Pod]:

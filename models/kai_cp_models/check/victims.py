@@ -128,7 +128,8 @@ def _torn(world: PlannedCluster, group: PodGroup, action: ActionName) -> Iterato
     """A trigger's batch is placed as a whole, not in part by an earlier action."""
     placed = [p for p in world.placed_of(group) if p.key in world.added]
     given = tree.counts(p for p in placed if world.placed[p.key].action == action)
-    earlier = tree.counts(p for p in placed if world.earlier(world.placed[p.key].action, action))
+    if not (earlier := tree.counts(p for p in placed if world.earlier(world.placed[p.key].action, action))):
+        return
     before = tree.counts(world.active_before(group.key)) + earlier
     for subgroup in tree.walk(group.root):
         parts = tree.size(subgroup, given), tree.size(subgroup, earlier)

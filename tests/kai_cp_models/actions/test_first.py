@@ -371,8 +371,13 @@ def test_units_in_the_way_are_found_without_those_that_come_home_for_certain(
             ways = []
             for played in (some, lambda *given: given[2]):
                 monkeypatch.setattr(simulation, "disturbed", played)
-                ways.append(in_the_way(base, few, units))
-            assert ways[0] == ways[1]
+                ways.append(list(in_the_way(base, few, units, (len(units) // 2, len(units)))))
+                ways += [
+                    list(in_the_way(base, few, units[:most], (most,)))
+                    for most in (len(units) // 2, len(units))
+                ]
+            assert ways[0] == ways[3]
+            assert ways[0] == ways[1] + ways[2]
         return simulate_all(base, asks, units, *rest)
 
     monkeypatch.setattr(first, "simulate_all", compared)
