@@ -47,7 +47,7 @@ class AdmissionPass:
 
     def __contains__(self, key: object) -> bool:
         """Whether a group that waits is of a kind that may get places."""
-        return self.asks[key].kind not in self.known  # type: ignore[index]
+        return not self.known or self.asks[key].kind not in self.known  # type: ignore[index]
 
     def line_up(self, base: Ledger, apart: Container[GroupKey] = ()) -> None:
         """Set out to serve all groups but those ``apart``. ``base``: the ledger without their batches."""
