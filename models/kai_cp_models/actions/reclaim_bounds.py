@@ -16,7 +16,7 @@ from kai_cp_models.fairness.reclaim import (
     over,
     validate,
     victim_allowed,
-    within,
+    within_quotas,
 )
 from kai_cp_models.joint.evicting import ReclaimBound
 from kai_cp_models.joint.policy import EvictionPolicy
@@ -68,14 +68,13 @@ def reclaim_bounds(
         group, asked, takes = ask.group, ask.asked, takes_of(ask)
         # What an ask may take is in none of its queue, so siblings with equal rights have equal terms.
         above = () if victims is None else book.line(group.queue)[1:]
-        entitled = () if victims is None else _within_quota(book, group.queue, asked)
+        entitled = () if victims is None else within_quotas(book, group.queue, asked)
         key = takes, above, entitled
         if key not in terms_of:
             open_: Iterable[str] = queues(takes)
             terms: dict[str, tuple[str, ResourceBounds]] = {}
             if victims is not None:
-                dues = victims.dues(book.index(group.queue), entitled)
-                open_ = terms = {queue: dues[queue] for queue in open_ if queue in dues}
+                open_ = terms = victims.dues(book.index(group.queue), entitled, open_)
             terms_of[key] = within_queues(takes, frozenset(open_)), tuple(terms.items())
         if victims is not None:
             book.charge(group.queue, asked, group.preemptible)
@@ -176,11 +175,6 @@ def shared_out(
 
 def _over_bound(book: QueueBook, level: str, bounds: ResourceBounds) -> bool:
     return over(book.allocated_of(level), bounds)
-
-
-def _within_quota(book: QueueBook, queue: str, asked: amounts.Amounts) -> tuple[bool, ...]:
-    """Whether each queue, from the leaf up, stays within its quota with the batch."""
-    return tuple(within(amounts.add(book.held[i], asked), book.quota[i]) for i in book.line(queue))
 
 
 def inherited(unit: EvictionUnit, base: Ledger, ledger: Ledger) -> Owed:

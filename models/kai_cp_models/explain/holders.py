@@ -10,7 +10,7 @@ from kai_cp_models.explain.families import Families
 from kai_cp_models.explain.situation import HeldUnit, Situation
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.reclaim import ResourceBounds, due_bounds, levelled, may_reclaim, over
+from kai_cp_models.fairness.reclaim import ResourceBounds, VictimFilter, can_reclaim, within_quotas
 from kai_cp_models.fairness.runtime import delayed, granted, protected
 from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.policy import ActionName
@@ -51,22 +51,24 @@ class Holders:
         self._delayed = delayed(self._snapshot, group) is not None
         self._known = group.queue in self._snapshot.leaf_queues
         self._families: dict[tuple[object, ...], Families] = {}
-        self._allowed: dict[str, bool] = {}
-        self._levels: dict[str, str | None] = {}
         self._seconds: dict[str, float] = {}
         self._fixes: dict[bool, Families] = {}
 
     @cached_property
     def reclaim_bounds(self) -> dict[str, ResourceBounds]:
         """Per resource, what levelled queues must hold more than before a unit below them leaves (4.4)."""
-        book = self._ledger.book
-        found: dict[str, ResourceBounds] = {}
-        for queue in sorted(self._snapshot.leaf_queues):
-            if queue == self._group.queue or not self._known or not self._may_reclaim(queue):
-                continue
-            level, bounds = due_bounds(book, self._group.queue, self._asked, queue)
-            found.setdefault(level, bounds)
-        return found
+        return dict(self._dues.values())
+
+    @cached_property
+    def _dues(self) -> dict[str, tuple[str, ResourceBounds]]:
+        """By queue that the group may reclaim from, the levelled queue whose due limits what it loses."""
+        book, mine, asked = self._ledger.book, self._group, self._asked
+        if not self._known or can_reclaim(book, mine.queue, asked, mine.preemptible) is not None:
+            return {}
+        i, victims = book.index(mine.queue), VictimFilter(book)
+        found = victims.victims(i, (asked,))
+        may = sorted(map(book.name, book.tree.leaf_rows[found >= 0].tolist()))
+        return victims.dues(i, within_quotas(book, mine.queue, asked), may)
 
     def all(self) -> list[VictimUnit]:
         """All of them, by pod group and in the order in which its units leave."""
@@ -88,12 +90,7 @@ class Holders:
     def _level(self, queue: str) -> str | None:
         """The levelled queue whose due limits what a queue loses to the group (4.4); None where there is
         none."""
-        if queue not in self._levels:
-            mine = self._group.queue
-            owed = self._known and queue != mine and queue in self._snapshot.leaf_queues
-            bounded = owed and self._may_reclaim(queue)
-            self._levels[queue] = levelled(self._ledger.book, mine, queue)[1] if bounded else None
-        return self._levels[queue]
+        return self._dues[queue][0] if queue in self._dues else None
 
     def _kept(self, group: PodGroup, *, whole: bool) -> Families:
         """The families that forbid to evict a running group for the asker (4.1, 4.3, 4.4, 4.6)."""
@@ -110,7 +107,7 @@ class Holders:
         found = set()
         if same and not outranked:
             found.add("priority")
-        if not same and not self._may_reclaim(group.queue):
+        if not same and self._known and group.queue not in self._dues:
             found.add("fair-share")
         if not group.preemptible:
             found.add("non-preemptible")
@@ -153,25 +150,6 @@ class Holders:
         if self._delayed:
             found.add("delay")
         return frozenset(found)
-
-    def _may_reclaim(self, queue: str) -> bool:
-        """CanReclaim and the victim filter (4.4); a queue that does not exist may take from all."""
-        if not self._known:
-            return True
-        allowed = self._allowed.get(queue)
-        if allowed is None:
-            book, mine = self._ledger.book, self._group
-            allowed = queue in self._snapshot.leaf_queues and (
-                may_reclaim(book, mine.queue, self._asked, mine.preemptible, queue)
-                and self._over_bound(queue)
-            )
-            self._allowed[queue] = allowed
-        return allowed
-
-    def _over_bound(self, queue: str) -> bool:
-        book = self._ledger.book
-        level, bounds = due_bounds(book, self._group.queue, self._asked, queue)
-        return over(book.allocated_of(level), bounds)
 
 
 def groups_of(holders: list[VictimUnit]) -> dict[GroupKey, list[int]]:

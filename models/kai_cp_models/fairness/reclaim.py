@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import inf
-from typing import Final
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -12,13 +12,16 @@ from kai_cp_models.arrays import Floats, Ints
 from kai_cp_models.fairness.amounts import Amounts, Involved, add, subtract
 from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.fairness.quota_checks import RESOURCE_NAMES, OverQuota
+from kai_cp_models.fairness.totals import QueueTree
 from kai_cp_models.pods import UNLIMITED
 
 ResourceBounds = tuple[int | None, int | None, int | None]
 """Per resource, the amount above which a queue may lose a unit; None: the resource is no reason."""
 TakenUnit = tuple[str, Amounts, Involved]
 """A lost unit: the victim's leaf queue, the amount that it gives up, and the resources involved."""
-_MOST: Final = 2**62
+Way = TypeVar("Way", bound=Hashable)
+Standing = Involved | None
+"""How a batch stands to victims: the resources that it asks for; None where its queue exceeds its quota."""
 
 
 def can_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool) -> OverQuota | None:
@@ -55,86 +58,97 @@ def levelled(book: QueueBook, trigger_queue: str, victim_queue: str) -> tuple[st
 def victim_allowed(book: QueueBook, trigger_queue: str, amounts: Amounts, victim_queue: str) -> bool:
     """The victim filter: whether a batch of ``trigger_queue`` may look at victims of ``victim_queue``."""
     trigger, victim = _levelled(book, trigger_queue, victim_queue)
-    held = book.held[victim]
-    if within(add(book.held[trigger], amounts), book.quota[trigger]):
-        return _above_quota(held, book.quota[victim], amounts)
-    return not within(held, book.allocatable_share_floor[victim])
+    return _open(book, victim, book.held[victim], _standing(book, trigger, book.held[trigger], amounts))
 
 
 class VictimFilter:
-    """``victim_allowed`` and ``due_bounds`` for all leaf queues at once, as a book is now."""
+    """``victim_allowed`` and ``due_bounds`` for all leaf queues at once, as a book is now.
 
-    def __init__(self, book: QueueBook) -> None:
-        self._book, self._rows = book, list(book.held)
-        held, quota, share = map(_ints, (book.held, book.quota, book.allocatable_share_floor))
-        self._over_share = ((share != UNLIMITED) & (held > share)).any(axis=1)
-        bounded = quota != UNLIMITED
-        self._above, self._below = bounded & (held > quota), bounded & (held < quota)
-        self._due: dict[tuple[int, bool], tuple[str, ResourceBounds]] = {}
+    ``lost`` and ``gained``: the most by which each queue may fall below the book and rise above it. Which
+    leaves are then left out is a proof that they are left out in every state between.
+    """
 
-    def _levelled(self, queue: int) -> Iterator[tuple[int, Ints, Ints]]:
-        """Each queue on the path of a leaf from the top down, the leaves that are below siblings of it, and
-        which these are."""
-        tree, left = self._book.tree, self._book.tree.leaf_rows
-        for mine, theirs in zip(tree.lines[queue][::-1], tree.lines_down, strict=False):
-            beside = theirs[left] != mine
-            leaves, left = left[beside], left[~beside]
-            yield mine, leaves, theirs[leaves]
+    def __init__(
+        self, book: QueueBook, lost: Sequence[Amounts] | None = None, gained: Sequence[Amounts] | None = None
+    ) -> None:
+        self._book, self._sure = book, lost is None
+        self._least = list(book.held if lost is None else map(subtract, book.held, lost))
+        self._most = list(book.held if gained is None else map(add, book.held, gained))
+        self._open = _Levels(book.tree, self._any_open)
+        self._above = _Levels(book.tree, self._above_due)
 
-    def victims(self, queue: int, amounts: Amounts) -> tuple[Ints, Ints]:
-        """[victims] the leaves at which a batch of this size may look, and the levelled queue of each."""
-        asked, found = np.array(amounts) != 0, list[tuple[Ints, Ints]]()
-        for mine, leaves, levels in self._levelled(queue):
-            if within(add(self._rows[mine], amounts), self._book.quota[mine]):
-                above, below = (part[levels][:, asked].any(axis=1) for part in (self._above, self._below))
-                allowed = above | ~below
-            else:
-                allowed = self._over_share[levels]
-            found.append((leaves[allowed], levels[allowed]))
-        return np.concatenate([one for one, _ in found]), np.concatenate([levels for _, levels in found])
+    def victims(self, queue: int, asks: Iterable[Amounts]) -> Ints:
+        """[leaves] the levelled queue of each at which a batch of one of these sizes may look, else -1."""
+        book, asks = self._book, tuple(asks)
 
-    def dues(self, queue: int, entitled: Sequence[bool]) -> dict[str, tuple[str, ResourceBounds]]:
-        """Of each leaf that is above its due to a batch, what ``due_bounds`` says. ``entitled``: whether the
-        queues on the path, from the leaf up, are within their quotas with the batch."""
-        book, found = self._book, dict[str, tuple[str, ResourceBounds]]()
-        for (_, leaves, levels), yes in zip(self._levelled(queue), reversed(entitled), strict=True):
-            over = self._over_share[levels] | (yes & self._above[levels].any(axis=1))
-            for leaf, i in zip(leaves[over].tolist(), levels[over].tolist(), strict=True):
-                due = self._due.get((i, yes))
-                if due is None:
-                    due = self._due[i, yes] = book.name(i), _bounds(book, i, entitled=yes)
-                found[book.name(leaf)] = due
+        def ways(i: int) -> frozenset[Standing]:
+            # What its own queue gains may take any batch above its quota.
+            beyond = () if self._sure else (None,)
+            return frozenset((*(_standing(book, i, self._least[i], one) for one in asks), *beyond))
+
+        return self._open.of(queue, [ways(i) for i in book.tree.lines[queue]])
+
+    def dues(
+        self, queue: int, entitled: Sequence[bool], among: Iterable[str]
+    ) -> dict[str, tuple[str, ResourceBounds]]:
+        """Of each of some leaves that is above its due to a batch, what ``due_bounds`` says. ``entitled``:
+        see ``within_quotas``."""
+        book, tree, found = self._book, self._book.tree, dict[str, tuple[str, ResourceBounds]]()
+        levels = self._above.of(queue, entitled)
+        for name in among:
+            if (i := int(levels[tree.spans[tree.index[name]].start])) >= 0:
+                yes = entitled[len(entitled) - len(tree.lines[i])]
+                found[name] = book.name(i), _bounds(book, i, entitled=yes)
         return found
+
+    def _any_open(self, i: int, ways: frozenset[Standing]) -> bool:
+        return any(_open(self._book, i, self._most[i], way) for way in ways)
+
+    def _above_due(self, i: int, entitled: bool) -> bool:
+        return over(self._most[i], _bounds(self._book, i, entitled=entitled))
+
+
+class _Levels(Generic[Way]):
+    """For every queue, the levelled queue of each other leaf if it passes a test, else -1.
+
+    The test is of a levelled queue, and of how a batch stands to those beside it. What it says of queues
+    beside each other holds for all batches that stand alike, and what is above a queue for all below it.
+    """
+
+    def __init__(self, tree: QueueTree, test: Callable[[int, Way], bool]) -> None:
+        self._tree, self._test = tree, test
+        self._beside = dict[tuple[int, Way], Ints]()
+        self._below = dict[tuple[int, int, Way], tuple[int, Ints]]()
+
+    def of(self, queue: int, ways: Sequence[Way]) -> Ints:
+        """[leaves] for a batch of the queue. ``ways``: how it stands on each level, from the leaf up."""
+        tree, at, found = self._tree, 0, np.full(len(self._tree.leaf_rows), -1)
+        for i, way in zip(tree.lines[queue][::-1], reversed(ways), strict=True):
+            key = at, i, way
+            if key in self._below:
+                at, found = self._below[key]
+                continue
+            found = found.copy()
+            found[tree.spans[tree.parents[i]]] = self._passed(tree.parents[i], way)
+            found[tree.spans[i]] = -1
+            if tree.children[i]:
+                at = len(self._below) + 1
+                self._below[key] = at, found
+        return found
+
+    def _passed(self, parent: int, way: Way) -> Ints:
+        if (parent, way) not in self._beside:
+            levels = self._tree.levels[parent]
+            queues = self._tree.children[parent] if parent >= 0 else self._tree.roots
+            passing = [i for i in queues if self._test(i, way)]
+            self._beside[parent, way] = np.where(np.isin(levels, passing), levels, -1)
+        return self._beside[parent, way]
 
 
 def may_reclaim(book: QueueBook, queue: str, amounts: Amounts, preemptible: bool, victim_queue: str) -> bool:
     """Whether the leaf ``queue`` may look at victims of ``victim_queue`` for a batch of this size (4.4)."""
     allowed = can_reclaim(book, queue, amounts, preemptible) is None
     return allowed and victim_allowed(book, queue, amounts, victim_queue)
-
-
-def victim_conceivable(
-    book: QueueBook,
-    trigger_queue: str,
-    asks: Iterable[Amounts],
-    victim_queue: str,
-    *,
-    lost: Sequence[Amounts],
-    gained: Sequence[Amounts],
-) -> bool:
-    """Whether ``victim_allowed`` may hold in some state of the action for a batch of one of these sizes.
-
-    False is a proof that it never does.
-
-    ``lost`` and ``gained``: the most by which each queue may fall below ``book`` and rise above it.
-    """
-    trigger, victim = _levelled(book, trigger_queue, victim_queue)
-    most = add(book.held[victim], gained[victim])
-    if not within(most, book.allocatable_share_floor[victim]):
-        return True
-    least, quota = subtract(book.held[trigger], lost[trigger]), book.quota[trigger]
-    able = (asked for asked in asks if _above_quota(most, book.quota[victim], asked))
-    return any(within(add(least, asked), quota) for asked in able)
 
 
 def due_bounds(
@@ -144,6 +158,11 @@ def due_bounds(
     trigger, victim = _levelled(book, queue, victim_queue)
     entitled = within(add(book.held[trigger], amounts), book.quota[trigger])
     return book.name(victim), _bounds(book, victim, entitled=entitled)
+
+
+def within_quotas(book: QueueBook, queue: str, amounts: Amounts) -> tuple[bool, ...]:
+    """Whether each queue, from the leaf up, stays within its quota with the batch."""
+    return tuple(within(add(book.held[i], amounts), book.quota[i]) for i in book.line(queue))
 
 
 def above_due(book: QueueBook, queue: int, held: Amounts) -> float:
@@ -234,9 +253,18 @@ def _bounds(book: QueueBook, victim: int, *, entitled: bool) -> ResourceBounds:
     return found[0], found[1], found[2]
 
 
-def _above_quota(held: Amounts, quota: Amounts, amounts: Amounts) -> bool:
-    """Above quota in a resource that is asked for, or at it in all of them."""
-    asked = [r for r in range(3) if amounts[r] != 0 and quota[r] != UNLIMITED]
+def _standing(book: QueueBook, trigger: int, held: Amounts, amounts: Amounts) -> Standing:
+    inside = within(add(held, amounts), book.quota[trigger])
+    return (amounts[0] != 0, amounts[1] != 0, amounts[2] != 0) if inside else None
+
+
+def _open(book: QueueBook, victim: int, held: Amounts, standing: Standing) -> bool:
+    """Whether a queue with these holdings may be looked at: above its share; by a trigger that stays within
+    its quota, above its own quota in a resource that is asked for, or at it in all of them."""
+    if standing is None:
+        return not within(held, book.allocatable_share_floor[victim])
+    quota = book.quota[victim]
+    asked = [r for r in range(3) if standing[r] and quota[r] != UNLIMITED]
     return any(held[r] > quota[r] for r in asked) or not any(held[r] < quota[r] for r in asked)
 
 
@@ -251,11 +279,6 @@ def _first_over(used: Rows, bounds: Rows, i: int, amounts: Amounts) -> tuple[int
         if most != UNLIMITED and have + amounts[resource] > most:
             return resource, most, have, amounts[resource]
     return None
-
-
-def _ints(rows: Rows) -> Ints:
-    """[queue, 3]; a quota beyond all that there is may be no 64-bit integer."""
-    return np.array([[max(-_MOST, min(one, _MOST)) for one in row] for row in rows], np.int64).reshape(-1, 3)
 
 
 def _either(left: Involved, right: Involved) -> Involved:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -46,15 +46,26 @@ class QueueTree:
 
     @cached_property
     def leaf_rows(self) -> Ints:
-        """[leaves] the same, as an array."""
-        return np.array(list(self.leaves.values()), dtype=np.int64)
+        """[leaves] the same, those below one queue side by side."""
+        return np.array(sorted(self.leaves.values(), key=lambda i: self.lines[i][::-1]), dtype=np.int64)
 
     @cached_property
-    def lines_down(self) -> Ints:
-        """[depth, queue] the queue that each is below at a depth, 0 at the top; -1 below itself."""
-        found = np.full((max(map(len, self.lines), default=0), len(self.queues)), -1)
-        for i, line in enumerate(self.lines):
-            found[: len(line), i] = line[::-1]
+    def spans(self) -> Mapping[int, slice]:
+        """Which of ``leaf_rows`` are below each queue (-1: all)."""
+        ends = dict[int, list[int]]()
+        for at, leaf in enumerate(self.leaf_rows.tolist()):
+            for i in (*self.lines[leaf], -1):
+                ends.setdefault(i, [at, at])[1] = at + 1
+        return {i: slice(*end) for i, end in ends.items()}
+
+    @cached_property
+    def levels(self) -> Mapping[int, Ints]:
+        """Below each queue (-1: at the top), its child above each leaf, in the order of ``leaf_rows``."""
+        found = dict[int, Ints]()
+        for parent, children in ((-1, self.roots), *enumerate(self.children)):
+            spans = sorted((self.spans[i].start, i) for i in children)
+            each = [np.full(self.spans[i].stop - start, i) for start, i in spans]
+            found[parent] = np.concatenate((np.zeros(0, np.int64), *each))
         return found
 
     @staticmethod

@@ -235,7 +235,8 @@ class Reach:
     def _queues(self, one: Entitlement) -> tuple[Ints, Ints]:
         """The queues whose groups may be disturbed, and where the seconds of each are looked for, upwards."""
         if self.filter is not None:
-            leaves, levels = self.filter.victims(self._tree.index[one.queue], one.asked)
+            levels = self.filter.victims(self._tree.index[one.queue], (one.asked,))
+            leaves, levels = self._tree.leaf_rows[levels >= 0], levels[levels >= 0]
             method = self._snapshot.policy.reclaim_resolve_method
             return leaves, levels if method == "lca" else leaves
         own, every = self._tree.index[one.queue], np.arange(len(self._tree.queues))

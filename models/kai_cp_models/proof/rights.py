@@ -10,7 +10,7 @@ from itertools import repeat
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.reclaim import above_due, reclaim_conceivable, victim_conceivable, within
+from kai_cp_models.fairness.reclaim import VictimFilter, above_due, reclaim_conceivable, within
 from kai_cp_models.fairness.runtime import granted
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.pods import PodStatus
@@ -86,9 +86,10 @@ class Rights:
         for one in evicting:
             asking.setdefault(one.queue, set()).update(one.asked)
         while "reclaim" in self._actions:
-            lost, gained = self._departures.given(found), self._gained(found)
+            lost, fair = self._departures.given(found), self._snapshot.policy.plugin("proportion")
+            victims = VictimFilter(self._book, lost, self._gained(found)) if fair else None
             reclaiming = self._reclaiming(asking, lost)
-            more = found.union(*(self._reclaimed(*one, lost, gained) for one in reclaiming))
+            more = found.union(*(self._reclaimed(*one, victims) for one in reclaiming))
             if more == found:
                 break
             found = more
@@ -137,22 +138,21 @@ class Rights:
         return frozenset({("preempt", queue, granted(self._snapshot, queue, "preempt", queue), priority)})
 
     def _reclaimed(
-        self, queue: str, able: Sequence[Amounts], lost: Sequence[Amounts], gained: Sequence[Amounts]
+        self, queue: str, able: Sequence[Amounts], victims: VictimFilter | None
     ) -> frozenset[VictimSource]:
-        """The victims that the filter might permit for one of the batches of these sizes, with ``lost`` taken
-        and ``gained`` given before."""
-        fair = self._snapshot.policy.plugin("proportion")
+        """The victims that the filter might permit for one of the batches of these sizes."""
+        names = self._victim_queues - {queue}
+        if victims is not None:
+            tree = self._book.tree
+            leaves = tree.leaf_rows[victims.victims(tree.index[queue], able) >= 0]
+            names = names.intersection(map(self._book.name, leaves.tolist()))
         return frozenset(
-            ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0)
-            for victim in self._victim_queues
-            if victim != queue
-            and (not fair or victim_conceivable(self._book, queue, able, victim, lost=lost, gained=gained))
+            ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0) for victim in names
         )
 
     @cached_property
-    def _victim_queues(self) -> tuple[str, ...]:
-        leaves = self._snapshot.leaf_queues
-        return tuple(queue for queue in self._snapshot.preemptible_groups if queue in leaves)
+    def _victim_queues(self) -> frozenset[str]:
+        return frozenset(self._snapshot.leaf_queues).intersection(self._snapshot.preemptible_groups)
 
     def _gained(self, found: frozenset[VictimSource]) -> Sequence[Amounts]:
         """Per queue of the book, by how much it might rise: by all that waits for it, as far as there is room

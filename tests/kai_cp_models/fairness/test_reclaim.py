@@ -6,17 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kai_cp_models.fairness import reclaim
 from kai_cp_models.fairness.amounts import Amounts, Involved
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.reclaim import (
     TakenUnit,
+    VictimFilter,
     can_reclaim,
     levelled,
     may_reclaim,
     reclaim_conceivable,
     validate,
     victim_allowed,
-    victim_conceivable,
 )
 from kai_cp_models.pods import UNLIMITED
 from kai_cp_models.snapshot import Queue, Shares
@@ -133,6 +134,24 @@ def test_victim_filter_looks_at_departments_between_departments() -> None:
     assert victim_allowed(state, "a", gpus(3), "c")
 
 
+def test_each_queue_is_looked_at_once_for_all_that_stand_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight teams in each of two departments, all of which ask: a department or a team is tested once."""
+    teams = [queue(f"{d}-{i}", d, quota=1) for d in ("d0", "d1") for i in range(8)]
+    state = book([queue("d0", quota=6), queue("d1", quota=6), *teams], {}, {})
+    tested: list[int] = []
+
+    def looked_at(_book: QueueBook, i: int, *_: object) -> bool:
+        tested.append(i)
+        return True
+
+    monkeypatch.setattr(reclaim, "_open", looked_at)
+    victims = VictimFilter(state)
+    for team in teams:
+        found = victims.victims(state.index(team.name), [gpus(1)])
+        assert (found >= 0).sum() == len(teams) - 1
+    assert sorted(tested) == list(range(len(teams) + 2))
+
+
 COUNTS = st.integers(0, 6)
 
 
@@ -154,7 +173,9 @@ def test_no_proof_excludes_a_reclaim_that_an_explanation_allows(
     for i in before.line("a"):
         taken_from[i] = gpus(min(a, lost_by_a))
     if may_reclaim(after, "a", gpus(needs), True, "b"):
-        assert victim_conceivable(before, "a", [gpus(99), gpus(needs)], "b", lost=taken_from, gained=given_to)
+        conceived = VictimFilter(before, taken_from, given_to)
+        levels = conceived.victims(before.index("a"), [gpus(99), gpus(needs)])
+        assert before.index("b") in levels.tolist()
     if can_reclaim(after, "a", gpus(needs), True) is None:
         assert reclaim_conceivable(before, "a", gpus(needs), lost=taken_from)
 

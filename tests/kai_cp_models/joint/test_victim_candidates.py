@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from kai_cp.reader import parse
 from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.cycle import Cycle, Eviction
-from kai_cp_models.fairness.amounts import add
-from kai_cp_models.fairness.reclaim import due_bounds, over, victim_allowed, within
+from kai_cp_models.fairness.reclaim import due_bounds, over, victim_allowed, within_quotas
 from kai_cp_models.fairness.runtime import granted
 from kai_cp_models.joint.policy import CONSOLIDATION, PREEMPT, RECLAIM
 from kai_cp_models.joint.victim_candidates import Entitlement, Reach, victim_candidates
@@ -109,10 +108,7 @@ def test_queues_are_looked_at_as_pair_by_pair(cluster: Object, method: Any) -> N
         ]
         found = reach.undisturbed(Entitlement(RECLAIM, mine, inf, asked))
         assert repr(found.tolist()) == repr([*expected, nan])
-        entitled = [
-            within(add(ledger.book.held[i], asked), ledger.book.quota[i]) for i in ledger.book.line(mine)
-        ]
         dues = {queue: due_bounds(ledger.book, mine, asked, queue) for queue in leaves if queue != mine}
         above = {queue: due for queue, due in dues.items() if over(ledger.book.allocated_of(due[0]), due[1])}
         assert reach.filter is not None
-        assert reach.filter.dues(leaves[mine], entitled) == above
+        assert reach.filter.dues(leaves[mine], within_quotas(ledger.book, mine, asked), leaves) == above
