@@ -16,7 +16,7 @@ from kai_cp.explain.trials import Fix, FixCandidate, NoTime, Trials
 from kai_cp.json_types import Object
 from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod
 from kai_cp_models.queries.why import eviction_units, has_devices, new_places
-from kai_cp_models.snapshot import Subgroup
+from kai_cp_models.snapshot import Snapshot, Subgroup
 
 _MOST_CHOICES: Final = 64
 """The most choices that are tried."""
@@ -122,7 +122,7 @@ def moves(trials: Trials, size: int) -> Iterator[FixCandidate]:
     look = _counted(MOST_LOOKS)
     for pods in combinations(going, size):
         for nodes in new_places(trials.situation, pods, look):
-            yield FixCandidate((move_operation(trials, pods, nodes),), size)
+            yield FixCandidate((move_operation(trials.snapshot, pods, nodes),), size)
 
 
 def all_plain(trials: Trials) -> bool:
@@ -149,10 +149,10 @@ def _plain(trials: Trials, pod: Pod) -> bool:
     return not has_devices(trials.situation, pod) and not _bound_to_domain(root)
 
 
-def move_operation(trials: Trials, pods: Sequence[Pod], nodes: Sequence[int]) -> Object:
+def move_operation(snapshot: Snapshot, pods: Sequence[Pod], nodes: Sequence[int]) -> Object:
     """The operation that moves pods to nodes, by position."""
     pairs = zip(pods, nodes, strict=True)
-    names = trials.snapshot.nodes
+    names = snapshot.nodes
     return {"op": "move", "moves": [{"pod": str(pod.key), "node": names[n].name} for pod, n in pairs]}
 
 

@@ -45,11 +45,11 @@ def _moved(trials: Trials) -> tuple[Fix | None, bool]:
     for change in _changes(trials, "move"):
         if not change.pods or len(change.pods) > _MOVES:
             continue
-        if not moves_fit(trials.situation, change.pods, change.nodes):
+        if not moves_fit(trials.here, change.pods, change.nodes):
             complete = False
             continue
         amount = len(change.pods)
-        op = move_operation(trials, change.pods, change.nodes)
+        op = move_operation(trials.here.snapshot, change.pods, change.nodes)
         decided = trials.admits([op])
         if decided is not None and not decided.disturbs_for(trials.key):
             proved = amount == 1 or (complete and change.bound >= amount and not others_wait(trials))
@@ -109,11 +109,9 @@ def _none_less(trials: Trials, amount: int, tried: set[frozenset[PodKey]]) -> bo
 
 def _changes(trials: Trials, kind: Any, *, bent: bool = False, most: int = _MOST_TRIES) -> Any:
     """Candidates of the model for the situation after the preceding operations."""
-    situation = trials.situation
-    if trials.before:
-        situation = trials.cycles.decide(trials.changed(trials.before)).situation
-        if trials.key not in situation.snapshot.group_by_key:
-            return iter(())
+    situation = trials.here
+    if trials.key not in situation.snapshot.group_by_key:
+        return iter(())
     group = situation.snapshot.group_by_key[trials.key]
     return changes(situation, group, kind, bent=bent, deadline=trials.deadline, most=most)
 

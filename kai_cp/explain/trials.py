@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final
 
 import orjson
@@ -107,6 +108,11 @@ class Trials:
     def situation(self) -> Situation:
         """The cycle that is explained."""
         return self.base.situation
+
+    @cached_property
+    def here(self) -> Situation:
+        """The cycle after the preceding operations; they may have added nodes."""
+        return self.cycles.decide(self.changed(self.before)).situation if self.before else self.situation
 
     @property
     def snapshot(self) -> Snapshot:

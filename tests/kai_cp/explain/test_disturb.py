@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from kai_cp.explain.cycle import Cycles
+from kai_cp.explain.disturb import move
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
+from kai_cp.explain.trials import Trials
 from kai_cp_models.pods import GroupKey
+from kai_cp_models.queries.why import Blocking
 from kai_cp_models.settings import Settings
 from tests.kai_cp.explain.clusters import NOW, cluster
 from tests.support import devices as dra
@@ -52,3 +56,20 @@ def test_a_node_with_zones_that_are_large_enough_is_added(sizes: tuple[tuple[int
         nodeResourceTopologies=[dra.zones(f"n{i}", *cpus) for i, cpus in enumerate(sizes)],
     )
     assert added(raw) == [{"op": "add-nodes", "like": place, "count": 1}]
+
+
+def test_a_pod_may_move_to_a_node_that_is_added_first() -> None:
+    """r holds n0, which alone has the label that x needs; n1 is full, and a copy of it takes r."""
+    cycles = Cycles(Settings())
+    raw = cluster(
+        [node("n0", gpus=2, labels={"big": "1"}), node("n1", gpus=2)],
+        [pod("r", "n0", gpus=2), pod("hog", "n1", gpus=2), pod("x", gpus=2, nodeSelector={"big": "1"})],
+        groups={"hog": FIRM},
+    )
+    trials = Trials(cycles, cycles.decide(Draft(raw, NOW)), X, Blocking())
+    assert move(trials) is None
+    found = move(trials.after([{"op": "add-nodes", "like": "n1", "count": 1}]))
+    assert found is not None
+    (went,) = found.ops[0]["moves"]
+    assert went["pod"] == "default/r"
+    assert went["node"] not in {"n0", "n1"}
