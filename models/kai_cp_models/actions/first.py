@@ -106,58 +106,59 @@ def _widened(run: ActionRun, chunk: Sequence[Ask], opening: Opening) -> Eviction
 
 
 def _opened(
-    run: ActionRun,
-    chunk: Sequence[Ask],
-    again: Sequence[Ask],
-    ranked: list[EvictionUnit] | None,
-    *,
-    whole: bool = False,
+    run: ActionRun, chunk: Sequence[Ask], again: Sequence[Ask], ranked: list[EvictionUnit] | None
 ) -> EvictionPlan | None:
-    """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go.
-    ``whole``: only a plan for all of them.
-    """
-    base, policy, cycle = run.base, run.policy, run.cycle
+    """The plan for the asks of the chunk that find a place when ``ranked`` go; for fewer asks, fewer go."""
     asks = list(chunk)
-    while asks and ranked is not None and not cycle.budget.passed():
-        simulated = simulate_all(base, asks, ranked, run.line, cycle.budget.passed)
-        if simulated.ledger is None:
-            return None
-        asks = [ask for ask in asks if ask.group.key in simulated.served]
-        ledger, guilty, _ = without_right(simulated.ledger, asks, ranked, run.takes_of)
-        asks = [ask for ask in asks if ask.group.key not in guilty]
-        if not asks or (whole and len(asks) < len(chunk)):
-            return None
-        plan = run.disruption(ledger, ranked, asks)
-        found = _shown(run, plan, ledger)
-        # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
-        if found.disturbed <= run.taken_by(asks):
-            moved = (base.snapshot.pod_by_key[key] for key in plan.moved)
-            if not within_ceiling(cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
-                # The model may find a plan that moves less.
-                return None
-            beyond = overreaching(base, asks, found.ledger, found.owners) if policy.by_share else None
-            if beyond is None:
-                return _less_moved(run, found, again)
-            asks = [ask for ask in asks if ask is not beyond]
-        if whole:
-            break
+    while asks and ranked is not None and not run.cycle.budget.passed():
+        found, asks = _simulated(run, asks, ranked)
+        if found is not None:
+            return _less_moved(run, found)
         # Some units left for asks that got no place, or that may not have them. Only what the others may take
         # is opened for these.
         ranked = run.opening(asks).first_for(asks, again)
     return None
 
 
-def _less_moved(run: ActionRun, found: EvictionPlan, again: Sequence[Ask]) -> EvictionPlan:
-    """The plan, or one that is no worse, in which what got its place in this cycle and would only move stays:
-    the newest leave first, and would start later.
+def _simulated(
+    run: ActionRun, asks: Sequence[Ask], ranked: Sequence[EvictionUnit]
+) -> tuple[EvictionPlan | None, list[Ask]]:
+    """The plan for the asks that find a place when ``ranked`` go, if it holds; and the asks to go on with."""
+    base, cycle = run.base, run.cycle
+    simulated = simulate_all(base, asks, ranked, run.line, cycle.budget.passed)
+    if simulated.ledger is None:
+        return None, []
+    asks = [ask for ask in asks if ask.group.key in simulated.served]
+    ledger, guilty, _ = without_right(simulated.ledger, asks, ranked, run.takes_of)
+    asks = [ask for ask in asks if ask.group.key not in guilty]
+    if not asks:
+        return None, []
+    plan = run.disruption(ledger, ranked, asks)
+    found = _shown(run, plan, ledger)
+    # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
+    if not found.disturbed <= run.taken_by(asks):
+        return None, asks
+    moved = (base.snapshot.pod_by_key[key] for key in plan.moved)
+    if not within_ceiling(cycle.settings.objective.max_moved_gpus_per_admitted_gpu, moved, asks):
+        # The model may find a plan that moves less.
+        return None, []
+    beyond = overreaching(base, asks, found.ledger, found.owners) if run.policy.by_share else None
+    return (found, asks) if beyond is None else (None, [ask for ask in asks if ask is not beyond])
+
+
+def _less_moved(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
+    """The plan, or one for as many that is no worse, in which what got its place in this cycle and would only
+    move stays: the newest leave first, and would start later.
     """
     before, after = run.base.held, found.ledger.held
     away = {key for key, held in after.items() if key in before and held != before[key]}
     stay = [unit for unit in found.ranked if away.isdisjoint(pod.key for pod in unit.pods)]
     if not stay or len(stay) == len(found.ranked) or len(found.ranked) > LIMITS.open_units:
         return found
-    less = _opened(run, found.asks, again, stay, whole=True)
-    return found if less is None or run.better(found, less) else less
+    less, asks = _simulated(run, found.asks, stay)
+    if less is None or len(asks) < len(found.asks) or run.better(found, less):
+        return found
+    return less
 
 
 def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
