@@ -33,8 +33,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,6 +51,7 @@ from kai_cp_models.check import waste
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import FAILED, REJECTED, Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
+from kai_cp_models.policy import ActionName
 from kai_cp_models.queries.cluster import faults as broken_rules
 from kai_cp_models.queries.goals import goal_values
 from kai_cp_models.queries.shares import fair_line
@@ -156,7 +158,14 @@ def admitted(snapshot: Snapshot, plan: Plan) -> Counter[GroupKey]:
 
 def first_difference(snapshot: Snapshot, settings: Settings, ours: Plan, theirs: Plan) -> tuple[str, str]:
     """Which plan is better (``ours``, ``KAI`` or ``equal``), and by what."""
-    by, sign = comparing.first_difference(snapshot, ours, theirs, settings)
+
+    @cache
+    def after(action: ActionName) -> Plan:
+        actions = snapshot.policy.actions
+        until = replace(snapshot.policy, actions=actions[: actions.index(action) + 1])
+        return ours if until == snapshot.policy else decide(replace(snapshot, policy=until), settings)
+
+    by, sign = comparing.first_difference(snapshot, ours, theirs, settings, after)
     if sign:
         return ("ours" if sign < 0 else "KAI"), by
     here, there = admitted(snapshot, ours), admitted(snapshot, theirs)

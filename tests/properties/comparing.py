@@ -8,19 +8,22 @@ order is the same for both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
-from typing import Final, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import replace
+from typing import Final, NamedTuple, TypeAlias
 
 from kai_cp_models.actions.asking import line_of, waiting_groups
+from kai_cp_models.actions.certificates import over_share
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.goals import GOALS, Disruption, GoalList
 from kai_cp_models.joint.policy import POLICIES
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Plan
-from kai_cp_models.pods import MILLI, GroupKey, PodKey, PodStatus
+from kai_cp_models.pods import MILLI, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
@@ -28,50 +31,50 @@ from kai_cp_models.snapshot import Snapshot
 
 Difference: TypeAlias = tuple[str, int]
 """What two plans differ in first, and -1 where the first is better, 1 the other, 0 neither."""
+Stages: TypeAlias = Callable[[ActionName], Plan]
+"""A plan as it is when an action has ended."""
 NONE: Final[Difference] = ("", 0)
 
 
-def first_difference(snapshot: Snapshot, one: Plan, other: Plan, settings: Settings) -> Difference:
+def first_difference(
+    snapshot: Snapshot, one: Plan, other: Plan, settings: Settings, stages: Stages | None = None
+) -> Difference:
     """What the plans differ in first; ``NONE`` where they do not, or where neither is better.
+
+    ``stages``: the first plan as it is when an action has ended.
 
     A group may get what evictions leave over. Whether something is left over comes after the goals.
     """
     cycle = _begun(snapshot, one, settings)
-    snapshot = cycle.snapshot
-    given: set[GroupKey] = set()
+    snapshot, begun = cycle.snapshot, cycle.ledger
+    assumed: set[GroupKey] = set()
     for action in snapshot.policy.actions:
         if action == "allocate" and one.reservations != other.reservations:
             # What is promised comes first, and which promise is better is not looked at.
             return NONE
-        asks = {k: ask for k, ask in waiting_groups(cycle, action).items() if k not in given}
-        mine, theirs = served(snapshot, one, action), served(snapshot, other, action)
-        # A place that a later action took back was given, too.
-        mine, theirs = mine | _withdrawn(one) & theirs, theirs | _withdrawn(other) & mine
-        more = [_further(snapshot, plan, action, given) for plan in (one, other)]
-        if more[0] != more[1]:
-            # Which of further batches and other groups comes first is not looked at.
-            comparable = mine - given == theirs - given and (more[0] < more[1] or more[1] < more[0])
-            return (f"{action}: further pods", -1 if more[1] < more[0] else 1) if comparable else NONE
+        here, there = _Given.of(snapshot, one, action, stages), _Given.of(snapshot, other, action)
+        asks = {k: ask for k, ask in waiting_groups(cycle, action).items() if k not in assumed}
         # Victims are ranked as the action finds the queues, so what it admits is charged to a copy.
-        book = cycle.ledger.book.copy()
-        left_over = NONE
+        book, left_over = cycle.ledger.book.copy(), NONE
         for part in _parts(cycle, action, asks):
-            if not left_over[1] and (key := _admission(cycle, part, book, (mine, theirs), given)):
-                found = f"{action}: {key}", -1 if key in mine else 1
-                if action not in POLICIES or key in _triggers(one if key in mine else other, action):
+            if not left_over[1] and (key := _admission(cycle, action, part, book, (here, there), assumed)):
+                better = here if here.pods[key] > there.pods[key] else there
+                found = f"{action}: {key}", -1 if better is here else 1
+                if action not in POLICIES or _by_right(cycle, action, part, key, book, better.after):
                     return found
                 left_over = found
             if action in POLICIES:
-                here, there = (_values(cycle, action, part, plan, settings) for plan in (one, other))
-                if here != there:
-                    better = -1 if here < there else 1
-                    return (f"{action}: goals", better) if left_over[1] in (0, better) else NONE
+                mine, theirs = (_values(cycle, action, part, by.after, settings) for by in (here, there))
+                if mine != theirs:
+                    return f"{action}: goals", -1 if mine < theirs else 1
         if left_over[1]:
             return left_over
-        if action in POLICIES and _disturbed(one, action) != _disturbed(other, action):
+        if action in POLICIES and _disturbed(here.after, action) != _disturbed(there.after, action):
             # Equal by every goal and yet different: from here on the two plans continue differently.
             return NONE
-        cycle.ledger = _carried_out(cycle.ledger, one, action)
+        cycle.ledger = begun
+        for past in snapshot.policy.actions[: snapshot.policy.actions.index(action) + 1]:
+            cycle.ledger = _carried_out(cycle.ledger, here.after, past)
     return NONE
 
 
@@ -88,27 +91,97 @@ def _parts(cycle: Cycle, action: ActionName, asks: Mapping[GroupKey, Ask]) -> li
     return list(found.values())
 
 
+class _Given(NamedTuple):
+    """What an action gives in a plan: how many pods of each group that waits.
+
+    ``after``: the plan when the action has ended. ``perhaps``: groups that may have got a place there too, as
+    only their last one is known: a later action took it back, or gave them one; allocate may have given the
+    first where that action evicts nothing for them, and any other where it does.
+    """
+
+    pods: Counter[GroupKey | None]
+    after: Plan
+    perhaps: Set[GroupKey]
+
+    @staticmethod
+    def of(snapshot: Snapshot, plan: Plan, action: ActionName, stages: Stages | None = None) -> _Given:
+        """What the action gives in the plan."""
+        actions, pods = snapshot.policy.actions, snapshot.pod_by_key
+        number = actions.index(action)
+        before, after = (_stage(snapshot, plan, count, stages) for count in (number, number + 1))
+        given = Counter(pods[key].group for key in _started(snapshot, after) - _started(snapshot, before))
+        if stages:
+            return _Given(given, after, frozenset())
+        perhaps, named = _withdrawn(plan), _triggers(plan, action)
+        for later in actions[number + 1 :]:
+            again = served(snapshot, plan, later)
+            perhaps |= again & named if action in POLICIES else again - _triggers(plan, later)
+        return _Given(given, after, perhaps)
+
+    def serves(self, key: GroupKey, pods: int) -> bool | None:
+        """Whether the group gets so many pods; None: perhaps."""
+        return self.pods[key] >= pods or (None if key in self.perhaps else False)
+
+
 def _admission(
     cycle: Cycle,
+    action: ActionName,
     part: Mapping[GroupKey, Ask],
     book: QueueBook,
-    served_by: tuple[Set[GroupKey], Set[GroupKey]],
-    given: set[GroupKey],
+    plans: tuple[_Given, _Given],
+    assumed: set[GroupKey],
 ) -> GroupKey | None:
-    """The first group of the part that only one plan serves. Those before it are charged to ``book``, and
-    added to ``given`` where they are served.
+    """The first group of the part of which only one plan serves a batch. Batches before it are charged to
+    ``book``; groups that may have been served are added to ``assumed`` where the other plan serves them.
     """
-    mine, theirs = served_by
-    order = line_of(cycle.ledger, part, book)
+    ledger, order = cycle.ledger, line_of(cycle.ledger, part, book)
+    asks, asked, taken = dict(part), Counter[GroupKey](), set[PodKey]()
+
+    def status_of(pod: Pod) -> PodStatus:
+        return PodStatus.ALLOCATED if pod.key in taken else ledger.status(pod)
+
     while (key := order.pop()) is not None:
-        if (key in mine) != (key in theirs):
+        ask = asks[key]
+        asked[key] += len(ask.pods)
+        served_by = [given.serves(key, asked[key]) for given in plans]
+        if set(served_by) == {True, False}:
             return key
-        if key in mine:
-            given.add(key)
-            group = part[key].group
-            book.charge(group.queue, part[key].asked, group.preemptible)
-            order.charged(group.queue)
+        if True not in served_by:
+            continue
+        if None in served_by:
+            assumed.add(key)
+        book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+        order.charged(ask.group.queue)
+        taken.update(pod.key for pod in ask.pods)
+        state = ask.gang.state(status_of)
+        if action == "allocate" and state.batch is not None:
+            asks[key] = ask_of(ledger, ask.gang, state.batch, state)
+            order.push(key, asks[key].entry)
     return None
+
+
+def _by_right(
+    cycle: Cycle,
+    action: ActionName,
+    part: Mapping[GroupKey, Ask],
+    key: GroupKey,
+    book: QueueBook,
+    plan: Plan,
+) -> bool:
+    """Whether the action may serve the group for what it disturbs in the plan: under reclaim, its queue is
+    within its share once that is gone (formulation 1.3); else it may take some of that.
+
+    ``book``: what queues hold with what was served before it.
+    """
+    run, ask = ActionRun(cycle, POLICIES[action], cycle.ledger, part), part[key]
+    gone = _disturbed(plan, action)
+    taken = [item for item in run.ranked if any(pod.key in gone for pod in item.pods)]
+    if not run.policy.by_share:
+        return not run.takes_of(ask).isdisjoint(item.rank for item in taken)
+    left = book.copy()
+    for item in taken:
+        left.charge(item.group.queue, item.holds, item.group.preemptible, -1)
+    return over_share(left, ask) is None
 
 
 def _begun(snapshot: Snapshot, plan: Plan, settings: Settings) -> Cycle:
@@ -125,10 +198,18 @@ def served(snapshot: Snapshot, plan: Plan, action: ActionName) -> set[GroupKey]:
     return {p.group for p in pods if p.group is not None and p.status is PodStatus.PENDING}
 
 
-def _further(snapshot: Snapshot, plan: Plan, action: ActionName, given: set[GroupKey]) -> set[PodKey]:
-    """Waiting pods that get a place in this action, of groups that got one in an earlier one."""
-    found = {d.pod for d in plan.decisions if d.kind != "Evict" and d.action == action and d.group in given}
-    return {key for key in found if snapshot.pod_by_key[key].status is PodStatus.PENDING}
+def _stage(snapshot: Snapshot, plan: Plan, count: int, stages: Stages | None) -> Plan:
+    """The plan after the first ``count`` actions."""
+    actions = snapshot.policy.actions
+    if count and stages:
+        return stages(actions[count - 1])
+    return replace(plan, decisions=tuple(d for d in plan.decisions if d.action not in actions[count:]))
+
+
+def _started(snapshot: Snapshot, plan: Plan) -> set[PodKey]:
+    """Waiting pods that get a place."""
+    pods = (snapshot.pod_by_key[one.pod] for one in plan.decisions if one.kind != "Evict")
+    return {pod.key for pod in pods if pod.status is PodStatus.PENDING}
 
 
 def _withdrawn(plan: Plan) -> set[GroupKey]:
