@@ -63,7 +63,7 @@ def test_a_group_is_admitted_for_what_is_taken_though_no_eviction_names_it() -> 
     assert both_ways(snapshot, two, one) == ("reclaim: ns/a2", -1)
 
 
-def test_what_is_left_over_comes_after_the_goals() -> None:
+def test_left_over_capacity_comes_after_the_goals() -> None:
     """Nothing may be taken for the group of ``c``, whose share is 1.5 GPUs; the newest goes first."""
     snapshot = full("a1", "c1")
     served = nominate("a1-0", action="reclaim")
