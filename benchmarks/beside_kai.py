@@ -14,9 +14,12 @@ decided as they are after our plan for them was carried out and one pod in ten h
 ``kai-cp bench --second-cycle``, one in a hundred).
 
 The first difference decides which plan is better, in the stated order: action by action, who is admitted in
-the fair order (the first pod group that one admits and the other does not), then the goals of the settings.
-Where two plans are equal so far and go on differently, the same is asked of the whole cycle, then pods beyond
-each minimum. The independent checker audits both answers. Where KAI's plan is better and breaks a rule, it is
+the fair order (the first pod group of which one serves a batch and the other does not; each further pod of an
+elastic group is a batch), then the goals of the settings, then who gets what evictions leave over. Decisions
+name the last action that placed a pod, so our plan is made again as if the cycle ended after each action; a
+group of KAI's plan for which a later action evicts nothing may have its place from allocate. Where two plans
+are equal so far and go on differently, the same is asked of the whole cycle, then pods beyond each minimum.
+The independent checker audits both answers. Where KAI's plan is better and breaks a rule, it is
 counted apart. The first pod group that only KAI admits is asked again, with all others that we refused made
 impossible: if it is served then, beside all that we served, we missed it; if not, a rule explains why.
 """
@@ -25,6 +28,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import random
 import re
 import shlex
@@ -84,10 +88,11 @@ def drawn(seed: int, without: Sequence[str], dropped: Sequence[str]) -> tuple[st
 
 
 def _carried_out(raw: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    """The snapshot after our plan for it was carried out and one pod in ten has finished."""
+    """The snapshot after our plan for it was carried out and one pod in ten has finished; the clock ends no
+    search, as an answer is kept for this snapshot and no other."""
     snapshot = parse(raw, now=NOW.timestamp())
     ended = {pod.key for pod in snapshot.pods[::10]}
-    return following(raw, decide(snapshot, settings), ended, snapshot.now)
+    return following(raw, decide(snapshot, settings, deadline=math.inf), ended, snapshot.now)
 
 
 def moved_to(now: float, raw: dict[str, Any]) -> bytes:
