@@ -112,6 +112,8 @@ class Budget:
     """Work that all searches of the cycle may do."""
     plain_work: float = 0.0
     """Work of the cycle without searches, estimated from the size of the snapshot."""
+    settings: SolverSettings = SolverSettings()
+    """By which its searches run."""
     cut: bool = False
     """Whether the clock has ended something."""
     short: bool = False
@@ -132,7 +134,7 @@ class Budget:
     def of(settings: SolverSettings, snapshot: Snapshot, deadline: float) -> Budget:
         """The budget of one cycle over the snapshot."""
         plain = POD_WORK * len(snapshot.pods) + NODE_WORK * len(snapshot.nodes)
-        return Budget(deadline, settings.patience, SEARCH_SHARE * settings.budget_seconds, plain)
+        return Budget(deadline, settings.patience, SEARCH_SHARE * settings.budget_seconds, plain, settings)
 
     def end_within(self, start: float, end: float) -> None:
         """Keep time at the end of the cycle to check and write its plans; none where it is endless."""

@@ -48,20 +48,17 @@ class Cycle:
     waiting: dict[GroupKey, Refusal] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
     sequence: dict[tuple[ActionName, GroupKey], int] = field(default_factory=dict)
-    """Triggers of each action in the order in which it admitted them; their claims are tested in this
-    order."""
+    """Triggers of each action in the order of their admission, in which their claims are tested."""
     turns: tuple[GroupKey, ...] = ()
     """What was popped in allocate, in order."""
     left_out: dict[GroupKey, str] = field(default_factory=dict)
-    """Pod groups that the present action neither serves nor disturbs, with the reason: plans with them
-    failed."""
+    """Pod groups that the present action leaves alone, as plans with them failed, with the reason."""
     refused: dict[ActionName, frozenset[GroupKey]] = field(default_factory=dict)
     """The pod groups that every eviction action refused."""
     dropped: set[ActionName] = field(default_factory=set)
     """Actions that were dropped, so that it is not known what they refuse."""
     overreaching: Callable[[Ledger], Ask | None] = lambda _: None
-    """The trigger of reclaim that takes more than it may if the cycle ends with this ledger; None: there is
-    none."""
+    """The trigger of reclaim that takes more than it may if the cycle ends with this ledger."""
     at_rest: bool = False
     """Whether ``backfill`` found nothing to do after the last change of the plan."""
     _decided: tuple[object, tuple[Decision, ...]] = None, ()

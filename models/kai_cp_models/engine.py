@@ -174,7 +174,8 @@ class _Engine:
         def step(cycle: Cycle) -> None:
             nonlocal looked
             work = max(LEAST_DEFRAG_WORK, cycle.budget.work_left())
-            own = Budget(max(self._deadline, time.monotonic() + work), inf, work)
+            until, solver = max(self._deadline, time.monotonic() + work), cycle.settings.solver
+            own = Budget(until, inf, work, settings=solver)
             looked = advance(cycle, rows, own)
             cycle.budget.cut |= own.cut
 

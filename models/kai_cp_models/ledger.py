@@ -400,10 +400,7 @@ class Ledger:
 
     def device_free_mib(self, node: int, name: str, *, now: bool) -> int:
         """Memory of a shared device that is free now, or once its releasing members are gone."""
-        device = self.devices[node, name]
-        total = self.fixed.mib_on[node]
-        future = device.future_free_mib(total)
-        return min(future, device.free_now_mib(total)) if now else future
+        return self.devices[node, name].free_mib(self.fixed.mib_on[node], now=now)
 
     def choose_groups(self, pod: Pod, node: int) -> tuple[str, ...]:
         """GPU groups for a share on ``node``, one per device (2.6)."""
@@ -437,8 +434,7 @@ class Ledger:
         return fresh * MILLI <= max(idle[GPU], 0) and idle[PODS] >= 1 + fresh
 
     def shared(self, nodes: Collection[int] | None = None) -> SharedFree:
-        """The shared devices of some nodes at this moment; None: all of them, looked at once while nothing
-        changes."""
+        """The shared devices of these nodes at this moment; None: of all, kept while nothing changes."""
         if nodes is not None:
             places = [(node, name) for node in nodes for name in self.groups_on.get(node, ())]
             return SharedFree.of({place: self.devices[place] for place in places}, self.fixed.mib_on)
@@ -563,9 +559,7 @@ class Ledger:
         self._apply(pod, held, sign)
 
     def _apply(self, pod: Pod, held: Held | None, sign: int) -> None:
-        """The pod gets (1) or loses (-1) the place ``held``; None: that of the snapshot, which it leaves
-        releasing.
-        """
+        """The pod gets (1) or loses (-1) a place; None: that of the snapshot, which it leaves releasing."""
         before = self.status(pod)
         if held is None:
             node, names = self.home(pod), pod.gpu_groups

@@ -1,7 +1,8 @@
 """Greedy placement of one batch, as KAI places it (4.2, 6, 8): subgroup by subgroup, pod by pod.
 
 It gives the warm start, the last-resort answer, and, where it places all that is admitted, the answer
-itself. A batch is placed whole or not at all: with a reason for failure, the ledger is as it was.
+itself. A batch is placed whole or not at all: with a reason for failure, the ledger is as it was. Where a
+model is solved, its counts become places (``disaggregate``).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kai_cp_models.domains.choice import candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.quota_checks import over_bounds
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, GpuKind, GroupKey, Pod, PodSpec, PodStatus
 from kai_cp_models.refusal import Refusal
@@ -41,8 +42,7 @@ def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str
 def over_quota(
     ledger: Ledger, group: PodGroup, pods: Sequence[Pod], asked: Amounts, *, lending: bool
 ) -> tuple[str, str] | None:
-    """The same for pods of the group that are charged ``asked`` in all: one pod on a node exactly, or a batch
-    at least."""
+    """The same for pods that are charged ``asked``: one on a node exactly, or a batch at least."""
     over, words = over_bounds(ledger.book, group.queue, asked, preemptible=group.preemptible), ""
     if lending and over is not None and over.bound == "quota" and (lent := ledger.lent(pods, asked)):
         over = over_bounds(ledger.book, group.queue, asked, preemptible=False, lent=lent.by_queue)
@@ -284,3 +284,42 @@ class Placer:
                 for pod in pods:
                     ledger.pipeline(pod)
                 return
+
+
+def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledger | None:
+    """A ledger with the evictions and places of a solved model, pod by pod; None where a place does not fit,
+    because the model holds a relaxation of a rule.
+    """
+    result = ledger.without(answer.gone)
+    moved = [pod for pod in answer.gone if pod.key in answer.moved]
+    fresh: dict[tuple[int, str], str] = {}
+    # What memory of a GPU is charged depends on the node, and the model counts with the largest GPUs.
+    pods = chain(moved, *(ask.pods for ask in answer.asks))
+    by_node = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in pods)
+
+    def put(pod: Pod, *, promised: bool) -> bool:
+        node, names = answer.nodes_of[pod.key]
+        if not result.fits_on(pod, node, now=False):
+            return False
+        if by_node and pod.group:
+            group, charge = result.snapshot.group_by_key[pod.group], result.fixed.charge(pod, node)
+            if over_quota(result, group, (pod,), charge, lending=not promised):
+                return False
+        groups: list[str] = []
+        for name in names:
+            if name.startswith("new-"):
+                if (node, name) not in fresh:
+                    fresh[node, name] = result.fresh_group(pod, node, taken=groups)
+                name = fresh[node, name]
+            groups.append(name)
+        later = promised or not result.fits_on(pod, node, now=True)
+        result.place(pod, node, tuple(groups), pipelined=later)
+        return True
+
+    if not all(put(pod, promised=True) for pod in moved):
+        return None
+    for ask in answer.asks:
+        if not all(put(pod, promised=pipeline_only) for pod in ask.pods):
+            return None
+        Placer(ask.gang, pipeline_only=pipeline_only).start_together(result, ask.pods)
+    return result

@@ -53,17 +53,12 @@ class SharedDevice(NamedTuple):
             return -1, releasing
         return 0, -1 if self.pipelined else 0
 
-    def future_free_mib(self, total_mib: int) -> int:
-        """MiB that are free once all releasing members have left; -1: the whole device becomes free."""
-        if not (self.active or self.pipelined):
-            return -1
-        return total_mib - self.active_mib - self.pipelined_mib
-
-    def free_now_mib(self, total_mib: int) -> int:
-        """MiB that are free now; -1: all members are promises, so no pod holds the device yet."""
-        if not (self.active or self.releasing):
-            return -1
-        return total_mib - self.active_mib - self.releasing_mib
+    def free_mib(self, total_mib: int, *, now: bool) -> int:
+        """MiB that are free once all releasing members have left, or if fewer ``now``; -1: no pod holds the
+        device then, so it is a whole one."""
+        later = total_mib - self.active_mib - self.pipelined_mib if self.active or self.pipelined else -1
+        there = total_mib - self.active_mib - self.releasing_mib if self.active or self.releasing else -1
+        return min(later, there) if now else later
 
     def used_mib(self) -> int:
         """MiB that all members hold together."""

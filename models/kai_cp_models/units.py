@@ -8,6 +8,7 @@ is always a whole *eviction unit*: surplus pods first, then surplus subgroups, t
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -89,14 +90,9 @@ class StatusCounts(NamedTuple):
     @classmethod
     def of(cls, statuses: Iterable[PodStatus]) -> StatusCounts:
         """Count them."""
-        pending = active = pipelined = 0
-        for status in statuses:
-            if status is PodStatus.PENDING:
-                pending += 1
-            elif status in ACTIVE_ALLOCATED:
-                active += 1
-                pipelined += status is PodStatus.PIPELINED
-        return cls(pending, active, pipelined)
+        found = Counter(statuses)
+        active = sum(found[status] for status in ACTIVE_ALLOCATED)
+        return cls(found[PodStatus.PENDING], active, found[PodStatus.PIPELINED])
 
     def moved(self, before: PodStatus, after: PodStatus) -> StatusCounts:
         """After one pod changed its status."""
@@ -111,8 +107,7 @@ class StatusCounts(NamedTuple):
 GangTally = Mapping[str, StatusCounts]
 """The counts of every pod set, by its name."""
 Met = dict[str, int]
-"""By the name of a subgroup, unique in its group: of a pod set its pods in some statuses, of a set its
-satisfied members."""
+"""By subgroup: of a pod set its pods in some statuses, of a set its satisfied members."""
 
 
 class GangState(NamedTuple):
@@ -198,7 +193,9 @@ class Gang:
                 batch = self._next(top, partial(self._first_waiting, tally, status_of), met, could)
                 if batch is not None and top.leaf and self.group.root.constraint is not None:
                     batch = Batch(self.group.root, parts=(batch,))
-        return GangState(pending, ready, satisfied(top, met), self._elastic(met), batch, tally)
+        surplus = [met[leaf.name] - leaf.minimum for leaf in self._leaves]
+        elastic_state = 0 if min(surplus) < 0 else 2 if max(surplus) > 0 else 1
+        return GangState(pending, ready, satisfied(top, met), elastic_state, batch, tally)
 
     def pods_below(self, subgroup: Subgroup) -> tuple[Pod, ...]:
         """Pods of the leaves below ``subgroup``."""
@@ -233,11 +230,6 @@ class Gang:
         for subgroup in self._sets:
             counts[subgroup.name] = sum(satisfied(child, counts) for child in subgroup.children)
         return counts
-
-    def _elastic(self, met: Met) -> int:
-        """See ``GangState``."""
-        surplus = [met[leaf.name] - leaf.minimum for leaf in self._leaves]
-        return 0 if min(surplus) < 0 else 2 if max(surplus) > 0 else 1
 
     # --- what comes next -------------------------------------------------------------------------
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import disaggregate
 from kai_cp_models.pods import GPU, PODS, PodSpec
 from kai_cp_models.settings import SolverSettings
 from kai_cp_models.snapshot import Snapshot

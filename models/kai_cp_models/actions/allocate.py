@@ -59,7 +59,7 @@ class AdmissionPass:
         by_memory = any(pod.spec.gpu.kind is GpuKind.MEMORY for pod in asking)
         by_places = by_memory and cycle.snapshot.gpu_sizes_differ
         self.over_bounds = None if by_places else Proof(OVER_BOUNDS.name)
-        self.admission = Admission(base, asking, cycle.settings.solver, cycle.budget)
+        self.admission = Admission(base, asking, cycle.budget)
 
     def proved(self, cycle: Cycle) -> AdmissionPass:
         """An independent copy for a copy of the cycle, without the refusals that carry no proof."""

@@ -16,9 +16,9 @@ from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, OUT_OF_TIME
 from kai_cp_models.actions.home import capacity_at_home
 from kai_cp_models.actions.simulation import missing, put_back, return_home, started
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask
-from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import quota_check
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod

@@ -31,9 +31,9 @@ from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.fairness.book import QueueBook
+from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
-from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage
 from kai_cp_models.pods import GPU, MILLI, GroupKey

@@ -15,10 +15,10 @@ from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.run import ActionRun, Opening
 from kai_cp_models.actions.simulation import in_the_way, settle_moves, simulate_all, without_right
 from kai_cp_models.budget import Budget
+from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.problem import Ask, EvictionUnit
-from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.search import StageResult
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger

@@ -167,18 +167,17 @@ class _Search:
 
     def _solved(self) -> EvictionPlan | NoPlan:
         """Solve, play through and cut, until a plan holds or there is none."""
-        model, settings = self._model, self._run.cycle.settings.solver
+        model = self._model
         known, there, goals = self._known, self._there, self._goals(model)
         allowance, started = self._allowance(), False
         # Of several triggers, fewer are tried next.
         small = len(self._asks) == 1 and len(model.cp.proto.variables) <= LIMITS.small_variables
         if known and there and not known.variables:
-            started = start_from(model.cp, _choices(model, there, known.ledger), settings, allowance)
+            started = start_from(model.cp, _choices(model, there, known.ledger), allowance)
         for _ in range(LIMITS.cuts if self.complete or small else LIMITS.rough_cuts):
             solver, stages, first = lexicographic(
                 model.cp.clone(),
                 goals,
-                settings,
                 allowance,
                 gap=0.0 if self.complete else LIMITS.rough_gap,
                 known=started,
@@ -277,9 +276,9 @@ class _Search:
             return ()
         if model is None:
             return ()
-        settings, own = self._run.cycle.settings.solver, zip(self._goals(model), stages, strict=True)
+        own = zip(self._goals(model), stages, strict=True)
         goals = [replace(goal, most=int(stage.objective)) for goal, stage in own]
-        return lexicographic(model.cp, goals, settings, self._allowance(), bettering=True)[1]
+        return lexicographic(model.cp, goals, self._allowance(), bettering=True)[1]
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
         """Ways to charge what is disturbed: to each trigger in turn until its need is met, and as the solver

@@ -19,11 +19,11 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit
-from kai_cp_models.joint.refusals import RefusalCache
 from kai_cp_models.joint.returning import InLine, Returning
 from kai_cp_models.joint.victim_candidates import Entitlement, VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger

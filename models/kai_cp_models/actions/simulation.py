@@ -14,10 +14,9 @@ from operator import attrgetter
 from kai_cp_models.actions.home import come_home, has_room_at_home
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.fairness.order import FairOrder
-from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, quota_check
+from kai_cp_models.placement import Placer, disaggregate, quota_check
 from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, StatusOf, giving, satisfied

@@ -84,7 +84,8 @@ def frontier(
     started = time.monotonic()
     problem = Problem(snapshot, settings, question)
     limit = settings.defrag.max_moves if max_moves is None else max_moves
-    search = _Search(problem, limit, Budget(started + 2 * seconds, math.inf, seconds))
+    budget = Budget(started + 2 * seconds, math.inf, seconds, settings=settings.solver)
+    search = _Search(problem, limit, budget)
     already = problem.value({})
     points, because, proved = search.run(already, most)
     return Frontier(
@@ -260,7 +261,7 @@ class DefragTrial:
             Objective("lost work", lost),
             Objective("names", named),
         ]
-        best, stages, outcome = lexicographic(cp, goals, problem.settings.solver, allowance)
+        best, stages, outcome = lexicographic(cp, goals, allowance)
         if outcome.status == "infeasible":
             return None, 0, "infeasible", True
         if best is None or not stages:

@@ -10,39 +10,84 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from kai_cp_models.budget import MODEL_SHARE, Allowance, Budget
 from kai_cp_models.certificates import OVER_SUMS
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting
-from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
-from kai_cp_models.joint.problem import Ask
-from kai_cp_models.joint.refusals import RefusalCache
+from kai_cp_models.joint.policy import EvictionPolicy
+from kai_cp_models.joint.problem import Ask, fits_in_place_of
 from kai_cp_models.joint.search import solve_within
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.placement import largest_first, place_all
+from kai_cp_models.placement import disaggregate, largest_first, place_all
 from kai_cp_models.pods import MILLI, Pod
 from kai_cp_models.refusal import Proof, Refusal
-from kai_cp_models.settings import SolverSettings
+
+
+@dataclass
+class RefusalCache:
+    """Refused batches of one action, in which more and more is admitted: each holds to its end."""
+
+    ledger: Ledger
+    policy: EvictionPolicy | None
+    """None: allocate, which takes nothing."""
+    _known: dict[tuple[object, ...], Refusal] = field(default_factory=dict)
+    """By what decides about an ask (``_key``): what was added, or found from an easier batch."""
+    _plain: dict[tuple[object, ...], list[tuple[Pod, int, Refusal]]] = field(default_factory=dict)
+    """Batches of equal pods that were added, by their terms: one pod, and how many there are."""
+
+    def proved(self) -> RefusalCache:
+        """An independent copy with the refusals that carry a proof."""
+        known = {key: why for key, why in self._known.items() if why.proof}
+        plain = {terms: [one for one in found if one[2].proof] for terms, found in self._plain.items()}
+        return RefusalCache(self.ledger, self.policy, known, plain)
+
+    def add(self, ask: Ask, why: Refusal) -> None:
+        """Note that the batch found no place, unless a later group may be what its pod affinity lacks."""
+        shape = ask.kind.shape
+        if any(rule.opened_by(pod) for rule in self.ledger.rules for pod in shape.examples):
+            return
+        self._known[self._key(ask)] = why
+        if shape.uniform is not None:
+            self._plain.setdefault(self._terms(ask), []).append((shape.uniform, shape.count, why))
+
+    def find(self, ask: Ask) -> Refusal | None:
+        """The refusal of an equal batch, or of one that asks for at most as much in every respect."""
+        key, shape = self._key(ask), ask.kind.shape
+        found = self._known.get(key)
+        if found is None and (pod := shape.uniform) is not None:
+            for easier, count, why in self._plain.get(self._terms(ask), ()):
+                if count <= shape.count and (
+                    easier.spec is pod.spec or fits_in_place_of(self.ledger, easier, pod)
+                ):
+                    found = self._known[key] = why
+                    break
+        return found
+
+    def _key(self, ask: Ask) -> tuple[object, ...]:
+        """Asks with equal keys are admitted or refused alike."""
+        return ask.kind.signature, self._terms(ask)
+
+    def _terms(self, ask: Ask) -> tuple[object, ...]:
+        """What an ask may take from others: with equal terms, equal asks are admitted or refused alike."""
+        group = ask.group
+        if self.policy is None or not self.policy.may_lose:
+            return ()
+        if self.policy.own_queue:
+            return (group.queue, group.priority, group.preemptible)
+        return (group.queue, group.preemptible, *(amount > 0 for amount in ask.asked))
 
 
 class Admission:
     """The batches admitted so far, and those known not to fit beside them."""
 
-    def __init__(
-        self,
-        base: Ledger,
-        waiting: Iterable[Pod],
-        settings: SolverSettings,
-        budget: Budget,
-    ) -> None:
+    def __init__(self, base: Ledger, waiting: Iterable[Pod], budget: Budget) -> None:
         """``waiting``: all groups that may ask."""
         self.base = base
         """The ledger without the batches."""
-        self._settings = settings
         self._budget = budget
         self.enabled = True
         """Whether models are solved."""
@@ -82,9 +127,7 @@ class Admission:
         return Proof(OVER_SUMS.name) if over else None
 
     def decide(self, ledger: Ledger, ask: Ask, refusal: Refusal) -> Ledger | Refusal:
-        """A ledger with all admitted batches, which have places in ``ledger``, and this one placed, or the
-        refusal with its proof.
-        """
+        """The ledger with this batch, too, where the admitted ones have places; or why it has none."""
         outcome = self._over_sums(ask) or self._solve(ledger, ask)
         if isinstance(outcome, Ledger):
             self.admitted(ask)
@@ -109,7 +152,7 @@ class Admission:
         self.variables = max(self.variables, len(model.cp.proto.variables))
         self.constraints = max(self.constraints, len(model.cp.proto.constraints))
         allowance = Allowance(self._budget, MODEL_SHARE * self._budget.work_worth())
-        outcome, solver = solve_within(model.cp, self._settings, allowance, allowance.work)
+        outcome, solver = solve_within(model.cp, allowance, allowance.work)
         if outcome.status == "unknown":
             self._budget.in_vain(outcome.work)
         if outcome.status != "solved":
@@ -120,7 +163,7 @@ class Admission:
         if made is None:
             # The limits of queues refuse it: a share by memory is charged more where GPUs are small.
             model.charge_least()
-            outcome, solver = solve_within(model.cp, self._settings, allowance, allowance.left())
+            outcome, solver = solve_within(model.cp, allowance, allowance.left())
             if outcome.status == "solved":
                 made = disaggregate(self.base, model.answer(solver), pipeline_only=False)
         self.placed_jointly |= made is not None

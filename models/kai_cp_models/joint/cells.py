@@ -70,9 +70,7 @@ class NodeCells:
 
     @staticmethod
     def of(classes: Collection[PodClass], alike: Mask, domains: Sequence[Ints], ledger: Ledger) -> NodeCells:
-        """``alike`` [N]: see ``gpus_alone_bind``. ``domains``: the domains of all nodes [N] at every level
-        that a scope requires.
-        """
+        """``alike`` [N]: see ``gpus_alone_bind``. ``domains``: [N] for every level a scope requires."""
         shares = [item for item in classes if item.shares]
         takes: Mask = alike & np.any([item.mask for item in shares], axis=0)
         pooled = bool(takes.any()) and _one_pool(shares, np.flatnonzero(takes), ledger)

@@ -220,9 +220,7 @@ class CumulativeDemand:
         return self._unions[key]
 
     def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
-        """Free capacity when all units leave that are ``open_``; those not in ``lost`` (None: all are in it)
-        need a place again.
-        """
+        """Free capacity without the ``open_`` units; those not in ``lost`` need places again."""
         room = self._rooms.get((open_, lost))
         if room is None:
             counting, units = self._counting, self._units(open_)

@@ -127,8 +127,7 @@ def _stops(item: EvictionUnit) -> int:
 
 
 def _weights(count: int) -> Iterable[int]:
-    """Weights of ``count`` units: each weighs more than all before it together; where there are many, its
-    depth."""
+    """Weights of units: each more than all before it together; of many, its depth."""
     return (1 << position if count <= LIMITS.exact_order else position + 1 for position in range(count))
 
 
@@ -175,9 +174,7 @@ def _depth(plan: Disturbing, bucket_of: Callable[[EvictionUnit], object]) -> Lin
 
 
 def _beyond(plan: Disturbing) -> Linear:
-    """GPUs lost beyond those admitted, in whole steps, so that a large gang is not stopped for one GPU only
-    because it is younger.
-    """
+    """GPUs lost beyond those admitted, in steps: no large gang stops for one GPU for being younger."""
     step, lost = plan.step_milli_gpus, _lost_gpus(plan)
     if isinstance(plan, Disruption):
         assert isinstance(lost, int)
@@ -263,11 +260,9 @@ class GoalList:
             if (goals := [g for name in goals_of(entry) if (g := GOALS[name]).moves or not moves_only])
         )
         self.by_policy = moves_only or settings.goals[:1] == ("threshold",)
-        """Whether the victims' order is the first goal, so that it is enough to look at those that go first.
-        """
+        """Whether the victims' order is the first goal, so that those that go first are enough."""
         self.default = settings.goals == ObjectiveSettings().goals
-        """Whether the list is the default one; bounds of plans made without a solver hold for that list only.
-        """
+        """Whether it is the default list, for which bounds of plans without a solver hold."""
 
     def objectives(self, model: EvictingModel, known: Disruption) -> list[Objective]:
         """The expressions that the model minimises, one after the other, to better a known plan."""

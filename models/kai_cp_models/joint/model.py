@@ -250,8 +250,7 @@ class JointModel:
                 item.mask &= able
 
     def _scopes(self) -> None:
-        """Batches of one group share the choice of a domain; for equal asks, the model counts how many choose
-        it."""
+        """Batches of one group share a domain; of equal asks, the model counts how many choose it."""
         choices: dict[tuple[GroupKey, str], tuple[dict[int, cp_model.IntVar], list[Sequence[int]]]] = {}
         for asks, scope, domain, items in self._required():
             key = (self.asks[asks[0]].group.key, scope.name)
@@ -397,9 +396,7 @@ class JointModel:
         self.cp.minimize(sum(charge(one.example, n)[GPU] * x for one in shares for n, x in one.x.items()))
 
     def counts_in(self, ledger: Ledger, moved: Set[PodKey]) -> Iterator[tuple[cp_model.IntVar, int]]:
-        """The value of every count ``x`` where all asks and the ``moved`` pods have their places of
-        ``ledger``.
-        """
+        """The value of every count ``x`` where asks and ``moved`` pods are as in ``ledger``."""
         going = ledger.held.keys() & ({pod.key for ask in self.asks for pod in ask.pods} | moved)
         cell_of = {node: cell for cell, nodes in self.cells.nodes.items() for node in nodes.tolist()}
         for item in self._classes.values():

@@ -7,6 +7,7 @@ leave.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -126,24 +127,18 @@ def leaving_first(unit: EvictionUnit) -> Sequence[Pod]:
     keeps the largest part of its minimum. So a pod of several workers moves before a role that has one pod
     only.
     """
-    left: dict[str, list[Pod]] = {}
-    for pod in unit.pods:
-        left.setdefault(pod.subgroup or "default", []).append(pod)
-    if len(left) == 1:
-        return unit.pods[::-1]
     minimum = {leaf.name: max(leaf.minimum, 1) for leaf in unit.group.root.leaves()}
-    found: list[Pod] = []
-    while left:
-        name = max(left, key=lambda name: ((len(left[name]) - 1) / minimum[name], name))
-        found.append(left[name].pop())
-        if not left[name]:
-            del left[name]
-    return found
+    before = Counter[str]()
+    kept: dict[PodKey, tuple[float, str]] = {}
+    for pod in unit.pods:
+        name = pod.subgroup or "default"
+        kept[pod.key] = before[name] / minimum[name], name
+        before[name] += 1
+    return sorted(unit.pods, key=lambda pod: kept[pod.key], reverse=True)
 
 
 Place: TypeAlias = tuple[int, tuple[str, ...]]
-"""A node and, for a share, the names of its devices: existing group ids, or ``new-<k>`` for the k-th new one
-of the node."""
+"""A node and, for a share, its devices: ids, or ``new-<k>`` for the k-th new one there."""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,7 @@ class Returning:
         self._in_turn = sorted(turns, key=itemgetter(0))
 
     def come_back_first(self, ask: Ask) -> list[int]:
-        """Positions of the units that are placed again, when lost, where the ask should go: those that come
-        first and fit there pod by pod.
-        """
+        """Positions of the units that, when lost, come before the ask and fit there pod by pod."""
         if ask.group.root.constrained:
             return []
         earlier = self._in_turn[: bisect_left(self._in_turn, ask.entry[0], key=itemgetter(0))]

@@ -42,7 +42,6 @@ class Outcome:
 
     status: Literal["solved", "infeasible", "unknown"]
     proved: bool
-    objective: float = 0.0
     bound: float = 0.0
     work: float = 0.0
     cut: bool = False
@@ -105,8 +104,7 @@ def solve(
     cut = not proved and taken >= seconds
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return Outcome("infeasible" if proved else "unknown", proved, work=done, cut=cut), solver
-    value, bound = solver.objective_value, solver.best_objective_bound
-    return Outcome("solved", proved, value, bound, done, cut), solver
+    return Outcome("solved", proved, solver.best_objective_bound, done, cut), solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,6 @@ class StageResult:
 def lexicographic(
     model: cp_model.CpModel,
     goals: list[Objective],
-    settings: SolverSettings,
     allowance: Allowance,
     *,
     gap: float = 0.0,
@@ -148,11 +145,11 @@ def lexicographic(
         if best is not None:
             _hint(model, best.response_proto.solution)
         if best is not None and len(part) == 1 and (value := best.value(part[0].cost)) <= part[0].floor:
-            outcome = Outcome("solved", True, value, value)
+            outcome = Outcome("solved", True, value)
         else:
             _minimise(model, part, bounded=level)
             worth, start = allowance.left() / min(LIMITS.goals_ahead, len(left)), known or best is not None
-            outcome, solver = solve_within(model, settings, allowance, worth, gap=gap, known=start)
+            outcome, solver = solve_within(model, allowance, worth, gap=gap, known=start)
             first = first or outcome
             if outcome.status == "solved":
                 best = solver
@@ -174,8 +171,7 @@ def lexicographic(
 
 
 def _minimise(model: cp_model.CpModel, goals: Sequence[Objective], *, bounded: bool) -> None:
-    """Let the next solve minimise the goals in their order; where ``bounded``, they are at most as in the
-    known plan."""
+    """Let the next solve minimise the goals in order; ``bounded``: at most as in the known plan."""
     cost = _sum_in_order(model, goals, [goal.cost for goal in goals])
     most = [goal.most for goal in goals if goal.most is not None]
     if bounded and len(most) == len(goals):
@@ -184,19 +180,13 @@ def _minimise(model: cp_model.CpModel, goals: Sequence[Objective], *, bounded: b
 
 
 def solve_within(
-    model: cp_model.CpModel,
-    settings: SolverSettings,
-    allowance: Allowance,
-    worth: float,
-    *,
-    gap: float = 0.0,
-    known: bool = False,
+    model: cp_model.CpModel, allowance: Allowance, worth: float, *, gap: float = 0.0, known: bool = False
 ) -> tuple[Outcome, cp_model.CpSolver]:
-    """Solve with the work that it is worth, as far as that is left; what the clock or the budget's work cut
-    off is unknown."""
+    """Solve with the work that it is worth, as far as it is left; what was cut off is unknown."""
     budget = allowance.budget
     work = min(worth, budget.work_left())
-    outcome, solver = solve(model, settings, work, seconds=budget.seconds_left(), gap=gap, known=known)
+    seconds = budget.seconds_left()
+    outcome, solver = solve(model, budget.settings, work, seconds=seconds, gap=gap, known=known)
     allowance.spend(outcome.work)
     budget.cut |= outcome.cut
     short = work < worth and not outcome.proved
@@ -232,17 +222,14 @@ def _span(model: cp_model.CpModel, cost: Linear) -> int:
 
 
 def start_from(
-    model: cp_model.CpModel,
-    choices: Iterable[tuple[cp_model.IntVar, int]],
-    settings: SolverSettings,
-    allowance: Allowance,
+    model: cp_model.CpModel, choices: Iterable[tuple[cp_model.IntVar, int]], allowance: Allowance
 ) -> bool:
     """Give the model a solution with these choices as its hint; False where none was found in time."""
     trial = model.clone()
     trial.clear_objective()  # type: ignore[no-untyped-call]
     for variable, value in choices:
         trial.add(variable == value)
-    outcome, solver = solve_within(trial, settings, allowance, allowance.left())
+    outcome, solver = solve_within(trial, allowance, allowance.left())
     if outcome.status == "solved":
         _hint(model, solver.response_proto.solution)
     return outcome.status == "solved"

@@ -28,9 +28,7 @@ Device: TypeAlias = tuple[int, str]
 
 @dataclass(frozen=True)
 class _Bin:
-    """Devices with equal free memory, and how many of them are filled by each pattern; none are named where
-    they are new.
-    """
+    """Devices with equal free memory (none: new ones), and how many are filled by each pattern."""
 
     devices: tuple[Device, ...]
     used: Mapping[tuple[int, ...], cp_model.IntVar]
@@ -86,7 +84,7 @@ class ShareRows:
         for name in self._ledger.groups_on.get(node, ()):
             device = self._ledger.devices[node, name]
             if device.active or device.pipelined:
-                counts.append(self._count((node, name), items, max(device.future_free_mib(total), 0)))
+                counts.append(self._count((node, name), items, max(device.free_mib(total, now=False), 0)))
         demand = sum(item.most * item.example.spec.gpu.devices for item in items.values())
         gpus = int(self._ledger.fixed.table.allocatable[node, GPU]) // MILLI
         new = self.new[node] = [self._cp.new_bool_var(f"new[{node},{k}]") for k in range(min(gpus, demand))]

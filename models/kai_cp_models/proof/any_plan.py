@@ -345,7 +345,7 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
     except ModelTooLarge:
         return False
     worth = min(LIMITS.proof_work, budget.work_worth())
-    outcome, _ = solve_within(model.cp, cycle.settings.solver, Allowance(budget, worth), worth)
+    outcome, _ = solve_within(model.cp, Allowance(budget, worth), worth)
     shown = outcome.status == "infeasible" and outcome.proved and not any(r.gave_up for r in ledger.rules)
     if not shown:
         budget.in_vain(outcome.work)

@@ -353,7 +353,7 @@ def places(
             allowance.spend(outcome.work)
             proved = True
         else:
-            best, stages, outcome = lexicographic(model.cp, model.goals(), settings, allowance)
+            best, stages, outcome = lexicographic(model.cp, model.goals(), allowance)
             proved = all(stage.proved for stage in stages)
             if best is None and outcome.status == "solved":
                 return PlacedGangs(None, False)

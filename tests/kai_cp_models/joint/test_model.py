@@ -15,11 +15,11 @@ from kai_cp_models.joint import admission
 from kai_cp_models.joint import model as joint_model
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.cells import NodeCells
-from kai_cp_models.joint.disaggregate import disaggregate
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
+from kai_cp_models.placement import disaggregate
 from kai_cp_models.pods import PodKey
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.settings import Settings
@@ -84,7 +84,7 @@ def test_allocate_tries_no_further_model_after_one_that_is_too_large(monkeypatch
     snapshot = two_kinds()
     ledger, asks, _ = problem(snapshot)
     settings = Settings().solver
-    found = Admission(ledger, snapshot.pods, settings, Budget.of(settings, snapshot, monotonic() + 60))
+    found = Admission(ledger, snapshot.pods, Budget.of(settings, snapshot, monotonic() + 60))
     found.admitted(asks[0])
     for _ in range(2):
         outcome = found.decide(ledger, asks[1], Refusal("NodeFragmented", "no place"))
@@ -111,7 +111,7 @@ def test_few_groups_with_no_larger_pods_move_for_one_more(
     base = Ledger.of(snapshot)
     large, huge, a, b, half, more = asks_of(base, *waiting)
     settings = Settings().solver
-    found = Admission(base, snapshot.pods, settings, Budget.of(settings, snapshot, monotonic() + 60))
+    found = Admission(base, snapshot.pods, Budget.of(settings, snapshot, monotonic() + 60))
     made = base.copy()
     for ask, where in ((large, 2), (huge, 3), (a, 0), (b, 1)):
         made.place(ask.pods[0], where, pipelined=False)

@@ -54,7 +54,7 @@ def solved(
     with pytest.MonkeyPatch.context() as patch:
         if not together:
             patch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=1))
-        return lexicographic(model, objectives, SETTINGS, allowance())
+        return lexicographic(model, objectives, allowance())
 
 
 @given(
@@ -107,7 +107,7 @@ def test_goals_whose_sum_stays_small_take_one_solve(
     monkeypatch.setattr(search, "solve", counted)
     monkeypatch.setattr(search, "LIMITS", replace(LIMITS, sum_of_goals=most))
     model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]])
-    _, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
+    _, stages, _ = lexicographic(model, objectives, allowance())
     assert [stage.objective for stage in stages] == [0, 1, 3, 4]
     assert len(asked) == solves
 
@@ -122,7 +122,7 @@ def test_goals_follow_one_by_one_where_their_sum_proves_nothing(monkeypatch: pyt
 
     monkeypatch.setattr(search, "solve", unproved)
     model, objectives = modelled(4, [[1, 0, 0], [0, 1, 0], [0, 0, 1]])
-    _, stages, _ = lexicographic(model, objectives, SETTINGS, allowance())
+    _, stages, _ = lexicographic(model, objectives, allowance())
     assert [(stage.objective, stage.proved) for stage in stages] == [(0, True), (1, True), (3, True)]
 
 
@@ -137,9 +137,7 @@ def test_an_answer_that_more_work_would_change_is_not_used(
     monkeypatch.setattr(
         search, "solve", lambda *args, **options: (unproved((found := real(*args, **options))[0]), found[1])
     )
-    solver, _, first = lexicographic(
-        model, objectives, SETTINGS, Allowance(Budget(inf, 1.0, left), 3.0), known=False
-    )
+    solver, _, first = lexicographic(model, objectives, Allowance(Budget(inf, 1.0, left), 3.0), known=False)
     assert (solver is not None) == used
     assert first.status == ("solved" if used else "unknown")
     assert not first.cut
