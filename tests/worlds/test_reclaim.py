@@ -560,3 +560,22 @@ def test_a_pod_that_allocate_bound_to_a_shared_gpu_may_wait_there(caplog: pytest
     plan = solved(snapshot)
     assert caplog.messages == []
     assert {"v-1", "t-0"} <= placed(plan)
+
+
+@pytest.mark.parametrize("priority", [10, 50])
+def test_no_larger_group_stops_so_that_one_of_its_own_queue_may_follow(priority: int) -> None:
+    """For a, the younger s of b stops; then b holds 8 of its 6 GPUs, so w waits. If h stopped, which has the
+    priority 75, b would be within its quota, and w would fit beside a. But w has no right to h.
+    """
+    members = [
+        pod("h-0", "n1", spec=spec(8)),
+        pod("s-0", "n2", spec=spec(4)),
+        pod("w-0"),
+        pod("a-0", spec=spec(4)),
+    ]
+    groups = [group("h", queue="b", priority=75), group("s", queue="b", last_start=NOW - 10)]
+    groups += [group("w", queue="b", priority=priority), group("a", queue="a")]
+    queues = [queue(name, quota=gpu_bound(6)) for name in "ab"]
+    nodes = [node("n1"), node("n2", gpus=4)]
+    plan = solved(cluster(members, groups, nodes, queues, actions=("allocate", "reclaim")))
+    assert (lost(plan), placed(plan)) == ({"s-0"}, {"a-0"})

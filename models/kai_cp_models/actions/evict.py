@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from math import inf
 from typing import TypeGuard
 
@@ -216,9 +216,27 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
         result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
         if len(chunk) > 1 or not (run.many and run.policy.by_share):
             optional = len(chunk) > 1 and not halving
-            result = attempt(run, chunk, optional=optional)
+            result = _in_order(run, attempt(run, chunk, optional=optional))
         yield chunk, result
         chunk = chunk[: len(chunk) // 2] if halving and _undecided(result) else ()
+
+
+def _in_order(run: ActionRun, result: EvictionPlan | NoPlan) -> EvictionPlan | NoPlan:
+    """The result. Where victims are chosen anew: none if, beyond those of the plan before, one of higher
+    priority is disturbed in the queue of a further group, which thereby is within its share.
+    """
+    if not run.anew or run.found is None or isinstance(result, NoPlan):
+        return result
+    before = run.found.disturbed
+
+    def overtaken(plan: EvictionPlan) -> bool:
+        further = [ask.group for ask in plan.asks if ask.group.key in run.open]
+        more = [unit.group for unit in plan.owners if unit.rank not in before]
+        return any(a.queue == b.queue and a.priority > b.priority for a, b in product(more, further))
+
+    # An attempt pursues no goals yet.
+    best = finish(run, result) if overtaken(result) else result
+    return NoPlan(NOTHING_SUFFICES) if overtaken(best) else best
 
 
 def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
