@@ -226,6 +226,19 @@ def test_a_queue_over_its_limit_is_no_fault_of_the_plan() -> None:
     assert judged(snapshot, bind("a-0")) == []
 
 
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_pod_moves_only_within_the_limit_of_its_queue(limit: int) -> None:
+    """r moves so that t gets n1; anew, it would start within 2 GPUs, and not within 1."""
+    groups, queues = [group("r", queue="p"), group("t")], [queue("p", limit=gpu_bound(limit)), queue()]
+    members = [pod("r-0", "n1", spec=spec(2)), pod("t-0", spec=spec(8))]
+    snapshot = cluster(members, groups, [node("n1"), node("n2")], queues)
+    moved = nominate("r-0", "n2", action="consolidation")
+    faults = judged(
+        snapshot, evict("r-0", "consolidation", "t"), nominate("t-0", action="consolidation"), moved
+    )
+    assert named(faults, "queues", "queue p would hold 2 of 1 GPUs (limit)") == (limit == 1)
+
+
 # --- topology ----------------------------------------------------------------------------------
 
 RACKS = Topology("t", ("block", "rack"))

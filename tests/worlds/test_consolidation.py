@@ -70,6 +70,19 @@ def test_a_place_of_this_cycle_changes_before_a_running_pod_restarts() -> None:
     assert {d.pod.name for d in plan.decisions if d.kind == "Bind"} == {"w-0", "w-1"}
 
 
+@pytest.mark.parametrize("limit", [1, 2])
+def test_a_pod_whose_queue_is_over_its_limit_does_not_move(
+    limit: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """t needs n1 as a whole. r fits n2, but it would start anew there, and its queue holds 2 GPUs."""
+    members = [pod("r-0", "n1", spec=spec(2)), pod("s-0", "n2", spec=spec(2)), pod("t-0", spec=spec(4))]
+    groups = [group("r", queue="p"), group("s", preemptible=False), group("t")]
+    queues = [queue("p", limit=gpu_bound(limit)), queue()]
+    nodes = [node("n1", gpus=4), node("n2", gpus=4)]
+    plan = solved(cluster(members, groups, nodes, queues, actions=ACTIONS))
+    assert (caplog.messages, evicted(plan)) == ([], set() if limit == 1 else {"r-0"})
+
+
 def test_a_gang_whose_domain_was_torn_moves_inside_what_is_left(caplog: pytest.LogCaptureFixture) -> None:
     """g ran in rack a before the label of n1 changed. The 2 GPUs that t asks for are on n0 or n2 once g-0 or
     x-0 has moved to the other; n1 is full.

@@ -3,8 +3,9 @@
 This is tested for every resource that the plan adds to a queue. What the queue holds in the end stays within
 its limit; what its non-preemptible pod groups hold stays within its quota. Binds must keep the bounds while
 the victims are still there. A queue that was over its bound before gets nothing, unless the plan frees more
-there. Rollouts may exceed a quota by what their old pods give back (3.8): other pods fit by the plain sum,
-and all pods together fit once what is given back is subtracted. Only leaf queues run pod groups (4.1).
+there; no pod moves that could not start there anew. Rollouts may exceed a quota by what their old pods give
+back (3.8): other pods fit by the plain sum, and all pods together fit once what is given back is subtracted.
+Only leaf queues run pod groups (4.1).
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     rollouts = Rollouts(world)
     yield from _over(world, rollouts, world.binds, bound, (), now=True)
     yield from _over(world, rollouts, world.added, added, ((moved, 1), (gone, -1)), now=False)
+    total = HeldByQueue(world.start.held[0])
+    for (change, _), times in ((added, 1), (moved, 1), (gone, -1)):
+        total.add_all(change, times)
+    yield from _beyond(world, total, moved[0], "in the end", firm=False)
 
 
 def _homeless(world: PlannedCluster) -> Iterator[Violation]:

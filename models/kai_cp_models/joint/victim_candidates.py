@@ -14,7 +14,8 @@ import numpy as np
 from kai_cp_models.arrays import Floats, Ints, Mask, numbered
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import Amounts, milli_gpus
+from kai_cp_models.fairness.amounts import NOTHING, Amounts, milli_gpus
+from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.rank import victim_order
 from kai_cp_models.fairness.reclaim import VictimFilter
 from kai_cp_models.fairness.runtime import granted
@@ -184,6 +185,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
         more["first"] += len(pods)
         units, groups, pods = np.concatenate((units, more)), [*groups, *changed], [*pods, *new]
     units["work"] = np.where(units["new"], 0, units["weight"] * _ages(cycle, units))
+    units["movable"] &= ~(_beyond_limits(ledger.book)[units["queue"]] & (units["gives"] > 0)).any(axis=1)
     return VictimOrder(ledger, groups, pods, units, owed, reach=reach)
 
 
@@ -205,6 +207,18 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     names = {pod.key: pod.gpu_groups for pod in there} | names
     stay = (key for key, some in names.items() if by.get(key) != policy.name and not joined.isdisjoint(some))
     return frozenset(ledger.snapshot.pod_by_key[key].group for key in stay)
+
+
+def _beyond_limits(book: QueueBook) -> Mask:
+    """[queue, resource] where the queue, or one above it, holds more than its limit: what moves would have to
+    start anew. The last row stands for queues that do not exist.
+    """
+    found = np.zeros((len(book.tree.queues) + 1, len(NOTHING)), dtype=bool)
+    pairs = (zip(held, most, strict=True) for held, most in zip(book.held, book.limit, strict=True))
+    beyond = np.array([[UNLIMITED != most < held for held, most in pair] for pair in pairs], dtype=bool)
+    for i, one in enumerate(book.tree.queues if beyond.any() else ()):
+        found[i] = beyond[list(book.line(one.name))].any(axis=0)
+    return found
 
 
 class Reach:
