@@ -10,6 +10,7 @@ import pytest
 from kai_cp_models.plan import REJECTED
 from kai_cp_models.pods import LabelSelector, PodAffinityTerm, PodStatus, Requirement
 from kai_cp_models.snapshot import Queue, Snapshot
+from tests.support import tiny
 from tests.support.plans import SETTINGS, bound, evicted, lost, nominated, placed, reasons, solved
 from tests.support.worlds import (
     NOW,
@@ -461,3 +462,22 @@ def test_a_nominated_pod_keeps_what_it_needs_beside_it(others: int, caplog: pyte
     assert caplog.messages == []
     assert nominated(plan) == {"b-0": "n1"} | ({"t-0": "n2"} if others else {})
     assert evicted(plan) == ({"v-0"} if others else set())
+
+
+@pytest.mark.parametrize(("pinned", "stops"), [(False, "v"), (True, "r")])
+def test_a_right_to_one_victim_is_none_to_the_others(*, pinned: bool, stops: str) -> None:
+    """h outranks all; w outranks only v, which holds 4 of the 8 GPUs that w needs. If r, u and v stopped for
+    both, u would stop for w, which has its priority. h alone needs v, or r where it fits only n0.
+    """
+    only = {"nodeSelector": {"at": "0"}} if pinned else {}
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=4, labels={"at": "0"}), tiny.node("n1", gpus=8)],
+        [
+            *(tiny.pod("w", gpus=8), tiny.pod("h", gpus=4, priority="build-preemptible", **only)),
+            *(tiny.pod("r", "n0", gpus=4), tiny.pod("u", "n1", gpus=4)),
+            tiny.pod("v", "n1", gpus=4, priority="low"),
+        ],
+        actions="allocate, preempt",
+    )
+    plan = solved(snapshot)
+    assert (lost(plan), placed(plan)) == ({stops}, {"h"})

@@ -6,6 +6,7 @@ would take its place back in the next cycle (formulation 1.3).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -13,11 +14,12 @@ from operator import attrgetter
 
 from kai_cp_models.actions.home import come_home, has_room_at_home
 from kai_cp_models.actions.locality import draw_together
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, disaggregate, quota_check
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, StatusOf, giving, satisfied
 
@@ -83,27 +85,29 @@ def without_right(
     lost: Iterable[EvictionUnit],
     takes_of: Callable[[Ask], Set[int]],
 ) -> tuple[Ledger, frozenset[GroupKey], frozenset[GroupKey]]:
-    """The ledger without the asks that have places only because units left, though they have a right to none
-    that did (formulation 1.3); these asks; and the pod groups of the units, which run on there.
+    """The ledger without the asks that have places only because units left to which they have no right
+    (formulation 1.3); these asks; and the pod groups of the units, which run on there.
 
-    ``takes_of``: the ranks of the units to which an ask has a right. An ask with a right to any of them may
-    have the place of another one, as capacity is alike.
+    ``takes_of``: the ranks of the units to which an ask has a right.
     """
     stopped: dict[GroupKey, list[Pod]] = {}
-    ranks: set[int] = set()
+    gives: dict[int, int] = {}
+    owner: dict[int, GroupKey] = {}
     for item in lost:
         if pods := [pod for pod in item.pods if not ledger.stays(pod)]:
-            ranks.add(item.rank)
+            gives[item.rank], owner[item.rank] = sum(map(milli_gpus, pods)), item.group.key
             stopped.setdefault(item.group.key, []).extend(pods)
-    foreign = [ask for ask in asks if ranks and ranks.isdisjoint(takes_of(ask))]
+    rights = {ask.group.key: frozenset(gives.keys() & takes_of(ask)) for ask in asks if gives}
+    foreign = _beyond_rights(ledger, asks, rights, gives) if gives else []
     bare, guilty, back = ledger.copy() if foreign else ledger, set[GroupKey](), set[GroupKey]()
     nodes = {ask.group.key: {ledger.held[pod.key].node for pod in ask.pods} for ask in foreign}
+    own = {ask.group.key: {owner[rank] for rank in rights[ask.group.key]} for ask in foreign}
     for key, pods in stopped.items() if foreign else ():
         homes, dropped = set(map(ledger.home, pods)), set[GroupKey]()
         bare.mark()
         # Those that come last make way first.
         for ask in reversed(foreign):
-            if homes.isdisjoint(nodes[ask.group.key]):
+            if homes.isdisjoint(nodes[ask.group.key]) or key in own[ask.group.key]:
                 continue
             for pod in ask.pods if ask.group.key not in guilty else ():
                 bare.leave(pod)
@@ -114,6 +118,31 @@ def without_right(
                 break
         (bare.keep if key in back else bare.back)()
     return bare, frozenset(guilty), frozenset(back)
+
+
+def _beyond_rights(
+    ledger: Ledger,
+    asks: Sequence[Ask],
+    rights: Mapping[GroupKey, frozenset[int]],
+    gives: Mapping[int, int],
+) -> list[Ask]:
+    """The asks with a right to none of the units, and those that, with all whose rights are among theirs, get
+    more GPUs than were idle and these units give. Others may have the place of any unit: capacity is alike.
+
+    ``rights``: by ask, ranks of the units. ``gives``: by rank, milli-GPUs.
+    """
+    needs = Counter[frozenset[int]]()
+    for ask in asks:
+        needs[rights[ask.group.key]] += sum(map(milli_gpus, ask.pods))
+    left = int(ledger.free[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum())
+    idle = left + needs.total() - sum(gives.values())
+    short = {
+        mine
+        for mine in needs
+        if sum(need for others, need in needs.items() if others <= mine)
+        > idle + sum(gives[rank] for rank in mine)
+    }
+    return [ask for ask in asks if (mine := rights[ask.group.key]) in short or not mine]
 
 
 def simulate_all(
