@@ -9,7 +9,7 @@ PodDisruptionBudget allows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +21,9 @@ from kai_cp_models.defrag.problem import Problem
 from kai_cp_models.defrag.questions import BadQuestion, goal_of
 from kai_cp_models.defrag.windows import opening
 from kai_cp_models.ledger import Ledger
+from kai_cp_models.placement import over_quota
 from kai_cp_models.plan import DefragReport, DefragState, Unscheduled
-from kai_cp_models.pods import ACTIVE_ALLOCATED, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, PodStatus
 from kai_cp_models.reasons import NOT_FOR_MOVES
 from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.shown import clock
@@ -74,8 +75,9 @@ def advance(cycle: Cycle, waiting: Sequence[Unscheduled], budget: Budget) -> Loo
         text = f"{len(recent)} pods were moved in the last hour, {settings.max_moves_per_hour} may be"
         return said("rate", text, value, goal, again)
     text = f"{value} of {goal}: step 1 of {point.plan[-1].step}, {point.moves} restarts in all"
-    if not _carry_out(cycle, step, text):
-        return said("stuck", "the next step has no place beside what is held or placed", value, goal)
+    if not _carry_out(cycle, step, _waited_for(cycle, waiting), text):
+        why = "the next step has no place beside what is held or placed, or within limits of its queue"
+        return said("stuck", why, value, goal)
     return said("moved", text, value, goal)
 
 
@@ -103,9 +105,18 @@ def _waits(cycle: Cycle, waiting: Sequence[Unscheduled]) -> str:
     return ""
 
 
-def _carry_out(cycle: Cycle, step: Sequence[Move], text: str) -> bool:
+def _waited_for(cycle: Cycle, waiting: Sequence[Unscheduled]) -> frozenset[str]:
+    """Queues whose limits pod groups wait for: what leaves there may not come back before these."""
+    snapshot = cycle.snapshot
+    late = (snapshot.group_by_key[row.group].queue for row in waiting if row.reason == "OverLimit")
+    names = {name for queue in late for name in snapshot.queue_path.get(queue, ())}
+    return frozenset(name for name in names if {*snapshot.queue_by_name[name].limit} != {UNLIMITED})
+
+
+def _carry_out(cycle: Cycle, step: Sequence[Move], waited_for: Set[str], text: str) -> bool:
     """Evict the pods of the step and give them their new places; do nothing where one of them does not
-    fit."""
+    fit, or would not start there within the limits of its queue. ``waited_for``: see ``_waited_for``.
+    """
     snapshot, ledger = cycle.snapshot, cycle.ledger.copy()
     pods = [snapshot.pod_by_key[move.pod] for move in step]
     for pod in pods:
@@ -114,7 +125,10 @@ def _carry_out(cycle: Cycle, step: Sequence[Move], text: str) -> bool:
         node = snapshot.node_index[move.target]
         group = snapshot.group_by_key[move.group]
         # The replacement of a pod that cannot be preempted starts while the old pod still serves.
-        if not ledger.fits_on(pod, node, now=not group.preemptible):
+        charge, path = ledger.fixed.charge(pod, node), snapshot.queue_path.get(group.queue, ())
+        starts = bool(path) and not over_quota(ledger, group, (pod,), charge, lending=False)
+        fits = ledger.fits_on(pod, node, now=not group.preemptible)
+        if not (starts and fits and waited_for.isdisjoint(path)):
             return False
         ledger.place(pod, node, pipelined=True)
     cycle.ledger = ledger

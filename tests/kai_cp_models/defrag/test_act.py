@@ -23,7 +23,7 @@ from kai_cp_models.snapshot import PodGroup, Snapshot
 from tests.support.plans import UNHURRIED, evicted, nominated
 from tests.support.rule_objects import objects_of
 from tests.support.times import at, runs, stored, waits, world, written
-from tests.support.worlds import NOW, cluster, group, node, pods, spec
+from tests.support.worlds import NOW, cluster, gpu_bound, group, node, pods, queue, spec
 from tests.support.worlds import noted as with_annotations
 
 NODES = (node("n1"), node("n2"), node("n3"))
@@ -143,6 +143,25 @@ def test_a_moved_pod_stays_for_an_hour() -> None:
 def test_a_note_that_cannot_be_read_is_none(text: str) -> None:
     group = noted(two(), "a", (("kai-cp/moved", text),))["groups"][0]
     assert moved(group, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "waits_too", "moves"), [(1, False, False), (2, True, False), (2, False, True)]
+)
+def test_a_pod_moves_only_where_its_queue_lets_it_start_again(
+    limit: int, *, waits_too: bool, moves: bool
+) -> None:
+    """a, of queue p, holds 2 GPUs and would move to n2. Within a limit of 1 it could not start there, and
+    where another group waits for the limit of 2, that one might start first.
+    """
+    a, b = group("a", queue="p"), group("b")
+    members = [*pods("a", 1, "n1", spec=spec(2)), *pods("b", 1, "n2", spec=spec(4))]
+    others = [group("o", queue="p")] if waits_too else []
+    members += pods("o", 1, spec=spec(2)) if waits_too else ()
+    queues = [queue("p", limit=gpu_bound(limit)), queue()]
+    plan = solved(cluster(members, [a, b, *others], NODES, queues), chosen())
+    assert evicted(plan) == ({"a-0"} if moves else set())
+    assert state(plan) == ("moved" if moves else "stuck", 1)
 
 
 def test_no_pod_moves_into_a_held_place() -> None:
