@@ -233,7 +233,7 @@ def costly_subgroups(attacker: Attacker) -> Told:
             label = {"kai.scheduler/subgroup-name": name}
             creators.submit(attacker.pod, f"costly-{name}", "costly-gang", labels=label)
     # Not for one pod: 200 events come at once, and a later one may have the words of its explanation.
-    return ("PodGroup", "costly-gang", "free in all")
+    return ("PodGroup", "costly-gang", "too few")
 
 
 def long_chains(attacker: Attacker) -> Told:
