@@ -77,8 +77,10 @@ class InLine:
     def before(self, asks: Iterable[Ask], units: Iterable[EvictionUnit]) -> set[int]:
         """Positions of the units that come before all the asks."""
         asking, turns = {ask.group.key for ask in asks}, self._turns
-        while asking.isdisjoint(turns) and (key := self._left.pop()) is not None:
-            turns[key] = len(turns)
+        # A test of the whole set at each step would look at all turns again.
+        late = not any(map(turns.__contains__, asking))
+        while late and (key := self._left.pop()) is not None:
+            turns[key], late = len(turns), key not in asking
         first = min(turns.get(key, len(turns)) for key in asking)
         again = ((o, unit.group.key) for o, unit in enumerate(units) if unit.movable)
         return {o for o, key in again if turns.get(key, first) < first}
