@@ -68,8 +68,6 @@ class Held(NamedTuple):
     status: PodStatus
 
 
-_NO_PLACE: Final = Held(-1, (), PodStatus.PENDING)
-
 NodeCounts = Mapping[int, int]
 """How many pods there are on a node, by its index."""
 _Done = tuple[Pod, Held | None, int]
@@ -448,6 +446,10 @@ class Ledger:
         mib = np.bincount(found.node, np.maximum(found.later, 0), count)
         return mib / np.maximum(self.fixed.table.gpu_memory_mib, 1)
 
+    def free_milli_gpus(self) -> float:
+        """GPUs that are free in all once everything releasing is gone, those of shared devices in part."""
+        return float(self.free[:, GPU].clip(min=0).sum() + MILLI * self.shared_free().sum())
+
     def lent(self, pods: Sequence[Pod], asked: Amounts, *, beside: Amounts = NOTHING) -> Lent | None:
         """What quotas lend to a batch (3.8); None if no rule lends anything."""
         answers = (rule.lent(pods, asked, beside=beside) for rule in self.rules)
@@ -463,8 +465,8 @@ class Ledger:
 
     def _keeps_device(self, pod: Pod) -> bool:
         """Whether others join a device beside the pod that all pods of the snapshot leave."""
-        node, names, _ = self.held.get(pod.key, _NO_PLACE)
-        devices = (self.devices[node, name] for name in names)
+        held = self.held.get(pod.key)
+        devices = (self.devices[held.node, name] for name in held.gpu_groups) if held is not None else ()
         return any(one.releasing and not one.active and one.pipelined > 1 for one in devices)
 
     def upheld(self) -> bool:

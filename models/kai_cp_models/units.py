@@ -154,6 +154,8 @@ class Gang:
         state, unknown = self.at_first, bool(self.unknown_subgroup_pods)
         found = object.__new__(Gang)
         vars(found).update(vars(self))
+        # It names pods.
+        vars(found).pop("stopped", None)
         found.group, found.pods = group, () if unknown else members
         found.by_leaf = {name: members if pods else () for name, pods in self.by_leaf.items()}
         found.unknown_subgroup_pods = members if unknown else ()

@@ -36,7 +36,7 @@ from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage
-from kai_cp_models.pods import GPU, MILLI, GroupKey
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.refusal import Refusal
 
@@ -80,9 +80,8 @@ def _worth_trying(run: ActionRun) -> bool:
     cycle, ledger = run.cycle, run.base
     if run.policy.may_lose or cycle.budget.plain_work <= MOST_PATIENT_WORK:
         return not cycle.budget.passed()
-    idle = ledger.free[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum()
     asked = sum(ask.asked[2] for ask in run.open.values())
-    return bool(idle >= LIMITS.least_idle_share * asked)
+    return ledger.free_milli_gpus() >= LIMITS.least_idle_share * asked
 
 
 def _parts(

@@ -19,7 +19,7 @@ from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, disaggregate, quota_check
-from kai_cp_models.pods import ACTIVE_USED, GPU, MILLI, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Gang, StatusOf, giving, satisfied
 
@@ -90,24 +90,23 @@ def without_right(
 
     ``takes_of``: the ranks of the units to which an ask has a right.
     """
-    stopped: dict[GroupKey, list[Pod]] = {}
+    stopped, ranks = dict[GroupKey, list[Pod]](), dict[GroupKey, set[int]]()
     gives: dict[int, int] = {}
-    owner: dict[int, GroupKey] = {}
     for item in lost:
         if pods := [pod for pod in item.pods if not ledger.stays(pod)]:
-            gives[item.rank], owner[item.rank] = sum(map(milli_gpus, pods)), item.group.key
+            gives[item.rank] = sum(map(milli_gpus, pods))
             stopped.setdefault(item.group.key, []).extend(pods)
+            ranks.setdefault(item.group.key, set()).add(item.rank)
     rights = {ask.group.key: frozenset(gives.keys() & takes_of(ask)) for ask in asks if gives}
     foreign = _beyond_rights(ledger, asks, rights, gives) if gives else []
     bare, guilty, back = ledger.copy() if foreign else ledger, set[GroupKey](), set[GroupKey]()
     nodes = {ask.group.key: {ledger.held[pod.key].node for pod in ask.pods} for ask in foreign}
-    own = {ask.group.key: {owner[rank] for rank in rights[ask.group.key]} for ask in foreign}
     for key, pods in stopped.items() if foreign else ():
         homes, dropped = set(map(ledger.home, pods)), set[GroupKey]()
         bare.mark()
         # Those that come last make way first.
         for ask in reversed(foreign):
-            if homes.isdisjoint(nodes[ask.group.key]) or key in own[ask.group.key]:
+            if homes.isdisjoint(nodes[ask.group.key]) or not ranks[key].isdisjoint(rights[ask.group.key]):
                 continue
             for pod in ask.pods if ask.group.key not in guilty else ():
                 bare.leave(pod)
@@ -134,8 +133,7 @@ def _beyond_rights(
     needs = Counter[frozenset[int]]()
     for ask in asks:
         needs[rights[ask.group.key]] += sum(map(milli_gpus, ask.pods))
-    left = int(ledger.free[:, GPU].clip(min=0).sum() + MILLI * ledger.shared_free().sum())
-    idle = left + needs.total() - sum(gives.values())
+    idle = ledger.free_milli_gpus() + needs.total() - sum(gives.values())
     short = {
         mine
         for mine in needs

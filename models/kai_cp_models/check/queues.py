@@ -10,7 +10,7 @@ Only leaf queues run pod groups (4.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
@@ -35,10 +35,6 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     rollouts = Rollouts(world)
     yield from _over(world, rollouts, world.binds, bound, (), now=True)
     yield from _over(world, rollouts, world.added, added, ((moved, 1), (gone, -1)), now=False)
-    total = HeldByQueue(world.start.held[0])
-    for (change, _), times in ((added, 1), (moved, 1), (gone, -1)):
-        total.add_all(change, times)
-    yield from _beyond(world, total, moved[0], "in the end", firm=False)
 
 
 def _homeless(world: PlannedCluster) -> Iterator[Violation]:
@@ -95,7 +91,7 @@ def _over(
     rollouts: Rollouts,
     keys: Iterable[PodKey],
     more: HeldByQueues,
-    changes: Iterable[tuple[HeldByQueues, int]],
+    changes: Sequence[tuple[HeldByQueues, int]],
     *,
     now: bool,
 ) -> Iterator[Violation]:
@@ -106,7 +102,8 @@ def _over(
         firm.add_all(firm_change, times)
     when = "now" if now else "in the end"
     borrowed = held(world, rollouts.borrowing(map(world.pod, keys)))[1]
-    yield from _beyond(world, total, more[0], when, firm=False)
+    for comes in (more, *(change for change, times in changes if times > 0)):
+        yield from _beyond(world, total, comes[0], when, firm=False)
     yield from _beyond(world, _without(firm, borrowed), _without(more[1], borrowed), when, firm=True)
     if borrowed:
         given_back = rollouts.given_back(world.places(now=now))

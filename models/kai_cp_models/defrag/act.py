@@ -110,7 +110,8 @@ def _waited_for(cycle: Cycle, waiting: Sequence[Unscheduled]) -> frozenset[str]:
     snapshot = cycle.snapshot
     late = (snapshot.group_by_key[row.group].queue for row in waiting if row.reason == "OverLimit")
     names = {name for queue in late for name in snapshot.queue_path.get(queue, ())}
-    return frozenset(name for name in names if {*snapshot.queue_by_name[name].limit} != {UNLIMITED})
+    limits = ((name, snapshot.queue_by_name[name].limit) for name in names)
+    return frozenset(name for name, limit in limits if any(most != UNLIMITED for most in limit))
 
 
 def _carry_out(cycle: Cycle, step: Sequence[Move], waited_for: Set[str], text: str) -> bool:
