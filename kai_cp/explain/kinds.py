@@ -185,7 +185,7 @@ def raise_priority(trials: Trials) -> Fix | None:
 
 
 def relax_topology(trials: Trials) -> Fix | None:
-    """Ask for a wider level, or for none."""
+    """Ask for a wider level, or for none; a level that does not exist counts as below the finest."""
     candidates: list[FixCandidate] = []
     widened: list[Object] = []
     total = 0
@@ -193,14 +193,13 @@ def relax_topology(trials: Trials) -> Fix | None:
         constraint = part.constraint
         assert constraint is not None
         topology = next((t for t in trials.snapshot.topologies if t.name == constraint.topology), None)
-        if topology is None or constraint.required not in topology.levels:
-            continue
-        at = topology.levels.index(constraint.required)
+        levels = topology.levels if topology else ()
+        at = levels.index(constraint.required) if constraint.required in levels else len(levels)
         op: Object = {"op": "set-topology", "podGroup": str(trials.key)}
         if name:
             op["subGroup"] = name
         for level in range(at - 1, -1, -1):
-            candidates.append(FixCandidate(({**op, "level": topology.levels[level]},), at - level))
+            candidates.append(FixCandidate(({**op, "level": levels[level]},), at - level))
         candidates.append(FixCandidate(({**op, "level": None},), at + 1))
         widened.append({**op, "level": None})
         total += at + 1
@@ -211,7 +210,7 @@ def relax_topology(trials: Trials) -> Fix | None:
 
 
 def _constrained(part: Subgroup) -> Iterator[tuple[Subgroup, str]]:
-    if part.constraint is not None and part.constraint.required:
+    if part.constraint is not None and (part.constraint.required or part.constraint.error):
         yield part, part.name
     for child in part.children:
         yield from _constrained(child)

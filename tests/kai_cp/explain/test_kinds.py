@@ -8,7 +8,7 @@ from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import FixKind, Settings
-from tests.kai_cp.explain.clusters import NOW, cluster
+from tests.kai_cp.explain.clusters import NOW, cluster, racks
 from tests.support.objects import Object
 from tests.support.tiny import node, pod
 
@@ -58,3 +58,22 @@ def test_a_node_that_is_cordoned_and_tainted_counts_twice() -> None:
     raw = cluster([node("n0", gpus=1, taints=tainted, unschedulable=True)], [pod("x", gpus=1)])
     (fix,) = entry_for(raw, "uncordon")["fixes"]
     assert (fix["amount"], fix["unit"], len(fix["ops"])) == (2, "cordons and taints", 2)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "level", "amount"),
+    [
+        ("requiredTopologyLevel", "rak", "zone", 2),
+        ("preferredTopologyLevel", "rak", None, 2),
+        ("topology", "dcc", None, 1),
+    ],
+)
+def test_a_topology_or_level_that_does_not_exist_is_given_up_for_one_that_does(
+    field: str, value: str, level: str | None, amount: int
+) -> None:
+    """Each rack has one GPU, x needs two: the zone has them. What is preferred only goes with the whole."""
+    raw = racks()
+    (group,) = raw["rawObjects"]["podGroups"]
+    group["spec"]["topologyConstraint"] |= {field: value}
+    (fix,) = entry_for(raw, "relax-topology")["fixes"]
+    assert (fix["ops"][0]["level"], fix["amount"]) == (level, amount)

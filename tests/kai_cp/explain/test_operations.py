@@ -17,7 +17,7 @@ from kai_cp.explain.operations import KNOWN, applied
 from kai_cp.explain.text import describe
 from kai_cp.explain.whatif import whatif
 from kai_cp_models.settings import Settings
-from tests.kai_cp.explain.clusters import NOW, cluster
+from tests.kai_cp.explain.clusters import NOW, cluster, racks
 from tests.support import objects as raw
 from tests.support.tiny import node, pod, queue
 
@@ -106,23 +106,6 @@ def two_queues() -> raw.Object:
         [node("n0", gpus=2)],
         [pod("y", gpus=2, queue="b"), pod("x", gpus=2, queue="a")],
         queues=[queue("a"), queue("b")],
-    )
-
-
-def racks() -> raw.Object:
-    """x needs two GPUs in one rack, and every rack has one."""
-    return cluster(
-        [node(f"n{i}", gpus=1, labels={"zone": "z", "rack": f"r{i}"}) for i in range(2)],
-        [pod("x-0", gpus=1, group="x"), pod("x-1", gpus=1, group="x")],
-        groups={
-            "x": {"minMember": 2, "topologyConstraint": {"topology": "dc", "requiredTopologyLevel": "rack"}}
-        },
-        topologies=[
-            {
-                "metadata": {"name": "dc", "uid": "dc"},
-                "spec": {"levels": [{"nodeLabel": "zone"}, {"nodeLabel": "rack"}]},
-            }
-        ],
     )
 
 
