@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from operator import attrgetter
 
 from kai_cp_models.actions.home import come_home, has_room_at_home
@@ -83,7 +83,7 @@ def without_right(
     ledger: Ledger,
     asks: Sequence[Ask],
     lost: Iterable[EvictionUnit],
-    takes_of: Callable[[Ask], Set[int]],
+    takes_of: Callable[[Ask], frozenset[int]],
 ) -> tuple[Ledger, frozenset[GroupKey], frozenset[GroupKey]]:
     """The ledger without the asks that have places only because units left to which they have no right
     (formulation 1.3); these asks; and the pod groups of the units, which run on there.
@@ -97,7 +97,9 @@ def without_right(
             gives[item.rank] = sum(map(milli_gpus, pods))
             stopped.setdefault(item.group.key, []).extend(pods)
             ranks.setdefault(item.group.key, set()).add(item.rank)
-    rights = {ask.group.key: frozenset(gives.keys() & takes_of(ask)) for ask in asks if gives}
+    # Many asks may take the same units.
+    among = cache(partial(frozenset.intersection, frozenset(gives)))
+    rights = {ask.group.key: among(takes_of(ask)) for ask in asks if gives}
     foreign = _beyond_rights(ledger, asks, rights, gives) if gives else []
     bare, guilty, back = ledger.copy() if foreign else ledger, set[GroupKey](), set[GroupKey]()
     nodes = {ask.group.key: {ledger.held[pod.key].node for pod in ask.pods} for ask in foreign}
