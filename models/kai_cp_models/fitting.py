@@ -5,7 +5,7 @@ The room of static node rules, requests and shared devices only; stateful rules 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from operator import ge
 from typing import TYPE_CHECKING, Final
@@ -57,6 +57,8 @@ class NodeView:
         self.exact = self._ranking.exact and gpu.kind is not GpuKind.MEMORY and not pod.spec.claims
         self.seen = 0
         """How many changes of nodes it has followed, see ``Ledger.view``."""
+        self._slots: Mapping[bool, tuple[int, Ints]] = {}
+        """What ``slots_of`` last found, after how many changes."""
         self._look_at(ledger, _ALL)
 
     def shared_copy(self) -> NodeView:
@@ -77,13 +79,19 @@ class NodeView:
         for node in nodes:
             self._look(ledger, node)
 
-    def slots_of(self, ledger: Ledger, *, now: bool) -> Ints:
-        """[N] pods of the spec that the room of each node takes, as far as requests tell."""
-        found: Ints = np.zeros(len(self.now), dtype=np.int64)
-        nodes = np.flatnonzero(self.now if now else self.later)
-        asked = np.flatnonzero(self._request)
+    def slots_of(self, ledger: Ledger, changed: Sequence[int], *, now: bool) -> Ints:
+        """[N] pods of the spec that the room of each node takes, as far as requests tell.
+
+        ``changed``: the nodes of all changes; the view has followed them.
+        """
+        seen, before = self._slots.get(now, (0, None))
+        fits, asked = self.now if now else self.later, np.flatnonzero(self._request)
+        found: Ints = np.zeros(len(fits), dtype=np.int64) if before is None else before.copy()
+        nodes = np.arange(len(fits)) if before is None else np.array(changed[seen:], dtype=np.int64)
         rows = (ledger.idle if now else ledger.free)[np.ix_(nodes, asked)]
-        found[nodes] = np.maximum((rows // np.array(self._request)[asked]).min(axis=1, initial=_MOST), 1)
+        most = np.maximum((rows // np.array(self._request)[asked]).min(axis=1, initial=_MOST), 1)
+        found[nodes] = np.where(fits[nodes], most, 0)
+        self._slots = {**self._slots, now: (len(changed), found)}
         return found
 
     # --- many nodes at once ----------------------------------------------------------------------

@@ -375,8 +375,9 @@ class Ledger:
         return len(later) > 0 and bool(later[later.argmax()])
 
     def slots(self, pod: Pod, *, now: bool) -> Ints:
-        """[N] how many pods like this one each node takes by its free capacity; 0 where ``fits`` is False."""
-        slots = self.view(pod).slots_of(self, now=now)
+        """[N] how many pods like this one each node takes by its free capacity; 0 where ``fits`` is False.
+        Read-only."""
+        slots = self.view(pod).slots_of(self, self._changed, now=now)
         concerned = any(rule.concerns(pod) for rule in self.rules)
         return np.where(self.fits(pod, now=now), slots, 0) if concerned else slots
 

@@ -54,6 +54,9 @@ def same(ledger: Ledger, pods: list[Pod]) -> None:
         for now in (True, False):
             fits = fresh.fits(one, now=now)
             np.testing.assert_array_equal(ledger.fits(one, now=now), fits)
+            slots = fresh.slots(one, now=now)
+            np.testing.assert_array_equal(ledger.slots(one, now=now), slots)
+            np.testing.assert_array_equal(slots > 0, fits)
         np.testing.assert_array_equal(ledger.view(one).shared, fresh.view(one).shared)
         assert ledger.has_room(one) == fresh.has_room(one)
     for at, free in enumerate(ledger.shared_free().tolist()):
