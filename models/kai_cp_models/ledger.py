@@ -259,7 +259,6 @@ class Ledger:
         state, tally = self._states.get(key), self.tally(gang)
         if state is None or state.tally is not tally:
             state = self._states[key] = gang.state(self.status, tally)
-            self._tallies[key] = state.tally
         return state
 
     def served(self, gang: Gang) -> bool:
@@ -601,9 +600,8 @@ class Ledger:
         after, name = self.status(pod), pod.subgroup or "default"
         if changes := self.touched.pop(group, 0) + sign:
             self.touched[group] = changes
-        tally = self._tallies.get(group, {})
-        if counts := tally.get(name):
-            self._tallies[group] = {**tally, name: counts.moved(before, after)}
+        if (tally := self._tallies.get(group)) is not None:
+            self._tallies[group] = self.fixed.gangs[group].moved(tally, name, before, after)
         step = (after in ACTIVE_ALLOCATED) - (before in ACTIVE_ALLOCATED)
         if step and (known := self._nodes.get(group)):
             line = self.fixed.gangs[group].lines.get(name, ())

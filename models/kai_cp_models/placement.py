@@ -277,13 +277,9 @@ class Placer:
         """Nominate these pods of the gang if it has promised places and too few solid ones to start (4.2)."""
         if self.pipeline_only or len(self.gang.pods) < 2:
             return
-        tally = ledger.tally(self.gang)
-        for leaf in self.gang.group.root.leaves():
-            counts = tally[leaf.name]
-            if counts.pipelined and counts.active - counts.pipelined < leaf.minimum:
-                for pod in pods:
-                    ledger.pipeline(pod)
-                return
+        if ledger.tally(self.gang).promised:
+            for pod in pods:
+                ledger.pipeline(pod)
 
 
 def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledger | None:

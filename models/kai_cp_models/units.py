@@ -7,12 +7,12 @@ is always a whole *eviction unit*: surplus pods first, then surplus subgroups, t
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import chain, compress, islice
+from itertools import chain, compress, islice, pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -22,8 +22,6 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatu
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
 StatusOf = Callable[[Pod], PodStatus]
-_FirstWaiting = Callable[[str, int], tuple[Pod, ...]]
-"""The first waiting pods of a pod set, by its name and at most how many."""
 as_read: StatusOf = attrgetter("status")
 """The status of a pod in the snapshot."""
 
@@ -78,14 +76,16 @@ class Unit(NamedTuple):
 
 
 class StatusCounts(NamedTuple):
-    """Pods of a gang by status, updated by :meth:`moved` where counting again would cost too much."""
+    """Pods of a pod set by status. Of a set of subgroups its members: the ``active`` ones are satisfied, the
+    ``pending`` ones could become so.
+    """
 
     pending: int
     active: int
     """Of ``ACTIVE_ALLOCATED``, those of the next field included."""
-    pipelined: int
+    pipelined: int = 0
     first: int = 0
-    """No pod before this one of the gang's pods is pending."""
+    """No pod before this one of the pod set is pending."""
 
     @classmethod
     def of(cls, statuses: Iterable[PodStatus]) -> StatusCounts:
@@ -103,9 +103,52 @@ class StatusCounts(NamedTuple):
             0 if after is PodStatus.PENDING else self.first,
         )
 
+    def sums(self, minimum: int) -> tuple[int, int, int, int, int]:
+        """What a pod set with this minimum adds to ``GangTally.sums``."""
+        active, solid = self.active, self.active - self.pipelined
+        return (
+            self.pending,
+            active,
+            active < minimum,
+            active > minimum,
+            solid < minimum and self.pipelined > 0,
+        )
 
-GangTally = Mapping[str, StatusCounts]
-"""The counts of every pod set, by its name."""
+
+_Turn = tuple[int, int, float, str]
+"""Subgroup order (3.6): below its minimum, then with one, then emptier, then by name."""
+
+
+@dataclass(slots=True)
+class GangTally:
+    """How far every subgroup of a gang is served. ``Gang.moved`` makes the one that follows, with a step for
+    each level of the tree; none changes, but for the note where the waiting pods of a pod set begin.
+    """
+
+    counts: dict[str, StatusCounts]
+    """By the name of the subgroup."""
+    offers: dict[str, list[_Turn]]
+    """By the name of a set: the members that can be given something, in subgroup order."""
+    sums: tuple[int, ...]
+    """Over the pod sets: pods that are pending, and active; pod sets below their minimum, above it, and below
+    it without pods that wait for others to leave."""
+
+    @property
+    def active(self) -> int:
+        """Active pods."""
+        return self.sums[1]
+
+    @property
+    def promised(self) -> bool:
+        """Whether a pod set lacks its minimum without pods that wait for others to leave."""
+        return self.sums[4] > 0
+
+    @property
+    def met(self) -> Met:
+        """How far every subgroup meets its minimum, see ``satisfied``."""
+        return {name: counts.active for name, counts in self.counts.items()}
+
+
 Met = dict[str, int]
 """By subgroup: of a pod set its pods in some statuses, of a set its satisfied members."""
 
@@ -116,7 +159,7 @@ class GangState(NamedTuple):
     ``pending``: whether a pod is. ``ready``: whether one is, and enough are alive and not gated for the
     minimum (5.2). ``satisfied``: it has its minimum (5.1). ``elastic_state``: 0: some pod set is below its
     minimum; 1: all are exactly at it; 2: some are above (3.6). ``batch``: the next one (5.3), None if no pod
-    can be placed. ``tally``: the counts that say so, to go on with.
+    can be placed. ``tally``: the counts that say so.
     """
 
     pending: bool
@@ -180,24 +223,52 @@ class Gang:
 
     def tally(self, status_of: StatusOf) -> GangTally:
         """Its pods, counted now."""
-        return {name: StatusCounts.of(map(status_of, pods)) for name, pods in self.by_leaf.items()}
+        counts = {name: StatusCounts.of(map(status_of, pods)) for name, pods in self.by_leaf.items()}
+        sums = [counts[leaf.name].sums(leaf.minimum) for leaf in self._leaves]
+        offers: dict[str, list[_Turn]] = {}
+        for subgroup in self._sets:
+            members = [stands(one, counts[one.name], offers) for one in subgroup.children]
+            active = sum(served for served, _, _ in members)
+            counts[subgroup.name] = StatusCounts(sum(able for _, able, _ in members) - active, active)
+            offers[subgroup.name] = sorted(turn for _, _, turn in members if turn is not None)
+        return GangTally(counts, offers, tuple(map(sum, zip(*sums, strict=True))))
+
+    def moved(self, tally: GangTally, pod_set: str, before: PodStatus, after: PodStatus) -> GangTally:
+        """The tally after a pod of a pod set changed its status; those of unknown subgroups do not count."""
+        if (was := tally.counts.get(pod_set)) is None:
+            return tally
+        now = was.moved(before, after)
+        line, counts, offers = self.lines[pod_set], {**tally.counts, pod_set: now}, tally.offers
+        steps = zip(tally.sums, was.sums(line[0].minimum), now.sums(line[0].minimum), strict=True)
+        sums = tuple([total - old + new for total, old, new in steps])
+        for member, above in () if self.top.leaf else pairwise(line):
+            served, able, turn = stands(member, was, tally.offers)
+            serves, enables, next_turn = stands(member, now, offers)
+            if turn != next_turn:
+                ranked = offers[above.name].copy()
+                if turn is not None:
+                    del ranked[bisect_left(ranked, turn)]
+                if next_turn is not None:
+                    insort(ranked, next_turn)
+                offers = {**offers, above.name: ranked}
+            elif (served, able) == (serves, enables):
+                break
+            was, more = counts[above.name], serves - served
+            now = counts[above.name] = StatusCounts(was.pending + enables - able - more, was.active + more)
+        return GangTally(counts, offers, sums)
 
     def state(self, status_of: StatusOf, tally: GangTally | None = None) -> GangState:
         """How the gang stands when its pods have these statuses. ``tally``: their counts, if known."""
         tally = self.tally(status_of) if tally is None else tally
-        top, batch, ready = self.top, None, False
-        pending = any([counts.pending for counts in tally.values()])
-        met = self.met(tally)
-        if pending:
-            could = self._met({name: counts.active + counts.pending for name, counts in tally.items()})
-            if ready := satisfied(top, could):
-                tally = dict(tally)
-                batch = self._next(top, partial(self._first_waiting, tally, status_of), met, could)
-                if batch is not None and top.leaf and self.group.root.constraint is not None:
-                    batch = Batch(self.group.root, parts=(batch,))
-        surplus = [met[leaf.name] - leaf.minimum for leaf in self._leaves]
-        elastic_state = 0 if min(surplus) < 0 else 2 if max(surplus) > 0 else 1
-        return GangState(pending, ready, satisfied(top, met), elastic_state, batch, tally)
+        pending, _, below, above, _ = tally.sums
+        top, batch = tally.counts[self.top.name], None
+        ready = pending > 0 and top.active + top.pending >= self.top.minimum
+        if ready and (self.top.leaf or tally.offers[self.top.name]):
+            batch = self._next(self.top, tally, status_of)
+            if self.top.leaf and self.group.root.constraint is not None:
+                batch = Batch(self.group.root, parts=(batch,))
+        elastic_state = 0 if below else 2 if above else 1
+        return GangState(pending > 0, ready, top.active >= self.top.minimum, elastic_state, batch, tally)
 
     def pods_below(self, subgroup: Subgroup) -> tuple[Pod, ...]:
         """Pods of the leaves below ``subgroup``."""
@@ -223,15 +294,10 @@ class Gang:
             found += (child for child in subgroup.children if not child.leaf)
         return tuple(reversed(found))
 
-    def met(self, tally: GangTally) -> Met:
-        """How far every subgroup in ``top`` meets its minimum with the pods that count, see ``satisfied``."""
-        return self._met({name: counts.active for name, counts in tally.items()})
-
-    def _met(self, counts: Met) -> Met:
-        """The same with these numbers of pods in each pod set."""
-        for subgroup in self._sets:
-            counts[subgroup.name] = sum(satisfied(child, counts) for child in subgroup.children)
-        return counts
+    @cached_property
+    def _named(self) -> Mapping[str, Subgroup]:
+        """Every subgroup in ``top`` by its name."""
+        return {one.name: one for one in chain(self._sets, self._leaves)}
 
     # --- what comes next -------------------------------------------------------------------------
 
@@ -244,39 +310,32 @@ class Gang:
             placed.update(pod.key for pod in state.batch.all_pods)
             state = self.state(lambda pod: PodStatus.ALLOCATED if pod.key in placed else pod.status)
 
-    def _first_waiting(
-        self, tally: dict[str, StatusCounts], status_of: StatusOf, name: str, most: int
-    ) -> tuple[Pod, ...]:
+    def _first_waiting(self, tally: GangTally, status_of: StatusOf, name: str, most: int) -> tuple[Pod, ...]:
         """The first ``most`` pods of a pod set that wait; the tally keeps where they begin, so that those
         before are not looked at again."""
-        pods, counts = self.by_leaf[name], tally[name]
+        pods, counts = self.by_leaf[name], tally.counts[name]
         if counts.pending == len(pods):
             return pods[:most]
         waiting = (i for i in range(counts.first, len(pods)) if status_of(pods[i]) is PodStatus.PENDING)
         found = list(islice(waiting, most))
-        if found:
-            tally[name] = counts._replace(first=found[0])
+        tally.counts[name] = counts._replace(first=found[0])
         return tuple(pods[i] for i in found)
 
-    def _next(self, subgroup: Subgroup, first: _FirstWaiting, met: Met, could: Met) -> Batch | None:
-        """The next batch of a subtree; ``could``: how far it would be met if all that wait ran."""
-        missing = subgroup.minimum - met[subgroup.name]
+    def _next(self, subgroup: Subgroup, tally: GangTally, status_of: StatusOf) -> Batch:
+        """The next batch of a subtree that can be given something: all that its minimum lacks, or one more.
+
+        Members that cannot become ready would tear the gang (14.1); they offer nothing.
+        """
+        missing = subgroup.minimum - tally.counts[subgroup.name].active
+        most = max(missing, 1)
         if subgroup.leaf:
-            pods = first(subgroup.name, max(missing, 1))
-            return Batch(subgroup, pods=pods) if pods else None
-        # Members that cannot become ready would tear the gang (14.1): skip them.
-        able = [child for child in subgroup.children if satisfied(child, could)]
-        able.sort(key=lambda child: _turn(child, met))
-        if missing > 0:
-            able, most = [child for child in able if not satisfied(child, met)], missing
-        else:
-            most = 1
-        parts = (part for child in able if (part := self._next(child, first, met, could)))
-        found = tuple(islice(parts, most))
+            return Batch(subgroup, pods=self._first_waiting(tally, status_of, subgroup.name, most))
+        members = (self._named[turn[-1]] for turn in tally.offers[subgroup.name][:most])
+        found = tuple([self._next(member, tally, status_of) for member in members])
         if len(found) == 1 == len(self.by_leaf) and subgroup.constraint is None:
             # The sets above an only pod set say nothing.
             return found[0]
-        return Batch(subgroup, parts=found) if found else None
+        return Batch(subgroup, parts=found)
 
     # --- what goes next --------------------------------------------------------------------------
 
@@ -294,7 +353,7 @@ class Gang:
         }
         if top.leaf:
             return tuple(units_of_pod_set(active[top.name], top.minimum))
-        met = self._met({name: len(pods) for name, pods in active.items()})
+        met = self.tally(status_of).met
         stood = satisfied(top, met)
         short = sum(met[leaf.name] < leaf.minimum for leaf in self._leaves)
         over = sum(met[leaf.name] > leaf.minimum for leaf in self._leaves)
@@ -353,7 +412,10 @@ def _surplus(subgroup: Subgroup, met: Met, active: Mapping[str, Sequence[Pod]]) 
         while len(pods := active[subgroup.name]) > max(subgroup.minimum, 0):
             yield (pods[-1],)
         return
-    turn = partial(_turn, met=met)
+
+    def turn(child: Subgroup) -> _Turn:
+        return _turn(child, met[child.name])
+
     ranked = sorted(subgroup.children, key=turn)
     below = {child.name: _surplus(child, met, active) for child in ranked}
     while ranked and met[subgroup.name]:
@@ -389,14 +451,24 @@ def satisfied(subgroup: Subgroup, met: Met) -> bool:
     return met[subgroup.name] >= subgroup.minimum
 
 
-def _turn(subgroup: Subgroup, met: Met) -> tuple[object, ...]:
-    """Subgroup order (3.6): below threshold, then required, then emptier, then by name."""
-    count = met[subgroup.name]
+def _turn(subgroup: Subgroup, count: int) -> _Turn:
+    """The turn of a subgroup that is counted to meet its minimum so far."""
     if count < subgroup.minimum:
         return (0, 0, 0.0, subgroup.name)
     required = subgroup.minimum > 0
     ratio = count / subgroup.minimum if required else float(count)
     return (1, 0 if required else 1, ratio, subgroup.name)
+
+
+def stands(
+    member: Subgroup, counts: StatusCounts, offers: Mapping[str, Sequence[_Turn]]
+) -> tuple[bool, bool, _Turn | None]:
+    """Whether a member of a set is satisfied; whether it could be if all that wait ran; its turn, if it could
+    and can be given something."""
+    able = counts.active + counts.pending >= member.minimum
+    gives = able and (counts.pending > 0 if member.leaf else bool(offers[member.name]))
+    turn = _turn(member, counts.active) if gives else None
+    return counts.active >= member.minimum, able, turn
 
 
 class Gangs(dict[GroupKey, Gang]):

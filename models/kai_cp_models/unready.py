@@ -46,7 +46,7 @@ def unready(snapshot: Snapshot, gang: Gang, state: GangState, ask: Ask | None) -
 
 def _incomplete(gang: Gang, state: GangState) -> str:
     """What the gang lacks to start, or to start one of its further subgroups, in words."""
-    alive = {name: counts.active + counts.pending for name, counts in state.tally.items()}
+    alive = {name: counts.active + counts.pending for name, counts in state.tally.counts.items()}
     lacking = [leaf for leaf in gang.top.leaves() if alive[leaf.name] < leaf.minimum]
     words = [
         f"{'it' if gang.top.leaf else leaf.name} has {alive[leaf.name]} of {leaf.minimum} pods"

@@ -410,8 +410,8 @@ def test_a_gang_whose_pods_are_counted_on_stands_as_one_counted_anew(
         else:
             undo = step(ledger, snapshot.pods[which], choice)
             undos += [] if undo is None else [undo]
-        assert repr(ledger.state(gang)) == repr(gang.state(ledger.status))
-        kept, anew = ledger.tally(gang), gang.tally(ledger.status)
+        assert repr(ledger.state(gang)[:5]) == repr(gang.state(ledger.status)[:5])
+        kept, anew = ledger.tally(gang).counts, gang.tally(ledger.status).counts
         assert {name: one[:3] for name, one in kept.items()} == {name: one[:3] for name, one in anew.items()}
         active = [p for p in gang.pods if ledger.status(p) in ACTIVE_ALLOCATED]
         for subgroup in (gang.group.root, gang.top):

@@ -260,6 +260,51 @@ def test_the_work_for_units_grows_with_the_subgroups(minimum: int, monkeypatch: 
     assert looks(128) < 2.5 * looks(64)
 
 
+@given(trees(), st.data())
+def test_a_gang_that_is_counted_on_is_offered_what_one_counted_anew_is(
+    root: Subgroup, data: st.DataObject
+) -> None:
+    """Pods change their statuses one after the other; each is counted in all sets above it."""
+    one = gang(root, **{leaf.name: "P" * data.draw(st.integers(0, 3)) for leaf in root.leaves()}, other="P")
+    now = {each.key: each.status for each in (*one.pods, *one.unknown_subgroup_pods)}
+    tally = one.tally(lambda each: now[each.key])
+    changes = st.tuples(st.sampled_from([P, P, R, X, G, B, PodStatus.PIPELINED]), st.integers(0, 99))
+    for after, which in data.draw(st.lists(changes, max_size=12)):
+        following = one.state(lambda each: now[each.key], tally).batch
+        placed = following.all_pods if following and after is R else (*one.pods, *one.unknown_subgroup_pods)
+        changed = placed[which % len(placed)]
+        before, now[changed.key] = now[changed.key], after
+        tally = one.moved(tally, changed.subgroup or "default", before, after)
+        anew = one.tally(lambda each: now[each.key])
+        assert (tally.offers, tally.sums, tally.met) == (anew.offers, anew.sums, anew.met)
+        assert repr(one.state(lambda each: now[each.key], tally).batch) == repr(
+            one.state(lambda each: now[each.key], anew).batch
+        )
+
+
+def test_the_work_for_the_next_batch_does_not_grow_with_the_subgroups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once counted, a gang of many subgroups goes on from pod to pod with as many looks as a small one."""
+    calls, stands = list[str](), units.stands
+    monkeypatch.setattr(units, "stands", lambda one, *rest: calls.append(one.name) or stands(one, *rest))
+
+    def looks(size: int) -> int:
+        one = gang(tree(1, *[leaf(f"s{i}-", 1) for i in range(size)]), **{f"s{i}-": "P" for i in range(size)})
+        now = {each.key: P for each in one.pods}
+        tally = one.tally(lambda each: now[each.key])
+        calls.clear()
+        for _ in range(16):
+            following = one.state(lambda each: now[each.key], tally).batch
+            assert following is not None
+            for each in following.all_pods:
+                now[each.key] = R
+                tally = one.moved(tally, each.subgroup or "", P, R)
+        return len(calls)
+
+    assert looks(128) == looks(32) <= 4 * 16
+
+
 STATES = [
     Case("one subgroup below", gang(both(2), a="RRR", b="P"), 0),
     Case("exactly at the minimum", gang(both(2), a="RR", b="R"), 1),

@@ -200,7 +200,7 @@ def disturbed(
         """One pod set that had its minimum, all that ran has left, and only for this."""
         gang, left = base.fixed.gangs[key], emptied.touched.get(key)
         return (
-            len(pods) == left == sum(one.active for one in gang.at_first.tally.values())
+            len(pods) == left == gang.at_first.tally.active
             and key not in base.touched
             and gang.top.leaf
             and gang.at_first.satisfied
@@ -338,7 +338,7 @@ def started(ledger: Ledger, ask: Ask) -> bool:
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
     """What a group asks for in the fair order to have evicted pods again."""
     gang = ledger.fixed.gangs[key]
-    running = sum(counts.active for counts in gang.at_first.tally.values())
+    running = gang.at_first.tally.active
     # Most victims lose all that runs and get nothing before they are asked for.
     whole = len(pods) == ledger.touched.get(key) == running and all(p.key in ledger.evicted for p in pods)
     state = gang.stopped if whole else gang.state(as_pending(ledger, {pod.key for pod in pods}))
@@ -403,16 +403,12 @@ def return_home(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> list[Pod]
     def settle(pods: Iterable[Pod]) -> None:
         """These ask no more: they are home, or stay away."""
         nonlocal tally
-        counts = dict(tally)
         for pod in pods:
             del left[pod.key]
-            name = pod.subgroup or "default"
-            counts[name] = counts[name].moved(PodStatus.PENDING, status_of(pod))
-        tally = counts
+            tally = gang.moved(tally, pod.subgroup or "default", PodStatus.PENDING, status_of(pod))
 
     while left:
-        state = gang.state(status_of, tally)
-        batch, tally = state.batch, state.tally
+        batch = gang.state(status_of, tally).batch
         together = _of_one_set(ledger, gang, list(left.values())) if batch is None else batch.all_pods
         if not together:
             break
@@ -439,7 +435,7 @@ def _of_one_set(ledger: Ledger, gang: Gang, pods: Sequence[Pod]) -> Sequence[Pod
     """The next of pods that are in no batch, but may run on beside the others: one of a pod set that ran
     below its minimum, or what another lacks; all that a set of these lacks that had its minimum.
     """
-    before, now = gang.met(gang.at_first.tally), gang.met(ledger.tally(gang))
+    before, now = gang.at_first.tally.met, ledger.tally(gang).met
 
     def next_of(part: Subgroup) -> Sequence[Pod]:
         if part.leaf:
@@ -463,8 +459,8 @@ def _place(pod: Pod) -> tuple[str, str | None]:
 
 def _out_of_turn(ledger: Ledger, gang: Gang) -> bool:
     """Whether a pod set has lost its minimum while another keeps surplus pods, which leave first (5.4)."""
-    before, after = gang.at_first.tally, gang.met(ledger.tally(gang))
-    dropped = any(before[one.name].active >= one.minimum > after[one.name] for one in gang.top.leaves())
+    before, after = gang.at_first.tally.met, ledger.tally(gang).met
+    dropped = any(before[one.name] >= one.minimum > after[one.name] for one in gang.top.leaves())
     return dropped and any(after[one.name] > one.minimum for one in giving(gang.top, after))
 
 

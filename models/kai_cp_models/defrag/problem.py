@@ -22,7 +22,6 @@ from kai_cp_models.reservations.vectors import demand
 from kai_cp_models.rules.stateful.budgets import Budgets
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, Snapshot
-from kai_cp_models.units import satisfied
 
 Immovable = Literal["NonPreemptible", "Exempt", "MinRuntime", "DisruptionBudget", "TornGang", "SharedGpu"]
 _HOUR: Final = 3600.0
@@ -150,8 +149,8 @@ class Problem:
         tally = gang.at_first.tally
 
         def spared(name: str, one: Pod) -> bool:
-            less = {**tally, name: tally[name].moved(one.status, PodStatus.RELEASING)}
-            return satisfied(gang.top, gang.met(less))
+            less = gang.moved(tally, name, one.status, PodStatus.RELEASING)
+            return less.counts[gang.top.name].active >= gang.top.minimum
 
         # The pods of a pod set stand alike.
         sets = {pod.subgroup or "default": pod for pod in pods}

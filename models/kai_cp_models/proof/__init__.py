@@ -105,7 +105,8 @@ class Refuter:
         """Whether what the ask needs is known: not where further pods of several pod sets wait (which of them
         comes first depends on what a plan takes back), nor where a rule is not sure about a pod of it."""
         state = ask.gang.at_first
-        several = state.satisfied and sum(counts.pending > 0 for counts in state.tally.values()) > 1
+        sets = (state.tally.counts[name] for name in ask.gang.by_leaf)
+        several = state.satisfied and sum(counts.pending > 0 for counts in sets) > 1
         return not several and not any(rule.unsure(pod) for rule in self._base.rules for pod in ask.pods)
 
     def _known(self) -> Known:

@@ -162,11 +162,11 @@ class ServedBatches:
             book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
             order.charged(ask.group.queue)
             for pod in ask.pods:
-                counts = tallies[key][pod.subgroup or "default"].moved(pod.status, PodStatus.ALLOCATED)
-                tallies[key] = {**tallies[key], pod.subgroup or "default": counts}
+                tallies[key] = ask.gang.moved(
+                    tallies[key], pod.subgroup or "default", pod.status, PodStatus.ALLOCATED
+                )
                 begun.add(pod.key)
             state = ask.gang.state(status, tallies[key])
-            tallies[key] = state.tally
             if state.batch is not None and self._got_places(
                 following := ask_of(self._base, ask.gang, state.batch, state)
             ):
