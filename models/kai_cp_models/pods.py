@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kai_cp_models.frozen import record
 from kai_cp_models.migs import MIG_PREFIX
 
 if TYPE_CHECKING:  # the records of a rule name pods and nodes
@@ -265,7 +266,7 @@ class Revision(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pod:
     """One pod. ``node`` is set while it holds a place (0.1) and is a name in ``Snapshot.nodes``."""
 

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kai_cp_models.extras import CLAIM_MILLI_GPUS, Extras
+from kai_cp_models.frozen import record
 from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.policy import Policy
 from kai_cp_models.records.notes import NO_GROUP_NOTES, NO_QUEUE_NOTES, GroupNotes, QueueNotes
@@ -32,7 +33,7 @@ class Taint:
     effect: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Node:
     """One node.
 
@@ -171,7 +172,7 @@ class Subgroup(_KeepsScopes):
         return self.scopes.get(name, () if self.constraint is None else (self,))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PodGroup:
     """A pod group (1.2): KAI's job."""
 

@@ -124,7 +124,7 @@ def records(tree: ast.Module) -> Iterator[ast.ClassDef]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             made = [ast.unparse(part).partition("(")[0] for part in (*node.decorator_list, *node.bases)]
-            if {"dataclass", "NamedTuple"} & set(made):
+            if {"dataclass", "record", "NamedTuple"} & set(made):
                 yield node
 
 
