@@ -150,10 +150,12 @@ def _less_moved(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
     """The plan, or one for as many that is no worse, in which what got its place in this cycle and would only
     move stays: the newest leave first, and would start later.
     """
+    if len(found.ranked) > LIMITS.open_units:
+        return found
     before, after = run.base.held, found.ledger.held
     away = {key for key, held in after.items() if key in before and held != before[key]}
     stay = [unit for unit in found.ranked if away.isdisjoint(pod.key for pod in unit.pods)]
-    if not stay or len(stay) == len(found.ranked) or len(found.ranked) > LIMITS.open_units:
+    if not stay or len(stay) == len(found.ranked):
         return found
     less, asks = _simulated(run, found.asks, stay)
     if less is None or len(asks) < len(found.asks) or run.better(found, less):

@@ -159,6 +159,7 @@ class FairOrder:
         ``among``: groups before the next one of these are removed as well, and added to ``before``; None: all
         are looked for.
         """
+        alone = len(self._waiting) == 1
         while (head := self._head()) is not None:
             leaf, (_, group, amounts) = head
             waiting, path, passed = self._waiting[leaf], self._paths[leaf], self._passed[leaf] + 1
@@ -168,7 +169,8 @@ class FairOrder:
                 first = {amounts: True}
                 for _, group, size in islice(waiting, passed, None):
                     if size not in first:
-                        first[size] = all(self._rank(i, size) <= self._rank(i, amounts) for i in path)
+                        ranks = ((self._rank(i, size), self._rank(i, amounts)) for i in path)
+                        first[size] = alone or all(its <= before for its, before in ranks)
                     if not first[size]:
                         break
                     passed += 1
@@ -188,6 +190,11 @@ class FairOrder:
         return None
 
     def _head(self) -> tuple[int, _Waiting] | None:
+        if len(self._waiting) == 1:
+            # No rank decides.
+            ((leaf, waiting),) = self._waiting.items()
+            passed = self._passed[leaf]
+            return (leaf, waiting[passed]) if passed < len(waiting) else None
         stale = set(chain.from_iterable(self._paths[i] for i in self._stale))
         self._stale.clear()
         for i in sorted(stale, key=lambda i: -len(self._paths[i])):

@@ -144,14 +144,27 @@ class Counting:
 
     def room(self, leaving: Leaving) -> Ints:
         """[size, D] the same row when all of ``leaving`` are gone."""
-        free = np.maximum(self.free(leaving)[self._nodes], 0)
-        gpus = free[:, GPU] // MILLI
-        total = np.array([*((gpus // size).sum() for size in self._sizes), *free.sum(axis=0)], dtype=np.int64)
+        # Elsewhere nothing changes.
+        nodes = np.zeros_like(self._nodes)
+        nodes[leaving.nodes] = True
+        nodes &= self._nodes
+        total = self._offered + self._offer(self.free(leaving)[nodes]) - self._offer(self._free[nodes])
         # Free parts of shared devices, and what the leaving members hold of them, rounded up.
         there = ((pod, names) for _, pod, (node, names) in leaving.shares if self._nodes[node])
         parts = (len(names) * milli_gpus(pod) / max(pod.spec.gpu.devices, 1) for pod, names in there)
         total[len(self._sizes) + GPU] += int(np.ceil(sum(parts, start=self._shared_free[self._nodes].sum())))
         return total
+
+    @cached_property
+    def _offered(self) -> Ints:
+        """What the nodes offer as they are, without parts of shared devices, as a row."""
+        return self._offer(self._free[self._nodes])
+
+    def _offer(self, free: NDArray[np.int64]) -> Ints:
+        """What nodes with this free capacity offer in sum, as a row."""
+        free = np.maximum(free, 0)
+        gpus = free[:, GPU] // MILLI
+        return np.array([*((gpus // size).sum() for size in self._sizes), *free.sum(axis=0)], dtype=np.int64)
 
     def free(self, leaving: Leaving) -> NDArray[np.int64]:
         """[N, D] what nodes offer at most when ``leaving`` are gone; parts of shared GPUs not counted. A
