@@ -14,8 +14,8 @@ from operator import attrgetter
 
 from kai_cp_models.actions.home import come_home, has_room_at_home
 from kai_cp_models.actions.locality import draw_together
-from kai_cp_models.fairness.amounts import milli_gpus
-from kai_cp_models.fairness.order import FairOrder
+from kai_cp_models.fairness.amounts import NOTHING, milli_gpus
+from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, disaggregate, quota_check
@@ -280,8 +280,15 @@ def _replay(
         if pod.group is not None:
             victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}
-    lost = {key: ask for key, pods in victims.items() if (ask := missing(ledger, key, pods)) is not None}
-    order = line.fork(ledger.book, also={key: ask.entry for key, ask in (lost | wanted).items()})
+    groups, turns, lost = ledger.snapshot.group_by_key, dict[GroupKey, Entry](), dict[GroupKey, Ask]()
+    alone = len({groups[key].queue for key in (*wanted, *victims)}) == 1
+    for one, pods in victims.items():
+        if alone and _all_left(ledger, one, pods):
+            # In one queue, sizes decide no turn, and few are asked what they lack.
+            turns[one] = group_sort_key(groups[one], 0), NOTHING
+        elif (ask := missing(ledger, one, pods)) is not None:
+            lost[one], turns[one] = ask, ask.entry
+    order = line.fork(ledger.book, also=turns | {key: ask.entry for key, ask in wanted.items()})
     left = set(wanted)
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()
@@ -290,7 +297,7 @@ def _replay(
     coming = set(wanted) | set(victims)
     while coming and not late() and (key := order.pop(coming)) is not None:
         coming.discard(key)
-        queue = ledger.snapshot.group_by_key[key].queue
+        queue = groups[key].queue
         if key in wanted:
             left.discard(key)
             if nominated(ledger, wanted[key]):
@@ -298,7 +305,7 @@ def _replay(
                 order.use(ledger.book, queue)
             else:
                 failed = True
-        elif not left or key not in lost or (key in lost_to and lost_to[key] <= served):
+        elif not left or key not in turns or (key in lost_to and lost_to[key] <= served):
             last.append(key)
         elif put_back(ledger, key, victims[key], ask=lost.get(key)):
             early |= {key} if left and not failed else set()
@@ -338,11 +345,16 @@ def started(ledger: Ledger, ask: Ask) -> bool:
 def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
     """What a group asks for in the fair order to have evicted pods again."""
     gang = ledger.fixed.gangs[key]
-    running = gang.at_first.tally.active
-    # Most victims lose all that runs and get nothing before they are asked for.
-    whole = len(pods) == ledger.touched.get(key) == running and all(p.key in ledger.evicted for p in pods)
+    # Most victims get nothing before they are asked for.
+    whole = _all_left(ledger, key, pods)
     state = gang.stopped if whole else gang.state(as_pending(ledger, {pod.key for pod in pods}))
     return None if state.batch is None else ask_of(ledger, gang, state.batch, state)
+
+
+def _all_left(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
+    """Whether these evicted pods are all of the group that ran, and nothing else of it has changed."""
+    running = ledger.fixed.gangs[key].at_first.tally.active
+    return len(pods) == ledger.touched.get(key) == running and all(p.key in ledger.evicted for p in pods)
 
 
 def as_pending(ledger: Ledger, evicted: Container[PodKey]) -> StatusOf:
@@ -371,6 +383,8 @@ def put_elsewhere(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: As
     can; False: none. ``ask``: see ``put_back``.
     """
     moved = False
+    if not any(map(ledger.has_room, pods)):
+        return moved
     while (ask := ask or missing(ledger, key, pods)) is not None:
         # A gang that ran below its minimum does not start elsewhere in that way.
         if not nominated(ledger, ask):
