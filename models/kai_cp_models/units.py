@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, compress, islice, pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatu
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
 StatusOf = Callable[[Pod], PodStatus]
+_NAMING_PODS: Final = frozenset(("stopped", "units_at_first"))
+"""What a gang keeps that names pods, beside what it is made of."""
 as_read: StatusOf = attrgetter("status")
 """The status of a pod in the snapshot."""
 
@@ -193,16 +195,19 @@ class Gang:
         """How many pods wait in the snapshot; 0 where not all do."""
 
     def of_alike(self, group: PodGroup, members: tuple[Pod, ...]) -> Gang:
-        """The gang of a group that nothing but names and times tells from this one, see ``Columns.alike``."""
+        """The gang of a group with an equal tree and as many pods; those of both are of one pod set and have
+        one status."""
         state, unknown = self.at_first, bool(self.unknown_subgroup_pods)
         found = object.__new__(Gang)
-        vars(found).update(vars(self))
-        # It names pods.
-        vars(found).pop("stopped", None)
+        own = vars(found)
+        own.update(vars(self))
+        for name in _NAMING_PODS & own.keys():
+            del own[name]
         found.group, found.pods = group, () if unknown else members
         found.by_leaf = {name: members if pods else () for name, pods in self.by_leaf.items()}
         found.unknown_subgroup_pods = members if unknown else ()
-        found.at_first = state._replace(batch=state.batch and state.batch.of(members))
+        if state.batch is not None:
+            found.at_first = state._replace(batch=state.batch.of(members))
         return found
 
     @cached_property
@@ -485,14 +490,22 @@ class Gangs(dict[GroupKey, Gang]):
             for group in compress(before.groups, changed.tolist()):
                 self._known.pop(group.key, None)
         snapshot.derived.gangs = columns, self._known
-        self._alike: dict[int, Gang] = {}
+        self._alike: dict[tuple[Subgroup, int, PodStatus, str], Gang] = {}
+        """The first gang whose pods are of one pod set and have one status, for each tree and number."""
         super().__init__(self._known)
 
     def __missing__(self, key: GroupKey) -> Gang:
         group, members = self._snapshot.group_by_key[key], self._snapshot.members[key]
-        like = self._alike.get(number := self._snapshot.alike.get(key, -1))
+        kind, like = None, None
+        if members and all(_stand_alike(members[0], pod) for pod in members[1:]):
+            kind = group.root, len(members), members[0].status, members[0].subgroup
+            like = self._alike.get(kind)
         gang = Gang(group, members) if like is None else like.of_alike(group, members)
-        if like is None and number >= 0:
-            self._alike[number] = gang
+        if kind is not None and like is None:
+            self._alike[kind] = gang
         self[key] = self._known[key] = gang
         return gang
+
+
+def _stand_alike(pod: Pod, other: Pod) -> bool:
+    return pod.status is other.status and pod.subgroup == other.subgroup

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kai_cp_models import units
 from kai_cp_models.pods import Pod, PodStatus
 from kai_cp_models.snapshot import Subgroup, Topology, TopologyConstraint
-from kai_cp_models.units import Gang, Gangs
+from kai_cp_models.units import Gang, Gangs, GangState
 from tests.support.worlds import cluster, group, leaf, pod, tree
 
 P, R, X, G, S, B = (
@@ -353,29 +353,35 @@ ALIKE: list[tuple[str, Subgroup, str]] = [
 ]
 
 
+@pytest.mark.parametrize("letter", "PRGX")
 @pytest.mark.parametrize(("root", "subgroup"), [x[1:] for x in ALIKE], ids=[x[0] for x in ALIKE])
-def test_groups_that_are_alike_stand_as_if_each_were_looked_at(root: Subgroup, subgroup: str) -> None:
+def test_groups_that_are_alike_stand_as_if_each_were_looked_at(
+    root: Subgroup, subgroup: str, letter: str
+) -> None:
     """The second of two equal groups gets its own pods in all that is known of the first."""
-    members = [pod(f"{name}{i}", group=name, subgroup=subgroup) for name in "gh" for i in range(3)]
+    node, status = "n1" if letter in "RX" else None, LETTERS[letter]
+    members = [
+        pod(f"{name}{i}", node, name, subgroup=subgroup, status=status) for name in "gh" for i in range(3)
+    ]
     snapshot = cluster(
         members, [group(name, root=root) for name in "gh"], topologies=[Topology("dc", ("rack",))]
     )
     gangs = Gangs(snapshot)
-    assert gangs[group("g").key].stopped.batch is None
+    first = gangs[group("g").key]
+    assert not {pod.group for unit in first.units_at_first for pod in unit.pods} - {first.group.key}
+    assert first.stopped.batch is None or letter == "R"
     like, key = gangs[group("h").key], group("h").key
-    assert len(set(snapshot.alike.values())) == 1
     alone = Gang(snapshot.group_by_key[key], snapshot.members[key])
 
+    def stands(state: GangState) -> tuple[object, ...]:
+        batch = state.batch
+        found = batch and (batch.subgroup, batch.leaves[0][0], batch.all_pods)
+        return state._replace(batch=None), found
+
     def told(one: Gang) -> tuple[object, ...]:
-        state, sets = one.at_first, one.top.leaves()
-        found = (
-            None
-            if state.batch is None
-            else (state.batch.subgroup, state.batch.leaves[0][0], state.batch.all_pods)
-        )
         return (
-            *(one.group, one.pods, one.by_leaf, one.unknown_subgroup_pods, one.waiting, sets, found),
-            *(state._replace(batch=None), one.stopped, one.units_at_first, one.lines),
+            *(one.group, one.pods, one.by_leaf, one.unknown_subgroup_pods, one.waiting, one.top.leaves()),
+            *(stands(one.at_first), stands(one.stopped), one.units_at_first, one.lines),
         )
 
     assert told(like) == told(alone)
