@@ -129,16 +129,19 @@ class Fixed:
         """What the pod is charged in its queue when it is on ``node`` (2.3); computed once for equal pods."""
         by_node = self.mib_on[node] if pod.spec.gpu.kind is GpuKind.MEMORY else None
         kind = (pod.spec, by_node, pod.key if pod.key in self._claiming else None)
-        if kind not in self._charges:
-            self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
-        return self._charges[kind]
+        found = self._charges.get(kind)
+        if found is None:
+            found = self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
+        return found
 
     def taken_on(self, pod: Pod, node: int) -> NodeAmounts:
         """What the pod takes of the node, shared devices apart; computed once for equal pods and nodes."""
         kind = taken(pod), self.advertised[node]
-        if kind not in self._taken:
-            self._taken[kind] = tuple(amount if there else 0 for amount, there in zip(*kind, strict=True))
-        return self._taken[kind]
+        found = self._taken.get(kind)
+        if found is None:
+            found = tuple(amount if there else 0 for amount, there in zip(*kind, strict=True))
+            self._taken[kind] = found
+        return found
 
 
 @dataclass(eq=False)
@@ -493,7 +496,7 @@ class Ledger:
             returns = self._as_before(pod, node) and self.own_devices_free(pod)
             names = pod.gpu_groups if returns else names or self.choose_groups(pod, node)
             pipelined = pipelined or not self._groups_free_now(pod, node, names)
-        pipelined = pipelined or self._queue_waits(pod, node)
+        pipelined = pipelined or (bool(self.book.unsettled) and self._queue_waits(pod, node))
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
         for rule in self._concerned(pod):
             rule.place(pod, node, pipelined=pipelined)
@@ -634,9 +637,7 @@ class Ledger:
         group = self._in_queue(pod)
         if group is not None:
             charge = self.fixed.charge(pod, node)
-            self.book.charge(group.queue, charge, group.preemptible, sign)
-            if new:
-                self.book.come(group.queue, sign)
+            self.book.charge(group.queue, charge, group.preemptible, sign, pods=sign * new)
             if later:
                 self.book.settles_later(group.queue, charge, group.preemptible, sign)
 
@@ -647,7 +648,7 @@ class Ledger:
 
     def _queue_waits(self, pod: Pod, node: int) -> bool:
         """Whether limit or quota allow the pod only once others have left its queue (3.7)."""
-        book, group = self.book, self._in_queue(pod) if self.book.unsettled else None
+        book, group = self.book, self._in_queue(pod)
         if group is None:
             return False
         queue, charge = group.queue, self.fixed.charge(pod, node)

@@ -161,12 +161,12 @@ class Placer:
         """Place the batch, or say why not and leave the ledger as it was."""
         if isinstance(areas := self._areas(ledger, batch, area), Refusal):
             return areas
-        failure: Refusal | None = Refusal("TopologyFragmented", "no topology domain has enough free capacity")
+        failure: Refusal | None = None
         for inside in areas:
             failure = None if self._close(ledger, batch, inside) else self._members(ledger, batch, inside)
             if failure is None:
-                break
-        return failure
+                return None
+        return failure or Refusal("TopologyFragmented", "no topology domain has enough free capacity")
 
     def _areas(self, ledger: Ledger, batch: Batch, area: _Area) -> Iterable[_Area] | Refusal:
         """The parts of the area where the batch may go by its own constraint, in the order to try (8.3)."""

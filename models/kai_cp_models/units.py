@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, compress, islice, pairwise
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,6 @@ from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatu
 from kai_cp_models.snapshot import PodGroup, Snapshot, Subgroup
 
 StatusOf = Callable[[Pod], PodStatus]
-_NAMING_PODS: Final = frozenset(("stopped", "units_at_first"))
-"""What a gang keeps that names pods, beside what it is made of."""
 as_read: StatusOf = attrgetter("status")
 """The status of a pod in the snapshot."""
 
@@ -39,10 +37,14 @@ class Batch:
     pods: tuple[Pod, ...] = ()
     parts: tuple[Batch, ...] = ()
 
-    @cached_property
+    @property
     def all_pods(self) -> tuple[Pod, ...]:
         """Every pod of the batch, in placement order."""
-        return self.pods or tuple(pod for part in self.parts for pod in part.all_pods)
+        return self.pods or self._of_parts
+
+    @cached_property
+    def _of_parts(self) -> tuple[Pod, ...]:
+        return tuple(pod for part in self.parts for pod in part.all_pods)
 
     def of(self, pods: tuple[Pod, ...]) -> Batch:
         """The same for other pods, where all are of one pod set."""
@@ -201,8 +203,9 @@ class Gang:
         found = object.__new__(Gang)
         own = vars(found)
         own.update(vars(self))
-        for name in _NAMING_PODS & own.keys():
-            del own[name]
+        # These name pods.
+        own.pop("stopped", None)
+        own.pop("units_at_first", None)
         found.group, found.pods = group, () if unknown else members
         found.by_leaf = {name: members if pods else () for name, pods in self.by_leaf.items()}
         found.unknown_subgroup_pods = members if unknown else ()

@@ -108,6 +108,8 @@ class AdmissionPass:
         """The next group of a kind that may get places; those before it are refused."""
         passed: list[GroupKey] = []
         key = self.order.pop(self, passed)
+        if not passed:
+            return key
         whys = [self.known[self.asks[one].kind] for one in passed]
         self.cycle.waiting.update(zip(passed, whys, strict=True))
         self._count(whys)

@@ -78,11 +78,16 @@ class QueueBook:
             steps=QueueSteps(totals.tree, floor, quota, shares, total),
         )
 
-    def charge(self, queue: str, amounts: Amounts, preemptible: bool, sign: int = 1) -> None:
-        """Add ``amounts`` to the queue and all its ancestors; ``sign`` -1 subtracts them."""
+    def charge(
+        self, queue: str, amounts: Amounts, preemptible: bool, sign: int = 1, *, pods: int = 0
+    ) -> None:
+        """Add ``amounts`` to the queue and all its ancestors; ``sign`` -1 subtracts them. ``pods``: how many
+        that waited get a place so, or lose one (negative)."""
         cpu, memory, gpu = sign * amounts[0], sign * amounts[1], sign * amounts[2]
-        held, firm = self.held, self.firm
+        held, firm, entered = self.held, self.firm, self.entered
         for i in self.line(queue):
+            if pods:
+                entered[i] = entered.get(i, 0) + pods
             have = held[i]
             held[i] = have[0] + cpu, have[1] + memory, have[2] + gpu
             if not preemptible:
@@ -108,11 +113,6 @@ class QueueBook:
             dict(self.unsettled),
             dict(self.entered),
         )
-
-    def come(self, queue: str, sign: int) -> None:
-        """A pod that waited gets (1) or loses (-1) a place."""
-        for i in self.line(queue):
-            self.entered[i] = self.entered.get(i, 0) + sign
 
     def settles_later(self, queue: str, amounts: Amounts, preemptible: bool, sign: int) -> None:
         """A charge of this sign counts only once pods have left or come."""

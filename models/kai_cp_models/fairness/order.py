@@ -8,7 +8,7 @@ and after a change only the queues on its path are computed again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
 from heapq import heappop, heappush
 from itertools import chain, islice
@@ -176,7 +176,7 @@ class FairOrder:
                     passed += 1
                     if found := group in among:
                         break
-            if before is not None:
+            if before is not None and passed - found > self._passed[leaf]:
                 before += (one[1] for one in islice(waiting, self._passed[leaf], passed - found))
             self._passed[leaf] = passed
             if passed < len(waiting) and waiting[passed][2] == amounts:
@@ -195,9 +195,14 @@ class FairOrder:
             ((leaf, waiting),) = self._waiting.items()
             passed = self._passed[leaf]
             return (leaf, waiting[passed]) if passed < len(waiting) else None
-        stale = set(chain.from_iterable(self._paths[i] for i in self._stale))
-        self._stale.clear()
-        for i in sorted(stale, key=lambda i: -len(self._paths[i])):
+        if len(self._stale) < 2:
+            # A path begins with the leaf.
+            path: Iterable[int] = self._paths[self._stale.pop()] if self._stale else ()
+        else:
+            stale = set(chain.from_iterable(self._paths[i] for i in self._stale))
+            path = sorted(stale, key=lambda i: -len(self._paths[i]))
+            self._stale.clear()
+        for i in path:
             self._refresh(i)
         first = self._first(-1)
         return None if first is None else self._heads[first]
