@@ -57,12 +57,12 @@ def first_difference(
         # Victims are ranked as the action finds the queues, so what it admits is charged to a copy.
         book, left_over = cycle.ledger.book.copy(), NONE
         for part in _parts(cycle, action, asks):
-            if not left_over[1] and (key := _admission(cycle, action, part, book, (here, there), assumed)):
+            for key in _admissions(cycle, action, part, book, (here, there), assumed):
                 better = here if here.pods[key] > there.pods[key] else there
                 found = f"{action}: {key}", -1 if better is here else 1
                 if action not in POLICIES or _by_right(cycle, action, part, key, book, better.after):
                     return found
-                left_over = found
+                left_over = left_over if left_over[1] else found
             if action in POLICIES:
                 mine, theirs = (_values(cycle, action, part, by.after, settings) for by in (here, there))
                 if mine != theirs:
@@ -123,15 +123,15 @@ class _Given(NamedTuple):
         return self.pods[key] >= pods or (None if key in self.perhaps else False)
 
 
-def _admission(
+def _admissions(
     cycle: Cycle,
     action: ActionName,
     part: Mapping[GroupKey, Ask],
     book: QueueBook,
     plans: tuple[_Given, _Given],
     assumed: set[GroupKey],
-) -> GroupKey | None:
-    """The first group of the part of which only one plan serves a batch. Batches before it are charged to
+) -> Iterator[GroupKey]:
+    """The groups of the part of which only one plan serves a batch. What both serve before is charged to
     ``book``; groups that may have been served are added to ``assumed`` where the other plan serves them.
     """
     ledger, order = cycle.ledger, line_of(cycle.ledger, part, book)
@@ -145,7 +145,8 @@ def _admission(
         asked[key] += len(ask.pods)
         served_by = [given.serves(key, asked[key]) for given in plans]
         if set(served_by) == {True, False}:
-            return key
+            yield key
+            continue
         if True not in served_by:
             continue
         if None in served_by:
@@ -157,7 +158,6 @@ def _admission(
         if action == "allocate" and state.batch is not None:
             asks[key] = ask_of(ledger, ask.gang, state.batch, state)
             order.push(key, asks[key].entry)
-    return None
 
 
 def _by_right(

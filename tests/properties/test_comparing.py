@@ -74,6 +74,17 @@ def test_left_over_capacity_comes_after_the_goals() -> None:
     assert both_ways(snapshot, more, wasted) == ("reclaim: ns/c1", -1)
 
 
+def test_a_group_served_from_what_is_left_over_hides_no_later_one() -> None:
+    """The share of ``a`` is 3 GPUs: the first group asks for more, the second may reclaim."""
+    groups = [group("a1", queue="a", created=1.0), group("a2", queue="a", created=2.0), group("c", queue="c")]
+    members = [*pods("c", 5, "n1"), *pods("a1", 1, spec=spec(4)), *pods("a2", 1)]
+    queues = [queue("a", quota=gpu_bound(1)), queue("c", quota=gpu_bound(0))]
+    snapshot = cluster(members, groups, [node(gpus=5)], queues)
+    gone = [evict(f"c-{i}", "reclaim", "a2") for i in range(5)]
+    both = plan(*gone, *(nominate(f"{name}-0", action="reclaim") for name in ("a1", "a2")))
+    assert both_ways(snapshot, both, plan()) == ("reclaim: ns/a2", -1)
+
+
 def test_a_place_that_only_moves_was_given_before() -> None:
     """As the stages of the plan say, or, without these, because nothing was evicted for it."""
     snapshot = cluster(pods("g", 1), [group("g")])
