@@ -189,7 +189,7 @@ def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
 
 def _cleared(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
     """Drain nodes for one ask after the other, in the fair order."""
-    drain, missed = NodeDrain(run, chunk), RefusalCache(run.base, run.policy)
+    drain, missed = NodeDrain(run), RefusalCache(run.base, run.policy)
     for ask in chunk:
         if run.cycle.budget.passed():
             break

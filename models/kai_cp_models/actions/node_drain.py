@@ -39,17 +39,14 @@ class _Leaving(NamedTuple):
 class NodeDrain:
     """The state of the cluster while the asks of a chunk are served one after the other."""
 
-    def __init__(self, run: ActionRun, chunk: Sequence[Ask]) -> None:
+    def __init__(self, run: ActionRun) -> None:
         self.ledger = run.base
         self.served: list[Ask] = []
         self.taken_by: dict[PodKey, GroupKey] = {}
         """The ask that each moved pod moved for first."""
         self._most_groups = run.cycle.snapshot.policy.most_moved_groups
         self._most_ratio = run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
-        # A group that asks for more gives up none of its pods.
-        asking = {ask.group.key for ask in chunk}
-        units = (item for item in run.ranked if item.movable and item.group.key not in asking)
-        self._movable = {pod.key: pod for item in units for pod in item.pods}
+        self._movable = {pod.key: pod for item in run.ranked if item.movable for pod in item.pods}
         self._on: dict[int, set[PodKey]] = {}
         for pod in self._movable.values():
             for node in self.ledger.nodes_of((pod,)):
@@ -59,7 +56,8 @@ class NodeDrain:
 
     def serve(self, ask: Ask) -> bool:
         """Give the ask a place, moving what must move; False: nothing has changed."""
-        if quota_check(self.ledger, ask) is not None:
+        moved = (self._movable[key].group for key in self.taken_by)
+        if ask.group.key in moved or quota_check(self.ledger, ask) is not None:
             return False
         if nominated(placed := self.ledger.copy(), ask):
             self._accept(ask, placed, ())
@@ -71,9 +69,11 @@ class NodeDrain:
         return False
 
     def _allowed(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
-        """Whether the limits on moves allow it; pods that moved before count once."""
+        """Whether the limits on moves allow it; pods that moved before count once. A group that gets a place
+        gives up none of its pods."""
         fresh = [pod for pod in leaving if pod.key not in self.taken_by]
-        if len({pod.group for pod in fresh}) > self._most_groups:
+        groups = {pod.group for pod in fresh}
+        if len(groups) > self._most_groups or ask.group.key in groups:
             return False
         moved = chain((self._movable[key] for key in self.taken_by), fresh)
         return within_ceiling(self._most_ratio, moved, chain(self.served, (ask,)))
@@ -109,8 +109,8 @@ class NodeDrain:
         return ledger, tuple(moved)
 
     def _accept(self, ask: Ask, ledger: Ledger, leaving: Sequence[Pod]) -> None:
-        touched = self.ledger.nodes_of(leaving) | ledger.nodes_of((*ask.pods, *leaving))
-        keys = {pod.key for pod in leaving}
+        touched = self.ledger.nodes_of(leaving) | ledger.nodes_of((*ask.gang.pods, *leaving))
+        keys = {pod.key for pod in chain(ask.gang.pods, leaving)}
         for node in touched:
             self._on[node] = self._on.get(node, set()) - keys
         for pod in leaving:
@@ -160,7 +160,7 @@ class NodeDrain:
         open_, chosen = open_.copy(), list[int]()
         leaving: dict[PodKey, Pod] = {}
         for pod in sorted(pods, key=lambda pod: -gpu_weight(pod)):
-            request = np.array(pod.spec.requests, dtype=np.int64)
+            request = np.array(_alone(pod), dtype=np.int64)
             costs = self._costs_of(pod)
             inside = (n for n in chosen if bool((left[n] >= request).all()) and np.isfinite(costs[n]))
             node = next(inside, None)
@@ -191,7 +191,9 @@ class NodeDrain:
         if node not in self._pieces:
             self._pieces[node] = sorted(self._leaving(node), key=attrgetter("weight"))
         found, pieces = list[Pod](), self._pieces[node]
-        amounts = zip(pod.spec.requests, self.ledger.room.free_on[node], strict=True)
+        if self.ledger.view(pod).later[node]:
+            return found
+        amounts = zip(_alone(pod), self.ledger.room.free_on[node], strict=True)
         missing = {d: want - have for d, (want, have) in enumerate(amounts) if want > have}
         while missing:
             pieces = [one for one in pieces if any(one.gives[d] for d in missing)]
@@ -224,6 +226,16 @@ class NodeDrain:
                 # The device's reservation pod leaves too.
                 gives[PODS] += 1
                 yield _Leaving(tuple(pods), _weight(pods), tuple(gives))
+
+
+def _alone(pod: Pod) -> NodeAmounts:
+    """What the pod takes of a node where it shares no device with others: a share takes whole GPUs, each with
+    a reservation pod."""
+    devices = pod.spec.gpu.devices if pod.spec.gpu.shares else 0
+    amounts = list(pod.spec.requests)
+    amounts[GPU] += devices * MILLI
+    amounts[PODS] += devices
+    return tuple(amounts)
 
 
 def _weight(pods: Iterable[Pod]) -> int:

@@ -163,8 +163,6 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
     """Every unit that some ask may disturb, in reverse fair order."""
     ledger, running = cycle.ledger, cycle.ledger.fixed.running
     closed: set[GroupKey | None] = {*cycle.left_out, *_joined(cycle, policy)}
-    if not policy.may_lose:
-        closed.update(ask.group.key for ask in asks)
     reach = Reach(ledger, policy)
     below = reach.below(asks)
     queues = np.flatnonzero(below > -np.inf)

@@ -68,6 +68,38 @@ class TestByHand:
         plan = solved(world([*shares, pod("t-0", spec=spec(8))], [fixed], [node("n1"), node("n2", gpus=1)]))
         assert not plan.decisions
 
+    def test_a_whole_device_is_cleared_for_a_share(self) -> None:
+        """The share fits on n1 alone, whose GPU one pod holds."""
+        share = replace(fraction(500), node_selector=(("host", "n1"),))
+        nodes = [node("n1", gpus=1, labels={"host": "n1"}), node("n2", gpus=1)]
+        plan = solved(world([pod("v-0", "n1"), pod("t-0", spec=share)], [], nodes))
+        assert nominated(plan) == {"v-0": "n2", "t-0": "n1"}
+
+    def test_a_group_that_asks_for_more_moves_for_an_earlier_one(self) -> None:
+        """t needs all of n1, where a pod of e runs. Beside that, the other pod of e gets no place on n3,
+        though what runs there fits on n2, too.
+        """
+        fits = {"n1": "t", "n2": "r", "n3": "e"}
+        nodes = [node(name, gpus=2, labels={who: ""}) for name, who in fits.items()]
+        sizes = {"r": 1, "e": 2, "t": 2}
+        runs, e1, t0 = (spec(size, node_selector=((who, ""),)) for who, size in sizes.items())
+        running = [pod("e-0", "n1", spec=runs), pod("v-0", "n3", spec=runs)]
+        members = [*running, pod("e-1", spec=e1), pod("t-0", spec=t0)]
+        plan = solved(world(members, [group("e"), group("t", priority=70)], nodes))
+        assert nominated(plan) == {"e-0": "n2", "t-0": "n1"}
+
+    def test_a_group_that_gets_a_place_gives_up_none_of_its_pods(self) -> None:
+        """Each needs a whole node: e, which comes first, n1 or n3, and t only n1, where a pod of e runs.
+        There is capacity on n2 for what runs on n1 and n3.
+        """
+        fits = {"n1": "et", "n2": "v", "n3": "ev"}
+        nodes = [node(name, gpus=2, labels=dict.fromkeys(who, "")) for name, who in fits.items()]
+        sizes = {"e-1": 2, "t-0": 2, "v-0": 1}
+        e1, t0, v0 = (spec(size, node_selector=((who[0], ""),)) for who, size in sizes.items())
+        members = [pod("e-0", "n1"), pod("v-0", "n3", spec=v0), pod("e-1", spec=e1), pod("t-0", spec=t0)]
+        plan = solved(world(members, [group("e", priority=70)], nodes))
+        assert nominated(plan) == {"v-0": "n2", "e-1": "n3"}
+
     def test_a_node_is_cleared_for_a_gang_that_needs_a_whole_one(self) -> None:
         """The gang needs rack r1, in which one pod holds a whole node. In the other rack one GPU of each node
         is used.
