@@ -137,14 +137,13 @@ def _group(
     notes.unknown(spec, _SPEC, "rawObjects.podGroups[].spec")
     annotations = strings_at(metadata, "annotations", "metadata")
     priority = priorities.value(text_at(spec, "priorityClassName", "spec"))
-    whole, root = True, read_tree({}, {})
     try:
         refuse_many_subgroups(obj, limits)
-        root = read_tree(spec, fabrics)
+        whole, root = True, read_tree(spec, fabrics)
     except Malformed as problem:
         # What runs stays in its queue, and may be evicted: a change of the object is no way out.
         notes.aside(title("PodGroup", key), problem)
-        whole = False
+        whole, root = False, read_tree({}, {})
     return PodGroup(
         key=key,
         uid=text_at(metadata, "uid", "metadata"),

@@ -21,7 +21,7 @@ KINDS: Final = {"containers": "containerStatuses", "initContainers": "initContai
 
 def as_held(spec: Json, status: Json) -> Json:
     """The spec of a pod with what its containers hold as their requests. Raises ``Malformed``."""
-    if not spec.get("nodeName") or not any(status.get(statuses) for statuses in KINDS.values()):
+    if not spec.get("nodeName") or not any(map(status.get, KINDS.values())):
         return spec
     only_held = infeasible(status)
     changed = {}

@@ -395,9 +395,14 @@ class Ledger:
         view = self.view(pod)
         if not view.exact or not len(view.ranks):
             return None
-        ranks = view.ranks if within is None else np.where(within, view.ranks, NOWHERE)
-        node = int(ranks.argmax())
-        return (node, bool(view.now[node])) if ranks[node] != NOWHERE else (-1, False)
+        # A place is mostly a few nodes of all.
+        nodes = None if within is None else np.flatnonzero(within)
+        ranks = view.ranks if nodes is None else view.ranks[nodes]
+        at = int(ranks.argmax()) if len(ranks) else -1
+        if at < 0 or ranks[at] == NOWHERE:
+            return -1, False
+        node = at if nodes is None else int(nodes[at])
+        return node, bool(view.now[node])
 
     def device_free_mib(self, node: int, name: str, *, now: bool) -> int:
         """Memory of a shared device that is free now, or once its releasing members are gone."""

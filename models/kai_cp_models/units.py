@@ -500,7 +500,7 @@ class Gangs(dict[GroupKey, Gang]):
     def __missing__(self, key: GroupKey) -> Gang:
         group, members = self._snapshot.group_by_key[key], self._snapshot.members[key]
         kind, like = None, None
-        if members and all(_stand_alike(members[0], pod) for pod in members[1:]):
+        if members and (len(members) == 1 or all(_stand_alike(members[0], pod) for pod in members)):
             kind = group.root, len(members), members[0].status, members[0].subgroup
             like = self._alike.get(kind)
         gang = Gang(group, members) if like is None else like.of_alike(group, members)
