@@ -481,3 +481,64 @@ def test_a_right_to_one_victim_is_none_to_the_others(*, pinned: bool, stops: str
     )
     plan = solved(snapshot)
     assert (lost(plan), placed(plan)) == ({stops}, {"h"})
+
+
+@pytest.mark.parametrize("elsewhere", [0, 4])
+@pytest.mark.parametrize("resource", ["cpu", "nvidia.com/gpu"])
+def test_idle_capacity_elsewhere_gives_no_right(resource: str, elsewhere: int) -> None:
+    """As before, beside nodes with one idle GPU each, which w cannot use, or with pods that ask for CPUs."""
+
+    def asks(count: int) -> dict[str, Any]:
+        return {"requests": {"cpu": "0", "memory": "1Gi", resource: str(count)}}
+
+    snapshot = tiny.world(
+        [
+            *(
+                tiny.node(f"n{i}", {"cpu": str(size), "nvidia.com/gpu": str(size)})
+                for i, size in enumerate((4, 8))
+            ),
+            *(tiny.node(f"x{i}", {"cpu": "1", "nvidia.com/gpu": "1"}) for i in range(elsewhere)),
+        ],
+        [
+            *(tiny.pod("w", **asks(8)), tiny.pod("h", priority="build-preemptible", **asks(4))),
+            *(tiny.pod("r", "n0", **asks(4)), tiny.pod("u", "n1", **asks(4))),
+            tiny.pod("v", "n1", priority="low", **asks(4)),
+        ],
+        actions="allocate, preempt",
+    )
+    plan = solved(snapshot)
+    assert (lost(plan), placed(plan)) == ({"v"}, {"h"})
+
+
+@pytest.mark.parametrize(
+    ("priority", "gpus"), [("train", 4), ("build-preemptible", 4), ("build-preemptible", 8)]
+)
+def test_a_right_is_not_lent_to_others(priority: str, gpus: int) -> None:
+    """h outranks r and v, w only r. Where h took v so that w gets r, v would stop for w, which has no right
+    to it.
+    """
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=4), tiny.node("n1", gpus=gpus)],
+        [
+            *(tiny.pod("w", gpus=4), tiny.pod("h", gpus=4, priority="build")),
+            *(tiny.pod("r", "n0", gpus=4, priority="low"), tiny.pod("v", "n1", gpus=gpus, priority=priority)),
+        ],
+        actions="allocate, preempt",
+    )
+    plan = solved(snapshot)
+    assert (lost(plan), placed(plan)) == ({"r"}, {"h"})
+
+
+def test_a_group_that_lost_its_pods_to_the_first_asks_anew(caplog: pytest.LogCaptureFixture) -> None:
+    """As before; r would also start a second pod, which it may no more once h has stopped the first."""
+    low: dict[str, Any] = {"group": "r", "priority": "low", "gpus": 4}
+    snapshot = tiny.world(
+        [tiny.node("n0", gpus=4), tiny.node("n1", gpus=4)],
+        [
+            *(tiny.pod("w", gpus=4), tiny.pod("h", gpus=4, priority="build")),
+            *(tiny.pod("r-0", "n0", **low), tiny.pod("r-1", **low), tiny.pod("v", "n1", gpus=4)),
+        ],
+        actions="allocate, preempt",
+    )
+    plan = solved(snapshot)
+    assert (lost(plan), placed(plan), caplog.messages) == ({"r-0"}, {"h"}, [])

@@ -8,7 +8,7 @@ same ones for less by the goals. One proof of refusal serves a whole class of eq
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import chain, product
 from math import inf
@@ -28,6 +28,7 @@ from kai_cp_models.actions.first import first_plans
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
 from kai_cp_models.actions.run import ActionRun
+from kai_cp_models.actions.simulation import simulate_all
 from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.cycle import Cycle, Eviction
 from kai_cp_models.fairness.book import QueueBook
@@ -49,18 +50,33 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     if not policy.may_lose and not cycle.snapshot.policy.consolidates:
         return
     started, start = time.monotonic(), cycle.ledger
-    runs: list[ActionRun] = []
+    runs, rests, apart = list[ActionRun](), list[Set[GroupKey]](), True
     parts = _parts(cycle, policy, waiting_groups(cycle, policy.name))
     while parts:
         cycle.budget.begin_part(len(parts))
         asks = parts.pop(0)
-        runs.append(run := ActionRun(cycle, policy, cycle.ledger, asks))
-        _decide(run)
+        before = {key: cycle.waiting[key] for key in asks.keys() & cycle.waiting.keys()}
+        _admit_all(run := ActionRun(cycle, policy, cycle.ledger, asks))
+        lost = set[int]() if run.found is None else run.found.lost
+        if first := rightful(run.admitted, lost, run.takes_of):
+            # The others follow with what these leave, each by its own rights.
+            parts.insert(0, {key: asks[key] for key in first})
+            rests.append(asks.keys() - first)
+            cycle.waiting.update(before)
+            apart = False
+            continue
+        runs.append(run)
+        _entitle(run)
         if run.found is not None:
             _commit(run, run.found)
             cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
-            if policy.by_share and (further := _entitled(run)):
-                parts.append(further)
+            if policy.by_share and (
+                further := _over_share(run, run.book) - _over_share(run, run.ledger.book)
+            ):
+                # Within their share only because of what the admitted ones took.
+                parts.append(_asks_of(cycle, policy, further))
+        if rests:
+            parts.insert(0, _asks_of(cycle, policy, rests.pop()))
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
         admitted = [ask for one in found for ask in one.asks]
@@ -70,7 +86,29 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     if cycle.evicted_by or "allocate" not in cycle.snapshot.policy.actions:
         backfill(cycle, policy.name)
     refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
-    _record(cycle, policy.name, refused, found, time.monotonic() - started)
+    _record(cycle, policy.name, refused, found, time.monotonic() - started, apart=apart)
+
+
+def rightful(
+    asks: Sequence[Ask], lost: Set[int], takes_of: Callable[[Ask], frozenset[int]]
+) -> frozenset[GroupKey]:
+    """The first asks of a plan for which nothing is lost that only others have a right to (formulation 1.3);
+    none where these are all of them.
+
+    ``lost``: ranks of the lost units. An ask with a right to none of them is left out. So are the first that
+    has a right to fewer than one before it, and all that follow: without it, that one may have taken others.
+    """
+    rights, kept = dict[frozenset[int], frozenset[int]](), list[GroupKey]()
+    for ask in asks if lost else ():
+        takes = takes_of(ask)
+        if takes not in rights:
+            mine = takes & lost
+            if any(mine < one for one in rights.values()):
+                break
+            rights[takes] = mine
+        if rights[takes]:
+            kept.append(ask.group.key)
+    return frozenset(kept if len(kept) < len(asks) else ())
 
 
 def _worth_trying(run: ActionRun) -> bool:
@@ -105,14 +143,13 @@ def _parts(
     return found
 
 
-def _decide(run: ActionRun) -> None:
-    """Admit with the least disruption, then go on with the groups that the admitted ones may entitle.
+def _entitle(run: ActionRun) -> None:
+    """Go on with the groups that the admitted ones may entitle.
 
     KAI tests every group on the totals that the groups before it left (4.4). Where there are few units, the
     victims of the admitted groups are chosen anew with each group that is within its share only because of
     that choice.
     """
-    _admit_all(run)
     if run.policy.by_share and run.found is not None and len(run.ranked) <= LIMITS.open_units:
         beyond = _over_share(run, run.book)
         run.open = {key: ask for key, ask in run.asks.items() if key in beyond}
@@ -128,14 +165,9 @@ def _over_share(run: ActionRun, book: QueueBook) -> set[GroupKey]:
     return run.refused.intersection(chain.from_iterable(kinds))
 
 
-def _entitled(run: ActionRun) -> dict[GroupKey, Ask]:
-    """The refused triggers that are within their share only because of what the admitted ones took.
-
-    A refused group that itself lost pods needs a new ask, or none.
-    """
-    found = _over_share(run, run.book) - _over_share(run, run.ledger.book)
-    asks = waiting_groups(run.cycle, run.policy.name) if found else {}
-    return {key: ask for key, ask in asks.items() if key in found}
+def _asks_of(cycle: Cycle, policy: EvictionPolicy, keys: Set[GroupKey]) -> dict[GroupKey, Ask]:
+    """What these groups ask for now; those that lost pods may ask for something else, or for nothing."""
+    return {key: ask for key, ask in waiting_groups(cycle, policy.name).items() if key in keys}
 
 
 def _admit_all(run: ActionRun) -> None:
@@ -168,7 +200,7 @@ def _next(run: ActionRun, most_passed: float) -> list[Ask]:
     others of the chunk is passed over, and looked at again once those have their places. ``most_passed``: how
     many kinds are passed over at most.
     """
-    # What a queue loses to others here entitles it only afterwards (``_decide``).
+    # What a queue loses to others here entitles it only afterwards (``_entitle``).
     here, passed = Beside(run), 0
     order = run.line.fork(here.book, run.open if len(run.open) < len(run.asks) else None)
     left = set(run.open)
@@ -221,17 +253,23 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
 
 
 def _in_order(run: ActionRun, result: EvictionPlan | NoPlan) -> EvictionPlan | NoPlan:
-    """The result. Where victims are chosen anew: none if, beyond those of the plan before, one of higher
-    priority is disturbed in the queue of a further group, which thereby is within its share.
+    """The result. Where victims are chosen anew: none if something is lost only for a further group without a
+    right to it; or if, beyond those of the plan before, one of higher priority is disturbed in its queue.
     """
     if not run.anew or run.found is None or isinstance(result, NoPlan):
         return result
-    before = run.found.disturbed
+    asks, before, late = run.found.asks, run.found.disturbed, run.cycle.budget.passed
 
     def overtaken(plan: EvictionPlan) -> bool:
-        further = [ask.group for ask in plan.asks if ask.group.key in run.open]
+        further = [ask for ask in plan.asks if ask.group.key in run.open]
         more = [unit.group for unit in plan.owners if unit.rank not in before]
-        return any(a.queue == b.queue and a.priority > b.priority for a, b in product(more, further))
+        if any(a.queue == b.group.queue and a.priority > b.group.priority for a, b in product(more, further)):
+            return True
+        lost, rights = plan.lost, run.taken_by(further)
+        units = [unit for unit in plan.ranked if unit.rank in lost]
+        alone = simulate_all(run.base, asks, units, run.line, late).ledger
+        spared = (unit for unit in units if alone is not None and all(map(alone.stays, unit.pods)))
+        return any(unit.rank not in rights for unit in spared)
 
     # An attempt pursues no goals yet.
     best = finish(run, result) if overtaken(result) else result
@@ -326,19 +364,23 @@ def _record(
     refused: frozenset[GroupKey],
     found: Sequence[EvictionPlan],
     seconds: float,
+    *,
+    apart: bool,
 ) -> None:
+    """Note what was decided. ``apart``: no run goes on from what another left, so their values are added."""
     cycle.refused[action] = refused
     # Proofs of refusals follow at the end of the cycle.
     rows: dict[str, tuple[float, float, bool]] = {"admission": (len(refused), 0.0, not refused)}
-    complete = all(one.complete for one in found)
+    complete = apart and all(one.complete for one in found)
     named = [{stage.name for stage in one.stages} for one in found if one.owners]
-    # Runs do not depend on each other, so their values are added; a goal that one did not pursue has no sum.
+    # A goal that one run did not pursue has no sum.
     for one in found:
         for stage in one.stages:
             if not (complete or all(stage.name in names for names in named)):
                 continue
             objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
-            rows[stage.name] = objective + stage.objective, bound + stage.bound, proved and stage.proved
+            least = stage.bound if apart else min(0.0, stage.bound)
+            rows[stage.name] = objective + stage.objective, bound + least, proved and stage.proved and apart
     for position, (goal, (objective, bound, proved)) in enumerate(rows.items()):
         cycle.stages.append(
             Stage(

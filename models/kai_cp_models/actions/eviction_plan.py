@@ -41,6 +41,11 @@ class EvictionPlan:
         """Ranks of the units that are lost or moved, in whole or in part."""
         return {item.rank for item in self.owners}
 
+    @property
+    def lost(self) -> set[int]:
+        """Ranks of the units of which a pod has no place any more."""
+        return {item.rank for item in self.owners if not all(map(self.ledger.stays, item.pods))}
+
     def serves(self, asks: Sequence[Ask]) -> list[bool]:
         """Whether each of the asks gets its place."""
         served = {ask.group.key for ask in self.asks}

@@ -13,7 +13,7 @@ from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.actions.reclaim_bounds import overreaching, shared_out
 from kai_cp_models.actions.run import ActionRun, Opening
-from kai_cp_models.actions.simulation import in_the_way, settle_moves, simulate_all, without_right
+from kai_cp_models.actions.simulation import in_the_way, settle_moves, simulate_all
 from kai_cp_models.budget import Budget
 from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.counting import Counting
@@ -129,12 +129,8 @@ def _simulated(
     if simulated.ledger is None:
         return None, []
     asks = [ask for ask in asks if ask.group.key in simulated.served]
-    ledger, guilty, _ = without_right(simulated.ledger, asks, ranked, run.takes_of)
-    asks = [ask for ask in asks if ask.group.key not in guilty]
-    if not asks:
-        return None, []
-    plan = run.disruption(ledger, ranked, asks)
-    found = _shown(run, plan, ledger)
+    plan = run.disruption(simulated.ledger, ranked, asks)
+    found = _shown(run, plan, simulated.ledger)
     # A gang may come home in part. What it leaves behind is no lost unit, but is taken all the same.
     if not found.disturbed <= run.taken_by(asks):
         return None, asks

@@ -10,7 +10,7 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import compress, zip_longest
+from itertools import zip_longest
 from math import inf
 
 from kai_cp_models.actions.eviction_plan import (
@@ -25,7 +25,7 @@ from kai_cp_models.actions.eviction_plan import (
 from kai_cp_models.actions.node_drain import cheapest_nodes_to_drain
 from kai_cp_models.actions.reclaim_bounds import Owners, overreaching, reclaim_bounds, shared_out
 from kai_cp_models.actions.run import ActionRun
-from kai_cp_models.actions.simulation import Simulated, simulate, without_right
+from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import Disruption
@@ -300,13 +300,7 @@ class _Search:
 
         lost_to = _lost_to(owners) if self._policy.by_share else None
         units, line = self._model.units, self._run.line
-        found = simulate(self._base, units, answer, line, lost_to=lost_to, allowed=allowed)
-        if found.ledger is None:
-            return found
-        lost = compress(units, answer.lost)
-        _, guilty, back = without_right(found.ledger, answer.asks, lost, self._run.takes_of)
-        served = frozenset(ask.group.key for ask in answer.asks) - guilty
-        return Simulated(None, back, served) if guilty else found
+        return simulate(self._base, units, answer, line, lost_to=lost_to, allowed=allowed)
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
         """Pod groups that move for one ask although they are too many (4.3)."""

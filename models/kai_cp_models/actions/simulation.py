@@ -6,15 +6,14 @@ would take its place back in the next cycle (formulation 1.3).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from operator import attrgetter
 
 from kai_cp_models.actions.home import come_home, has_room_at_home
 from kai_cp_models.actions.locality import draw_together
-from kai_cp_models.fairness.amounts import NOTHING, milli_gpus
+from kai_cp_models.fairness.amounts import NOTHING
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit, ask_of
 from kai_cp_models.ledger import Ledger
@@ -77,72 +76,6 @@ def simulate(
         made = drawn if allowed(drawn) else made
         settle_moves(made, gone)
     return Simulated(made if made is None or made.upheld() else None)
-
-
-def without_right(
-    ledger: Ledger,
-    asks: Sequence[Ask],
-    lost: Iterable[EvictionUnit],
-    takes_of: Callable[[Ask], frozenset[int]],
-) -> tuple[Ledger, frozenset[GroupKey], frozenset[GroupKey]]:
-    """The ledger without the asks that have places only because units left to which they have no right
-    (formulation 1.3); these asks; and the pod groups of the units, which run on there.
-
-    ``takes_of``: the ranks of the units to which an ask has a right.
-    """
-    stopped, ranks = dict[GroupKey, list[Pod]](), dict[GroupKey, set[int]]()
-    gives: dict[int, int] = {}
-    for item in lost:
-        if pods := [pod for pod in item.pods if not ledger.stays(pod)]:
-            gives[item.rank] = sum(map(milli_gpus, pods))
-            stopped.setdefault(item.group.key, []).extend(pods)
-            ranks.setdefault(item.group.key, set()).add(item.rank)
-    # Many asks may take the same units.
-    among = cache(partial(frozenset.intersection, frozenset(gives)))
-    rights = {ask.group.key: among(takes_of(ask)) for ask in asks if gives}
-    foreign = _beyond_rights(ledger, asks, rights, gives) if gives else []
-    bare, guilty, back = ledger.copy() if foreign else ledger, set[GroupKey](), set[GroupKey]()
-    nodes = {ask.group.key: {ledger.held[pod.key].node for pod in ask.pods} for ask in foreign}
-    for key, pods in stopped.items() if foreign else ():
-        homes, dropped = set(map(ledger.home, pods)), set[GroupKey]()
-        bare.mark()
-        # Those that come last make way first.
-        for ask in reversed(foreign):
-            if homes.isdisjoint(nodes[ask.group.key]) or not ranks[key].isdisjoint(rights[ask.group.key]):
-                continue
-            for pod in ask.pods if ask.group.key not in guilty else ():
-                bare.leave(pod)
-            dropped.add(ask.group.key)
-            if return_home(bare, key, pods):
-                guilty |= dropped
-                back.add(key)
-                break
-        (bare.keep if key in back else bare.back)()
-    return bare, frozenset(guilty), frozenset(back)
-
-
-def _beyond_rights(
-    ledger: Ledger,
-    asks: Sequence[Ask],
-    rights: Mapping[GroupKey, frozenset[int]],
-    gives: Mapping[int, int],
-) -> list[Ask]:
-    """The asks with a right to none of the units, and those that, with all whose rights are among theirs, get
-    more GPUs than were idle and these units give. Others may have the place of any unit: capacity is alike.
-
-    ``rights``: by ask, ranks of the units. ``gives``: by rank, milli-GPUs.
-    """
-    needs = Counter[frozenset[int]]()
-    for ask in asks:
-        needs[rights[ask.group.key]] += sum(map(milli_gpus, ask.pods))
-    idle = ledger.free_milli_gpus() + needs.total() - sum(gives.values())
-    short = {
-        mine
-        for mine in needs
-        if sum(need for others, need in needs.items() if others <= mine)
-        > idle + sum(gives[rank] for rank in mine)
-    }
-    return [ask for ask in asks if (mine := rights[ask.group.key]) in short or not mine]
 
 
 def simulate_all(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -458,3 +459,27 @@ def test_goal_that_one_queue_did_not_pursue_is_no_value_of_the_action(
     goals = [stage.goal for stage in plan.stages if stage.action == "preempt"]
     assert "pod groups stopped" not in goals
     assert goals[-1] == ""
+
+
+@pytest.mark.parametrize(
+    ("rights", "lost", "first"),
+    [
+        ({"a": {0, 1}, "b": {0, 1}}, {0, 1}, ""),
+        ({"a": {0, 1}, "b": {0}}, {0, 1}, "a"),
+        ({"a": {0, 1}, "b": {0}}, {0}, ""),
+        ({"a": {0}, "b": {0, 1}}, {0, 1}, ""),
+        ({"a": {0}, "b": {1}}, {0, 1}, ""),
+        ({"a": set(), "b": {0}, "c": {0}}, {0}, "bc"),
+        ({"a": {0, 1}, "b": {0, 1}, "c": {1}, "d": {0, 1}}, {0, 1}, "ab"),
+        ({"a": set(), "b": set()}, {0}, ""),
+        ({"a": {0, 1}, "b": {0}}, set(), ""),
+    ],
+)
+def test_the_first_asks_are_served_before_one_with_fewer_rights(
+    rights: dict[str, set[int]], lost: set[int], first: str
+) -> None:
+    """Ranks of the units that each ask may take; none where all may be served together."""
+    names = {name: SimpleNamespace(group=group(name)) for name in rights}
+    takes = {id(ask): frozenset(rights[name]) for name, ask in names.items()}
+    found = evict.rightful(list(names.values()), lost, lambda ask: takes[id(ask)])  # type: ignore[arg-type]
+    assert "".join(sorted(key.name for key in found)) == first
