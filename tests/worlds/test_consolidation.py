@@ -54,6 +54,17 @@ def test_a_promised_place_that_it_changes_is_its_own() -> None:
     assert places["a-0"] == ("n1", "consolidation")
 
 
+@pytest.mark.parametrize("first", ["e", "t"])
+def test_a_group_keeps_its_pods_but_an_equal_one_may_move_them(first: str) -> None:
+    """Either needs a whole node. A pod of e runs on n1 and fits on n2 as well; it moves for t, not for e."""
+    members = [pod("e-0", "n1"), pod("f-0", "n2"), pod("e-1", spec=spec(2)), pod("t-0", spec=spec(2))]
+    groups = [group("f", preemptible=False), *(group(one, priority=50 + (one == first)) for one in "et")]
+    found = cluster(
+        members, groups, [node("n1", gpus=2), node("n2", gpus=2)], actions=ACTIONS, plugins=PLUGINS
+    )
+    assert placed(solved(found)) == {"t-0"}
+
+
 def test_a_place_of_this_cycle_changes_before_a_running_pod_restarts() -> None:
     """t needs n9 as a whole, and a, which runs there, fits only n2. Allocate has given what is idle there to
     w, which fits n3 as well. So a alone restarts, and w starts at once on n3; r could give way as well.

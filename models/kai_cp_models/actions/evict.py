@@ -216,9 +216,9 @@ def _next(run: ActionRun, most_passed: float) -> list[Ask]:
         why, lasting = refused
         # Free capacity only shrinks, so all triggers of a kind are refused alike.
         if lasting:
-            _refuse(run, [other for other in run.kinds[ask.kind] if other in left], why)
+            _refuse(run, [other for other in run.alike(ask) if other in left], why)
         passed += bool(here.chunk)
-        left.difference_update(run.kinds[ask.kind])
+        left.difference_update(run.alike(ask))
     return here.chunk
 
 

@@ -23,7 +23,7 @@ from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.counting import Counting, CumulativeDemand
 from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit
+from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit, runs
 from kai_cp_models.joint.returning import InLine, Returning
 from kai_cp_models.joint.victim_candidates import Entitlement, VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
@@ -94,6 +94,11 @@ class ActionRun:
         for key, ask in self.asks.items():
             found.setdefault(ask.kind, {})[key] = ask
         return found
+
+    def alike(self, ask: Ask) -> Mapping[GroupKey, Ask]:
+        """The triggers that are refused with this one."""
+        alone = not self.policy.may_lose and runs(self.base, ask)
+        return {ask.group.key: ask} if alone else self.kinds[ask.kind]
 
     @property
     def ledger(self) -> Ledger:

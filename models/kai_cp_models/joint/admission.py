@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from kai_cp_models.budget import MODEL_SHARE, Allowance, Budget
 from kai_cp_models.certificates import OVER_SUMS
@@ -18,7 +19,7 @@ from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.policy import EvictionPolicy
-from kai_cp_models.joint.problem import Ask, fits_in_place_of
+from kai_cp_models.joint.problem import Ask, fits_in_place_of, runs
 from kai_cp_models.joint.search import solve_within
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -57,9 +58,11 @@ class RefusalCache:
     def find(self, ask: Ask) -> Refusal | None:
         """The refusal of an equal batch, or of one that asks for at most as much in every respect."""
         key, shape = self._key(ask), ask.kind.shape
-        found = self._known.get(key)
+        # Without terms, what others may take is more.
+        found = self._known.get(key) or self._known.get((ask.kind.signature, ()))
         if found is None and (pod := shape.uniform) is not None:
-            for easier, count, why in self._plain.get(self._terms(ask), ()):
+            plain = (self._plain.get(terms, []) for terms in {self._terms(ask), ()})
+            for easier, count, why in chain.from_iterable(plain):
                 if count <= shape.count and (
                     easier.spec is pod.spec or fits_in_place_of(self.ledger, easier, pod)
                 ):
@@ -75,7 +78,7 @@ class RefusalCache:
         """What an ask may take from others: with equal terms, equal asks are admitted or refused alike."""
         group = ask.group
         if self.policy is None or not self.policy.may_lose:
-            return ()
+            return (group.key,) if self.policy is not None and runs(self.ledger, ask) else ()
         if self.policy.own_queue:
             return (group.queue, group.priority, group.preemptible)
         return (group.queue, group.preemptible, *(amount > 0 for amount in ask.asked))

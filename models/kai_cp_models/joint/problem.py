@@ -87,6 +87,11 @@ def ask_of(ledger: Ledger, gang: Gang, batch: Batch, state: GangState | None = N
     return Ask(group, ledger.fixed.gangs, entry, kind, batch)
 
 
+def runs(ledger: Ledger, ask: Ask) -> bool:
+    """Whether pods of its group run already. None of them moves for it, as one of an equal ask might."""
+    return any(ledger.place_of(pod) is not None for pod in ask.gang.pods)
+
+
 Owed = tuple[tuple[PodGroup, Pod], ...]
 """Evicted pods of other groups."""
 
