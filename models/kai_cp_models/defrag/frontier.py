@@ -177,8 +177,7 @@ class _Search:
         for _ in range(LIMITS.order_cuts):
             work = POINT_SHARE * self._budget.work_left()
             allowance = Allowance(self._budget, work)
-            trial = DefragTrial(model, self._problem, self._limit)
-            solver, bound, status, proved = trial.solve(allowance)
+            solver, bound, status, proved = _fewest(model, allowance)
             if status == "infeasible":
                 return "exhausted"
             if solver is None:
@@ -226,44 +225,38 @@ class _Search:
         )
 
 
-class DefragTrial:
-    """One solve of the model: restarts first, then groups, lost work and names."""
+def _fewest(model: DefragModel, allowance: Allowance) -> tuple[cp_model.CpSolver | None, int, str, bool]:
+    """One solve of the model: restarts first, then groups, lost work and names.
 
-    def __init__(self, model: DefragModel, problem: Problem, limit: int) -> None:
-        self._model = model
-        self._problem = problem
-        self._limit = limit
-
-    def solve(self, allowance: Allowance) -> tuple[cp_model.CpSolver | None, int, str, bool]:
-        """(solver or None, bound on restarts, status, whether the restarts are proved to be fewest)."""
-        model, problem = self._model, self._problem
-        cp = model.cp.clone()
-        by_group: dict[GroupKey, list[int]] = {}
-        for u, unit in enumerate(problem.units):
-            by_group.setdefault(unit.group.key, []).append(u)
-        groups = []
-        for units in by_group.values():
-            if len(units) == 1:
-                groups.append(model.out[units[0]])
-                continue
-            some = cp.new_bool_var("")
-            for u in units:
-                cp.add_implication(model.out[u], some)
-            groups.append(some)
-        lost = sum(
-            round(unit.lost_gpu_hours * _LOST_TICKS) * out
-            for unit, out in zip(problem.units, model.out, strict=True)
-        )
-        named = sum((u + 1) * out for u, out in enumerate(model.out))
-        goals = [
-            Objective("restarts", model.moves),
-            Objective("groups", sum(groups)),
-            Objective("lost work", lost),
-            Objective("names", named),
-        ]
-        best, stages, outcome = lexicographic(cp, goals, allowance)
-        if outcome.status == "infeasible":
-            return None, 0, "infeasible", True
-        if best is None or not stages:
-            return None, 0, "unknown", False
-        return best, math.ceil(stages[0].bound - 1e-6), "solved", stages[0].proved
+    Returns (solver or None, bound on restarts, status, whether the restarts are proved to be fewest).
+    """
+    problem, cp = model.problem, model.cp.clone()
+    by_group: dict[GroupKey, list[int]] = {}
+    for u, unit in enumerate(problem.units):
+        by_group.setdefault(unit.group.key, []).append(u)
+    groups = []
+    for units in by_group.values():
+        if len(units) == 1:
+            groups.append(model.out[units[0]])
+            continue
+        some = cp.new_bool_var("")
+        for u in units:
+            cp.add_implication(model.out[u], some)
+        groups.append(some)
+    lost = sum(
+        round(unit.lost_gpu_hours * _LOST_TICKS) * out
+        for unit, out in zip(problem.units, model.out, strict=True)
+    )
+    named = sum((u + 1) * out for u, out in enumerate(model.out))
+    goals = [
+        Objective("restarts", model.moves),
+        Objective("groups", sum(groups)),
+        Objective("lost work", lost),
+        Objective("names", named),
+    ]
+    best, stages, outcome = lexicographic(cp, goals, allowance)
+    if outcome.status == "infeasible":
+        return None, 0, "infeasible", True
+    if best is None or not stages:
+        return None, 0, "unknown", False
+    return best, math.ceil(stages[0].bound - 1e-6), "solved", stages[0].proved

@@ -80,20 +80,9 @@ class DefragModel:
             u = item.pods[0][0]
             unit = problem.units[u]
             if unit.domain is not None:
-                self._stay_together(unit, item, chosen.setdefault(u, {}))
+                stay_together(self.cp, unit, item.into.items(), len(item.pods), chosen.setdefault(u, {}))
         for literals in chosen.values():
             self.cp.add_at_most_one(literals.values())
-
-    def _stay_together(self, unit: RestartUnit, item: _Class, chosen: dict[int, cp_model.IntVar]) -> None:
-        assert unit.domain is not None
-        for node, into in item.into.items():
-            k = int(unit.domain[node])
-            if k < 0 or (unit.pinned is not None and k != unit.pinned):
-                self.cp.add(into == 0)
-                continue
-            if k not in chosen:
-                chosen[k] = self.cp.new_bool_var(f"domain[{unit.group.key},{k}]")
-            self.cp.add(into <= len(item.pods) * chosen[k])
 
     def _gain(self) -> Ints:
         """[N, D] the most that can become free."""
@@ -146,12 +135,8 @@ class DefragModel:
         for node in nodes:
             for item in self._entering.get(node, ()):
                 if item.need[GPU]:
-                    most = min(len(item.pods), int(self._most(item, node)))
-                    self.cp.add(item.into[node] <= most * freed.negated())
+                    self.cp.add(item.into[node] <= len(item.pods) * freed.negated())
         return freed
-
-    def _most(self, item: _Class, node: int) -> int:
-        return len(item.pods) if node in item.into else 0
 
     def _gangs(self) -> cp_model.LinearExpr | int:
         question = self.problem.question
@@ -228,3 +213,24 @@ class DefragModel:
             slots = [node for node in sorted(left) for _ in range(left[node])]
             found.update(zip(rest, slots, strict=True))
         return units, found
+
+
+def stay_together(
+    cp: cp_model.CpModel,
+    unit: RestartUnit,
+    into: Iterable[tuple[int, cp_model.IntVar]],
+    most: int,
+    chosen: dict[int, cp_model.IntVar],
+) -> None:
+    """Pods of a unit go to domains that it may use and that are ``chosen``, a literal for each. ``into``: by
+    node, how many of its pods go there, at most ``most``.
+    """
+    assert unit.domain is not None
+    for node, count in into:
+        k = int(unit.domain[node])
+        if k < 0 or (unit.pinned is not None and k != unit.pinned):
+            cp.add(count == 0)
+            continue
+        if k not in chosen:
+            chosen[k] = cp.new_bool_var(f"domain[{unit.group.key},{k}]")
+        cp.add(count <= most * chosen[k])

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kai_cp_models.budget import Allowance
+from kai_cp_models.defrag.model import stay_together
 from kai_cp_models.defrag.problem import Problem
 from kai_cp_models.joint.search import solve
 from kai_cp_models.limits import LIMITS
@@ -119,7 +120,12 @@ def _together(problem: Problem, units: Sequence[int], value: int, allowance: All
         for node in np.flatnonzero(unit.masks[i]).tolist():
             into[u, i, node] = model.new_bool_var(f"into[{u},{i},{node}]")
         model.add_exactly_one(var for (v, k, _), var in into.items() if (v, k) == (u, i))
-    _domains(model, problem, units, into)
+    for u in units:
+        if (unit := problem.units[u]).domain is not None:
+            chosen: dict[int, cp_model.IntVar] = {}
+            there = ((node, var) for (v, _, node), var in into.items() if v == u)
+            stay_together(model, unit, there, 1, chosen)
+            model.add_at_most_one(chosen.values())
     before: dict[tuple[int, int], cp_model.IntVar] = {}
     turn = {u: model.new_int_var(0, len(units) - 1, f"turn[{u}]") for u in units}
     model.add_all_different(turn.values())
@@ -141,30 +147,6 @@ def _together(problem: Problem, units: Sequence[int], value: int, allowance: All
         return Ordered(None, {}, outcome.status == "infeasible")
     targets = {problem.units[u].pods[i].key: node for (u, i, node), var in into.items() if solver.value(var)}
     return Ordered(tuple(sorted(units, key=lambda u: solver.value(turn[u]))), targets, True)
-
-
-def _domains(
-    model: cp_model.CpModel,
-    problem: Problem,
-    units: Sequence[int],
-    into: Mapping[tuple[int, int, int], cp_model.IntVar],
-) -> None:
-    for u in units:
-        unit = problem.units[u]
-        if unit.domain is None:
-            continue
-        chosen: dict[int, cp_model.IntVar] = {}
-        for (v, _, node), var in into.items():
-            if v != u:
-                continue
-            k = int(unit.domain[node])
-            if k < 0 or (unit.pinned is not None and k != unit.pinned):
-                model.add(var == 0)
-                continue
-            if k not in chosen:
-                chosen[k] = model.new_bool_var(f"domain[{u},{k}]")
-            model.add_implication(var, chosen[k])
-        model.add_at_most_one(chosen.values())
 
 
 def _row(
