@@ -6,7 +6,7 @@ pods hold it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
 from kai_cp.decisions import rfc3339
@@ -25,6 +25,7 @@ from kai_cp.json_types import Object
 from kai_cp_models.plan import Decision, Plan
 
 _GPU_GROUP = "runai-gpu-group"
+_NOMINATED = "nominatedNodeName"
 
 
 def end_pods(draft: Draft, gone: Set[str]) -> None:
@@ -60,12 +61,15 @@ def restart(draft: Draft, keys: Set[str]) -> None:
 
 
 def carry_out(draft: Draft, plan: Plan) -> None:
-    """What a plan binds runs, and what it evicts waits again; nominations leave no trace."""
+    """What a plan binds runs, what it evicts waits again, and the status of what it nominates says where to;
+    what comes in place of a moved pod is another pod, and names no node."""
     at = rfc3339(draft.now)
     lost = {str(one.pod) for one in plan.decisions if one.kind == "Evict"}
     bound = {str(one.pod): one for one in plan.decisions if one.kind == "Bind" and str(one.pod) not in lost}
     stopped = {group_of(pod) for pod in draft.objects("pods") if key_of(pod) in lost}
     restart(draft, lost)
+    promised = {str(one.pod): one.node for one in plan.decisions if one.kind == "Nominate"}
+    _nominate(draft, {pod: node for pod, node in promised.items() if pod not in lost}, bound)
     started = set[str | None]()
     for pod in draft.edit_all("pods", lambda pod: key_of(pod) in bound):
         _start(draft, pod, bound[key_of(pod)], at)
@@ -76,6 +80,19 @@ def carry_out(draft: Draft, plan: Plan) -> None:
             notes[LAST_START] = at
         if key_of(group) in stopped:
             notes[LAST_EVICTION] = at
+
+
+def _nominate(draft: Draft, to: Mapping[str, str], bound: Collection[str]) -> None:
+    """Pods that wait name the nodes that are promised to them, and no others."""
+
+    def changes(pod: Object) -> bool:
+        waits = group_of(pod) is not None and not spec_of(pod).get("nodeName") and key_of(pod) not in bound
+        return waits and (pod.get("status") or {}).get(_NOMINATED) != to.get(key_of(pod))
+
+    for pod in draft.edit_all("pods", changes):
+        kept = {name: value for name, value in (pod.get("status") or {}).items() if name != _NOMINATED}
+        new = {_NOMINATED: to[key_of(pod)]} if key_of(pod) in to else {}
+        pod["status"] = kept | new
 
 
 def _start(draft: Draft, pod: Object, place: Decision, at: str) -> None:

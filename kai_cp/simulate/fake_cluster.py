@@ -20,7 +20,7 @@ from kai_cp.kube.api.promises import moved_note
 from kai_cp.kube.api.store import ObjectKey
 from kai_cp.kube.api.write_results import WriteOutcome, WriteResult
 from kai_cp_models.plan import Decision, Plan
-from kai_cp_models.pods import GroupKey
+from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import STATE_ACTIONS
 
 DEFAULT_GRACE_SECONDS: Final = 30.0
@@ -76,6 +76,7 @@ class FakeCluster:
     def apply(self, plan: Plan) -> Sequence[WriteResult]:
         """Carry out the plan at the present time."""
         self._clean()
+        self._nominate(plan)
         return [self._act(decision, plan) for decision in plan.decisions]
 
     def advance(self, seconds: float) -> None:
@@ -115,6 +116,16 @@ class FakeCluster:
         if decision.kind == "Evict":
             return WriteResult(decision, *self._evict(pod, decision))
         return WriteResult(decision, "done")
+
+    def _nominate(self, plan: Plan) -> None:
+        """Waiting pods name the nodes that the plan promises them, and no others."""
+        wanted = {one.pod: one.node for one in plan.decisions if one.kind == "Nominate"}
+        kept = {one.pod for one in plan.decisions if one.kind != "Nominate"} | self._requests.keys()
+        for key, pod in list(self._pods.items()):
+            waits = key not in kept and not pod["spec"].get("nodeName") and _group_of(pod).name
+            node, status = wanted.get(PodKey(*key), ""), pod.get("status") or {}
+            if waits and node != status.get("nominatedNodeName", ""):
+                self._change_pod(pod, status={"nominatedNodeName": node})
 
     def _bind(self, pod: Object, decision: Decision, plan: Plan) -> tuple[WriteOutcome, str]:
         key = _key(pod)

@@ -31,7 +31,7 @@ _STATUS: Final[Codes] = {status: code for code, status in enumerate(PodStatus)}
 _POD: Final = np.dtype(
     [(name, np.int32) for name in ("specs", "nodes", "groups", "gpu_groups", "subgroups")]
     + [("statuses", np.int8)]
-    + [(name, np.bool_) for name in ("ours", "reservation", "scaling")]
+    + [(name, np.bool_) for name in ("ours", "reservation", "scaling", "nominated")]
 )
 _GROUP: Final = np.dtype(
     [(name, np.int32) for name in ("groups", "queues", "roots")]
@@ -173,6 +173,12 @@ class Columns:
         return found[found >= 0]
 
     @cached_property
+    def nominated(self) -> Ints:
+        """[M] positions of the pod groups with a Pending pod that is nominated to a node."""
+        found = np.unique(self.group[self.having((PodStatus.PENDING,)) & self.of_pods.rows["nominated"]])
+        return found[found >= 0]
+
+    @cached_property
     def alike(self) -> Ints:
         """[G] a number that pod groups share which nothing tells apart but names and times: all their pods
         are Pending, of one spec and one pod set. Every other group has its own."""
@@ -275,6 +281,7 @@ class Columns:
         yield "statuses", [_STATUS[pod.status] for pod in pods]
         for name in ("ours", "reservation", "scaling"):
             yield name, list(map(attrgetter(name), pods))
+        yield "nominated", [pod.nominated_node is not None for pod in pods]
 
     def _of_groups(self, groups: Sequence[PodGroup]) -> Listed:
         yield "groups", self._code("groups", [group.key for group in groups])

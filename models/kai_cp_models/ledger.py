@@ -370,6 +370,21 @@ class Ledger:
         """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
         return pod.key in self.held or pod.key not in self.evicted
 
+    def promised(self, pods: Iterable[Pod]) -> bool:
+        """Whether all these pods wait, and the node that each is nominated to still takes it."""
+        return all(
+            pod.status is PodStatus.PENDING
+            and (node := self._nominated_to(pod)) >= 0
+            and self.fits_on(pod, node, now=False)
+            for pod in pods
+        )
+
+    def _nominated_to(self, pod: Pod) -> int:
+        """The node that the pod's status names; -1: none of the snapshot."""
+        if pod.nominated_node is None or not self.snapshot.policy.plugin("nominatednode"):
+            return -1
+        return self.snapshot.node_index.get(pod.nominated_node, -1)
+
     def has_room(self, pod: Pod) -> bool:
         """Whether a node has room for the pod once everything releasing is gone, without stateful rules."""
         later = self.view(pod).later
@@ -387,14 +402,16 @@ class Ledger:
         """The node that scores best for the pod, and whether its room is idle; -1: none has room.
 
         The same answer as ``fits`` and ``scores`` give ``within`` these nodes (None: all), without scoring
-        every node; None where that takes more than ranks: stateful rules, a nominated node, and see
-        ``NodeView.exact``.
+        every node; None where that takes more than ranks: stateful rules, and see ``NodeView.exact``.
         """
-        if pod.nominated_node is not None or any(rule.concerns(pod) for rule in self.rules):
+        if any(rule.concerns(pod) for rule in self.rules):
             return None
         view = self.view(pod)
         if not view.exact or not len(view.ranks):
             return None
+        node = self._nominated_to(pod)
+        if node >= 0 and view.later[node] and (within is None or within[node]):
+            return node, bool(view.now[node])
         # A place is mostly a few nodes of all.
         nodes = None if within is None else np.flatnonzero(within)
         ranks = view.ranks if nodes is None else view.ranks[nodes]

@@ -195,8 +195,9 @@ def scored(ledger: Ledger, one: Pod, within: np.ndarray) -> tuple[int, bool]:
     return node, bool(now[node])
 
 
+SCORED = ("predicates", "gpusharingorder", "nodeavailability", "resourcetype", "nodeplacement")
 POLICIES = (
-    frozenset(("predicates", "gpusharingorder", "nodeavailability", "resourcetype", "nodeplacement")),
+    frozenset((*SCORED, "nominatednode")),
     frozenset(("predicates", "gpusharingorder", "nodeplacement")),
     frozenset(("predicates", "nodeavailability", "resourcetype")),
 )
@@ -208,7 +209,9 @@ def test_the_best_node_is_the_one_that_scores_best(seed: int, plugins: frozenset
     """Random operations; every pod is asked about in between, on all nodes and on some."""
     rng = Random(seed)
     read = snapshot_of(seed)
-    snapshot = replace(read, policy=replace(read.policy, plugins=plugins))
+    names = (None, "gone", *(one.name for one in read.nodes))
+    named = tuple(replace(one, nominated_node=rng.choice(names)) for one in read.pods)
+    snapshot = replace(read, pods=named, policy=replace(read.policy, plugins=plugins))
     ledger = Ledger.of(snapshot)
     short = 0
     for _ in range(STEPS):
@@ -226,7 +229,7 @@ def test_the_best_node_is_the_one_that_scores_best(seed: int, plugins: frozenset
 
 
 def test_pods_that_take_more_than_ranks_have_no_short_way() -> None:
-    """A nominated node, GPU memory, spreading, a claim: scores of all nodes decide."""
+    """GPU memory, spreading, a claim: scores of all nodes decide. A nominated node is looked at first."""
     plain = pod("a-0")
     everywhere = np.ones(2, dtype=bool)
 
@@ -236,7 +239,8 @@ def test_pods_that_take_more_than_ranks_have_no_short_way() -> None:
         return Ledger.of(snapshot).best(one, everywhere)
 
     assert best(plain) == (1, True)
-    assert best(replace(plain, nominated_node="n1")) is None
+    assert best(replace(plain, nominated_node="n1")) == (0, True)
+    assert best(replace(plain, nominated_node="n1"), plugins=POLICIES[1]) == (1, True)
     assert best(plain, gpu_strategy="spread") is None
     memory = GpuRequest(GpuKind.MEMORY, devices=1, milli_portion=0, memory_mib=1000)
     assert best(replace(plain, spec=replace(plain.spec, gpu=memory))) is None

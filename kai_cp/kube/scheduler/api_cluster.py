@@ -22,6 +22,7 @@ from kai_cp.kube.api.write_results import WriteOutcome, WriteResult
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
 from kai_cp.kube.scheduler.group_annotations import GroupAnnotations
+from kai_cp.kube.scheduler.nominations import Nominations
 from kai_cp.kube.scheduler.options import SchedulerOptions
 from kai_cp.kube.scheduler.orders import Order, Orders, Sending
 from kai_cp.kube.scheduler.rivals import Rivals
@@ -85,6 +86,7 @@ class ApiCluster:
         )
         self._bound_at = -math.inf
         self.annotations = GroupAnnotations(transport, self._groups, writer)
+        self._nominations = Nominations(transport, self._pods, writer, self._may_be_nominated)
         self.deciding: Callable[[], bool] = lambda: False
         """Whether a cycle is under way."""
         writer.busy = lambda: self.deciding() or self.binding()
@@ -108,7 +110,8 @@ class ApiCluster:
         Raises :class:`LeaseLost` if a write found that the lease is lost.
         """
         self.annotations.submit_again()
-        raw = self.orders.shown(self._cache.snapshot)
+        self._nominations.submit_again()
+        raw = self._nominations.shown(self.orders.shown(self._cache.snapshot))
         return self._backoff.mask(self.annotations.shown(raw), self._clock())
 
     def catch_up(self) -> None:
@@ -163,6 +166,7 @@ class ApiCluster:
     def order(self, plan: Plan) -> Sending:
         """Begin to carry out the plan; decisions that are no longer possible get their result at once."""
         starts = self._note_starts(plan)
+        self._nominations.follow(plan)
         sending = Sending(plan.decisions, partial(self._note_results, starts))
         orders = []
         for place, decision in enumerate(plan.decisions):
@@ -457,6 +461,12 @@ class ApiCluster:
         """Whether the pod's group is of this pool."""
         name = api_objects.annotations_of(pod).get(names.GROUP)
         return bool(name) and self._groups.get((key_of(pod)[0], str(name))) is not None
+
+    def _may_be_nominated(self, pod: Object) -> bool:
+        """Whether a pod waits here and was not ordered to be bound."""
+        key, ours = PodKey(*key_of(pod)), pod["spec"].get("schedulerName") == self._options.scheduler_name
+        placed = pod["spec"].get("nodeName") or self._requests.get(key) or self.orders.binds(key)
+        return ours and not placed and "deletionTimestamp" not in pod["metadata"] and self._is_served(pod)
 
     def _has_place(self, key: GroupKey) -> bool:
         for pod in self._members(key):

@@ -128,8 +128,10 @@ def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:
             yield one
         else:
             like = known[number]
-            entry = group_sort_key(group, like.entry[0][1]), like.asked
-            yield WaitingGroup(group, None, delay_of(snapshot, group), Ask(group, gangs, entry, like.kind))
+            ask = Ask(group, gangs, like.entry, like.kind)
+            promised = group.key in snapshot.nominated and ledger.promised(ask.pods)
+            ask.entry = group_sort_key(group, like.entry[0][2], promised=promised), like.asked
+            yield WaitingGroup(group, None, delay_of(snapshot, group), ask)
 
 
 def _waiting(ledger: Ledger, gang: Gang, *, first: bool = False) -> WaitingGroup | None:

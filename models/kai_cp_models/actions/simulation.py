@@ -213,13 +213,16 @@ def _replay(
         if pod.group is not None:
             victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}
+    # A promise does not hold against a higher priority in the same queue.
+    highest = dict(sorted((ask.group.queue, ask.group.priority) for ask in asks))
     groups, turns, lost = ledger.snapshot.group_by_key, dict[GroupKey, Entry](), dict[GroupKey, Ask]()
     alone = len({groups[key].queue for key in (*wanted, *victims)}) == 1
     for one, pods in victims.items():
+        holds = highest.get(groups[one].queue, groups[one].priority) <= groups[one].priority
         if alone and _all_left(ledger, one, pods):
             # In one queue, sizes decide no turn, and few are asked what they lack.
             turns[one] = group_sort_key(groups[one], 0), NOTHING
-        elif (ask := missing(ledger, one, pods)) is not None:
+        elif (ask := missing(ledger, one, pods, promises=holds)) is not None:
             lost[one], turns[one] = ask, ask.entry
     order = line.fork(ledger.book, also=turns | {key: ask.entry for key, ask in wanted.items()})
     left = set(wanted)
@@ -275,13 +278,13 @@ def started(ledger: Ledger, ask: Ask) -> bool:
     return placed
 
 
-def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> Ask | None:
-    """What a group asks for in the fair order to have evicted pods again."""
+def missing(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, promises: bool = True) -> Ask | None:
+    """What a group asks for in the fair order to have evicted pods again; ``promises``: see ``ask_of``."""
     gang = ledger.fixed.gangs[key]
     # Most victims get nothing before they are asked for.
     whole = _all_left(ledger, key, pods)
     state = gang.stopped if whole else gang.state(as_pending(ledger, {pod.key for pod in pods}))
-    return None if state.batch is None else ask_of(ledger, gang, state.batch, state)
+    return None if state.batch is None else ask_of(ledger, gang, state.batch, state, promises=promises)
 
 
 def _all_left(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:

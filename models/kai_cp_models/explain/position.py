@@ -17,6 +17,7 @@ from kai_cp_models.fairness.reclaim import levelled
 from kai_cp_models.pods import GPU, MILLI, GroupKey
 
 _QUEUE_STEPS: Final = (
+    "{} has a group with promised places",
     "{} is not above its fair share",
     "{} is within its quota",
     "{} has the higher priority",
@@ -24,8 +25,16 @@ _QUEUE_STEPS: Final = (
     "{} has the smaller share with this batch",
     "{} has the smaller share",
 )
-"""Steps 1 to 6 of the queue order (3.5), each stated as the reason why a queue comes first."""
-_GROUP_STEPS: Final = ("higher priority", "further below its minimum", "older", "by name", "by namespace")
+"""Promised places (4.2) and steps 1 to 6 of the queue order (3.5), each stated as the reason why a queue
+comes first."""
+_GROUP_STEPS: Final = (
+    "its places are promised",
+    "higher priority",
+    "further below its minimum",
+    "older",
+    "by name",
+    "by namespace",
+)
 """Steps of the order inside a leaf queue (3.6)."""
 
 
@@ -67,9 +76,10 @@ class FairLine:
             state = situation.gang(group.key).at_first
             served = group.queue in self._snapshot.leaf_queues and state.ready and not group.backed_off
             if served and state.batch is not None:
-                size = pessimistic_batch(self._snapshot, state.batch.all_pods)
-                self._sizes[group.key] = size
-                self._entries[group.key] = group_sort_key(group, state.elastic_state), size
+                pods = state.batch.all_pods
+                size = self._sizes[group.key] = pessimistic_batch(self._snapshot, pods)
+                promised = group.key in self._snapshot.nominated and situation.before.promised(pods)
+                self._entries[group.key] = group_sort_key(group, state.elastic_state, promised=promised), size
 
     @cached_property
     def order(self) -> tuple[GroupKey, ...]:

@@ -20,23 +20,27 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
-SortKey = tuple[int, int, float, str, str]
+SortKey = tuple[bool, int, int, float, str, str]
 """Order of groups inside a leaf queue; smaller is served first and loses its places last."""
 Entry = tuple[SortKey, Amounts]
 """A group's sort key, and the size of its next batch, pessimistic."""
 _Waiting = tuple[SortKey, GroupKey, Amounts]
-Rank = tuple[bool, bool, int, bool, float, float]
-"""Steps 1 to 6 of the queue order (3.5); smaller is served first."""
+_Head = tuple[bool, Amounts]
+"""What ranks a queue by the group that represents it: whether it has no promise, and its next batch."""
+Rank = tuple[bool, bool, bool, int, bool, float, float]
+"""Whether the first group has no promise, and steps 1 to 6 of the queue order (3.5); smaller is served
+first."""
 
 
-def group_sort_key(group: PodGroup, elastic_state: int) -> SortKey:
+def group_sort_key(group: PodGroup, elastic_state: int, *, promised: bool = False) -> SortKey:
     """Order of a group inside its leaf queue (3.6).
 
     ``elastic_state``: 0 below the minimum in any pod set, 1 exactly at it, 2 above. The namespace
     only tells groups of one name apart. Points for waiting count as priority (``aging``); a running group has
-    none.
+    none. ``promised``: its next batch has promised places (``Ledger.promised``), and so comes first.
     """
-    return (-group.priority - group.aged, elastic_state, group.created, group.key.name, group.key.namespace)
+    own = -group.priority - group.aged, elastic_state, group.created
+    return (not promised, *own, group.key.name, group.key.namespace)
 
 
 class FairOrder:
@@ -94,8 +98,8 @@ class FairOrder:
         self._lines: dict[int, list[tuple[Rank, int, int]]] = {}
         """Below each queue (-1: at the top) a heap of those below which groups wait, by rank and age; what is
         not their rank any more is passed over."""
-        self._by_size: dict[int, dict[Amounts, Rank]] = {}
-        """Ranks of each queue by the size of its first group's batch, until the queue is charged."""
+        self._by_size: dict[int, dict[_Head, Rank]] = {}
+        """Ranks of each queue by its first group, until the queue is charged."""
         self._stale = set(self._waiting)
         """Queues from which on heads and ranks are to be computed again, up to the top."""
 
@@ -148,7 +152,7 @@ class FairOrder:
         return None if head is None else head[1][1]
 
     def rank_of(self, queue: int) -> Rank | None:
-        """Steps 1 to 6 of a queue at the last search for a group; None when no group waits below it."""
+        """The rank of a queue at the last search for a group; None when no group waits below it."""
         return self._ranks.get(queue)
 
     def pop(
@@ -161,17 +165,19 @@ class FairOrder:
         """
         alone = len(self._waiting) == 1
         while (head := self._head()) is not None:
-            leaf, (_, group, amounts) = head
+            leaf, one = head
+            group, like = one[1], _head(one)
             waiting, path, passed = self._waiting[leaf], self._paths[leaf], self._passed[leaf] + 1
             found = among is None or group in among
             if not found and among is not None:
-                # With a head of another size the leaf still comes first if no queue of its path is worse off.
-                first = {amounts: True}
-                for _, group, size in islice(waiting, passed, None):
-                    if size not in first:
-                        ranks = ((self._rank(i, size), self._rank(i, amounts)) for i in path)
-                        first[size] = alone or all(its <= before for its, before in ranks)
-                    if not first[size]:
+                # With another head the leaf still comes first if no queue of its path is worse off.
+                first = {like: True}
+                for one in islice(waiting, passed, None):
+                    group, other = one[1], _head(one)
+                    if other not in first:
+                        ranks = ((self._rank(i, other), self._rank(i, like)) for i in path)
+                        first[other] = alone or all(its <= before for its, before in ranks)
+                    if not first[other]:
                         break
                     passed += 1
                     if found := group in among:
@@ -179,7 +185,7 @@ class FairOrder:
             if before is not None and passed - found > self._passed[leaf]:
                 before += (one[1] for one in islice(waiting, self._passed[leaf], passed - found))
             self._passed[leaf] = passed
-            if passed < len(waiting) and waiting[passed][2] == amounts:
+            if passed < len(waiting) and _head(waiting[passed]) == like:
                 after = leaf, waiting[passed]
                 for i in path:
                     self._heads[i] = after
@@ -217,20 +223,22 @@ class FairOrder:
         else:
             self._ranks.pop(i, None)
             return
-        rank = self._rank(i, self._heads[i][1][2])
+        rank = self._rank(i, _head(self._heads[i][1]))
         if self._ranks.get(i) != rank:
             self._ranks[i] = rank
             line = self._lines.setdefault(self._parents[i], [])
             heappush(line, (rank, self._steps.seniority[i], i))
 
-    def _rank(self, i: int, amounts: Amounts) -> Rank:
-        """Steps 1 to 6 for queue ``i`` with a first batch of this size."""
+    def _rank(self, i: int, head: _Head) -> Rank:
+        """The rank of queue ``i`` when such a group represents it."""
         sizes = self._by_size.setdefault(i, {})
-        if (known := sizes.get(amounts)) is not None:
+        if (known := sizes.get(head)) is not None:
             return known
+        unpromised, amounts = head
         steps, held = self._steps, self._book.held[i]
         with_batch = (held[0] + amounts[0], held[1] + amounts[1], held[2] + amounts[2])
-        rank = sizes[amounts] = (
+        rank = sizes[head] = (
+            unpromised,
             *steps.standing(i, held, with_batch),
             steps.dominant(i, with_batch),
             steps.dominant(i, held),
@@ -252,6 +260,10 @@ class FairOrder:
                 if ranks.get(line[at][2]) == rank:
                     ties.add(line[at][2])
         return next(self._steps.in_turn(ties))
+
+
+def _head(one: _Waiting) -> _Head:
+    return one[0][0], one[2]
 
 
 def _place(waiting: Sequence[_Waiting], one: _Waiting) -> int | None:

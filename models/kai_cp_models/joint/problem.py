@@ -78,12 +78,16 @@ class Ask:
         return self.entry[1]
 
 
-def ask_of(ledger: Ledger, gang: Gang, batch: Batch, state: GangState | None = None) -> Ask:
-    """The batch of the gang as an ask. ``state``: of the gang; None: that in the ledger."""
+def ask_of(
+    ledger: Ledger, gang: Gang, batch: Batch, state: GangState | None = None, *, promises: bool = True
+) -> Ask:
+    """The batch of the gang as an ask. ``state``: of the gang; None: that in the ledger. ``promises``: those
+    to its pods count."""
     group, shape = gang.group, ledger.fixed.shapes.of(batch)
     pinned = shape.scoped and (shape.leaves > 1 or any(ledger.place_of(pod) is not None for pod in gang.pods))
     kind = AskKind(shape, group.key if pinned else None, group.queue, group.priority, group.preemptible)
-    entry = group_sort_key(group, (state or ledger.state(gang)).elastic_state), shape.pessimistic
+    state, promised = state or ledger.state(gang), promises and ledger.promised(batch.all_pods)
+    entry = group_sort_key(group, state.elastic_state, promised=promised), shape.pessimistic
     return Ask(group, ledger.fixed.gangs, entry, kind, batch)
 
 

@@ -10,14 +10,14 @@ from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.order import Entry, FairOrder, group_sort_key
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodStatus
 from kai_cp_models.queries.cluster import begun
 from kai_cp_models.reasons import NOT_OWED
 from kai_cp_models.settings import Settings
-from kai_cp_models.shapes import Shapes
 from kai_cp_models.snapshot import PodGroup, Shares, Snapshot
-from kai_cp_models.units import Gang, Gangs
+from kai_cp_models.units import Gang
 
 _ROUNDING: Final = 1e-9
 """Sums of fractions of GPUs are told apart only from here on."""
@@ -74,7 +74,8 @@ def waiting_line(snapshot: Snapshot) -> list[Waiter]:
     """All groups that wait, in the fair order that holds if each is served in turn; those that cannot be
     served come last.
     """
-    book, gangs, shapes = QueueBook.of(snapshot), Gangs(snapshot), Shapes(snapshot)
+    ledger = Ledger.of(snapshot)
+    book, gangs, shapes = ledger.book, ledger.fixed.gangs, ledger.fixed.shapes
     found: dict[GroupKey, Waiter] = {}
     entries: dict[GroupKey, Entry] = {}
     for group in snapshot.waiting_groups:
@@ -88,7 +89,8 @@ def waiting_line(snapshot: Snapshot) -> list[Waiter]:
         remark = _remark(snapshot, group, gang)
         found[group.key] = Waiter(group, not remark, count, pending, size[GPU] / MILLI, remark)
         if not remark:
-            entries[group.key] = group_sort_key(group, state.elastic_state), size
+            promised = batch is not None and ledger.promised(batch.all_pods)
+            entries[group.key] = group_sort_key(group, state.elastic_state, promised=promised), size
     order = FairOrder(snapshot, book, entries)
     line: list[Waiter] = []
     while (key := order.pop()) is not None:

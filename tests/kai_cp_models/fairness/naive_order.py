@@ -18,7 +18,7 @@ from kai_cp_models.snapshot import Snapshot
 
 @dataclass
 class Naive:
-    """Section 3.5 word by word: nothing is kept or shared, and ratios are exact."""
+    """Promised places and section 3.5 word by word: nothing is kept or shared, and ratios are exact."""
 
     snapshot: Snapshot
     book: QueueBook
@@ -84,6 +84,7 @@ class Naive:
         quota = self.book.quota[i]
         share = self.book.allocatable_share[i].tolist()
         return (
+            self.gone is None and self.waiting[head][0][0],
             all(f < h for f, h in zip(fair, held, strict=True)),
             not all(q == -1 or c <= q for c, q in zip(counted, quota, strict=True)),
             -self.snapshot.queue_by_name[name].priority,

@@ -293,7 +293,10 @@ def clusters(draw: st.DrawFn, most: int = 6) -> tuple[Snapshot, QueueBook, dict[
     for team in teams:
         book.charge(team, (1000 * draw(SMALL), 1024 * draw(SMALL), 1000 * draw(SMALL)), preemptible=True)
     size = st.tuples(st.sampled_from([0, 1000]), st.just(0), st.sampled_from([0, 1000, 2000]))
-    waiting = {g.key: (group_sort_key(g, draw(st.integers(0, 2))), draw(size)) for g in groups}
+    waiting = {
+        g.key: (group_sort_key(g, draw(st.integers(0, 2)), promised=draw(st.booleans())), draw(size))
+        for g in groups
+    }
     return snapshot, book, waiting
 
 
@@ -347,7 +350,11 @@ def test_fair_order_is_the_naive_one_whatever_happens_in_between(
         elif step == "push":
             replaces = key in waiting
             waiting[key] = (
-                group_sort_key(snapshot.group_by_key[key], data.draw(st.integers(0, 2))),
+                group_sort_key(
+                    snapshot.group_by_key[key],
+                    data.draw(st.integers(0, 2)),
+                    promised=data.draw(st.booleans()),
+                ),
                 (0, 0, 1000 * data.draw(SMALL)),
             )
             if replaces:
