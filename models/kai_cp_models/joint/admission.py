@@ -78,7 +78,10 @@ class RefusalCache:
         """What an ask may take from others: with equal terms, equal asks are admitted or refused alike."""
         group = ask.group
         if self.policy is None or not self.policy.may_lose:
-            return (group.key,) if self.policy is not None and runs(self.ledger, ask) else ()
+            if self.policy is not None and runs(self.ledger, ask):
+                return (group.key,)
+            # What the limits of its queue allow a share by memory depends on the node.
+            return (group.queue,) if ask.kind.shape.by_memory else ()
         if self.policy.own_queue:
             return (group.queue, group.priority, group.preemptible)
         return (group.queue, group.preemptible, *(amount > 0 for amount in ask.asked))
