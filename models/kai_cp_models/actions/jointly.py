@@ -31,7 +31,7 @@ from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.model import ModelTooLarge, Moves
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
-from kai_cp_models.joint.search import Objective, StageResult, lexicographic, start_from
+from kai_cp_models.joint.search import Objective, StageResult, lexicographic
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -168,21 +168,13 @@ class _Search:
     def _solved(self) -> EvictionPlan | NoPlan:
         """Solve, play through and cut, until a plan holds or there is none."""
         model = self._model
-        known, there, goals = self._known, self._there, self._goals(model)
-        allowance, started = self._allowance(), False
+        goals, allowance = self._goals(model), self._allowance()
         # Of several triggers, fewer are tried next.
         small = len(self._asks) == 1 and len(model.cp.proto.variables) <= LIMITS.small_variables
-        if known and there and not known.variables:
-            started = start_from(model.cp, _choices(model, there, known.ledger), allowance)
         for _ in range(LIMITS.cuts if self.complete or small else LIMITS.rough_cuts):
             solver, stages, first = lexicographic(
-                model.cp.clone(),
-                goals,
-                allowance,
-                gap=0.0 if self.complete else LIMITS.rough_gap,
-                known=started,
+                model.cp.clone(), goals, allowance, gap=0.0 if self.complete else LIMITS.rough_gap
             )
-            started = False
             if solver is None:
                 return NoPlan(NOTHING_SUFFICES if first.proved else OUT_OF_TIME, self._served)
             answer = model.answer(solver)
@@ -386,13 +378,3 @@ def _lost_to(owners: Owners) -> Mapping[GroupKey, Set[GroupKey]]:
     for item, takers in owners.items():
         found.setdefault(item.group.key, set()).add(takers[0])
     return found
-
-
-def _choices(model: EvictingModel, known: Disruption, ledger: Ledger) -> list[tuple[cp_model.IntVar, int]]:
-    """The values that a plan for all asks gives to the variables for admitted, lost, moved and places."""
-    return [
-        *((admitted, True) for admitted in model.admitted),
-        *zip(model.lost, known.lost, strict=True),
-        *((var, key in known.moved) for key, var in model.moved.items()),
-        *model.counts_in(ledger, known.moved),
-    ]

@@ -13,7 +13,7 @@ pieces of GPUs are counted (``cells``). The rows are exact for any mix of reques
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence, Set
+from collections.abc import Hashable, Iterator, Sequence
 from enum import Enum, auto
 from functools import cached_property
 from itertools import chain, compress
@@ -394,17 +394,6 @@ class JointModel:
         # Every node that takes such a share is a cell of its own.
         shares = (item for item in self._classes.values() if item.example.spec.gpu.kind is GpuKind.MEMORY)
         self.cp.minimize(sum(charge(one.example, n)[GPU] * x for one in shares for n, x in one.x.items()))
-
-    def counts_in(self, ledger: Ledger, moved: Set[PodKey]) -> Iterator[tuple[cp_model.IntVar, int]]:
-        """The value of every count ``x`` where asks and ``moved`` pods are as in ``ledger``."""
-        going = ledger.held.keys() & ({pod.key for ask in self.asks for pod in ask.pods} | moved)
-        cell_of = {node: cell for cell, nodes in self.cells.nodes.items() for node in nodes.tolist()}
-        for item in self._classes.values():
-            places = [ledger.held[pod.key].node for pod, _ in item.pods if pod.key in going]
-            found = Counter(
-                POOL if POOL in item.x and self.cells.alike[n] else cell_of.get(n) for n in places
-            )
-            yield from ((var, found[cell]) for cell, var in item.x.items())
 
     def answer(self, solver: cp_model.CpSolver) -> Answer:
         """The solution pod by pod; pods of a class take its cells in placement order, the largest first."""

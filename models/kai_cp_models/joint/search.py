@@ -123,15 +123,14 @@ def lexicographic(
     allowance: Allowance,
     *,
     gap: float = 0.0,
-    known: bool = False,
     bettering: bool = False,
 ) -> tuple[cp_model.CpSolver | None, list[StageResult], Outcome]:
     """Minimise the goals in order; each value is pinned before the next stage (formulation 1.6).
 
     The first goal is alone, which finds a solution; later goals whose sum stays small are solved for
-    together, and one by one where that proves nothing. ``gap``: relative gap that is good enough. ``known``:
-    the model's hint is a solution. ``bettering``: goals that follow one below ``most`` are left out. A stage
-    that the clock or the budget's work cut off is not used: the solution of the last finished stage counts.
+    together, and one by one where that proves nothing. ``gap``: relative gap that is good enough.
+    ``bettering``: goals that follow one below ``most`` are left out. A stage that the clock or the budget's
+    work cut off is not used: the solution of the last finished stage counts.
     Returns the solver that holds the last solution (None when there is none, or none as good as ``most``),
     one result per stage, and the outcome of the first solve, or of the one that found no solution.
     """
@@ -148,8 +147,8 @@ def lexicographic(
             outcome = Outcome("solved", True, value)
         else:
             _minimise(model, part, bounded=level)
-            worth, start = allowance.left() / min(LIMITS.goals_ahead, len(left)), known or best is not None
-            outcome, solver = solve_within(model, allowance, worth, gap=gap, known=start)
+            worth = allowance.left() / min(LIMITS.goals_ahead, len(left))
+            outcome, solver = solve_within(model, allowance, worth, gap=gap, known=best is not None)
             first = first or outcome
             if outcome.status == "solved":
                 best = solver
@@ -219,20 +218,6 @@ def _span(model: cp_model.CpModel, cost: Linear) -> int:
     flat = cp_model.FlatIntExpr(cost)
     domains = [list(model.proto.variables[variable.index].domain) for variable in flat.vars]
     return sum(abs(c) * (domain[-1] - domain[0]) for c, domain in zip(flat.coeffs, domains, strict=True))
-
-
-def start_from(
-    model: cp_model.CpModel, choices: Iterable[tuple[cp_model.IntVar, int]], allowance: Allowance
-) -> bool:
-    """Give the model a solution with these choices as its hint; False where none was found in time."""
-    trial = model.clone()
-    trial.clear_objective()  # type: ignore[no-untyped-call]
-    for variable, value in choices:
-        trial.add(variable == value)
-    outcome, solver = solve_within(trial, allowance, allowance.left())
-    if outcome.status == "solved":
-        _hint(model, solver.response_proto.solution)
-    return outcome.status == "solved"
 
 
 def _hint(model: cp_model.CpModel, values: Iterable[int]) -> None:

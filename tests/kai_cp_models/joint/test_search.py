@@ -137,7 +137,7 @@ def test_an_answer_that_more_work_would_change_is_not_used(
     monkeypatch.setattr(
         search, "solve", lambda *args, **options: (unproved((found := real(*args, **options))[0]), found[1])
     )
-    solver, _, first = lexicographic(model, objectives, Allowance(Budget(inf, 1.0, left), 3.0), known=False)
+    solver, _, first = lexicographic(model, objectives, Allowance(Budget(inf, 1.0, left), 3.0))
     assert (solver is not None) == used
     assert first.status == ("solved" if used else "unknown")
     assert not first.cut
