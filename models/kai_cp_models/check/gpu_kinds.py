@@ -1,6 +1,7 @@
 """Kinds of GPUs (docs/gpu-kinds.md): a queue gets no more of a kind than its limit and quota for it.
 
-This is tested for every kind of which the plan gives a queue more. What the queue and all queues below it
+This is tested for every kind of which the plan gives a queue more, or on which a pod moves to another node,
+where it has to start anew. What the queue and all queues below it
 hold in the end stays within the limit; what their non-preemptible pod groups hold stays within the quota.
 Binds must keep the bounds while the victims are still there. The check applies only when the option is on.
 """
@@ -31,7 +32,8 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     leaving = _sums(world, kinds, ((p, at) for p, at in running if p.key in world.evictions))
     bound = _sums(world, kinds, ((world.pod(key), d.node) for key, d in world.binds.items()))
     placed = _sums(world, kinds, ((world.pod(key), d.node) for key, d in world.placed.items()))
-    added = _sums(world, kinds, ((world.pod(key), world.placed[key].node) for key in world.added))
+    elsewhere = ((world.pod(key), d.node) for key, d in world.placed.items() if world.pod(key).node != d.node)
+    starting = _sums(world, kinds, elsewhere)
     for (name, kind, firm), arriving in sorted(placed.items()):
         at = bounds.get(name, {}).get(kind)
         most = None if at is None else at.quota if firm else at.limit
@@ -39,7 +41,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
             continue
         cell = name, kind, firm
         end, now = before[cell] - leaving[cell] + arriving, before[cell] + bound[cell]
-        more = added[cell] > 0 or end > before[cell]
+        more = starting[cell] > 0 or end > before[cell]
         what = "quota, used by non-preemptible pods" if firm else "limit"
         for held, when, counts in ((now, "now", bound[cell] > 0), (end, "in the end", more)):
             if counts and held > most:

@@ -213,7 +213,7 @@ class KindState(LeavingState):
     def _room(self, cell: Cell, pod: Pod | None = None, *, now: bool = False) -> int:
         """The amount still free under a bound; negative where it is exceeded.
 
-        A pod that leaves may come back or move as long as no more is held than before and no new pod came.
+        ``pod``: one that leaves. It may come home as long as no more is held than before and no new pod came.
         """
         bound = self._bound(cell)
         if pod is not None and pod.key in self.left and not self._new.get(cell):
@@ -225,8 +225,12 @@ class KindState(LeavingState):
     def mask(self, pod: Pod, *, now: bool) -> Mask | None:
         allowed: Mask | None = None
         charge = self._charge(pod)
+        home = self._snapshot.node_index.get(pod.node or "") if pod.key in self.left else None
         for cell in self._cells_of(pod):
-            fits = ~self._on[cell.kind] | (charge <= max(0, self._room(cell, pod, now=now)))
+            fits = ~self._on[cell.kind] | (charge <= max(0, self._room(cell, now=now)))
+            if home is not None:
+                # Elsewhere it would have to start anew.
+                fits[home] |= charge[home] <= self._room(cell, pod, now=now)
             allowed = fits if allowed is None else allowed & fits
         return allowed
 

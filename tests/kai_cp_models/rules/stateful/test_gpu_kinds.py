@@ -163,9 +163,9 @@ def test_consolidation_moves_no_pod_to_a_kind_that_is_full() -> None:
     assert solved(world(NODES, pods, actions=actions, queues=[queue("q"), full]), ON).decisions == ()
 
 
-def test_a_queue_over_its_bound_may_move_pods_within_the_kind() -> None:
-    """The limit was lowered after two pods had started. No pod is evicted for that, and a move changes
-    nothing.
+def test_no_pod_moves_whose_queue_is_over_its_bound() -> None:
+    """Two pods run; the limit was lowered after that. No pod is evicted for that, but one that moves has to
+    start anew, which the limit would not allow. The checker refuses the move, too.
     """
     nodes = [of("H100", "h", 2), of("H100", "i", 2)]
     pods = [
@@ -173,10 +173,16 @@ def test_a_queue_over_its_bound_may_move_pods_within_the_kind() -> None:
         pod("w", "i", gpus=1, queue="r"),
         pod("x", gpus=2),
     ]
-    queues = [queue("q"), bounded(queue("r"), H100={"limit": 0})]
-    plan = solved(world(nodes, pods, actions="allocate, consolidation", queues=queues), ON)
-    assert placed(plan) == {"x"}
-    assert len(evicted(plan)) == 1
+
+    def limited(limit: int) -> Snapshot:
+        queues = [queue("q"), bounded(queue("r"), H100={"limit": limit})]
+        return world(nodes, pods, actions="allocate, consolidation", queues=queues)
+
+    moving = solved(limited(2), ON)
+    assert (placed(moving), len(evicted(moving))) == ({"x"}, 1)
+    assert solved(limited(1), ON).decisions == solved(limited(0), ON).decisions == ()
+    assert violations(limited(2), moving, ON.rules) == []
+    assert [fault.split(":")[0] for fault in violations(limited(1), moving, ON.rules)] == ["gpu_kinds"]
 
 
 TWO = [bounded(queue("q"), H100={"limit": 1, "quota": 1})]
