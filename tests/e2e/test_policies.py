@@ -175,7 +175,7 @@ def test_our_own_labels_and_conditions_are_written(
     assert patch(plane, user, "default/p", {"metadata": {"labels": labels}}) == ""
     assert patch(plane, user, "default/p", {"metadata": {"labels": dict.fromkeys(labels)}}) == ""
     waits = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": user}
-    status = {"status": {"conditions": [waits]}}
+    status = {"status": {"conditions": [waits], "nominatedNodeName": "n"}}
     assert patch(plane, user, "default/p", status, "--subresource=status") == ""
 
 

@@ -73,6 +73,11 @@ def test_preemption_waits_for_graceful_termination(world: World) -> None:
     leaving = world.pods("low")
     assert len(leaving) == 8, "they end gracefully"
     assert not any(pod["spec"].get("nodeName") for pod in world.pods("high")), "no pod is bound before"
+
+    def named() -> list[str]:
+        return [pod["status"].get("nominatedNodeName", "") for pod in world.pods("high")]
+
+    world.until(lambda: named() == world.nodes * 8, "each waiting pod names the node that it is promised")
     for pod in leaving:
         world.api.delete(r.PODS, world.namespace, pod["metadata"]["name"], grace=0)
     world.until(lambda: len(world.running("high")) == 8, "the preemptor runs")
