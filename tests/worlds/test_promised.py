@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.pods import Pod, PodStatus
+from kai_cp_models.explain.position import FairLine
+from kai_cp_models.explain.situation import Situation
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey, Pod, PodStatus
+from kai_cp_models.queries.shares import waiting_line
 from kai_cp_models.snapshot import Snapshot
-from tests.support.plans import bound, evicted, nominated, placed, solved
+from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, solved
 from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue
 
 RULED = PLUGINS | {"nominatednode"}
@@ -98,3 +102,16 @@ def test_those_with_promises_are_served_in_the_fair_order() -> None:
         plugins=RULED,
     )
     assert bound(solved(snapshot)) == {"b-0": "n1"}
+
+
+def test_explanations_name_the_promise() -> None:
+    """b is behind t, whose queue is behind its own otherwise; u of the same queue has the higher priority."""
+    groups = [group("t", queue="a"), group("u", queue="a", priority=75), group("b", queue="b")]
+    snapshot = world(pod("t-0", nominated_node="n1"), pod("u-0"), groups=groups)
+    assert [one.group.key.name for one in waiting_line(snapshot)] == ["t", "b", "u"]
+    line = FairLine(Situation(snapshot, SETTINGS, Plan()))
+    assert [key.name for key in line.order] == ["t", "b", "u"]
+    ahead = {name: line.position(GroupKey("ns", name)).ahead[0] for name in ("b", "u")}
+    assert [one.group.name for one in ahead.values()] == ["t", "t"]
+    assert ahead["b"].because == "queue a has a group with promised places"
+    assert ahead["u"].because == "its places are promised"

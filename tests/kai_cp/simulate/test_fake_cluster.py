@@ -8,7 +8,7 @@ import time
 from kai_cp.reader import ParseMemo, parse
 from kai_cp.simulate.fake_cluster import FakeCluster
 from kai_cp_models.engine import decide
-from kai_cp_models.plan import Plan
+from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.settings import Settings
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
@@ -50,6 +50,22 @@ def test_a_reader_that_remembers_sees_every_change() -> None:
     assert seen.groups[0].last_start == NOW
     assert seen.groups[0].notes.reserve is True
     assert seen.pods[0].status is PodStatus.RUNNING
+
+
+def test_waiting_pods_name_the_nodes_that_the_last_plan_promised() -> None:
+    """What is bound meanwhile keeps its name, as Kubernetes leaves it, too."""
+    twin, key = cluster(bind_seconds=5.0), GroupKey("ns", "g")
+
+    def named() -> list[str | None]:
+        return [pod.nominated_node for pod in parse(twin.snapshot(), now=twin.now).pods]
+
+    places = [Decision("Nominate", PodKey("ns", name), key, "n", "preempt") for name in ("a", "b")]
+    twin.apply(Plan(decisions=tuple(places)))
+    assert named() == ["n", "n"]
+    twin.apply(Plan(decisions=(bind("a", "n"),)))
+    assert named() == ["n", None]
+    twin.apply(Plan())
+    assert named() == ["n", None]
 
 
 def test_nothing_is_decided_twice() -> None:
