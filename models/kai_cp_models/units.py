@@ -8,7 +8,6 @@ is always a whole *eviction unit*: surplus pods first, then surplus subgroups, t
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -92,11 +91,10 @@ class StatusCounts(NamedTuple):
     """No pod before this one of the pod set is pending."""
 
     @classmethod
-    def of(cls, statuses: Iterable[PodStatus]) -> StatusCounts:
+    def of(cls, statuses: Sequence[PodStatus]) -> StatusCounts:
         """Count them."""
-        found = Counter(statuses)
-        active = sum(found[status] for status in ACTIVE_ALLOCATED)
-        return cls(found[PodStatus.PENDING], active, found[PodStatus.PIPELINED])
+        active = sum(map(ACTIVE_ALLOCATED.__contains__, statuses))
+        return cls(statuses.count(PodStatus.PENDING), active, statuses.count(PodStatus.PIPELINED))
 
     def moved(self, before: PodStatus, after: PodStatus) -> StatusCounts:
         """After one pod changed its status."""
@@ -231,7 +229,7 @@ class Gang:
 
     def tally(self, status_of: StatusOf) -> GangTally:
         """Its pods, counted now."""
-        counts = {name: StatusCounts.of(map(status_of, pods)) for name, pods in self.by_leaf.items()}
+        counts = {name: StatusCounts.of(list(map(status_of, pods))) for name, pods in self.by_leaf.items()}
         sums = [counts[leaf.name].sums(leaf.minimum) for leaf in self._leaves]
         offers: dict[str, list[_Turn]] = {}
         for subgroup in self._sets:
@@ -239,7 +237,7 @@ class Gang:
             active = sum(served for served, _, _ in members)
             counts[subgroup.name] = StatusCounts(sum(able for _, able, _ in members) - active, active)
             offers[subgroup.name] = sorted(turn for _, _, turn in members if turn is not None)
-        return GangTally(counts, offers, tuple(map(sum, zip(*sums, strict=True))))
+        return GangTally(counts, offers, tuple(map(sum, zip(*sums, strict=True))) if sums[1:] else sums[0])
 
     def moved(self, tally: GangTally, pod_set: str, before: PodStatus, after: PodStatus) -> GangTally:
         """The tally after a pod of a pod set changed its status; those of unknown subgroups do not count."""
