@@ -84,10 +84,12 @@ class NodeView:
 
         ``changed``: the nodes of all changes; the view has followed them.
         """
-        seen, before = self._slots.get(now, (0, None))
+        seen, found = self._slots.get(now, (0, None))
         fits, asked = self.now if now else self.later, np.flatnonzero(self._request)
-        found: Ints = np.zeros(len(fits), dtype=np.int64) if before is None else before.copy()
-        nodes = np.arange(len(fits)) if before is None else np.array(changed[seen:], dtype=np.int64)
+        if found is None or len(changed) - seen > np.count_nonzero(fits):
+            found, nodes = np.zeros(len(fits), dtype=np.int64), np.flatnonzero(fits)
+        else:
+            found, nodes = found.copy(), np.array(changed[seen:], dtype=np.int64)
         rows = (ledger.idle if now else ledger.free)[np.ix_(nodes, asked)]
         most = np.maximum((rows // np.array(self._request)[asked]).min(axis=1, initial=_MOST), 1)
         found[nodes] = np.where(fits[nodes], most, 0)
