@@ -28,6 +28,11 @@ class SearchLimits:
     optional_chunk: int = _limit(
         12, "pod groups", "one solve decides which are admitted, with weights 2^i; chunks of 24 were slower"
     )
+    compared_refusals: int = _limit(
+        256,
+        "kinds of pods",
+        "that were refused are compared with a further one, which they may refuse: n kinds cost n each",
+    )
     passed_over: int = _limit(
         48,
         "kinds of pod groups",

@@ -8,10 +8,10 @@ never fits. Only then is the joint model solved.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from kai_cp_models.budget import MODEL_SHARE, Allowance, Budget
 from kai_cp_models.certificates import OVER_SUMS
@@ -38,7 +38,9 @@ class RefusalCache:
     _known: dict[tuple[object, ...], Refusal] = field(default_factory=dict)
     """By what decides about an ask (``_key``): what was added, or found from an easier batch."""
     _plain: dict[tuple[object, ...], list[tuple[Pod, int, Refusal]]] = field(default_factory=dict)
-    """Batches of equal pods that were added, by their terms: one pod, and how many there are."""
+    """The first batches of equal pods that were added, by their terms: one pod, and how many there are."""
+    _compared: Counter[tuple[object, ...]] = field(default_factory=Counter)
+    """With how many of them a batch was compared in vain, by its key and their terms."""
 
     def proved(self) -> RefusalCache:
         """An independent copy with the refusals that carry a proof."""
@@ -52,8 +54,9 @@ class RefusalCache:
         if any(rule.opened_by(pod) for rule in self.ledger.rules for pod in shape.examples):
             return
         self._known[self._key(ask)] = why
-        if shape.uniform is not None:
-            self._plain.setdefault(self._terms(ask), []).append((shape.uniform, shape.count, why))
+        plain = self._plain.setdefault(self._terms(ask), [])
+        if shape.uniform is not None and len(plain) < LIMITS.compared_refusals:
+            plain.append((shape.uniform, shape.count, why))
 
     def find(self, ask: Ask) -> Refusal | None:
         """The refusal of an equal batch, or of one that asks for at most as much in every respect."""
@@ -61,13 +64,15 @@ class RefusalCache:
         # Without terms, what others may take is more.
         found = self._known.get(key) or self._known.get((ask.kind.signature, ()))
         if found is None and (pod := shape.uniform) is not None:
-            plain = (self._plain.get(terms, []) for terms in {self._terms(ask), ()})
-            for easier, count, why in chain.from_iterable(plain):
-                if count <= shape.count and (
-                    easier.spec is pod.spec or fits_in_place_of(self.ledger, easier, pod)
-                ):
-                    found = self._known[key] = why
-                    break
+            for terms in {self._terms(ask), ()}:
+                plain = self._plain.get(terms, [])
+                for easier, count, why in plain[self._compared[key, terms] :]:
+                    if count <= shape.count and (
+                        easier.spec is pod.spec or fits_in_place_of(self.ledger, easier, pod)
+                    ):
+                        self._known[key] = why
+                        return why
+                self._compared[key, terms] = len(plain)
         return found
 
     def _key(self, ask: Ask) -> tuple[object, ...]:

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
+from kai_cp_models.joint import admission
+from kai_cp_models.ledger import Ledger
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import Pod
+from kai_cp_models.refusal import Refusal
+from tests.kai_cp_models.joint.build import asks_of
 from tests.support.plans import bound, reasons, solved
-from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, queue
+from tests.support.worlds import cluster, gpu_bound, gpu_memory, group, node, pod, queue, spec
 
 
 def test_the_limit_of_a_queue_refuses_no_share_by_memory_of_another_queue() -> None:
@@ -17,3 +27,23 @@ def test_the_limit_of_a_queue_refuses_no_share_by_memory_of_another_queue() -> N
     plan = solved(cluster(some, groups, nodes, queues))
     assert bound(plan) == {"b-0": "n1"}
     assert reasons(plan).keys() == {"a"}
+
+
+def test_a_refused_kind_is_compared_once_with_each_of_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each kind asks for less of one thing and more of another, so none refuses another one."""
+    monkeypatch.setattr(admission, "LIMITS", replace(LIMITS, compared_refusals=3))
+    pairs, fits = list[str](), admission.fits_in_place_of
+
+    def compared(ledger: Ledger, easier: Pod, harder: Pod) -> bool:
+        pairs.append(easier.key.name[0])
+        return fits(ledger, easier, harder)
+
+    monkeypatch.setattr(admission, "fits_in_place_of", compared)
+    some = [pod(f"{name}-0", spec=spec(9 - i, cpus=i + 1)) for i, name in enumerate("abcdx")]
+    ledger = Ledger.of(cluster(some, [group(name) for name in "abcdx"], [node("n", 1)]))
+    *asks, x = asks_of(ledger, *"abcdx")
+    cache = admission.RefusalCache(ledger, None)
+    for ask in asks:
+        cache.add(ask, Refusal("NodeFragmented", "too large"))
+        assert cache.find(x) is None
+    assert pairs == ["a", "b", "c"]
