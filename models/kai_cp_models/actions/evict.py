@@ -57,8 +57,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         asks = parts.pop(0)
         before = {key: cycle.waiting[key] for key in asks.keys() & cycle.waiting.keys()}
         _admit_all(run := ActionRun(cycle, policy, cycle.ledger, asks))
-        lost = set[int]() if run.found is None else run.found.lost
-        if first := rightful(run.admitted, lost, run.takes_of):
+        if run.found is not None and (first := _decided_alone(run, run.found)):
             # The others follow with what these leave, each by its own rights.
             parts.insert(0, {key: asks[key] for key in first})
             rests.append(asks.keys() - first)
@@ -109,6 +108,14 @@ def rightful(
         if rights[takes]:
             kept.append(ask.group.key)
     return frozenset(kept if len(kept) < len(asks) else ())
+
+
+def _decided_alone(run: ActionRun, found: EvictionPlan) -> frozenset[GroupKey]:
+    """The asks that are to be decided alone, see ``rightful``; none where the plan is too large to ask which
+    units are best lost.
+    """
+    large = len(found.ranked) > LIMITS.weighed_units or len(found.asks) > LIMITS.finished_asks
+    return frozenset() if large else rightful(found.asks, found.lost, run.takes_of)
 
 
 def _worth_trying(run: ActionRun) -> bool:
