@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import chain, product
 from math import inf
+from operator import attrgetter
 from typing import TypeGuard
 
 from kai_cp_models.actions.asking import line_of, waiting_groups
@@ -50,32 +51,21 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     if not policy.may_lose and not cycle.snapshot.policy.consolidates:
         return
     started, start = time.monotonic(), cycle.ledger
-    runs, rests, apart = list[ActionRun](), list[Set[GroupKey]](), True
+    runs, apart = list[ActionRun](), True
     parts = _parts(cycle, policy, waiting_groups(cycle, policy.name))
     while parts:
         cycle.budget.begin_part(len(parts))
-        asks = parts.pop(0)
-        before = {key: cycle.waiting[key] for key in asks.keys() & cycle.waiting.keys()}
-        _admit_all(run := ActionRun(cycle, policy, cycle.ledger, asks))
-        if run.found is not None and (first := _decided_alone(run, run.found)):
-            # The others follow with what these leave, each by its own rights.
-            parts.insert(0, {key: asks[key] for key in first})
-            rests.append(asks.keys() - first)
-            cycle.waiting.update(before)
-            apart = False
-            continue
+        run, others = _decided(cycle, policy, parts.pop(0))
         runs.append(run)
-        _entitle(run)
+        apart = apart and not others
         if run.found is not None:
             _commit(run, run.found)
             cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
-            if policy.by_share and (
-                further := _over_share(run, run.book) - _over_share(run, run.ledger.book)
-            ):
-                # Within their share only because of what the admitted ones took.
-                parts.append(_asks_of(cycle, policy, further))
-        if rests:
-            parts.insert(0, _asks_of(cycle, policy, rests.pop()))
+            if policy.by_share and (further := _entitled(run)):
+                parts.append(further)
+            # What the plan leaves may serve more of those that were decided beside it.
+            if others and (left := _asks_of(cycle, policy, others & run.refused)):
+                parts.insert(0, left)
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
         admitted = [ask for one in found for ask in one.asks]
@@ -86,6 +76,25 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         backfill(cycle, policy.name)
     refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
     _record(cycle, policy.name, refused, found, time.monotonic() - started, apart=apart)
+
+
+def _decided(
+    cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask]
+) -> tuple[ActionRun, Set[GroupKey]]:
+    """Decide these asks: all together, or some first and the others, which are named, by their rights."""
+    before = {key: cycle.waiting[key] for key in asks.keys() & cycle.waiting.keys()}
+    _admit_all(run := ActionRun(cycle, policy, cycle.ledger, asks))
+    others: Set[GroupKey] = frozenset()
+    while first := _decided_alone(run):
+        cycle.waiting.update(before)
+        run = ActionRun(cycle, policy, cycle.ledger, asks)
+        run.open, others = {key: asks[key] for key in first}, asks.keys() - first
+        _admit_all(run)
+    if others:
+        _admit_by_rights(run, others)
+    else:
+        _entitle(run)
+    return run, others
 
 
 def rightful(
@@ -110,12 +119,26 @@ def rightful(
     return frozenset(kept if len(kept) < len(asks) else ())
 
 
-def _decided_alone(run: ActionRun, found: EvictionPlan) -> frozenset[GroupKey]:
-    """The asks that are to be decided alone, see ``rightful``; none where the plan is too large to ask which
+def _decided_alone(run: ActionRun) -> frozenset[GroupKey]:
+    """The asks that are decided alone first, see ``rightful``; none where the plan is too large to ask which
     units are best lost.
     """
-    large = len(found.ranked) > LIMITS.weighed_units or len(found.asks) > LIMITS.finished_asks
-    return frozenset() if large else rightful(found.asks, found.lost, run.takes_of)
+    found = run.found
+    if found is None or len(found.ranked) > LIMITS.weighed_units or len(found.asks) > LIMITS.finished_asks:
+        return frozenset()
+    return rightful(found.asks, found.lost, run.takes_of)
+
+
+def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
+    """Admit more groups beside what is admitted, those together that may take the same units: what is lost
+    for them is lost already, or theirs to take.
+    """
+    alike: dict[frozenset[int], dict[GroupKey, Ask]] = {}
+    for ask in sorted((run.asks[key] for key in keys), key=attrgetter("entry")):
+        alike.setdefault(run.takes_of(ask), {})[ask.group.key] = ask
+    for takes, run.open in alike.items():
+        run.open_units = takes | (run.found.disturbed if run.found else set())
+        _admit_all(run)
 
 
 def _worth_trying(run: ActionRun) -> bool:
@@ -175,6 +198,16 @@ def _over_share(run: ActionRun, book: QueueBook) -> set[GroupKey]:
 def _asks_of(cycle: Cycle, policy: EvictionPolicy, keys: Set[GroupKey]) -> dict[GroupKey, Ask]:
     """What these groups ask for now; those that lost pods may ask for something else, or for nothing."""
     return {key: ask for key, ask in waiting_groups(cycle, policy.name).items() if key in keys}
+
+
+def _entitled(run: ActionRun) -> dict[GroupKey, Ask]:
+    """The refused triggers that are within their share only because of what the admitted ones took.
+
+    A refused group that itself lost pods needs a new ask, or none.
+    """
+    found = _over_share(run, run.book) - _over_share(run, run.ledger.book)
+    asks = waiting_groups(run.cycle, run.policy.name) if found else {}
+    return {key: ask for key, ask in asks.items() if key in found}
 
 
 def _admit_all(run: ActionRun) -> None:

@@ -92,7 +92,7 @@ def finish(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
     )
     if found.complete or too_large or budget.ended(LIMITS.model_work):
         return found
-    useful = run.taken_by(found.asks) | found.disturbed
+    useful = run.taken_by(found.asks) | found.disturbed if run.open_units is None else set(run.open_units)
     if run.policy.may_lose and len(useful) > LIMITS.policy_units and run.goals.by_policy:
         # The new plan needs no unit beyond the present threshold (formulation 1.4).
         deepest = max(found.disturbed)

@@ -75,6 +75,8 @@ class ActionRun:
     """Whether first plans were tried."""
     anew: bool = False
     """Whether the victims of the admitted triggers are chosen anew for one more."""
+    open_units: Set[int] | None = None
+    """Ranks of the units that may be disturbed at this point; None: all that admitted asks may take."""
     found: EvictionPlan | None = None
     """The plan so far."""
     refused: set[GroupKey] = field(default_factory=set)
