@@ -19,6 +19,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import over_quota
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
+from kai_cp_models.policy import STATE_ACTIONS
 from kai_cp_models.reasons import UNCONDITIONAL
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.times import TIMES
@@ -220,14 +221,15 @@ def _outside_subgroups(pods: Sequence[Pod]) -> str:
 
 def _not_looked_at(cycle: Cycle) -> Refusal:
     """Why no action has looked at a pod group."""
-    depth, dropped = cycle.snapshot.policy.queue_depth, ", ".join(sorted(cycle.dropped))
+    policy, dropped = cycle.snapshot.policy, ", ".join(sorted(cycle.dropped))
+    looking = (action for action in policy.actions if action not in STATE_ACTIONS)
+    depths = [f"{action} {policy.queue_depth[action]}" for action in looking if action in policy.queue_depth]
     if cycle.budget.cut:
         return Refusal("NotDecidedInTime", "the cycle ended before this pod group was considered")
     if dropped:
         return Refusal("InternalError", f"{dropped} failed before this pod group was considered")
-    if depth:
-        limits = ", ".join(f"{action} {most}" for action, most in depth.items())
-        words = f"too many come before it in its queue (queueDepthPerAction: {limits})"
+    if depths:
+        words = f"too many come before it in its queue (queueDepthPerAction: {', '.join(depths)})"
         return Refusal("BeyondQueueDepth", words)
     return Refusal("NoAction", "no action of this policy serves it")
 

@@ -59,13 +59,13 @@ def test_a_taint_keeps_a_whole_gang_off() -> None:
 
 def test_queue_depth_caps_each_leaf_queue() -> None:
     """With a depth of 1 only the oldest of the three groups of q and the one of r take part, although all of
-    them fit.
+    them fit. No action that does not run is named.
     """
     snapshot = only_allocate(
         [pod(f"{x}-0") for x in "abcr"],
         [group(x, queue="r" if x == "r" else "q", created=float(i)) for i, x in enumerate("bacr")],
         queues=[queue("q"), queue("r")],
-        queue_depth={"allocate": 1},
+        queue_depth={"stalegangeviction": 1, "reclaim": 1, "allocate": 1},
     )
     plan = solved(snapshot)
     assert placed(plan) == {"b-0", "r-0"}
