@@ -107,10 +107,11 @@ class _Search:
         return Naive(self.snapshot, self.book, entries).first()
 
     def _entry(self, key: GroupKey, batch: tuple[Pod, ...]) -> Entry:
-        """By priority, then below the minimum, at it or above it, then by age and name (3.6)."""
+        """By priority, then below the minimum, at it or above it, then by age and name (3.6). No pod here is
+        nominated, so none is promised its places."""
         group, gang = self.snapshot.group_by_key[key], self.gangs[key]
         state = gang.state(self._status).elastic_state
-        turn = -group.priority, state, group.created, key.name, key.namespace
+        turn = True, -group.priority, state, group.created, key.name, key.namespace
         return turn, amounts.pessimistic_batch(self.snapshot, batch)
 
     def _node(self, name: str) -> Node:
