@@ -12,8 +12,9 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError
-from kai_cp.kube.api.store import Store, key_of
+from kai_cp.kube.api.store import Store
 from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.scheduler.unwritten import with_unwritten
 from kai_cp_models.pods import GroupKey
 
 LOG = logging.getLogger(__name__)
@@ -67,12 +68,7 @@ class GroupAnnotations:
         decided = dict(self._decided)
         if not decided:
             return raw
-        objects = raw["rawObjects"]
-        groups = [
-            with_annotations(group, decided.get(GroupKey(*key_of(group)), {}))
-            for group in objects["podGroups"]
-        ]
-        return {**raw, "rawObjects": {**objects, "podGroups": groups}}
+        return with_unwritten(raw, "podGroups", lambda key: decided.get(GroupKey(*key)), with_annotations)
 
     def _submit(self, key: GroupKey) -> None:
         self._writer.submit(("notes", *key), partial(self._write, key), namespace=key.namespace)

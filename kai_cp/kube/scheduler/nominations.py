@@ -16,6 +16,7 @@ from kai_cp.kube.api.api_objects import annotations_of
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.store import Store, key_of
 from kai_cp.kube.api.transport import Transport
+from kai_cp.kube.scheduler.unwritten import with_unwritten
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, PodKey
 
@@ -79,9 +80,7 @@ class Nominations:
         decided = dict(self._decided)
         if not decided:
             return raw
-        objects = raw["rawObjects"]
-        pods = [_as_decided(pod, decided.get(PodKey(*key_of(pod)))) for pod in objects["pods"]]
-        return {**raw, "rawObjects": {**objects, "pods": pods}}
+        return with_unwritten(raw, "pods", lambda key: decided.get(PodKey(*key)), _as_decided)
 
     def _submit(self, key: PodKey) -> None:
         self._writer.submit((NOMINATED, *key), partial(self._write, key), namespace=key.namespace)
@@ -109,10 +108,10 @@ def nominated_to(pod: Object) -> str:
     return str((pod.get("status") or {}).get(NOMINATED) or "")
 
 
-def _as_decided(pod: Object, decided: _Decided | None) -> Object:
+def _as_decided(pod: Object, decided: _Decided) -> Object:
     """The pod with the node that its status will soon name."""
     meta = pod["metadata"]
-    if decided is None or decided.uid != meta.get("uid") or decided.node == nominated_to(pod):
+    if decided.uid != meta.get("uid") or decided.node == nominated_to(pod):
         return pod
     # What is read of an object is kept by its version.
     version = f"{meta.get('resourceVersion', '')}-{NOMINATED}={decided.node}"

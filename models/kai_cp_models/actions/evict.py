@@ -124,7 +124,7 @@ def _decided_alone(run: ActionRun) -> frozenset[GroupKey]:
     units are best lost.
     """
     found = run.found
-    if found is None or len(found.ranked) > LIMITS.weighed_units or len(found.asks) > LIMITS.finished_asks:
+    if found is None or found.too_large_to_weigh:
         return frozenset()
     return rightful(found.asks, found.lost, run.takes_of)
 
@@ -201,13 +201,9 @@ def _asks_of(cycle: Cycle, policy: EvictionPolicy, keys: Set[GroupKey]) -> dict[
 
 
 def _entitled(run: ActionRun) -> dict[GroupKey, Ask]:
-    """The refused triggers that are within their share only because of what the admitted ones took.
-
-    A refused group that itself lost pods needs a new ask, or none.
-    """
+    """The refused triggers that are within their share only because of what the admitted ones took."""
     found = _over_share(run, run.book) - _over_share(run, run.ledger.book)
-    asks = waiting_groups(run.cycle, run.policy.name) if found else {}
-    return {key: ask for key, ask in asks.items() if key in found}
+    return _asks_of(run.cycle, run.policy, found) if found else {}
 
 
 def _admit_all(run: ActionRun) -> None:

@@ -42,6 +42,11 @@ class EvictionPlan:
         return {item.rank for item in self.owners}
 
     @property
+    def too_large_to_weigh(self) -> bool:
+        """Whether it serves too many groups, or looks at too many units, to ask which units are best lost."""
+        return len(self.ranked) > LIMITS.weighed_units or len(self.asks) > LIMITS.finished_asks
+
+    @property
     def lost(self) -> set[int]:
         """Ranks of the units of which a pod has no place any more."""
         return {item.rank for item in self.owners if not all(map(self.ledger.stays, item.pods))}

@@ -85,11 +85,7 @@ def _prefixes(run: ActionRun, asks: Sequence[Ask], useful: set[int], *, fewer: b
 def finish(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
     """The same admission with all goals pursued; ``found`` itself when there is no time for that."""
     budget = run.cycle.budget
-    too_large = (
-        found.variables > LIMITS.finished_variables
-        or len(found.ranked) > LIMITS.weighed_units
-        or len(found.asks) > LIMITS.finished_asks
-    )
+    too_large = found.variables > LIMITS.finished_variables or found.too_large_to_weigh
     if found.complete or too_large or budget.ended(LIMITS.model_work):
         return found
     useful = run.taken_by(found.asks) | found.disturbed if run.open_units is None else set(run.open_units)

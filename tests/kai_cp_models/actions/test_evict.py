@@ -12,7 +12,7 @@ import pytest
 
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
-from kai_cp_models.actions import evict, jointly
+from kai_cp_models.actions import evict, eviction_plan, jointly
 from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, EvictionPlan, NoPlan
 from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.actions.run import ActionRun
@@ -323,7 +323,7 @@ def test_the_last_goals_are_pursued_for_so_many(
         again.append(best is not found)
         return best
 
-    monkeypatch.setattr(jointly, "LIMITS", replace(LIMITS, finished_asks=most))
+    monkeypatch.setattr(eviction_plan, "LIMITS", replace(LIMITS, finished_asks=most))
     monkeypatch.setattr(evict, "finish", recorded)
     monkeypatch.setattr(evict, "first_plans", lambda _victims, _chunk: [])
     assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
