@@ -26,6 +26,7 @@ from tests.support.worlds import (
     fraction,
     gpu_bound,
     group,
+    leaf,
     node,
     nominate,
     noted,
@@ -33,6 +34,7 @@ from tests.support.worlds import (
     pods,
     queue,
     spec,
+    tree,
 )
 
 TWO = (node("n1"), node("n2"))
@@ -677,6 +679,24 @@ def test_a_maximum_ends_pods_of_unknown_subgroups_too(caplog: pytest.LogCaptureF
     plan = solved(cluster(nodes=TWO, **members), settings(max_runtime={"enforce": True}))
     assert evicted(plan) == {"a-0", "a-1", "b-0"}
     assert caplog.messages == []
+
+
+def test_pods_that_wait_in_an_ended_group_wait_for_its_delay_and_keep_nothing_alive() -> None:
+    """a may run for five minutes, and its s0 has for an hour. The two pods of s1 that wait would make a start
+    anew: with a delay they wait, too; without one they get places, and are no surplus that had to go first.
+    """
+    root = tree(1, leaf("s0", 3), leaf("s1", 1))
+    members = world(
+        (
+            noted(group("a", root=root, last_start=at(-60)), ("kai-cp/max-runtime", "5m")),
+            pods("a", 3, "n1", subgroup="s0") + tuple(pod(f"a-{i}", subgroup="s1") for i in (3, 4)),
+        )
+    )
+    for delay, started in ((600, set()), (0, {"a-3", "a-4"})):
+        chosen = settings(max_runtime={"enforce": True, "requeue_delay_seconds": delay})
+        plan = solved(cluster(nodes=TWO, **members), chosen)
+        assert (evicted(plan), set(placed(plan))) == ({"a-0", "a-1", "a-2"}, started)
+        assert set(reasons(plan).values()) == ({"RequeueDelay"} if delay else set())
 
 
 def test_a_limit_that_only_a_maximum_frees_binds_no_pod_yet() -> None:

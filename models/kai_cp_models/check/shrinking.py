@@ -3,7 +3,8 @@
 Surplus pods go first, the latest in task order first; then whole surplus subgroups; then everything. A
 subgroup that met its minimum still meets it, or has nothing left. Moved pods count as kept. Pods of equal
 rank and age are interchangeable. A pod on another node stays where evicting it helps no trigger. A subgroup
-that was below its minimum before is not checked.
+that was below its minimum before is not checked, nor is a group that is evicted for its own state: what it
+has afterwards started anew.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
         if not lost or not any(world.active_after(group.key)):
             # A group that keeps no pod gives up all of its units, in whatever order.
             continue
-        if not all(world.evictions[p.key].action in STATE_ACTIONS for p in lost):
+        ended = (world.evictions[p.key].action in STATE_ACTIONS | {"maxruntime"} for p in lost)
+        if not all(ended):
             yield from _torn(world, group)
             yield from _wrong_pod(world, group, lost)
 

@@ -164,10 +164,12 @@ class Times:
         return self.began(group) + self._maximum(group) <= self.now
 
     def requeue_delay_left(self, group: PodGroup) -> float:
-        """Seconds that a group waits because its maximum ended it; 0: none."""
+        """Seconds that a group waits because its maximum ended it or ends it now; 0: none."""
         delay, ended = self.settings.max_runtime.requeue_delay_seconds, self.notes(group.key).ended
-        if not self.settings.max_runtime.enforce or delay <= 0 or ended is None:
+        if not self.settings.max_runtime.enforce or delay <= 0:
             return 0.0
+        if self.runs(group) and self.overdue(group):
+            return delay
         if group.last_eviction is None or group.last_eviction != ended:
             return 0.0
         return max(0.0, group.last_eviction + delay - self.now)
