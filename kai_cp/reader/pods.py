@@ -40,6 +40,7 @@ from kai_cp_models.settings import Limits
 from kai_cp_models.snapshot import PodGroup
 
 _WAITING: Final = frozenset((PodStatus.PENDING, PodStatus.GATED))
+_LIVE: Final = frozenset(("Running", "Pending", ""))
 _LONG_GRACE_SECONDS: Final = 3600.0
 _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
 
@@ -144,16 +145,14 @@ class PodResolver:
 
     def status(self, facts: PodFacts, promise: Promise | None) -> PodStatus:
         """The status at snapshot time, in the order of the table of section 0.1."""
-        if facts.phase == "Running":
-            if facts.deleted is None:
-                return PodStatus.RUNNING
+        if facts.deleted is not None and facts.phase in _LIVE:
             # A pod with a long grace period is no capacity that others should wait for.
             late = self.now - facts.deleted > self.stuck_seconds
-            stuck = late or facts.deleted - self.now > _LONG_GRACE_SECONDS
+            stuck = facts.node and (late or facts.deleted - self.now > _LONG_GRACE_SECONDS)
             return PodStatus.STUCK_IN_RELEASING if stuck else PodStatus.RELEASING
-        if facts.phase in ("Pending", ""):
-            if facts.deleted is not None:
-                return PodStatus.RELEASING
+        if facts.phase == "Running":
+            return PodStatus.RUNNING
+        if facts.phase in _LIVE:
             if facts.node:
                 return PodStatus.BOUND
             if promise is not None:

@@ -67,7 +67,16 @@ LONG_DELETED = {"deletionTimestamp": "2026-11-20T11:57:59Z"}
         (pod(node="n1", metadata=DELETED_WITH_HALF_AN_HOUR_LEFT), [], PodStatus.RELEASING, "n1"),
         (pod(node="n1", metadata=DELETED_WITH_YEARS_LEFT), [], PodStatus.STUCK_IN_RELEASING, "n1"),
         (pod(node="n1", metadata=LONG_DELETED), [], PodStatus.STUCK_IN_RELEASING, "n1"),
-        (pod(node="n1", phase="Pending", metadata=LONG_DELETED), [], PodStatus.RELEASING, "n1"),
+        (pod(node="n1", phase="Pending", metadata=DELETED), [], PodStatus.RELEASING, "n1"),
+        # Its init containers may run on for as long.
+        (
+            pod(node="n1", phase="Pending", metadata=DELETED_WITH_YEARS_LEFT),
+            [],
+            PodStatus.STUCK_IN_RELEASING,
+            "n1",
+        ),
+        (pod(node="n1", phase="Pending", metadata=LONG_DELETED), [], PodStatus.STUCK_IN_RELEASING, "n1"),
+        (pod(phase="Pending", metadata=LONG_DELETED), [], PodStatus.RELEASING, None),
         (pod(metadata=DELETED), [], PodStatus.RELEASING, None),
         (pod(node="n1", phase="Pending"), [], PodStatus.BOUND, "n1"),
         (pod(), [bind_request()], PodStatus.BINDING, "n1"),
