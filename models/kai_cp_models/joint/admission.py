@@ -85,8 +85,7 @@ class RefusalCache:
         if self.policy is None or not self.policy.may_lose:
             if self.policy is not None and runs(self.ledger, ask):
                 return (group.key,)
-            # What the limits of its queue allow a share by memory depends on the node.
-            return (group.queue,) if ask.kind.shape.by_memory else ()
+            return ask.kind.bounds
         if self.policy.own_queue:
             return (group.queue, group.priority, group.preemptible)
         return (group.queue, group.preemptible, *(amount > 0 for amount in ask.asked))

@@ -34,12 +34,16 @@ class AskKind(NamedTuple):
     preemptible: bool
 
     @property
-    def signature(self) -> tuple[object, ...]:
-        """Asks with equal signatures are interchangeable where only capacity matters.
-
-        The charge of a share by memory depends on the node, and so on the limits of the queue.
+    def bounds(self) -> tuple[object, ...]:
+        """What decides how much a share by memory may be charged, which depends on the node: the limits of
+        its queue, and the quota of what is not preemptible. Nothing for others, whose charge is known.
         """
-        return self.shape, self.pinned, self.queue if self.shape.by_memory else None
+        return (self.queue, self.preemptible) if self.shape.by_memory else ()
+
+    @property
+    def signature(self) -> tuple[object, ...]:
+        """Asks with equal signatures are interchangeable where only capacity matters."""
+        return self.shape, self.pinned, *self.bounds
 
 
 @dataclass(slots=True, eq=False)

@@ -29,6 +29,21 @@ def test_the_limit_of_a_queue_refuses_no_share_by_memory_of_another_queue() -> N
     assert reasons(plan).keys() == {"a"}
 
 
+def test_a_quota_of_what_is_not_preemptible_refuses_no_preemptible_share_by_memory() -> None:
+    """As above within one queue: its quota of 0.3 GPUs binds the first pod, which is not preemptible."""
+    nodes = [node("n1", 2), node("n2", 1, gpu_memory_mib=80_000)]
+    queues = [queue("a", quota=gpu_bound(0.3)), queue("f")]
+    groups = [
+        group("a", queue="a", priority=100, preemptible=False),
+        group("b", queue="a"),
+        group("f", queue="f"),
+    ]
+    some = [pod("a-0", spec=gpu_memory(20_000)), pod("b-0", spec=gpu_memory(20_000)), pod("f-0", "n2")]
+    plan = solved(cluster(some, groups, nodes, queues))
+    assert bound(plan) == {"b-0": "n1"}
+    assert reasons(plan) == {"a": "NonPreemptibleOverQuota"}
+
+
 def test_a_refused_kind_is_compared_once_with_each_of_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each kind asks for less of one thing and more of another, so none refuses another one."""
     monkeypatch.setattr(admission, "LIMITS", replace(LIMITS, compared_refusals=3))
