@@ -173,24 +173,21 @@ class Columns:
         return found[found >= 0]
 
     @cached_property
-    def nominated(self) -> Ints:
-        """[M] positions of the pod groups with a Pending pod that is nominated to a node."""
-        found = np.unique(self.group[self.having((PodStatus.PENDING,)) & self.of_pods.rows["nominated"]])
-        return found[found >= 0]
-
-    @cached_property
     def alike(self) -> Ints:
         """[G] a number that pod groups share which nothing tells apart but names and times: all their pods
-        are Pending, of one spec and one pod set. Every other group has its own."""
+        are Pending, of one spec and one pod set, and none names a node (``Pod.nominated_node``). Every other
+        group has its own."""
         at, found = self.waiting, -1 - np.arange(len(self.groups))
         if not len(at):
             return found
         order, begins = self.by_group
         pods = self.of_pods.rows[order]
         bounds = np.column_stack((begins[at], begins[at + 1])).ravel()
-        kinds = np.append(numbered(pods["specs"], pods["subgroups"], pods["statuses"]), 0)
+        told_apart = [pods[name] for name in ("specs", "subgroups", "statuses", "nominated")]
+        kinds = np.append(numbered(*told_apart), 0)
         least, most = (each.reduceat(kinds, bounds)[::2] for each in (np.minimum, np.maximum))
-        same = (least == most) & (pods["statuses"][begins[at]] == _STATUS[PodStatus.PENDING])
+        first = pods[begins[at]]
+        same = (least == most) & (first["statuses"] == _STATUS[PodStatus.PENDING]) & ~first["nominated"]
         at, rows = at[same], self.of_groups.rows[at[same]]
         named = [rows[name] for name in ("queues", "roots", "priorities", "preemptible")]
         found[at] = numbered(least[same], begins[at + 1] - begins[at], *named)

@@ -357,11 +357,6 @@ class Snapshot:
         return tuple(self.groups[at] for at in self.columns.waiting.tolist())
 
     @cached_property
-    def nominated(self) -> frozenset[GroupKey]:
-        """Those of these of which such a pod is nominated to a node."""
-        return frozenset(self.groups[at].key for at in self.columns.nominated.tolist())
-
-    @cached_property
     def alike(self) -> Mapping[GroupKey, int]:
         """For each of these a number that groups share which nothing tells apart but names and times, see
         ``Columns.alike``; where claims are counted (2.5), groups have no equals."""

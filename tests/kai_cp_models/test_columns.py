@@ -16,6 +16,7 @@ from kai_cp_models.pods import ACTIVE_USED, ALLOCATED, GpuKind, PodStatus
 from kai_cp_models.snapshot import Derived, Snapshot
 from tests.kai_cp.reader.raw import NOW
 from tests.support.changing import Changing
+from tests.support.worlds import cluster, group, pod, queue
 
 
 def holds(found: Columns, snapshot: Snapshot) -> bool:
@@ -56,6 +57,7 @@ def holds(found: Columns, snapshot: Snapshot) -> bool:
         (one.queue, one.root, one.priority, one.preemptible, len(members[one.key]), *asked)
         if len(asked := {(p.spec, p.subgroup, p.status is PodStatus.PENDING) for p in members[one.key]}) == 1
         and one.key in waiting
+        and not any(p.nominated_node for p in members[one.key])
         else one.key
         for one in groups
     ]
@@ -88,6 +90,12 @@ def _follow_any(seed: int, changes: list[int]) -> None:
         assert holds(last, replace(before, derived=Derived()))
         for snapshot in (seen[-1], fewer):
             assert holds(Columns(snapshot, last), replace(snapshot, derived=Derived()))
+
+
+def test_a_group_to_which_a_node_is_promised_is_like_no_other() -> None:
+    waiting = [pod("a-0"), pod("b-0"), pod("c-0", nominated_node="n1"), pod("d-0", nominated_node="n1")]
+    alike = cluster(waiting, groups=map(group, "abcd"), queues=[queue()]).columns.alike.tolist()
+    assert (alike[0] == alike[1], len({*alike})) == (True, 3)
 
 
 def test_another_process_knows_nothing_of_identities() -> None:

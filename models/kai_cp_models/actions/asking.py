@@ -129,8 +129,7 @@ def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:
         else:
             like = known[number]
             ask = Ask(group, gangs, like.entry, like.kind)
-            promised = group.key in snapshot.nominated and ledger.promised(ask.pods)
-            ask.entry = group_sort_key(group, like.entry[0][2], promised=promised), like.asked
+            ask.entry = group_sort_key(group, like.entry[0][2]), like.asked
             yield WaitingGroup(group, None, delay_of(snapshot, group), ask)
 
 

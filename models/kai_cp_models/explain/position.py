@@ -78,7 +78,7 @@ class FairLine:
             if served and state.batch is not None:
                 pods = state.batch.all_pods
                 size = self._sizes[group.key] = pessimistic_batch(self._snapshot, pods)
-                promised = group.key in self._snapshot.nominated and situation.before.promised(pods)
+                promised = situation.before.promised(pods)
                 self._entries[group.key] = group_sort_key(group, state.elastic_state, promised=promised), size
 
     @cached_property
