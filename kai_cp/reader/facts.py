@@ -6,19 +6,21 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from kai_cp.json_types import Json
 from kai_cp.reader.affinity import Namespaces
-from kai_cp.reader.fields import Malformed, list_at, object_at, strings_at, text_at
+from kai_cp.reader.fields import EMPTY, Malformed, typed
 from kai_cp.reader.limits import refuse_costly
 from kai_cp.reader.numa import ZoneRows, annotated_zones
 from kai_cp.reader.podspec import NO_SPEC, SpecDraft, read_spec
 from kai_cp.reader.resize import as_held
 from kai_cp.reader.revisions import REVISION_LABELS, revision_of
 from kai_cp.reader.shares import group_labels
-from kai_cp.reader.spec_source import spec_key, spec_source
-from kai_cp.reader.times import instant_at
+from kai_cp.reader.spec_source import spec_source
+from kai_cp.reader.times import instant, optional_instant
 from kai_cp_models.pods import PodKey, Revision
 from kai_cp_models.settings import Limits
 
@@ -33,12 +35,40 @@ _MOST_LABELS: Final = 10_000
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
 
 
-@dataclass(slots=True)
-class PodFacts:
-    """A pod as its own object tells it. ``deleted``: its deletionTimestamp, seconds.
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: list[Any] | None = None
 
-    Never changed; it is not declared frozen because that triples the cost of making one.
-    """
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+    scheduler_name: str | None = None
+    scheduling_gates: list[Any] | None = None
+    active_deadline_seconds: Any = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    phase: str | None = None
+    nominated_node_name: str | None = None
+    start_time: Any = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+_NO_SPEC: Final = _Spec()
+_NO_STATUS: Final = _Status()
+
+
+class PodFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod as its own object tells it. ``deleted``: its deletionTimestamp, seconds."""
 
     key: PodKey
     uid: str
@@ -88,12 +118,10 @@ class FactReader:
 
     def read(self, pod: Json, namespace: str, name: str) -> PodFacts:
         """The facts of a pod; Malformed names the field that cannot be read."""
-        metadata = pod["metadata"]
-        spec = object_at(pod, "spec")
-        status = object_at(pod, "status")
-        told = self._told(strings_at(metadata, "labels", "metadata"))
-        annotations = strings_at(metadata, "annotations", "metadata")
-        phase = text_at(status, "phase", "status")
+        form = typed(pod, _Pod)
+        head, spec, status = form.metadata, form.spec or _NO_SPEC, form.status or _NO_STATUS
+        told, annotations = self._told(head.labels or EMPTY), head.annotations or EMPTY
+        phase = status.phase or ""
         zones: ZoneRows = ()
         warnings: tuple[str, ...] = ()
         try:
@@ -102,26 +130,26 @@ class FactReader:
             warnings = (f"{problem}; treated as absent",)
         return PodFacts(
             key=PodKey(namespace, name),
-            uid=text_at(metadata, "uid", "metadata"),
-            draft=NO_SPEC if phase in _ENDED else self._draft(pod, spec, annotations, namespace, name),
+            uid=head.uid or "",
+            draft=NO_SPEC if phase in _ENDED else self._draft(pod, head, namespace, name),
             phase=sys.intern(phase),
-            deleted=instant_at(metadata, "deletionTimestamp", "metadata"),
-            node=sys.intern(text_at(spec, "nodeName", "spec")),
-            gated=bool(list_at(spec, "schedulingGates", "spec")),
-            created=instant_at(metadata, "creationTimestamp", "metadata") or 0.0,
+            deleted=optional_instant(head.deletion_timestamp, "metadata.deletionTimestamp"),
+            node=sys.intern(spec.node_name or ""),
+            gated=bool(spec.scheduling_gates),
+            created=optional_instant(head.creation_timestamp, "metadata.creationTimestamp") or 0.0,
             group=annotations.get(GROUP_ANNOTATION, ""),
             subgroup=told.subgroup,
             labels=told.labels,
             order=told.order,
-            nominated=text_at(status, "nominatedNodeName", "status"),
-            scheduler=sys.intern(text_at(spec, "schedulerName", "spec")),
-            owned=bool(list_at(metadata, "ownerReferences", "metadata")),
+            nominated=status.nominated_node_name or "",
+            scheduler=sys.intern(spec.scheduler_name or ""),
+            owned=bool(head.owner_references),
             gpu_groups=told.gpu_groups,
             numa_zones=zones,
             warnings=warnings,
-            started=_started(status),
-            deadline=_deadline(spec),
-            revision=revision_of(metadata, told.labels) if told.revised else None,
+            started=_started(status.start_time),
+            deadline=_deadline(spec.active_deadline_seconds),
+            revision=revision_of(head.owner_references or (), told.labels) if told.revised else None,
         )
 
     def _told(self, labels: Mapping[str, str]) -> LabelFacts:
@@ -140,11 +168,13 @@ class FactReader:
         return found
 
     def _draft(
-        self, pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str
+        self, pod: Json, head: _Metadata, namespace: str, name: str, *, tolerates: bool = True
     ) -> SpecDraft:
-        spec = as_held(spec, object_at(pod, "status"))
-        source = spec_source(pod, spec, annotations, namespace, name)
-        key = spec_key(source)
+        status = pod.get("status") or EMPTY
+        spec = as_held(pod.get("spec") or EMPTY, status)
+        if not tolerates:
+            spec = {**spec, "tolerations": []}
+        key = spec_source(spec, status, head.annotations, head.labels, namespace=namespace, name=name)
         known = self._specs.get(key)
         if known is None:
             try:
@@ -153,23 +183,21 @@ class FactReader:
                 if not (spec.get("nodeName") and spec.get("tolerations")):
                     raise
                 # Tolerations alone can be added to a pod that runs, and only bind it: it stays in its queue.
-                return self._draft(pod, {**spec, "tolerations": []}, annotations, namespace, name)
-            known = read_spec(source, self._namespaces)
-            self._specs[key] = known
+                return self._draft(pod, head, namespace, name, tolerates=False)
+            known = self._specs[key] = read_spec(msgspec.json.decode(key), self._namespaces)
         return known
 
 
-def _started(status: Json) -> float | None:
+def _started(value: object) -> float | None:
     """``startTime``, which the kubelet writes; a bad one counts as missing and harms no other pod."""
     try:
-        return instant_at(status, "startTime", "status")
+        return instant(value, "status.startTime") if value and isinstance(value, str) else None
     except Malformed:
         return None
 
 
-def _deadline(spec: Json) -> float | None:
+def _deadline(value: object) -> float | None:
     """``activeDeadlineSeconds``, read as tolerantly."""
-    value = spec.get("activeDeadlineSeconds")
     return float(value) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import msgspec
 
 from kai_cp.json_types import Json
 from kai_cp_models.shown import shown as shown
@@ -17,6 +20,16 @@ OURS: Final = "kai-cp/"
 
 EMPTY: Final[Json] = {}
 NOTHING: Final[Sequence[Any]] = ()
+
+Form = TypeVar("Form", bound=msgspec.Struct)
+
+_WRONG: Final = re.compile(r"Expected `(\w+).* - at `\$(.*)`")
+_KINDS: Final = {
+    "str": "is not a string",
+    "object": "is not an object",
+    "array": "is not a list",
+    "bool": "is neither true nor false",
+}
 
 
 class Malformed(Exception):
@@ -149,10 +162,36 @@ def bool_at(holder: Json, key: str, where: str = "", *, default: bool = False) -
     raise Malformed(path(where, key), f"{shown(value)} is neither true nor false")
 
 
+def typed(raw: Json, form: type[Form], where: str = "") -> Form:
+    """The fields of an object that the form names, with their types; another type is ``Malformed``.
+
+    That takes a tenth of asking for each field. Of the form's fields each has a default.
+    """
+    try:
+        return msgspec.convert(raw, form)
+    except msgspec.ValidationError as problem:
+        raise _malformed(raw, str(problem), where) from None
+
+
+def _malformed(value: Any, problem: str, where: str) -> Malformed:
+    """What is wrong with a value, from what ``msgspec`` says of it."""
+    found = _WRONG.fullmatch(problem)
+    assert found is not None, problem
+    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", found[2]):
+        if index == "...":
+            key = next(key for key, text in value.items() if not isinstance(text, str))
+            where, value = entry(where, key), value[key]
+        elif index:
+            where, value = entry(where, index), value[int(index)]
+        else:
+            where, value = path(where, name), value[name]
+    return Malformed(where, f"{shown(value)} {_KINDS[found[1]]}")
+
+
 def ours_at(metadata: Json) -> tuple[tuple[str, str], ...]:
     """Our own annotations (``kai-cp/…``) of an object as they are written, by name; never an error."""
     annotations = metadata.get("annotations")
-    if not isinstance(annotations, dict):
+    if not annotations or not isinstance(annotations, dict):
         return ()
     return tuple(
         sorted(

@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from kai_cp.json_types import Json
 from kai_cp.reader.annotations import read_group_notes
 from kai_cp.reader.document import parsed
 from kai_cp.reader.fields import (
+    EMPTY,
     Malformed,
     bool_at,
     entry,
@@ -18,8 +21,8 @@ from kai_cp.reader.fields import (
     object_at,
     objects_at,
     shown,
-    strings_at,
     text_at,
+    typed,
 )
 from kai_cp.reader.limits import refuse_many_subgroups
 from kai_cp.reader.listed import ListedObjects
@@ -27,7 +30,7 @@ from kai_cp.reader.memo import Memo, versioned
 from kai_cp.reader.notes import Identity, Notes, title
 from kai_cp.reader.pools import pool_of
 from kai_cp.reader.subgroups import read_tree
-from kai_cp.reader.times import duration_at, instant, instant_at
+from kai_cp.reader.times import duration_at, instant, optional_instant
 from kai_cp.reader.topologies import TopologyDraft
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import Policy
@@ -85,6 +88,27 @@ def read_priorities(objects: Mapping[Identity, Json], notes: Notes) -> Prioritie
     return Priorities(values, min(defaults, default=_DEFAULT_PRIORITY))
 
 
+class _Metadata(msgspec.Struct, rename="camel"):
+    uid: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    queue: str | None = None
+    priority_class_name: str | None = None
+    preemptibility: str | None = None
+    mark_unschedulable: bool | None = None
+
+
+class _Group(msgspec.Struct):
+    metadata: _Metadata
+    spec: _Spec | None = None
+
+
+_NO_SPEC: Final = _Spec()
+
 GroupsMemo = Memo[Identity, Any, PodGroup]
 
 
@@ -132,11 +156,11 @@ def _group(
     notes: Notes,
     user_label: str,
 ) -> PodGroup:
-    metadata = object_at(obj, "metadata")
-    spec = object_at(obj, "spec")
+    form, spec = typed(obj, _Group), obj.get("spec") or EMPTY
+    head, said = form.metadata, form.spec or _NO_SPEC
+    annotations = head.annotations or EMPTY
     notes.unknown(spec, _SPEC, "rawObjects.podGroups[].spec")
-    annotations = strings_at(metadata, "annotations", "metadata")
-    priority = priorities.value(text_at(spec, "priorityClassName", "spec"))
+    priority = priorities.value(said.priority_class_name or "")
     try:
         refuse_many_subgroups(obj, limits)
         whole, root = True, read_tree(spec, fabrics)
@@ -146,28 +170,27 @@ def _group(
         whole, root = False, read_tree({}, {})
     return PodGroup(
         key=key,
-        uid=text_at(metadata, "uid", "metadata"),
-        queue=sys.intern(text_at(spec, "queue", "spec")),
+        uid=head.uid or "",
+        queue=sys.intern(said.queue or ""),
         priority=priority,
-        preemptible=_preemptible(spec, priority),
+        preemptible=_preemptible(said.preemptibility, priority),
         root=root,
-        created=instant_at(metadata, "creationTimestamp", "metadata") or 0.0,
+        created=optional_instant(head.creation_timestamp, "metadata.creationTimestamp") or 0.0,
         last_start=_state(annotations, _LAST_START, key, notes),
         last_eviction=_state(annotations, _LAST_EVICTION, key, notes),
         stale_since=_state(annotations, _STALE, key, notes),
         preemption_delay_seconds=max(_seconds(spec, "preemptionDelay", key, notes) or 0.0, 0.0),
         staleness_grace_seconds=_seconds(spec, "stalenessGracePeriod", key, notes),
-        backed_off=_backed_off(obj, spec, metadata, policy),
-        mark_unschedulable=bool_at(spec, "markUnschedulable", "spec", default=True),
-        notes=read_group_notes(metadata),
-        user=strings_at(metadata, "labels", "metadata").get(user_label, "") if user_label else "",
+        backed_off=_backed_off(obj, spec, head.labels or EMPTY, policy),
+        mark_unschedulable=said.mark_unschedulable is not False,
+        notes=read_group_notes(obj["metadata"]),
+        user=(head.labels or EMPTY).get(user_label, "") if user_label else "",
         whole=whole,
     )
 
 
-def _preemptible(spec: Json, priority: int) -> bool:
-    text = text_at(spec, "preemptibility", "spec")
-    if text == "":
+def _preemptible(text: str | None, priority: int) -> bool:
+    if not text:
         return priority < _NON_PREEMPTIBLE_FROM
     if text in ("preemptible", "non-preemptible"):
         return text == "preemptible"
@@ -176,6 +199,8 @@ def _preemptible(spec: Json, priority: int) -> bool:
 
 def _seconds(spec: Json, name: str, key: GroupKey, notes: Notes) -> float | None:
     """A duration; one that cannot be read counts as absent."""
+    if name not in spec:
+        return None
     try:
         return duration_at(spec, name, "spec")
     except Malformed as problem:
@@ -195,12 +220,12 @@ def _state(annotations: Mapping[str, str], name: str, key: GroupKey, notes: Note
         return None
 
 
-def _backed_off(obj: Json, spec: Json, metadata: Json, policy: Policy) -> bool:
+def _backed_off(obj: Json, spec: Json, labels: Mapping[str, str], policy: Policy) -> bool:
     if int_at(spec, "schedulingBackoff", "spec") != 1:
         return False
     conditions = objects_at(object_at(obj, "status"), "schedulingConditions", "status")
     if not conditions:
         return False
     where = f"status.schedulingConditions[{len(conditions) - 1}]"
-    pool = pool_of(strings_at(metadata, "labels", "metadata"), policy)
+    pool = pool_of(labels, policy)
     return (text_at(conditions[-1], "nodePool", where) or "default") == pool

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Set
 from operator import itemgetter
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kai_cp.json_types import Json
 
 Key = TypeVar("Key", bound="str | tuple[str, str]")
 Source = TypeVar("Source")
 Value = TypeVar("Value")
+
+_FEW: Final = 10
+"""To sort a tenth of all keys takes as long as to look at all of them."""
 
 
 def versioned(obj: Json) -> bool:
@@ -83,7 +86,7 @@ class Memo(Generic[Key, Source, Value]):
             if self._values.pop(key, None) is not None:
                 self.changed.add(key)
         unsorted, known, values, still_open = False, self._sources, self._values, self._open
-        for key in sorted(stale if same else sources):
+        for key in self._in_order(stale) if same else sorted(sources):
             source = known[key] = sources[key]
             value, final = step(key, source)
             if not final:
@@ -103,6 +106,12 @@ class Memo(Generic[Key, Source, Value]):
         if unsorted:
             self._values = dict(sorted(self._values.items(), key=itemgetter(0)))
         return self._values
+
+    def _in_order(self, keys: set[Key]) -> list[Key]:
+        """The keys, sorted. If they are many, most of them had values, which are sorted already."""
+        if len(keys) < len(self._values) // _FEW:
+            return sorted(keys)
+        return sorted([*filter(keys.__contains__, self._values), *keys.difference(self._values)])
 
     def _differing(
         self, sources: Mapping[Key, Source], changed: Set[Key] | None

@@ -13,11 +13,12 @@ from kai_cp.reader.resources import amounts
 ZoneRows = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 
 _ANNOTATIONS: Final = ("kai.scheduler/numa-placement-observed", "kai.scheduler/numa-placement-predicted")
+_NAMES: Final = frozenset(_ANNOTATIONS)
 
 
 def annotated_zones(annotations: Mapping[str, str]) -> ZoneRows:
     """Zones from the observed placement, else from the predicted one; raises ``Malformed``."""
-    for name in _ANNOTATIONS:
+    for name in () if _NAMES.isdisjoint(annotations) else _ANNOTATIONS:
         text = annotations.get(name)
         if text:
             field = entry("metadata.annotations", name)

@@ -8,6 +8,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
+from msgspec import structs
+
 from kai_cp.json_types import Json
 from kai_cp.reader.binds import Promise
 from kai_cp.reader.classes import terms_of
@@ -189,7 +191,7 @@ class PodResolver:
                 why = "its pod group cannot be read, so nothing decides about the pod"
                 self.notes.aside(title("Pod", facts.key), why)
                 return None
-            facts = replace(facts, subgroup="")
+            facts = structs.replace(facts, subgroup="")
         if status not in ACTIVE_USED:
             if group is None and status in _WAITING and self._ours(facts):
                 self._ungrouped(facts, "nothing decides about the pod")

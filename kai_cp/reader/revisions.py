@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from kai_cp.json_types import Json
-from kai_cp.reader.fields import list_at
 from kai_cp_models.pods import Revision
 
 _NAMED: Final = (
@@ -38,7 +36,7 @@ REVISION_LABELS: Final = frozenset(
 """Without any of these labels a pod has no revision."""
 
 
-def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:
+def revision_of(owners: Sequence[Any], labels: Mapping[str, str]) -> Revision | None:
     """The pod's revision; None if nothing shows it. The first matching kind counts.
 
     A pod of a Knative service is also a Deployment's, and a pod of a LeaderWorkerSet is also a StatefulSet's.
@@ -48,7 +46,7 @@ def revision_of(metadata: Json, labels: Mapping[str, str]) -> Revision | None:
             return Revision(f"{kind}/{labels[workload]}", labels[revision])
     if (found := _ray_service(labels)) is not None:
         return found
-    kind, name = _controller(metadata)
+    kind, name = _controller(owners)
     for made_by, label in HASHED:
         ending = labels.get(label)
         if ending and kind == "ReplicaSet" and name.endswith(f"-{ending}"):
@@ -67,9 +65,9 @@ def _ray_service(labels: Mapping[str, str]) -> Revision | None:
     return None if made is None else Revision(f"RayService/{made[1]}", cluster)
 
 
-def _controller(metadata: Json) -> tuple[str, str]:
+def _controller(owners: Sequence[Any]) -> tuple[str, str]:
     """Kind and name of the controller; "" if there is none, or none that is readable."""
-    for owner in list_at(metadata, "ownerReferences", "metadata"):
+    for owner in owners:
         if isinstance(owner, dict) and owner.get("controller") is True:
             kind, name = owner.get("kind"), owner.get("name")
             return (kind, name) if isinstance(kind, str) and isinstance(name, str) else ("", "")

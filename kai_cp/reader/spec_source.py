@@ -8,93 +8,116 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
+import msgspec
 
-from kai_cp.json_types import Json, Object
-from kai_cp.reader.fields import EMPTY, Malformed
+from kai_cp.json_types import Json
+from kai_cp.reader.fields import EMPTY, Malformed, typed
 from kai_cp.reader.shares import DEVICES, FRACTION, MEMORY
 from kai_cp_models.migs import MIG_PREFIX
 
 SHARED_CONFIG_MAP: Final = "runai/shared-gpu-configmap"
-_ANNOTATIONS: Final = (MEMORY, FRACTION, DEVICES, SHARED_CONFIG_MAP)
-_FIELDS: Final = ("resources", "overhead", "nodeSelector", "tolerations")
-_STATUS: Final = ("qosClass", "resourceClaimStatuses")
-_CONTAINER: Final = ("resources", "ports", "restartPolicy", "envFrom")
-_VOLUME: Final = ("persistentVolumeClaim", "configMap", "projected")
-_NAMESPACED: Final = ("affinity", "topologySpreadConstraints", "resourceClaims")
-"""Fields that name objects or pods of the pod's namespace; so do volumes."""
+_ANNOTATIONS: Final = frozenset((MEMORY, FRACTION, DEVICES, SHARED_CONFIG_MAP))
+_STATUS: Final = frozenset(("qosClass", "resourceClaimStatuses"))
+_VOLUME: Final = frozenset(("persistentVolumeClaim", "configMap", "projected"))
 
 
-def spec_source(pod: Json, spec: Json, annotations: Mapping[str, str], namespace: str, name: str) -> Object:
-    """The parts of a pod that make its spec; fields that make each pod unique are left out."""
-    status = pod.get("status")
-    if not isinstance(status, dict):
-        status = EMPTY
-    parts = _picked(spec, _FIELDS)
-    for key in ("containers", "initContainers"):
-        if spec.get(key) is not None:
-            parts[key] = _containers(spec[key])
-    source: Object = {
-        "spec": parts,
-        "status": _picked(status, _STATUS),
-        "annotations": _picked(annotations, _ANNOTATIONS) if annotations else EMPTY,
-        "legacyMig": bool(annotations) and _legacy_mig(annotations),
-        "namespace": "",
-        "name": "",
-    }
-    volumes = _volumes(spec.get("volumes"))
-    if volumes not in (None, []) or not spec.keys().isdisjoint(_NAMESPACED):
-        source["namespace"] = namespace
-        parts["volumes"] = volumes
-        parts |= _picked(spec, _NAMESPACED)
-        if spec.get("topologySpreadConstraints") is not None:
-            source["labels"] = pod["metadata"].get("labels")
-        if isinstance(volumes, list) and any(isinstance(v, dict) and "ephemeral" in v for v in volumes):
-            source["name"] = name
-    return source
+class _Container(msgspec.Struct, rename="camel", omit_defaults=True):
+    resources: Any = None
+    ports: Any = None
+    restart_policy: Any = None
+    env_from: Any = None
+    env: Any = None
+    """Variables with plain values are not read."""
 
 
-def spec_key(source: Object) -> bytes:
-    """A text that is equal only for equal sources. Raises ``Malformed`` if a field is not JSON."""
+class _Spec(msgspec.Struct, rename="camel", omit_defaults=True):
+    resources: Any = None
+    overhead: Any = None
+    node_selector: Any = None
+    tolerations: Any = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    # These name objects or pods of the pod's namespace.
+    volumes: Any = None
+    affinity: Any = None
+    topology_spread_constraints: Any = None
+    resource_claims: Any = None
+
+
+class _Source(msgspec.Struct, rename="camel"):
+    """``namespace``, ``name``, ``labels``: only where the rest means something else with others."""
+
+    spec: _Spec
+    status: Json
+    annotations: Mapping[str, str]
+    legacy_mig: bool
+    namespace: str = ""
+    name: str = ""
+    labels: Any = None
+
+
+_encoded: Final = msgspec.json.Encoder().encode
+
+
+def spec_source(
+    spec: Json,
+    status: Json,
+    annotations: Mapping[str, str] | None,
+    labels: Mapping[str, str] | None,
+    *,
+    namespace: str,
+    name: str,
+) -> bytes:
+    """The parts of a pod that make its spec, as JSON; fields that make each pod unique are left out.
+
+    Raises ``Malformed``.
+    """
+    parts = typed(spec, _Spec, "spec")
+    for container in (*(parts.containers or ()), *(parts.init_containers or ())):
+        if isinstance(container.env, list):
+            read = [
+                one for one in container.env if not isinstance(one, dict) or one.get("valueFrom") is not None
+            ]
+            container.env = read or None
+    parts.volumes = _volumes(parts.volumes)
+    source = _Source(
+        parts,
+        _picked(status, _STATUS),
+        _picked(annotations, _ANNOTATIONS) if annotations else EMPTY,
+        annotations is not None and _legacy_mig(annotations),
+    )
+    spread = parts.topology_spread_constraints
+    if not (parts.volumes is parts.affinity is spread is parts.resource_claims is None):
+        source.namespace = namespace
+        if spread is not None:
+            source.labels = labels
+        if isinstance(parts.volumes, list) and any(
+            isinstance(v, dict) and "ephemeral" in v for v in parts.volumes
+        ):
+            source.name = name
     try:
-        return orjson.dumps(source)
-    except TypeError as problem:
+        return _encoded(source)
+    except (TypeError, ValueError, RecursionError) as problem:
         raise Malformed("spec", f"is not JSON: {problem}") from None
 
 
-def _picked(holder: Mapping[str, Any], names: tuple[str, ...]) -> Object:
-    found = {}
-    # Not a comprehension, whose call takes longer than the loop: of most names there is none.
-    for key in names:
-        value = holder.get(key)
-        if value is not None:
-            found[key] = value
-    return found
+def _picked(holder: Mapping[str, Any], names: frozenset[str]) -> Json:
+    if names.isdisjoint(holder):
+        return EMPTY
+    return {key: holder[key] for key in sorted(names) if holder.get(key) is not None}
 
 
-def _containers(containers: Any) -> Any:
-    """What is read of containers; environment variables with plain values are not."""
-    if not isinstance(containers, list):
-        return containers
-    return [_container(raw) if isinstance(raw, dict) else raw for raw in containers]
-
-
-def _container(raw: Json) -> Object:
-    found = _picked(raw, _CONTAINER)
-    env = raw.get("env")
-    if isinstance(env, list):
-        env = [one for one in env if not isinstance(one, dict) or one.get("valueFrom") is not None]
-    if env not in (None, []):
-        found["env"] = env
-    return found
+def _refers(variable: Any) -> bool:
+    """Whether more is read of a variable than its plain value."""
+    return not isinstance(variable, dict) or variable.get("valueFrom") is not None
 
 
 def _volumes(volumes: Any) -> Any:
-    """What is read of volumes, each at its place; none where nothing is read of any."""
+    """What is read of volumes, each at its place; None where nothing is read of any."""
     if not isinstance(volumes, list):
         return volumes
     found = [_volume(raw) if isinstance(raw, dict) else raw for raw in volumes]
-    return found if any(found) else []
+    return found if any(found) else None
 
 
 def _volume(raw: Json) -> Json:

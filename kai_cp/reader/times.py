@@ -48,8 +48,12 @@ def instant(text: str, field: str) -> float:
 
 def instant_at(holder: Json, key: str, where: str = "") -> float | None:
     """The RFC 3339 instant under ``key`` in seconds since the epoch; None if absent."""
-    text = text_at(holder, key, where)
-    return instant(text, f"{where}.{key}" if where else key) if text else None
+    return optional_instant(text_at(holder, key, where), f"{where}.{key}" if where else key)
+
+
+def optional_instant(text: str | None, field: str) -> float | None:
+    """An RFC 3339 instant in seconds since the epoch; None if there is no text."""
+    return instant(text, field) if text else None
 
 
 @lru_cache(maxsize=4096)

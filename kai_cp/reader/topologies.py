@@ -84,6 +84,8 @@ def read_constraint(
     holder: Json, where: str, fabrics: Mapping[str, TopologyDraft]
 ) -> TopologyConstraint | None:
     """The ``topologyConstraint`` of a pod group or subgroup; None when it names no topology."""
+    if holder.get("topologyConstraint") is None:
+        return None
     raw = object_at(holder, "topologyConstraint", where)
     inner = f"{where}.topologyConstraint"
     name = text_at(raw, "topology", inner)

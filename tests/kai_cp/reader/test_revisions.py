@@ -64,9 +64,9 @@ def owner(kind: str, name: Any, **more: Any) -> dict[str, Any]:
 def test_labels_and_owners(
     labels: dict[str, str], owners: list[dict[str, Any]], expected: Revision | None
 ) -> None:
-    assert revision_of({"ownerReferences": owners}, labels) == expected
+    assert revision_of(owners, labels) == expected
     others = {label: value for label, value in labels.items() if label not in REVISION_LABELS}
-    assert revision_of({"ownerReferences": owners}, others) is None
+    assert revision_of(owners, others) is None
 
 
 def test_a_bad_owner_gives_no_revision_and_no_error() -> None:

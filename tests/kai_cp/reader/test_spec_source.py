@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import parse
-from kai_cp.reader.spec_source import spec_key, spec_source
+from kai_cp.reader.spec_source import spec_source
 from tests.kai_cp.reader.raw import NOW, Raw, pod, snapshot
 
 CLAIM = {"name": "v", "persistentVolumeClaim": {"claimName": "c"}}
@@ -17,9 +17,8 @@ TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
 
 
 def key(found: Raw) -> bytes:
-    meta = found["metadata"]
-    notes = meta["annotations"]
-    return spec_key(spec_source(found, found["spec"], notes, meta["namespace"], meta["name"]))
+    meta = {name: found["metadata"][name] for name in ("annotations", "labels", "namespace", "name")}
+    return spec_source(found["spec"], found["status"], **meta)
 
 
 def container(**fields: Any) -> list[Raw]:
