@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -40,8 +39,6 @@ def several(number: int, **more: Any) -> list[Object]:
     return [pod(f"asks-{i}", group=ASKS, **more) for i in range(number)]
 
 
-WIDE: Mapping[str, Any] = {"labels": {"kind": "wide"}}
-ON_WIDE: Mapping[str, Any] = {"nodeSelector": {"kind": "wide"}}
 PORT = {"name": "c", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}
 """A container that listens on a port of its node."""
 FEW = {"resources": {"requests": {"cpu": "1"}}}
@@ -71,11 +68,6 @@ SHOWN: list[tuple[str, Snapshot, Snapshot]] = [
         "no node takes a pod",
         asking(one(gpus=1, requests={"cpu": "8"}), STAYS, pod("other"), nodes=(node("n1"),)),
         asking(one(gpus=1, requests={"cpu": "7"}), STAYS, pod("other"), nodes=(node("n1"),)),
-    ),
-    (
-        "over the sums of the nodes that accept the pods",
-        asking(*several(2, gpus=1, **ON_WIDE), pod("other", gpus=1), nodes=(node("n1", gpus=1, **WIDE),)),
-        asking(*several(2, gpus=1, **ON_WIDE), pod("other", gpus=1), nodes=(node("n1", gpus=2, **WIDE),)),
     ),
     (
         "no places",

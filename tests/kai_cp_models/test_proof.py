@@ -463,34 +463,6 @@ def test_a_group_that_another_permitted_plan_serves_is_not_called_impossible(
     assert proved[group] == (not refutable)
 
 
-KINDS: list[tuple[str, int, Mapping[str, Any]]] = [
-    ("a", 1, {}),
-    ("b", 1, {"nodeSelector": {"kind": "wide"}}),
-    ("c", 4, {}),
-]
-"""Kinds of pods: name, GPUs, spec."""
-
-
-def test_groups_of_the_same_kinds_of_pods_may_have_other_numbers_of_them() -> None:
-    """twice asks for two pods on the only GPU of wide; the proof says nothing of fits, which the greedy pass
-    misses and a model would find."""
-    snapshot = world(
-        [node("wide", gpus=1, labels={"kind": "wide"}), node("deep", gpus=6)],
-        [
-            pod(f"{name}-{i}-{kind}", gpus=size, group=name, **spec)
-            for name, numbers in (("fits", (2, 1, 1)), ("twice", (1, 2, 1)))
-            for count, (kind, size, spec) in zip(numbers, KINDS, strict=True)
-            for i in range(count)
-        ],
-        groups={"fits": {"minMember": 4}, "twice": {"minMember": 4}},
-        actions="allocate, reclaim",
-        plugins=("nodeplacement", "nodeavailability"),
-    )
-    settings = Settings.model_validate({"solver": {"budget_seconds": LITTLE}})
-    plan = decide(snapshot, settings, deadline=time.monotonic() + FAR)
-    assert {one.group.name: one.proved for one in plan.unscheduled} == {"fits": False, "twice": True}
-
-
 def test_a_pod_that_runs_in_a_queue_that_does_not_exist_costs_no_proof() -> None:
     """Consolidation could move its share to a larger GPU; what it gives up is charged to no queue."""
     large = {"nvidia.com/gpu.memory": str(MIB_PER_GPU * 2)}

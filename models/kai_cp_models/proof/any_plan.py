@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -25,7 +25,7 @@ from kai_cp_models.certificates import (
 )
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
-from kai_cp_models.joint.counting import Counting, Leaving
+from kai_cp_models.joint.counting import Counting
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.search import solve_within
@@ -90,8 +90,6 @@ class Emptied:
         """What was shown of each kind of ask, "" for nothing, by the number of served batches beside it."""
         self.refused: dict[PodKey | PodSpec, bool] = {}
         """Whether no node takes a pod, by its name where stateful rules concern it, else by its spec."""
-        self.short: dict[tuple[Hashable, ...], bool] = {}
-        """Whether the nodes of some pods offer too little in sum, by how many there are of each spec."""
         self.open: dict[tuple[object, ...], int] = {}
         """The number of served batches beside which a model showed nothing; beside fewer there is more free
         capacity."""
@@ -103,14 +101,9 @@ class Emptied:
         return self.counting.room(self.known.departures.columns(self.sources))
 
     @cached_property
-    def leaving(self) -> Leaving:
-        """What leaves or moves."""
-        return self.known.departures.columns(self.sources, self.moves)
-
-    @cached_property
     def free(self) -> NDArray[np.int64]:
         """[N, D] what nodes offer when even what moves has left; parts of shared GPUs not counted."""
-        return self.counting.free(self.leaving)
+        return self.counting.free(self.known.departures.columns(self.sources, self.moves))
 
     @cached_property
     def spare(self) -> NDArray[np.int64]:
@@ -249,32 +242,6 @@ def _taking(emptied: Emptied, pod: Pod) -> Mask:
     return fits
 
 
-def _over_own_nodes(beside: AnyPlan, ask: Ask) -> Refusal | None:
-    """The pods of one spec are more than the nodes that accept them offer in sum."""
-    emptied = beside.emptied
-    by_spec = _by_spec(ask.pods)
-    key = tuple((spec, len(pods)) for spec, pods in by_spec.items())
-    found = emptied.short.get(key)
-    if found is None:
-        found = emptied.short[key] = emptied.looked and any(
-            _short(beside.base, pods, emptied.leaving) for pods in by_spec.values()
-        )
-    return _NO_PLACES if found else None
-
-
-def _by_spec(pods: Iterable[Pod]) -> Mapping[PodSpec, Sequence[Pod]]:
-    found: dict[PodSpec, list[Pod]] = {}
-    for pod in pods:
-        found.setdefault(pod.spec, []).append(pod)
-    return found
-
-
-def _short(base: Ledger, pods: Sequence[Pod], leaving: Leaving) -> bool:
-    counting = Counting(base, pods)
-    wanted = counting.demand(pods)
-    return counting.exceeded(wanted, wanted, counting.room(leaving))
-
-
 def _no_places(beside: AnyPlan, ask: Ask) -> Refusal | None:
     """CP-SAT: this batch and all earlier ones have no places, even with everything gone that may go and moves
     free."""
@@ -358,7 +325,6 @@ CERTIFICATES: Final[Sequence[Certificate[AnyPlan]]] = (
     OVER_BOUNDS,
     OVER_SUMS,
     Certificate("no node takes a pod", _no_node_takes),
-    Certificate("over the sums of the nodes that accept the pods", _over_own_nodes),
     Certificate("no places", _no_places),
 )
 """What is asked for every plan, the cheapest first."""

@@ -15,7 +15,7 @@ from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.counting import Counting, Leaving
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, CPU, GPU, MEMORY, GpuKind, Pod, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodStatus
 from kai_cp_models.reservations.times import NEVER, TIMES
 from kai_cp_models.running import UNIT, UnitRows
 
@@ -53,7 +53,6 @@ class Departures:
         # No function of its own remembers: that would keep the ledger until the collector finds the cycle.
         self._masks: dict[frozenset[VictimSource], Mask] = {}
         self._given: dict[frozenset[VictimSource], Sequence[Amounts]] = {}
-        self._offered: dict[frozenset[VictimSource], Amounts] = {}
         self._counting = Counting(base, (), everywhere=True)
 
     def _queue(self, pod: Pod) -> str:
@@ -168,20 +167,9 @@ class Departures:
         """What all of ``gone`` hold at their places."""
         return self._leaving.part(self._all(sources, moves))
 
-    def offered(self, sources: frozenset[VictimSource]) -> Amounts:
-        """The most that all nodes offer in sum when all of some sources have left."""
-        if sources not in self._offered:
-            self._offered[sources] = self._fair(self._counting.room(self.columns(sources)))
-        return self._offered[sources]
-
-    def least_taken(self, pods: Iterable[Pod]) -> Amounts:
-        """The least that the pods take of nodes."""
-        return self._fair(self._counting.demand(pods))
-
-    def _fair(self, row: Ints) -> Amounts:
-        """The fair resources of a row of sums."""
-        sums = row[self._counting.totals].tolist()
-        return sums[CPU], sums[MEMORY], sums[GPU]
+    def offered(self, sources: frozenset[VictimSource]) -> int:
+        """The most milli-GPUs that all nodes offer in sum when all of some sources have left."""
+        return int(self._counting.room(self.columns(sources))[self._counting.totals][GPU])
 
     def given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
         """For each queue of the book, how much less it holds when all of some sources have left."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
@@ -22,8 +22,7 @@ class Coming:
     """A kind of group that waits and that another plan may serve; equal groups share one.
 
     ``asked``: the least that its first batch asks for, and any further one, in reclaim. ``gains``: the most
-    that its queue is charged for it. ``loose``: the part of that which may take no room on any node:
-    instances, claims, and what shares are rounded to. ``evicts``, ``moves``: whether it may trigger
+    that its queue is charged for it. ``evicts``, ``moves``: whether it may trigger
     evictions, and moves.
     """
 
@@ -31,7 +30,6 @@ class Coming:
     priority: int
     asked: frozenset[Amounts]
     gains: Amounts
-    loose: Amounts
     evicts: bool
     moves: bool
 
@@ -43,15 +41,8 @@ class Coming:
         later = {pod.spec: pod for pod in pods} if len(pods) > len(ask.pods) else {}
         asked = [ask.asked, *(amounts.pessimistic(snapshot, pod) for pod in later.values())]
         gains = amounts.total(amounts.most(snapshot, pod) for pod in pods)
-        return Coming(
-            group.queue,
-            group.priority,
-            frozenset(asked),
-            gains,
-            amounts.subtract(gains, departures.least_taken(pods)),
-            acts,
-            acts and group.preemptible,
-        )
+        moves = acts and group.preemptible
+        return Coming(group.queue, group.priority, frozenset(asked), gains, acts, moves)
 
 
 class Rights:
@@ -87,7 +78,7 @@ class Rights:
             asking.setdefault(one.queue, set()).update(one.asked)
         while "reclaim" in self._actions:
             lost, fair = self._departures.given(found), self._snapshot.policy.plugin("proportion")
-            victims = VictimFilter(self._book, lost, self._gained(found)) if fair else None
+            victims = VictimFilter(self._book, lost, self._gained) if fair else None
             reclaiming = self._reclaiming(asking, lost)
             more = found.union(*(self._reclaimed(*one, victims) for one in reclaiming))
             if more == found:
@@ -118,19 +109,19 @@ class Rights:
         """The most milli-GPUs that all nodes offer to batches: a queue loses to reclaim only while it holds
         more than its due."""
         if not self._snapshot.policy.plugin("proportion"):
-            return self._departures.offered(self.taken)[2]
+            return self._departures.offered(self.taken)
         freely = frozenset(source for source in self.taken if source[0] != "reclaim")
         book, given = self._book, self._departures.given(self.taken - freely)
-        gained, largest = self._gained(self.taken), self._departures.largest
+        largest = self._departures.largest
 
         def lost(i: int) -> float:
             """The most that a queue loses, and those below it."""
-            above = above_due(book, i, amounts.add(book.held[i], gained[i]))
+            above = above_due(book, i, amounts.add(book.held[i], self._gained[i]))
             # The last unit goes while the queue is still above.
             own = above + largest[i] - 1 if above else 0
             return min(given[i][2], own + sum(map(lost, book.tree.children[i])))
 
-        return self._departures.offered(freely)[2] + int(sum(map(lost, book.tree.roots)))
+        return self._departures.offered(freely) + int(sum(map(lost, book.tree.roots)))
 
     def _preempted(self, queue: str, priority: int) -> frozenset[VictimSource]:
         if "preempt" not in self._actions or queue not in self._snapshot.preemptible_groups:
@@ -154,22 +145,9 @@ class Rights:
     def _victim_queues(self) -> frozenset[str]:
         return frozenset(self._snapshot.leaf_queues).intersection(self._snapshot.preemptible_groups)
 
-    def _gained(self, found: frozenset[VictimSource]) -> Sequence[Amounts]:
-        """Per queue of the book, by how much it might rise: by all that waits for it, as far as there is room
-        when ``found`` have left."""
-        room = self._departures.offered(found)
-        fits = (amounts.least(most, amounts.add(room, loose)) for most, loose in self._waiting)
-        return list(map(amounts.add, fits, self._grown))
-
     @cached_property
-    def _waiting(self) -> Sequence[tuple[Amounts, Amounts]]:
-        """Per queue of the book, the most that what waits for it is charged, and what of that is loose."""
-        book, coming = self._book, self._coming.items()
-        most = book.summed((one.queue, amounts.total(repeat(one.gains, n))) for one, n in coming)
-        loose = book.summed((one.queue, amounts.total(repeat(one.loose, n))) for one, n in coming)
-        return list(zip(most, loose, strict=True))
-
-    @cached_property
-    def _grown(self) -> Sequence[Amounts]:
-        """Per queue of the book, by how much it might rise by moves, which every action may make."""
-        return self._book.summed(self._departures.grown)
+    def _gained(self) -> Sequence[Amounts]:
+        """Per queue of the book, by how much it might rise: by all that waits for it, and by moves, which
+        every action may make."""
+        waiting = ((one.queue, amounts.total(repeat(one.gains, n))) for one, n in self._coming.items())
+        return self._book.summed(chain(waiting, self._departures.grown))
