@@ -55,7 +55,9 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     parts = _parts(cycle, policy, waiting_groups(cycle, policy.name))
     while parts:
         cycle.budget.begin_part(len(parts))
-        run, others = _decided(cycle, policy, parts.pop(0))
+        # Under reclaim a part before may have served or disturbed these groups.
+        asks = _asks_of(cycle, policy, parts.pop(0).keys()) if policy.by_share and runs else parts.pop(0)
+        run, others = _decided(cycle, policy, asks)
         runs.append(run)
         apart = apart and not others
         if run.found is not None:
@@ -196,8 +198,11 @@ def _over_share(run: ActionRun, book: QueueBook) -> set[GroupKey]:
 
 
 def _asks_of(cycle: Cycle, policy: EvictionPolicy, keys: Set[GroupKey]) -> dict[GroupKey, Ask]:
-    """What these groups ask for now; those that lost pods may ask for something else, or for nothing."""
-    return {key: ask for key, ask in waiting_groups(cycle, policy.name).items() if key in keys}
+    """What these groups ask for now: those that the action served, nothing; those that lost pods may ask for
+    something else.
+    """
+    asks, served = waiting_groups(cycle, policy.name), cycle.sequence
+    return {key: ask for key, ask in asks.items() if key in keys and (policy.name, key) not in served}
 
 
 def _entitled(run: ActionRun) -> dict[GroupKey, Ask]:

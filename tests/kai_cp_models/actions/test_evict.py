@@ -19,6 +19,7 @@ from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.budget import Budget
 from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.joint.evicting import EvictingModel
+from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.snapshot import Shares, Snapshot, Topology, TopologyConstraint
@@ -347,6 +348,25 @@ def test_a_group_that_lost_its_pods_is_not_entitled_by_that() -> None:
     plan = solved(snapshot)
     assert placed(plan) == {"b"}
     assert evicted(plan) == {f"gang-{i}" for i in range(4)}
+
+
+@pytest.mark.parametrize(("nodes", "seed"), [(9, 3), (14, 0)])
+def test_a_group_that_a_part_of_reclaim_serves_is_in_no_later_part(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, seed: int
+) -> None:
+    """A loss entitles a group, which is decided at the end; before that what is left over serves it."""
+    commits, served = evict.named_triggers, list[Sequence[Ask]]()
+
+    def recorded(policy: EvictionPolicy, found: EvictionPlan) -> object:
+        if policy is RECLAIM:
+            served.append(found.asks)
+        return commits(policy, found)
+
+    monkeypatch.setattr(evict, "named_triggers", recorded)
+    solved(parse(SHAPES["backlog"](nodes, seed), now=NOW.timestamp()))
+    assert len(served) > 1
+    groups = [ask.group.key for part in served for ask in part]
+    assert len(groups) == len(set(groups))
 
 
 @pytest.mark.parametrize("actions", ["allocate, reclaim, preempt", "preempt, reclaim, allocate"])
