@@ -77,6 +77,14 @@ def bench(
             rich_help_panel=_SUITES,
         ),
     ] = False,
+    bound_seconds: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="openb: time for the offline bound of one list; 0: none.",
+            rich_help_panel=_SUITES,
+        ),
+    ] = 60.0,
     hours: Annotated[float, typer.Option(help="gangs: simulated time.", rich_help_panel=_SUITES)] = 48.0,
     part: PartOption = None,
     processes: Annotated[
@@ -135,6 +143,7 @@ def bench(
         against=against,
         shared=shared,
         second_cycle=second_cycle,
+        bound_seconds=bound_seconds,
         hours=hours,
         processes=processes,
         part=part_or_exit(part),

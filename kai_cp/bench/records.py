@@ -234,6 +234,10 @@ class BoundResult(Record):
     """Seed of the order of arrivals."""
     bound: float
     """GPUs in use at the end, at most, in percent of all."""
+    value: float
+    """Of the fractional master problem: how tight the bound is."""
+    columns: int
+    """Patterns of nodes that the master problem has at the end."""
     seconds: float
     """Seconds of the run."""
     origin: Origin

@@ -32,6 +32,7 @@ class RunPlan:
     against: Path | None = None
     shared: Path = Path("../shared")
     second_cycle: bool = False
+    bound_seconds: float = 60.0
     hours: float = 48.0
     processes: int = 2
     part: tuple[int, int] = (0, 1)
@@ -58,6 +59,7 @@ def run_suites(plan: RunPlan, settings: Settings, bar: ProgressBar) -> Iterator[
                 plan.shapes,
                 plan.mine(plan.seeds or SEEDS),
                 bar,
+                bound_seconds=plan.bound_seconds,
                 processes=plan.processes,
             )
         if suite in ("gangs", "smoke"):

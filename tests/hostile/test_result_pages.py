@@ -66,7 +66,7 @@ RESULTS = (
     PolicyResult(
         suite=EVIL, case=EVIL, policy=EVIL, seed=1, used=90, seconds=1, errors=(EVIL,), origin=ORIGIN
     ),
-    BoundResult(suite=EVIL, case=EVIL, seed=1, bound=95, seconds=1, origin=ORIGIN),
+    BoundResult(suite=EVIL, case=EVIL, seed=1, bound=95, value=95, columns=1, seconds=1, origin=ORIGIN),
     SimulationResult(**GANGS),
     SimulationResult(**GANGS, promises=PromisesKept(kept=1, broken={EVIL: 1}, open=0, idle_gpu_hours=0)),
     MattersResult(

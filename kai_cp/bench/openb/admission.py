@@ -35,8 +35,8 @@ class TraceAdmission:
     """Admits each class at the pace of the best mix."""
 
     def __init__(self, nodes: Nodes, classes: Classes) -> None:
-        bins, models = bins_of(nodes)
-        items = items_of(classes, models)
+        bins, models, _ = bins_of(nodes)
+        items = items_of(classes, models, classes.count)
         worth = np.where(classes.gpus > 0, classes.total, CPU_WORTH * classes.cpu)
         self._fluid = Fluid(items, bins, worth.tolist())
         self._total = classes.total

@@ -50,9 +50,9 @@ class Priced(PotentialPolicy):
         super().__init__(cluster)
         k, nodes = cluster.classes, cluster.nodes
         self.fragments = Fragments(cluster)
-        bins, models = bins_of(nodes)
+        bins, models, _ = bins_of(nodes)
         demand = k.count * (DEMAND * nodes.total_milli_gpus / float((k.total * k.count).sum()))
-        self.prices = prices = fluid_prices(items_of(k, models), bins, demand.tolist())
+        self.prices = prices = fluid_prices(items_of(k, models, k.count), bins, demand.tolist())
         worth = []
         for model in range(len(nodes.models)):
             one = np.flatnonzero((k.gpus == 1) & k.allowed[:, model])

@@ -25,9 +25,9 @@ BLOCK: Final = 100
 
 def repacked(nodes: Nodes, classes: Classes, sequence: Ints) -> float:
     """Milli-GPUs in use at the end. ``sequence``: the class of each arriving pod."""
-    bins, models = bins_of(nodes)
+    bins, models, _ = bins_of(nodes)
     worth = np.where(classes.gpus > 0, classes.total, CPU_WORTH * classes.cpu)
-    fluid = Fluid(items_of(classes, models), bins, worth.tolist())
+    fluid = Fluid(items_of(classes, models, classes.count), bins, worth.tolist())
     admitted = np.zeros(len(classes))
     for begin in range(0, len(sequence), BLOCK):
         block = np.bincount(sequence[begin : begin + BLOCK], minlength=len(classes))

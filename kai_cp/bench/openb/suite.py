@@ -19,12 +19,12 @@ from kai_cp.bench.openb.cluster import TraceCluster
 from kai_cp.bench.openb.migrate import SHARE, MigratingPolicy
 from kai_cp.bench.openb.policies import BestFit, FragmentationGradient, PlacementPolicy
 from kai_cp.bench.openb.priced import Priced
-from kai_cp.bench.openb.problem import bins_of, items_of
+from kai_cp.bench.openb.problem import bins_of, items_of, patterns_of
 from kai_cp.bench.openb.repacked import repacked
 from kai_cp.bench.progress import ProgressBar
 from kai_cp.bench.records import BoundResult, PolicyResult, origin
 from kai_cp_models.arrays import Ints
-from kai_cp_models.bounds import fluid_prices
+from kai_cp_models.bounds import packing_bound
 
 MOVES: Final = "kai_cp prices, moves"
 REFUSES: Final = "kai_cp prices, moves, may refuse"
@@ -58,6 +58,7 @@ def run_openb(
     seeds: Sequence[int],
     bar: ProgressBar,
     *,
+    bound_seconds: float,
     processes: int,
 ) -> Iterator[PolicyResult | BoundResult]:
     """Every policy on every list and seed; then the bound of each list for its first seed."""
@@ -67,7 +68,7 @@ def run_openb(
     jobs = [
         (folder, name, policy, seed) for name in names for policy in (*POLICIES, REPACKED) for seed in chosen
     ]
-    bar.expect(len(jobs) + len(names))
+    bar.expect(len(jobs) + (len(names) if bound_seconds > 0 else 0))
     if processes <= 1:
         for job in jobs:
             bar.begin(f"openb {job[1]}, {job[2]}, seed {job[3]}")
@@ -78,9 +79,10 @@ def run_openb(
             for job, result in zip(jobs, pool.map(one, jobs), strict=True):
                 bar.begin(f"openb {job[1]}, {job[2]}, seed {job[3]}")
                 yield result
-    for name in names:
-        bar.begin(f"openb {name}, offline bound")
-        yield bound(folder, name, chosen[0])
+    if bound_seconds > 0:
+        for name in names:
+            bar.begin(f"openb {name}, offline bound")
+            yield bound(folder, name, chosen[0], bound_seconds, processes)
 
 
 def _end_with_parent() -> None:
@@ -151,19 +153,29 @@ def simulate(
     return cluster, migration
 
 
-def bound(folder: Path, name: str, seed: int) -> BoundResult:
+def bound(folder: Path, name: str, seed: int, seconds: float, workers: int) -> BoundResult:
     """Offline bound for the arrivals of ``seed``: no placement of these pods exceeds it."""
     nodes = trace.shuffled(trace.read_nodes(folder), seed)
     classes, of_pods = trace.read_pods(folder, name, nodes.models)
     sequence = trace.arrivals(classes, of_pods, nodes, seed)
     begin = time.monotonic()
-    bins, models = bins_of(nodes)
-    demand = np.bincount(sequence, minlength=len(classes)).astype(np.int64)
-    found = fluid_prices(items_of(classes, models), bins, demand.tolist())
+    cluster, _ = simulate(nodes, classes, sequence, Priced.name)
+    bins, models, bin_of_node = bins_of(nodes)
+    count = np.bincount(sequence, minlength=len(classes)).astype(np.int64)
+    found = packing_bound(
+        items_of(classes, models, count),
+        bins,
+        seconds=seconds,
+        start=patterns_of(cluster, bin_of_node),
+        workers=workers,
+    )
+    percent = 100.0 / nodes.total_milli_gpus
     return BoundResult(
         case=name,
         seed=seed,
-        bound=round(100.0 * found.value / nodes.total_milli_gpus, 4),
+        bound=round(found.bound * percent, 4),
+        value=round(found.value * percent, 4),
+        columns=found.columns,
         seconds=round(time.monotonic() - begin, 1),
         origin=origin(),
     )

@@ -1,16 +1,14 @@
-"""The most GPUs of a set of pods that fit on a set of nodes, and prices of scarce pods and CPUs: a fluid
-relaxation.
+"""Prices of scarce pods and CPUs from a fluid relaxation of the packing problem.
 
 Here a bin is one pool instead of a set of nodes: its devices are filled one by one with share patterns, and
-only the pool's CPUs and memory are counted. It is solved in about a second, so a policy can ask for prices
-while pods arrive.
+only the pool's CPUs and memory are counted. The result is weaker than the packing bound and thousands of
+times cheaper, so a policy can ask for prices while pods arrive.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -71,17 +69,15 @@ class Fluid:
         for row, missing in zip(self._rows, self._missing, strict=True):
             row.SetCoefficient(missing, 1.0)
             self._objective.SetCoefficient(missing, -MISSING)
-        self._milli = np.array([item.milli for item in items], dtype=np.int64)
-        self._shares = np.zeros((len(bins), len(items)), dtype=bool)
-        """[bin, item] which shares its nodes may take."""
+        self._shared: list[list[int]] = []
         for b, bin_ in enumerate(bins):
-            for i, item in enumerate(items):
-                if self._worth[i] > 0 and item.allowed[b]:
-                    self._shares[b, i] = item.shared
-                    if item.gpus <= bin_.devices:
-                        self._add(b, {i: 1}, item.gpus)
+            here = [i for i, item in enumerate(items) if self._worth[i] > 0 and item.allowed[b]]
+            self._shared.append([i for i in here if items[i].shared])
+            for i in here:
+                if items[i].gpus <= bin_.devices:
+                    self._add(b, {i: 1}, items[i].gpus)
 
-    def _add(self, b: int, counts: Mapping[int, int], width: int) -> None:
+    def _add(self, b: int, counts: dict[int, int], width: int) -> None:
         items = self._items
         use = self._solver.NumVar(0.0, self._solver.infinity(), "")
         self._devices[b].SetCoefficient(use, float(width))
@@ -129,13 +125,15 @@ class Fluid:
         missing = np.array([variable.solution_value() for variable in self._missing])
         placed = np.array([activity[row.index()] for row in self._rows]) - missing
         value = float(self._objective.Value() + MISSING * missing.sum())
-        needs = np.array([(item.cpu, item.memory) for item in self._items], dtype=float)
-        gains = self._shares * (self._worth - price - np.stack([cpu, memory], axis=1) @ needs.T)
-        values, added = room_values(gains, self._milli), False
-        for b in np.flatnonzero(values[:, -1] > device + 1e-6).tolist():
-            counts = _filling(values[b], gains[b], self._milli)
+        items, added = self._items, False
+        for b, shared in enumerate(self._shared):
+            gains = {
+                i: float(self._worth[i] - price[i] - cpu[b] * items[i].cpu - memory[b] * items[i].memory)
+                for i in shared
+            }
+            worth, counts = best_share(gains, {i: items[i].milli for i in shared})
             key = (b, tuple(sorted(counts.items())))
-            if key not in self._known:
+            if worth > device[b] + 1e-6 and key not in self._known:
                 self._known.add(key)
                 self._add(b, counts, 1)
                 added = True
@@ -151,33 +149,43 @@ def _duals(constraints: Sequence[Any]) -> Floats:
     return np.array([max(0.0, row.dual_value()) for row in constraints])
 
 
+def best_share(gains: dict[int, float], milli: dict[int, int]) -> tuple[float, dict[int, int]]:
+    """The most valuable multiset for one whole device: an unbounded knapsack over its capacity."""
+    of_size: dict[int, int] = {}
+    for i, gain in gains.items():
+        if gain > 0 and (milli[i] not in of_size or gain > gains[of_size[milli[i]]]):
+            of_size[milli[i]] = i
+    width = WHOLE // STEP
+    worth = [0.0] * (width + 1)
+    taken = [-1] * (width + 1)
+    for room in range(1, width + 1):
+        worth[room], taken[room] = worth[room - 1], -1
+        for size, i in of_size.items():
+            need = -(-size // STEP)
+            if need <= room and worth[room - need] + gains[i] > worth[room] + 1e-12:
+                worth[room], taken[room] = worth[room - need] + gains[i], i
+    counts: dict[int, int] = {}
+    room = width
+    while room > 0:
+        if taken[room] < 0:
+            room -= 1
+            continue
+        i = taken[room]
+        counts[i] = counts.get(i, 0) + 1
+        room -= -(-milli[i] // STEP)
+    return worth[width], counts
+
+
 def room_values(gains: Floats, milli: NDArray[np.int64]) -> Floats:
     """The largest value in a device with 0, 10, … 1000 milli-GPUs free; ``gains``: [price level, item]."""
     width = WHOLE // STEP
     worth = np.zeros((gains.shape[0], width + 1))
     sizes = np.unique(milli)
-    best = [gains[:, milli == size].max(axis=1) for size in sizes]
+    best = np.stack([gains[:, milli == size].max(axis=1) for size in sizes], axis=1)
     for room in range(1, width + 1):
         worth[:, room] = worth[:, room - 1]
-        for size, gain in zip(sizes.tolist(), best, strict=True):
-            need = -(-size // STEP)
-            if 0 < need <= room:
-                np.maximum(worth[:, room], worth[:, room - need] + gain, out=worth[:, room])
+        for s, size in enumerate(sizes):
+            need = -(-int(size) // STEP)
+            if need <= room:
+                np.maximum(worth[:, room], worth[:, room - need] + best[:, s], out=worth[:, room])
     return worth
-
-
-def _filling(values: Floats, gains: Floats, milli: NDArray[np.int64]) -> Mapping[int, int]:
-    """How many pods of each item have the largest value in a whole device.
-
-    ``values``: a row of ``room_values``; ``gains``: [item] those at its price level.
-    """
-    found, needs, room = Counter[int](), -(-milli // STEP), len(values) - 1
-    while room > 0:
-        if values[room] <= values[room - 1]:
-            room -= 1
-            continue
-        able = np.flatnonzero((gains > 0) & (needs <= room))
-        best = int(able[np.argmax(values[room - needs[able]] + gains[able])])
-        found[best] += 1
-        room -= int(needs[best])
-    return found

@@ -11,7 +11,7 @@ WHOLE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class BinItem:
-    """Equal pods, each ``milli`` of every one of ``gpus`` devices (1000 = whole).
+    """Equal pods: ``count`` of them, each ``milli`` of every one of ``gpus`` devices (1000 = whole).
 
     ``cpu`` in milli-CPUs, ``memory`` in MiB; ``allowed``: whether a node of each bin may take it.
     """
@@ -20,6 +20,7 @@ class BinItem:
     memory: int
     gpus: int
     milli: int
+    count: int
     allowed: tuple[bool, ...]
 
     @property
