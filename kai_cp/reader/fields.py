@@ -176,7 +176,10 @@ def typed(raw: Json, form: type[Form], where: str = "") -> Form:
 def _malformed(value: Any, problem: str, where: str) -> Malformed:
     """What is wrong with a value, from what ``msgspec`` says of it."""
     found = _WRONG.fullmatch(problem)
-    assert found is not None, problem
+    if found is None:
+        # YAML has keys of any type.
+        inside = problem.rpartition("`$")[2].strip(".`")
+        return Malformed(path(where, inside).strip("."), "a key is not a string")
     for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", found[2]):
         if index == "...":
             key = next(key for key, text in value.items() if not isinstance(text, str))

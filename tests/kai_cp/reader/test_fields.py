@@ -40,6 +40,8 @@ def test_fields_without_a_type_stay_the_same_objects_and_others_are_left_out() -
         ({"spec": {"labels": {"a.b/c": "x", "a`d": None}}}, "spec.labels[a`d]: null is not a string"),
         ({"spec": {"gates": {}}}, "spec.gates: {} is not a list"),
         ({"spec": {"paused": "true"}}, 'spec.paused: "true" is neither true nor false'),
+        ({"spec": {"labels": {1: "x"}}}, "spec.labels: a key is not a string"),
+        ({"spec": {1: "x"}}, "spec: a key is not a string"),
         ({"containers": [{}, 3]}, "containers[1]: 3 is not an object"),
         ({"containers": [{}, {"labels": {"x": True}}]}, "containers[1].labels[x]: true is not a string"),
     ],
