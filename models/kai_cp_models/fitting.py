@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kai_cp_models.arrays import Ints
+from kai_cp_models.free_capacity import NodeAmounts
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod
+from kai_cp_models.pods import GPU, MILLI, PODS, GpuKind, Pod, PodSpec
 from kai_cp_models.scores import Ranking
 from kai_cp_models.sharing import share_mib
 
@@ -45,7 +46,7 @@ class NodeView:
         gpu = pod.spec.gpu
         self._shares = gpu.devices if gpu.shares else 0
         """Devices of which the pods take a share each."""
-        self._alone = _with_devices(self._request, self._shares)
+        self._alone = alone(pod.spec)
         """What they take of a node where they join no device."""
         self._may_join = gpu.kind is not GpuKind.MIG and (gpu.shares or not gpu.devices)
         """Whether they could join a shared device at all: shares, and pods without GPUs (6)."""
@@ -124,7 +125,7 @@ class NodeView:
         """[node, D] what the pods take of nodes where they can join ``joined`` devices."""
         # On a node beyond its capacity no one knows which devices exist: it has too few GPUs for any.
         new = np.maximum(self._shares - joined, 0)[:, None]
-        found: Ints = np.array(self._request) + new * np.array(_with_devices([0] * len(self._request), 1))
+        found: Ints = np.array(self._request) + new * np.array(with_devices([0] * len(self._request), 1))
         return found
 
     # --- one node --------------------------------------------------------------------------------
@@ -147,7 +148,7 @@ class NodeView:
         if not self._shares or node not in ledger.groups_on:
             return all(map(ge, free, self._alone))
         new = max(self._shares - self._joinable(ledger, node, now=now), 0)
-        return all(map(ge, free, _with_devices(self._request, new)))
+        return all(map(ge, free, with_devices(self._request, new)))
 
     def _joinable(self, ledger: Ledger, node: int, *, now: bool) -> int:
         """How many shared devices of the node fit the pod's GPU requirement (gpusharingorder, 6)."""
@@ -155,9 +156,14 @@ class NodeView:
         return sum(ledger.device_free_mib(node, name, now=now) >= need for name in names)
 
 
-def _with_devices(request: Sequence[int], new: int) -> list[int]:
+def alone(spec: PodSpec) -> NodeAmounts:
+    """What a pod of the spec takes of a node where it joins no device: of each share a whole GPU."""
+    return with_devices(spec.requests, spec.gpu.devices if spec.gpu.shares else 0)
+
+
+def with_devices(request: Sequence[int], new: int) -> NodeAmounts:
     """The request, and ``new`` shared devices with a reservation pod each (2.6)."""
     row = list(request)
     row[GPU] += new * MILLI
     row[PODS] += new
-    return row
+    return tuple(row)

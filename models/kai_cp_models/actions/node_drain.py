@@ -6,6 +6,7 @@ looks for a plan that serves more asks or needs fewer moves.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from operator import attrgetter
@@ -16,13 +17,14 @@ import numpy as np
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import nominated, put_back
 from kai_cp_models.arrays import Floats, Mask
+from kai_cp_models.fitting import alone, with_devices
 from kai_cp_models.free_capacity import NodeAmounts
 from kai_cp_models.joint.problem import Ask, EvictionUnit
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.placement import quota_check
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey, PodSpec
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodKey, PodSpec
 from kai_cp_models.running import gpu_weight
 
 _NEVER: Final = np.inf
@@ -40,17 +42,15 @@ class NodeDrain:
     """The state of the cluster while the asks of a chunk are served one after the other."""
 
     def __init__(self, run: ActionRun) -> None:
-        self.ledger = run.base
+        self.ledger = run.base.copy()
         self.served: list[Ask] = []
         self.taken_by: dict[PodKey, GroupKey] = {}
         """The ask that each moved pod moved for first."""
         self._most_groups = run.cycle.snapshot.policy.most_moved_groups
         self._most_ratio = run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
         self._movable = {pod.key: pod for item in run.ranked if item.movable for pod in item.pods}
-        self._on: dict[int, set[PodKey]] = {}
-        for pod in self._movable.values():
-            for node in self.ledger.nodes_of((pod,)):
-                self._on.setdefault(node, set()).add(pod.key)
+        self._on: dict[int, set[PodKey]] = defaultdict(set)
+        self._find(self._movable.values())
         self._costs: dict[PodSpec, Floats] = {}
         self._pieces: dict[int, Sequence[_Leaving]] = {}
 
@@ -59,14 +59,9 @@ class NodeDrain:
         moved = (self._movable[key].group for key in self.taken_by)
         if ask.group.key in moved or quota_check(self.ledger, ask) is not None:
             return False
-        if nominated(placed := self.ledger.copy(), ask):
-            self._accept(ask, placed, ())
-            return True
-        for leaving in islice(self._plans(ask), LIMITS.clearing_tries):
-            if self._allowed(ask, leaving) and (made := self._made(ask, leaving)) is not None:
-                self._accept(ask, *made)
-                return True
-        return False
+        # What fits as it is needs no moves.
+        plans = chain([()], islice(self._plans(ask), LIMITS.clearing_tries))
+        return any(self._allowed(ask, leaving) and self._served(ask, leaving) for leaving in plans)
 
     def _allowed(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
         """Whether the limits on moves allow it; pods that moved before count once. A group that gets a place
@@ -78,15 +73,36 @@ class NodeDrain:
         moved = chain((self._movable[key] for key in self.taken_by), fresh)
         return within_ceiling(self._most_ratio, moved, chain(self.served, (ask,)))
 
-    def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[Ledger, tuple[Pod, ...]] | None:
-        """The ledger with ``leaving`` moved and the ask placed, and all moved pods; or None.
+    def _served(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
+        """Place the ask while ``leaving`` moves; False: something gets no place, and nothing has changed."""
+        self.ledger.mark()
+        if (made := self._made(ask, leaving)) is None:
+            self.ledger.back()
+            return False
+        self.ledger.keep()
+        moved, touched = made
+        touched |= self.ledger.nodes_of(ask.gang.pods)
+        for node in touched:
+            self._on[node].difference_update(pod.key for pod in chain(ask.gang.pods, moved))
+            self._pieces.pop(node, None)
+        for costs in self._costs.values():
+            costs[list(touched)] = np.nan
+        self._find(moved)
+        for pod in moved:
+            self.taken_by.setdefault(pod.key, ask.group.key)
+        self.served.append(ask)
+        return True
+
+    def _made(self, ask: Ask, leaving: Sequence[Pod]) -> tuple[list[Pod], set[int]] | None:
+        """All pods that move, and the nodes where they and the ask were or are now; None: one has no place.
 
         Where a moved pod group finds no other place, other nodes are cleared for it, of smaller pods.
         """
-        ledger, moved = self.ledger.copy(), list(leaving)
-        if not (left := _leave(ledger, leaving)) or not nominated(ledger, ask):
+        ledger, moved, touched = self.ledger, list(leaving), self.ledger.nodes_of(leaving)
+        if not ledger.let_go(leaving) or not nominated(ledger, ask):
             return None
-        touched = self.ledger.nodes_of(leaving) | ledger.nodes_of(ask.pods)
+        touched |= ledger.nodes_of(ask.pods)
+        left = _by_group(leaving)
         while left:
             # The largest first: small ones fit in what is left.
             key = max(left, key=lambda key: (max(map(gpu_weight, left[key])), key))
@@ -99,30 +115,18 @@ class NodeDrain:
                     return None
                 moved += more
                 touched |= ledger.nodes_of(more)
-                if not (further := _leave(ledger, more)):
+                if not ledger.let_go(more) or not _put_back(ledger, key, pods):
                     return None
-                for other, members in further.items():
+                for other, members in _by_group(more).items():
                     left.setdefault(other, []).extend(members)
-                if not _put_back(ledger, key, pods):
-                    return None
             touched |= ledger.nodes_of(pods)
-        return ledger, tuple(moved)
+        return moved, touched
 
-    def _accept(self, ask: Ask, ledger: Ledger, leaving: Sequence[Pod]) -> None:
-        touched = self.ledger.nodes_of(leaving) | ledger.nodes_of((*ask.gang.pods, *leaving))
-        keys = {pod.key for pod in chain(ask.gang.pods, leaving)}
-        for node in touched:
-            self._on[node] = self._on.get(node, set()) - keys
-        for pod in leaving:
-            for node in ledger.nodes_of((pod,)):
+    def _find(self, pods: Iterable[Pod]) -> None:
+        """Note on which nodes the pods are now."""
+        for pod in pods:
+            for node in self.ledger.nodes_of((pod,)):
                 self._on[node].add(pod.key)
-            self.taken_by.setdefault(pod.key, ask.group.key)
-        for costs in self._costs.values():
-            costs[list(touched)] = np.nan
-        for node in touched:
-            self._pieces.pop(node, None)
-        self.ledger = ledger
-        self.served.append(ask)
 
     # --- which nodes to clear --------------------------------------------------------------------
 
@@ -156,12 +160,13 @@ class NodeDrain:
 
         ``smaller``: for each pod less has to leave than the pod itself.
         """
-        left = self.ledger.free.copy()
+        # Nodes that are not open may differ for now, as long as a trial lasts.
+        left, within = self.ledger.free.copy(), open_
         open_, chosen = open_.copy(), list[int]()
         leaving: dict[PodKey, Pod] = {}
         for pod in sorted(pods, key=lambda pod: -gpu_weight(pod)):
-            request = np.array(_alone(pod), dtype=np.int64)
-            costs = self._costs_of(pod)
+            request = np.array(alone(pod.spec), dtype=np.int64)
+            costs = self._costs_of(pod, within)
             inside = (n for n in chosen if bool((left[n] >= request).all()) and np.isfinite(costs[n]))
             node = next(inside, None)
             if node is None:
@@ -177,9 +182,10 @@ class NodeDrain:
             left[node] = np.maximum(left[node] - request, 0)
         return tuple(leaving.values())
 
-    def _costs_of(self, pod: Pod) -> Floats:
-        """[N] weight of the pods that make room for such a pod on each node; infinite where none can."""
-        accepts = self.ledger.fixed.table.accepting(pod)
+    def _costs_of(self, pod: Pod, within: Mask) -> Floats:
+        """[N] weight of the pods that make room for such a pod on each of these nodes; infinite where none
+        can."""
+        accepts = self.ledger.fixed.table.accepting(pod) & within
         costs = self._costs.setdefault(pod.spec, np.full(len(accepts), np.nan))
         for node in np.flatnonzero(accepts & np.isnan(costs)).tolist():
             found = self._drained(node, pod)
@@ -193,7 +199,7 @@ class NodeDrain:
         found, pieces = list[Pod](), self._pieces[node]
         if self.ledger.view(pod).later[node]:
             return found
-        amounts = zip(_alone(pod), self.ledger.room.free_on[node], strict=True)
+        amounts = zip(alone(pod.spec), self.ledger.room.free_on[node], strict=True)
         missing = {d: want - have for d, (want, have) in enumerate(amounts) if want > have}
         while missing:
             pieces = [one for one in pieces if any(one.gives[d] for d in missing)]
@@ -222,34 +228,16 @@ class NodeDrain:
             device = self.ledger.devices[node, name]
             if len(pods) == device.active + device.pipelined:
                 gives = [sum(parts) for parts in zip(*(pod.spec.requests for pod in pods), strict=True)]
-                gives[GPU] = MILLI
-                # The device's reservation pod leaves too.
-                gives[PODS] += 1
-                yield _Leaving(tuple(pods), _weight(pods), tuple(gives))
-
-
-def _alone(pod: Pod) -> NodeAmounts:
-    """What the pod takes of a node where it shares no device with others: a share takes whole GPUs, each with
-    a reservation pod."""
-    devices = pod.spec.gpu.devices if pod.spec.gpu.shares else 0
-    amounts = list(pod.spec.requests)
-    amounts[GPU] += devices * MILLI
-    amounts[PODS] += devices
-    return tuple(amounts)
+                yield _Leaving(tuple(pods), _weight(pods), with_devices(gives, 1))
 
 
 def _weight(pods: Iterable[Pod]) -> int:
     return sum(map(gpu_weight, pods))
 
 
-def _leave(ledger: Ledger, pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
-    """Take the pods' places in ``ledger`` away; returns them by pod group, or nothing where a rule keeps one
-    of them.
-    """
+def _by_group(pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
     found: dict[GroupKey, list[Pod]] = {}
     for pod in pods:
-        if not ledger.let_go((pod,)):
-            return {}
         if pod.group is not None:
             found.setdefault(pod.group, []).append(pod)
     return found
