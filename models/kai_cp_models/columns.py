@@ -205,12 +205,10 @@ class Columns:
         """[G] as ``PodGroup.preemptible``."""
         return self.of_groups.rows["preemptible"]
 
-    def position(self, key: GroupKey) -> int:
-        """Position of a pod group; raises ``KeyError``."""
-        found = self._group_positions[self.codes["groups"].get(key, 0)]
-        if found < 0:
-            raise KeyError(key)
-        return found
+    @cached_property
+    def position(self) -> Mapping[GroupKey, int]:
+        """Position of each pod group."""
+        return {group.key: at for at, group in enumerate(self.groups)}
 
     def unchanged(self, before: Columns) -> Ints:
         """[G] where the pod group was in other columns, if its record and those of all its pods are the same;
@@ -235,11 +233,6 @@ class Columns:
     def _group_position(self) -> Ints:
         """By code."""
         return self._positions("groups", self.of_groups.rows["groups"])
-
-    @cached_property
-    def _group_positions(self) -> list[int]:
-        found: list[int] = self._group_position.tolist()
-        return found
 
     @cached_property
     def _first_by_spec(self) -> tuple[Ints, Ints]:
@@ -311,7 +304,7 @@ class PodsByGroup(Mapping[GroupKey, tuple[Pod, ...]]):
     def __getitem__(self, key: GroupKey) -> tuple[Pod, ...]:
         found = self._found.get(key)
         if found is None:
-            at, listed = self._columns.position(key), self._columns.pods
+            at, listed = self._columns.position[key], self._columns.pods
             pods = [listed[row] for row in self._rows[self._first[at] : self._first[at + 1]]]
             if len(pods) > 1:
                 pods.sort(key=lambda pod: pod.sort_key)

@@ -190,7 +190,7 @@ class PlannedCluster:
         """Pod groups that the plan changes."""
         keys = self._placed_by_group.keys() | self._evicted_by_group.keys()
         known = self.snapshot.group_by_key
-        places = sorted(self.snapshot.columns.position(key) for key in keys if key in known)
+        places = sorted(self.snapshot.columns.position[key] for key in keys if key in known)
         return tuple(self.snapshot.groups[at] for at in places)
 
     @cached_property
