@@ -360,12 +360,6 @@ class Ledger:
             whole += free < 0
         return not whole or whole * MILLI <= self.room.free_on[node][GPU]
 
-    @staticmethod
-    def ruled_on(pod: Pod, node: int, rules: Iterable[RuleState], *, now: bool) -> bool:
-        """Whether these rules let the pod be on the node."""
-        masks = (rule.mask(pod, now=now) for rule in rules if rule.concerns(pod))
-        return all(mask is None or mask[node] for mask in masks)
-
     def stays(self, pod: Pod) -> bool:
         """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
         return pod.key in self.held or pod.key not in self.evicted

@@ -48,8 +48,9 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
         return False
     if group is not None and _apart(ledger, group, pod, node):
         return False
-    rules = (rule for rule in ledger.rules if not (alone and rule.of_one_node))
-    return ledger.ruled_on(pod, node, rules, now=False)
+    asked = (rule for rule in ledger.rules if rule.concerns(pod) and not (alone and rule.of_one_node))
+    masks = (rule.mask(pod, now=False) for rule in asked)
+    return all(mask is None or mask[node] for mask in masks)
 
 
 def capacity_at_home(ledger: Ledger, pod: Pod) -> bool:
