@@ -338,9 +338,6 @@ class Gang:
             return Batch(subgroup, pods=self._first_waiting(tally, status_of, subgroup.name, most))
         members = (self._named[turn[-1]] for turn in tally.offers[subgroup.name][:most])
         found = tuple([self._next(member, tally, status_of) for member in members])
-        if len(found) == 1 == len(self.by_leaf) and subgroup.constraint is None:
-            # The sets above an only pod set say nothing.
-            return found[0]
         return Batch(subgroup, parts=found)
 
     # --- what goes next --------------------------------------------------------------------------
