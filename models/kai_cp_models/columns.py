@@ -115,7 +115,7 @@ class Columns:
     @cached_property
     def group(self) -> Ints:
         """[P] position of the pod group, -1 where the pod is in none of the snapshot."""
-        found: Ints = self._group_position[self.of_pods.rows["groups"]]
+        found: Ints = self._positions("groups", self.of_groups.rows["groups"])[self.of_pods.rows["groups"]]
         return found
 
     @cached_property
@@ -196,8 +196,8 @@ class Columns:
     @cached_property
     def queue(self) -> Ints:
         """[G] position of the queue of the pod group, -1 where it does not exist."""
-        queues = [queue.name for queue in self.queues]
-        found: Ints = self._position_of("queues", queues)[self.of_groups.rows["queues"]]
+        codes = self._code("queues", [queue.name for queue in self.queues])
+        found: Ints = self._positions("queues", codes)[self.of_groups.rows["queues"]]
         return found
 
     @property
@@ -230,11 +230,6 @@ class Columns:
         return any(len(codes) > most for codes in self.codes.values())
 
     @cached_property
-    def _group_position(self) -> Ints:
-        """By code."""
-        return self._positions("groups", self.of_groups.rows["groups"])
-
-    @cached_property
     def _first_by_spec(self) -> tuple[Ints, Ints]:
         """The first pod of each spec, in the order of the pods, and [P] which of these specs a pod has."""
         codes, pods = self.of_pods.rows["specs"], len(self.of_pods.rows)
@@ -245,11 +240,8 @@ class Columns:
         used = used[np.argsort(first[used])]
         return first[used], self._positions("specs", used)[codes]
 
-    def _position_of(self, name: str, values: Sequence[Hashable]) -> Ints:
-        """By code, the position of each value."""
-        return self._positions(name, self._code(name, values))
-
     def _positions(self, name: str, codes: Ints) -> Ints:
+        """By code, where it is among ``codes``."""
         found = np.full(len(self.codes[name]), -1)
         found[codes] = np.arange(len(codes))
         return found

@@ -47,10 +47,7 @@ def evict_stale(cycle: Cycle) -> None:
 
 def stale_groups(cycle: Cycle) -> Iterator[tuple[GroupKey, str]]:
     """Every pod group that is stale for longer than its grace period, with the sentence that says so."""
-    at_once = cycle.snapshot.policy.default_staleness_grace_seconds <= 0
     for group in cycle.snapshot.groups:
-        # The clock is tested first: it settles all but a few groups at once.
-        if not at_once and group.stale_since is None and group.staleness_grace_seconds is None:
-            continue
+        # The clock settles all but a few groups at once.
         if grace_over(group, cycle) and stale(cycle.ledger.fixed.gangs[group.key], cycle):
             yield group.key, f"{group.key} has run below its minimum for longer than its grace period"
