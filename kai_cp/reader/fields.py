@@ -179,7 +179,7 @@ def _malformed(value: Any, problem: str, where: str) -> Malformed:
     if found is None:
         # YAML has keys of any type.
         inside = problem.rpartition("`$")[2].strip(".`")
-        return Malformed(path(where, inside).strip("."), "a key is not a string")
+        return Malformed(path(where, inside).strip(".") or "object", "a key is not a string")
     for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", found[2]):
         if index == "...":
             key = next(key for key, text in value.items() if not isinstance(text, str))
