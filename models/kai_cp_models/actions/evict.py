@@ -84,7 +84,7 @@ def _decided(
     cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask]
 ) -> tuple[ActionRun, Set[GroupKey]]:
     """Decide these asks: all together, or some first and the others, which are named, by their rights."""
-    before = {key: cycle.waiting[key] for key in asks.keys() & cycle.waiting.keys()}
+    before = cycle.waiting.copy()
     _admit_all(run := ActionRun(cycle, policy, cycle.ledger, asks))
     others: Set[GroupKey] = frozenset()
     while first := _decided_alone(run):

@@ -205,7 +205,7 @@ def _replay(
     """Place everything in the fair order; no ledger when an ask found no place, or took from a place of this
     cycle what it rests on.
 
-    ``ledger``: with ``gone`` evicted; the caller must not use it again. ``some``: no ledger only when no ask
+    ``ledger``: with ``gone`` evicted; the caller must not use it again. ``line``: of all asks. ``some``: no ledger only when no ask
     found a place. ``late``: see ``simulate_all``.
     """
     victims: dict[GroupKey, list[Pod]] = {}
@@ -218,13 +218,16 @@ def _replay(
     groups, turns, lost = ledger.snapshot.group_by_key, dict[GroupKey, Entry](), dict[GroupKey, Ask]()
     alone = len({groups[key].queue for key in (*wanted, *victims)}) == 1
     for one, pods in victims.items():
+        if one in wanted:
+            # It comes where it waits.
+            continue
         holds = highest.get(groups[one].queue, groups[one].priority) <= groups[one].priority
         if alone and _all_left(ledger, one, pods):
             # In one queue, sizes decide no turn, and few are asked what they lack.
             turns[one] = group_sort_key(groups[one], 0), NOTHING
         elif (ask := missing(ledger, one, pods, promises=holds)) is not None:
             lost[one], turns[one] = ask, ask.entry
-    order = line.fork(ledger.book, also=turns | {key: ask.entry for key, ask in wanted.items()})
+    order = line.fork(ledger.book, also=turns)
     left = set(wanted)
     served: set[GroupKey] = set()
     early: set[GroupKey] = set()

@@ -24,9 +24,9 @@ SortKey = tuple[bool, int, int, float, str, str]
 """Order of groups inside a leaf queue; smaller is served first and loses its places last."""
 Entry = tuple[SortKey, Amounts]
 """A group's sort key, and the size of its next batch, pessimistic."""
-_Waiting = tuple[SortKey, GroupKey, Amounts]
 _Head = tuple[bool, Amounts]
 """What ranks a queue by the group that represents it: whether it has no promise, and its next batch."""
+_Waiting = tuple[SortKey, GroupKey, _Head]
 Rank = tuple[bool, bool, bool, int, bool, float, float]
 """Whether the first group has no promise, and steps 1 to 6 of the queue order (3.5); smaller is served
 first."""
@@ -110,13 +110,13 @@ class FairOrder:
         for group, (key, amounts) in entries.items():
             leaf = self._leaf_of.get(self._groups[group].queue)
             if leaf is not None:
-                grown.setdefault(leaf, []).append((key, group, amounts))
+                grown.setdefault(leaf, []).append(_one(group, (key, amounts)))
         for leaf, found in grown.items():
             waiting = list(islice(self._waiting.get(leaf, ()), self._passed.get(leaf, 0), None))
             for one in found if waiting else ():
                 group = one[1]
                 old = next((some[group] for some in reversed(before) if group in some), None)
-                if old is not None and (at := _place(waiting, (old[0], group, old[1]))) is not None:
+                if old is not None and (at := _place(waiting, _one(group, old))) is not None:
                     del waiting[at]
                 insort(waiting, one)
             # Waiting groups come nearly in order, so that this takes hardly any time.
@@ -129,7 +129,7 @@ class FairOrder:
         if leaf is None:
             return
         waiting = list(islice(self._waiting.get(leaf, ()), self._passed.get(leaf, 0), None))
-        insort(waiting, (entry[0], group, entry[1]))
+        insort(waiting, _one(group, entry))
         self._entries[-1][group] = entry
         self._waiting[leaf], self._passed[leaf] = waiting, 0
         self._stale.add(leaf)
@@ -165,27 +165,26 @@ class FairOrder:
         """
         alone = len(self._waiting) == 1
         while (head := self._head()) is not None:
-            leaf, one = head
-            group, like = one[1], _head(one)
+            leaf, (_, group, like) = head
             waiting, path, passed = self._waiting[leaf], self._paths[leaf], self._passed[leaf] + 1
             found = among is None or group in among
             if not found and among is not None:
                 # With another head the leaf still comes first if no queue of its path is worse off.
                 first = {like: True}
-                for one in islice(waiting, passed, None):
-                    group, other = one[1], _head(one)
-                    if other not in first:
-                        ranks = ((self._rank(i, other), self._rank(i, like)) for i in path)
-                        first[other] = alone or all(its <= before for its, before in ranks)
-                    if not first[other]:
-                        break
+                for _, group, other in islice(waiting, passed, None):
+                    if not alone and other != like:
+                        if other not in first:
+                            ranks = ((self._rank(i, other), self._rank(i, like)) for i in path)
+                            first[other] = all(its <= before for its, before in ranks)
+                        if not first[other]:
+                            break
                     passed += 1
                     if found := group in among:
                         break
             if before is not None and passed - found > self._passed[leaf]:
                 before += (one[1] for one in islice(waiting, self._passed[leaf], passed - found))
             self._passed[leaf] = passed
-            if passed < len(waiting) and _head(waiting[passed]) == like:
+            if passed < len(waiting) and waiting[passed][2] == like:
                 after = leaf, waiting[passed]
                 for i in path:
                     self._heads[i] = after
@@ -223,7 +222,7 @@ class FairOrder:
         else:
             self._ranks.pop(i, None)
             return
-        rank = self._rank(i, _head(self._heads[i][1]))
+        rank = self._rank(i, self._heads[i][1][2])
         if self._ranks.get(i) != rank:
             self._ranks[i] = rank
             line = self._lines.setdefault(self._parents[i], [])
@@ -262,8 +261,8 @@ class FairOrder:
         return next(self._steps.in_turn(ties))
 
 
-def _head(one: _Waiting) -> _Head:
-    return one[0][0], one[2]
+def _one(group: GroupKey, entry: Entry) -> _Waiting:
+    return entry[0], group, (entry[0][0], entry[1])
 
 
 def _place(waiting: Sequence[_Waiting], one: _Waiting) -> int | None:
