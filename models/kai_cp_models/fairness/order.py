@@ -249,10 +249,12 @@ class FairOrder:
         line, ranks = self._lines.get(parent, ()), self._ranks
         while line and ranks.get(line[0][2]) != line[0][0]:
             heappop(line)
-        if not line or self._steps.even[parent]:
-            return line[0][2] if line else None
+        if not line:
+            return None
         # In a heap, what is equal to the first hangs together.
         rank, ties, look = line[0][0], set[int](), [0]
+        if self._steps.even[parent] or all(one[0] != rank for one in line[1:3]):
+            return line[0][2]
         for at in look:
             if at < len(line) and line[at][0] == rank:
                 look += (2 * at + 1, 2 * at + 2)
