@@ -8,7 +8,7 @@ offering it now saves that cycle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
 
 from kai_cp_models.actions.asking import line_of, waiting_groups
@@ -38,11 +38,13 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
     while True:
         evicted = _evicted(cycle, gone)
         home = _come_home(cycle, evicted)
-        changed = _offer(cycle, action, evicted) or home
-        beyond = cycle.overreaching(cycle.ledger) if changed else None
+        given = _offer(cycle, action, evicted)
+        # What others get takes nothing from anyone.
+        returned = home or not given.isdisjoint(evicted)
+        beyond = cycle.overreaching(cycle.ledger) if returned else None
         more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.group.queue])
         if more <= gone:
-            cycle.at_rest = not changed
+            cycle.at_rest = not (home or given)
             return
         gone |= more
         cycle.restore(saved)
@@ -101,8 +103,8 @@ def _asks_again(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> di
     return {key: ask for key, pods in evicted.items() if (ask := missing(ledger, key, pods)) is not None}
 
 
-def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
-    """Give what is idle to pod groups that wait or were evicted, in fair order; False: nothing changed.
+def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence[Pod]]) -> Set[GroupKey]:
+    """Give what is idle to pod groups that wait or were evicted, in fair order; returns which got something.
 
     Where moves are limited, no pod moves instead of being lost.
     """
@@ -124,9 +126,9 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     # Free capacity only shrinks here, as in allocate: a group that does not fit now never will.
     shapes, lost_pods = {ask.kind.shape for ask in asks.values()}, chain.from_iterable(victims.values())
     asking = chain(chain.from_iterable(shape.examples for shape in shapes), lost_pods)
-    roomy, changed = list(filter(ledger.has_room, {pod.spec: pod for pod in asking}.values())), False
+    roomy, given = list(filter(ledger.has_room, {pod.spec: pod for pod in asking}.values())), set[GroupKey]()
     if not roomy:
-        return False
+        return given
     asks |= _asks_again(ledger, victims)
     # Where one ask finds no place, no ask for as much or more finds one.
     order, refusals = line_of(ledger, asks), RefusalCache(ledger, None)
@@ -142,10 +144,11 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
                 refusals.add(ask, OUT_OF_TIME)
         if placed:
             order.use(ledger.book, ask.group.queue)
-            roomy, changed = list(filter(ledger.has_room, roomy)), True
+            roomy = list(filter(ledger.has_room, roomy))
+            given.add(key)
     _forget(cycle, chain.from_iterable(victims.values()))
     by = cycle.evicted_by
     cycle.placed_by |= {
         key: by[key].action if key in by else action for key in ledger.held if key not in held
     }
-    return changed
+    return given
