@@ -205,28 +205,16 @@ def _replay(
     """Place everything in the fair order; no ledger when an ask found no place, or took from a place of this
     cycle what it rests on.
 
-    ``ledger``: with ``gone`` evicted; the caller must not use it again. ``line``: of all asks. ``some``: no ledger only when no ask
-    found a place. ``late``: see ``simulate_all``.
+    ``ledger``: with ``gone`` evicted; the caller must not use it again. ``line``: of all asks. ``some``: no
+    ledger only when no ask found a place. ``late``: see ``simulate_all``.
     """
     victims: dict[GroupKey, list[Pod]] = {}
     for pod in gone:
         if pod.group is not None:
             victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}
-    # A promise does not hold against a higher priority in the same queue.
-    highest = dict(sorted((ask.group.queue, ask.group.priority) for ask in asks))
-    groups, turns, lost = ledger.snapshot.group_by_key, dict[GroupKey, Entry](), dict[GroupKey, Ask]()
-    alone = len({groups[key].queue for key in (*wanted, *victims)}) == 1
-    for one, pods in victims.items():
-        if one in wanted:
-            # It comes where it waits.
-            continue
-        holds = highest.get(groups[one].queue, groups[one].priority) <= groups[one].priority
-        if alone and _all_left(ledger, one, pods):
-            # In one queue, sizes decide no turn, and few are asked what they lack.
-            turns[one] = group_sort_key(groups[one], 0), NOTHING
-        elif (ask := missing(ledger, one, pods, promises=holds)) is not None:
-            lost[one], turns[one] = ask, ask.entry
+    groups = ledger.snapshot.group_by_key
+    turns, lost = _turns(ledger, asks, {key: pods for key, pods in victims.items() if key not in wanted})
     order = line.fork(ledger.book, also=turns)
     left = set(wanted)
     served: set[GroupKey] = set()
@@ -261,6 +249,28 @@ def _replay(
         return Simulated(None, frozenset(early), frozenset(served))
     settle_moves(ledger, gone)
     return Simulated(ledger, frozenset(early), frozenset(served))
+
+
+def _turns(
+    ledger: Ledger, asks: Sequence[Ask], victims: Mapping[GroupKey, Sequence[Pod]]
+) -> tuple[dict[GroupKey, Entry], dict[GroupKey, Ask]]:
+    """The entries with which evicted groups come back in the fair order; and what they ask for, where that
+    had to be found.
+    """
+    # A promise does not hold against a higher priority in the same queue.
+    highest = dict(sorted((ask.group.queue, ask.group.priority) for ask in asks))
+    groups, turns, lost = ledger.snapshot.group_by_key, dict[GroupKey, Entry](), dict[GroupKey, Ask]()
+    alone = len(highest.keys() | {groups[key].queue for key in victims}) == 1
+    for key, pods in victims.items():
+        group = groups[key]
+        if alone and _all_left(ledger, key, pods):
+            # In one queue, sizes decide no turn, and few are asked what they lack.
+            turns[key] = group_sort_key(group, 0), NOTHING
+            continue
+        holds = highest.get(group.queue, group.priority) <= group.priority
+        if (ask := missing(ledger, key, pods, promises=holds)) is not None:
+            lost[key], turns[key] = ask, ask.entry
+    return turns, lost
 
 
 def nominated(ledger: Ledger, ask: Ask) -> bool:
