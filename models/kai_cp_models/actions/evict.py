@@ -222,13 +222,10 @@ def _admit_all(run: ActionRun) -> None:
             if best is None or _better(run, chunk, result, best[1]):
                 best = asks, result
         if best is None:
-            # Reclaim will need the time that moves for a few more triggers would take.
+            # Other actions, or parts, will need the time that a few more triggers would take.
             break
         _take_over(run, *best)
         most_passed = LIMITS.passed_over if isinstance(best[1], NoPlan) else inf
-        if run.many and _undecided(best[1]) and best[1].why is not OUT_OF_TIME:
-            # Beside this many, not even the first trigger alone gets a place.
-            break
     _refuse(run, list(run.open), OUT_OF_TIME)
     if run.found is not None and run.found is not before:
         run.found = finish(run, run.found)
@@ -268,8 +265,8 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
 
     In this order: a plan without a solver; the joint model with all that is admitted, which serves as many as
     it can of a few, or all of the chunk, half of it and so on where the fair order ends the admission or many
-    are admitted. Moves beside moves are not sought. Under reclaim, a single group that the first plan for
-    many leaves out keeps waiting: a model of all of them costs too much.
+    are admitted. Moves beside moves are not sought. What the first plan of preempt for many leaves out keeps
+    waiting, as does a single group beside many: a model of all of them costs too much.
     """
     units = len(run.ranked)
     if not run.begun:
@@ -281,12 +278,14 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
             return
     if not run.policy.may_lose and (units > LIMITS.cleared_units or (run.found and run.found.owners)):
         return
+    if run.policy.own_queue and run.many:
+        return
     # In reclaim the fair order decides where admission ends; halving finds that point.
     halving = run.policy.by_share or run.many
     chunk = chunk if halving else chunk[: LIMITS.optional_chunk]
     while chunk:
         result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
-        if len(chunk) > 1 or not (run.many and run.policy.by_share):
+        if len(chunk) > 1 or not run.many:
             optional = len(chunk) > 1 and not halving
             result = _in_order(run, attempt(run, chunk, optional=optional))
         yield chunk, result
