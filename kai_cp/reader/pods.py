@@ -43,7 +43,12 @@ from kai_cp_models.snapshot import PodGroup
 
 _WAITING: Final = frozenset((PodStatus.PENDING, PodStatus.GATED))
 _LIVE: Final = frozenset(("Running", "Pending", ""))
-_LONG_GRACE_SECONDS: Final = 3600.0
+MOST_GRACE_SECONDS: Final = 3000
+"""How long what the scheduler evicts may take to end: a plan counts on its place (9.6)."""
+_LONG_GRACE_SECONDS: Final = MOST_GRACE_SECONDS + 600
+"""A pod whose end lies further ahead is stuck: nothing waits for its place. In between is what two clocks may
+differ by.
+"""
 _PHASES: Final = {"Succeeded": PodStatus.SUCCEEDED, "Failed": PodStatus.FAILED}
 
 

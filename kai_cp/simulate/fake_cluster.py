@@ -201,7 +201,8 @@ class FakeCluster:
                 self.note(decision.group, {names.MOVED: moved_note(before, self.now, 1, 0)})
         self._note("evicted", key)
         uid = pod["metadata"].get("uid")
-        grace = float(pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS))
+        own = pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+        grace = float(api_objects.shorter_grace(pod) or own)
         if not pod["spec"].get("nodeName"):
             grace = 0.0
         self._change_pod(pod, deletionTimestamp=api_objects.rfc3339(self.now + grace))

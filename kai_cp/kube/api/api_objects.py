@@ -12,6 +12,7 @@ from kai_cp.kube.api import names, resources
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.transforms import with_parameters
 from kai_cp.reader.nodes import gpu_memory_mib
+from kai_cp.reader.pods import MOST_GRACE_SECONDS
 from kai_cp.reader.requests import read_requests
 from kai_cp.reader.shares import read_gpu
 from kai_cp_models.plan import Decision
@@ -50,6 +51,13 @@ def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
 def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
     """Labels of an object; none is an empty mapping."""
     return item["metadata"].get("labels") or {}
+
+
+def shorter_grace(pod: Mapping[str, Any]) -> int | None:
+    """The grace period, in seconds, that an eviction states because the pod's own is too long (9.6); None:
+    its own holds."""
+    own = pod["spec"].get("terminationGracePeriodSeconds")
+    return MOST_GRACE_SECONDS if isinstance(own, int) and own > MOST_GRACE_SECONDS else None
 
 
 def limits(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:

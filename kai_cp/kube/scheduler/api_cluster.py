@@ -308,20 +308,23 @@ class ApiCluster:
         return "done", ""
 
     def _delete(self, pod: Object) -> Object | None:
-        meta = pod["metadata"]
-        return self._transport.delete(resources.PODS, meta["namespace"], meta["name"], uid=meta["uid"])
+        meta, grace = pod["metadata"], api_objects.shorter_grace(pod)
+        return self._transport.delete(
+            resources.PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace=grace
+        )
 
     def _ask_to_leave(self, pod: Object) -> Object | None:
         """Evict the pod if its PodDisruptionBudgets allow that; the pod as it leaves, None when it is gone.
 
         Raises :class:`ApiError`.
         """
-        meta = pod["metadata"]
+        meta, grace = pod["metadata"], api_objects.shorter_grace(pod)
+        shorter = {} if grace is None else {"gracePeriodSeconds": grace}
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": meta["name"], "namespace": meta["namespace"]},
-            "deleteOptions": {"preconditions": {"uid": meta["uid"]}},
+            "deleteOptions": {"preconditions": {"uid": meta["uid"]}, **shorter},
         }
         try:
             self._transport.create(

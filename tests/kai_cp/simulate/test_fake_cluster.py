@@ -17,8 +17,11 @@ from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snap
 NOW = 1_800_000_000.0
 
 
-def cluster(**options: object) -> FakeCluster:
-    raw = snapshot(pods=[pod("a"), pod("b")], nodes=[node("n")], queues=[queue()], podGroups=[group("g", 2)])
+def cluster(grace: int = 30, **options: object) -> FakeCluster:
+    pods = [pod("a"), pod("b")]
+    for item in pods:
+        item["spec"]["terminationGracePeriodSeconds"] = grace
+    raw = snapshot(pods=pods, nodes=[node("n")], queues=[queue()], podGroups=[group("g", 2)])
     return FakeCluster(raw, now=NOW, **options)  # type: ignore[arg-type]
 
 
@@ -84,6 +87,16 @@ def test_termination_is_graceful_and_the_pod_comes_back() -> None:
     assert "a" in statuses(twin)
     twin.advance(1.0)
     assert statuses(twin) == {"a.r1": PodStatus.PENDING, "b": PodStatus.PENDING}
+
+
+def test_an_evicted_pod_counts_as_leaving_however_long_its_grace() -> None:
+    """The next cycle waits for its place, instead of evicting another pod."""
+    twin = cluster(grace=31_536_000)
+    twin.apply(Plan(decisions=(bind("a", "n"),)))
+    twin.apply(Plan(decisions=(evict("a", "n"),)))
+    assert statuses(twin)["a"] is PodStatus.RELEASING
+    twin.advance(3000.0)
+    assert "a" not in statuses(twin)
 
 
 def test_a_failed_bind_frees_the_pod_again() -> None:

@@ -242,6 +242,24 @@ def test_the_disruption_condition_comes_before_the_eviction(server: StubServer) 
     setup.close()
 
 
+@pytest.mark.parametrize(("own", "told"), [(None, None), (3000, None), (3001, 3000), (31_536_000, 3000)])
+def test_an_evicted_pod_ends_while_its_place_is_still_waited_for(
+    server: StubServer, own: int | None, told: int | None
+) -> None:
+    """A pod that ends in an hour or later frees nothing, so its trigger would evict another one."""
+    for name in ("p", "q"):
+        item = pod(name, node="n", phase="Running")
+        item["spec"] |= {} if own is None else {"terminationGracePeriodSeconds": own}
+        server.put(r.PODS, item)
+    server.put(r.NODES, node("n"))
+    server.allowed = 1
+    setup = Setup(server)
+    setup.apply(Plan(decisions=(evict("p", "n"), evict("q", "n", action="defrag"))))
+    (deleted,), (evicted,) = server.requests("DELETE", "/pods/p"), server.requests("POST", "/pods/q/eviction")
+    assert deleted.get("gracePeriodSeconds") == evicted["deleteOptions"].get("gracePeriodSeconds") == told
+    setup.close()
+
+
 def disrupted(server: StubServer, name: str = "p") -> str | None:
     """The status of the pod's condition DisruptionTarget."""
     found = server.get(r.PODS, "ns", name)
