@@ -168,24 +168,25 @@ def _group(
         # What runs stays in its queue, and may be evicted: a change of the object is no way out.
         notes.aside(title("PodGroup", key), problem)
         whole, root = False, read_tree({}, {})
+    # By position: there are very many groups, and names take twice as long.
     return PodGroup(
-        key=key,
-        uid=head.uid or "",
-        queue=sys.intern(said.queue or ""),
-        priority=priority,
-        preemptible=_preemptible(said.preemptibility, priority),
-        root=root,
-        created=optional_instant(head.creation_timestamp, "metadata.creationTimestamp") or 0.0,
-        last_start=_state(annotations, _LAST_START, key, notes),
-        last_eviction=_state(annotations, _LAST_EVICTION, key, notes),
-        stale_since=_state(annotations, _STALE, key, notes),
-        preemption_delay_seconds=max(_seconds(spec, "preemptionDelay", key, notes) or 0.0, 0.0),
-        staleness_grace_seconds=_seconds(spec, "stalenessGracePeriod", key, notes),
-        backed_off=_backed_off(obj, spec, head.labels or EMPTY, policy),
-        mark_unschedulable=said.mark_unschedulable is not False,
-        notes=read_group_notes(obj["metadata"]),
-        user=(head.labels or EMPTY).get(user_label, "") if user_label else "",
-        whole=whole,
+        key,
+        head.uid or "",
+        sys.intern(said.queue or ""),
+        priority,
+        _preemptible(said.preemptibility, priority),
+        root,
+        optional_instant(head.creation_timestamp, "metadata.creationTimestamp") or 0.0,
+        _state(annotations, _LAST_START, key, notes),
+        _state(annotations, _LAST_EVICTION, key, notes),
+        _state(annotations, _STALE, key, notes),
+        max(_seconds(spec, "preemptionDelay", key, notes) or 0.0, 0.0),
+        _seconds(spec, "stalenessGracePeriod", key, notes),
+        _backed_off(obj, spec, head.labels or EMPTY, policy),
+        said.mark_unschedulable is not False,
+        whole,
+        read_group_notes(obj["metadata"]),
+        (head.labels or EMPTY).get(user_label, "") if user_label else "",
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -140,9 +139,10 @@ def unique(
         obj = parsed(item)
         if not isinstance(obj, dict) or SET_ASIDE in obj or not versioned(obj):
             return NAMELESS
-        with suppress(Malformed):
+        try:
             return identify(obj, namespaced=namespaced)
-        return NAMELESS
+        except Malformed:
+            return NAMELESS
 
     if memo is not None and memo.follow(items, name) and memo.found is not None:
         return memo.found

@@ -171,23 +171,20 @@ class PodResolver:
         if isinstance(facts, UnreadablePod):
             self.notes.aside(title("Pod", identity), facts.problem)
             return self._remnant(identity, facts.obj), False
-        row = self._found(facts)
+        group = self.groups.get((identity[0], facts.group)) if facts.group else None
+        promise = self.promises.get(facts.key) if self.promises else None
+        row = self._found(facts, group, promise if promise and promise.meant_for(facts.uid) else None)
         final = (
             row is not None
-            and facts.key not in self.promises
+            and promise is None
             and facts.deleted is None
             and not facts.warnings
-            and (row.group is None or _sound(self.groups[row.group], facts))
-            and (row.group is not None or not (facts.group or self._ours(facts)))
+            and (_sound(group, facts) if group else not (facts.group or self._ours(facts)))
         )
         return row, final
 
-    def _found(self, facts: PodFacts) -> PlacedFacts | None:
-        known = self.groups.get(GroupKey(facts.key.namespace, facts.group)) if facts.group else None
+    def _found(self, facts: PodFacts, known: PodGroup | None, promise: Promise | None) -> PlacedFacts | None:
         group = None if known is None else known.key
-        promise = self.promises.get(facts.key)
-        if promise is not None and not promise.meant_for(facts.uid):
-            promise = None
         status = self.status(facts, promise)
         for warning in facts.warnings:
             self.notes.aside(title("Pod", facts.key), warning)
