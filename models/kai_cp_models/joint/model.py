@@ -405,20 +405,12 @@ class JointModel:
             key: [pod for pod, goes in item.pods if solver.value(goes)] for key, item in self._classes.items()
         }
         free = self._free[:, GPU] // MILLI
-        left = Counter[int]()
-        for node, pods in self._leaving.items():
-            left[node] = sum(solver.value(self.gone[pod.key]) for pod in pods)
+        for node in self._leaving:
             free[node] += sum(map(solver.value, self._gains[node]))
         found: dict[PodKey, Place] = {}
         whole = [(item, going[key]) for key, item in self._classes.items() if not item.shares]
         for item, pods in sorted(whole, key=lambda pair: -pair[0].size):
-            counts = [(cell, solver.value(var)) for cell, var in item.x.items()]
-            if self._leaving and not item.scoped:
-                # Single pods go where most leaves, so that little moves for one ask.
-                size = Counter(id(goes) for _, goes in item.pods)
-                alone = {pod.key: size[id(goes)] for pod, goes in item.pods}
-                pods.sort(key=lambda pod: -alone[pod.key])
-                counts.sort(key=lambda pair: left[pair[0]])
+            counts = ((cell, solver.value(var)) for cell, var in item.x.items())
             nodes = (self.cells.fill(cell, free, item.size, count) for cell, count in counts if count)
             places = ((node, ()) for node in chain.from_iterable(nodes))
             found |= zip((pod.key for pod in pods), places, strict=True)
