@@ -8,6 +8,7 @@ from math import inf
 from random import Random
 from typing import Any, Final
 
+import numpy as np
 import pytest
 
 from kai_cp_models import engine, proof
@@ -17,7 +18,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.proof import any_plan
 from kai_cp_models.proof.any_plan import AnyPlan, fits_beside
-from kai_cp_models.proof.departures import Departures, VictimSource
+from kai_cp_models.proof.departures import Departures
 from kai_cp_models.proof.served import ServedBatches
 from kai_cp_models.snapshot import PodGroup, Snapshot
 from tests.properties.reasking import SETTINGS, Audit, gained, read
@@ -67,11 +68,15 @@ def test_protected_group_gives_what_its_gang_does_not_need(seed: int) -> None:
     members = [one for _, pods in drawn for one in pods]
     snapshot = cluster(members, [one for one, _ in drawn], queues=[queue("v")])
     taking = [(rng.choice((0.0, MINIMUM_SECONDS)), rng.choice((60.0, inf))) for _ in range(rng.randint(1, 2))]
-    sources: frozenset[VictimSource] = frozenset(
-        ("reclaim", "v", least, 0) if below == inf else ("preempt", "v", least, int(below))
-        for least, below in taking
-    )
-    taken = {one.key for one in Departures(Ledger.of(snapshot), ()).gone(sources, moves=False)}
+    departures = Departures(Ledger.of(snapshot), ())
+    index = departures.base.book.tree.index
+    size = len(index) + 1
+    masks = []
+    for least, below in taking:
+        seconds = np.full(size, np.nan)
+        seconds[index["v"]] = least
+        masks.append(departures.old_enough(seconds, np.full(size, below)))
+    taken = {one.key for one in departures.gone(np.logical_or.reduce(masks), moves=False)}
     for one, pods in drawn:
         active = [p for p in pods if p.status in ACTIVE_ALLOCATED]
         gone = [p for p in active if p.key in taken]
@@ -101,7 +106,7 @@ MOST_UNSEEN = 5
 def _offers(snapshot: Snapshot, beside: AnyPlan) -> Mapping[str, list[int]]:
     """What every node has left when all that may leave has left and what got a place in the plan came."""
     emptied, held = beside.emptied, beside.known.cycle.ledger.held
-    gone = {one.key for one in beside.known.departures.gone(emptied.sources, emptied.moves)}
+    gone = {one.key for one in beside.known.departures.gone(emptied.taken, emptied.moves)}
     free = {node.name: list(node.allocatable) for node in snapshot.nodes}
     for one in snapshot.pods:
         got = one.key in held and one.status is PodStatus.PENDING

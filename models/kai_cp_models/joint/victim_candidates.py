@@ -222,10 +222,10 @@ def _beyond_limits(book: QueueBook) -> Mask:
 class Reach:
     """At which queues entitlements may look under a policy, in the state of a ledger."""
 
-    def __init__(self, ledger: Ledger, policy: EvictionPolicy) -> None:
+    def __init__(self, ledger: Ledger, policy: EvictionPolicy, victims: VictimFilter | None = None) -> None:
         self._snapshot, self._policy, self._tree = ledger.snapshot, policy, ledger.book.tree
-        self.filter = VictimFilter(ledger.book) if policy.by_share else None
-        """Under reclaim."""
+        self.filter = victims or (VictimFilter(ledger.book) if policy.by_share else None)
+        """Under reclaim; by default of the book as it is now."""
 
     def below(self, asks: Sequence[Ask]) -> Floats:
         """[queue] the priority below which some ask may disturb its groups (4.3); the last row stands for

@@ -86,7 +86,7 @@ class Refuter:
         while alike:
             coming = every - _counted(could, never)
             wider, rights = rights, Rights(known.departures, coming)
-            if wider is not None and (wider.taken, wider.moves) == (rights.taken, rights.moves):
+            if wider and wider.moves == rights.moves and (wider.taken == rights.taken).all():
                 return
             emptied, left = Emptied(known, rights), dict(alike)
             for kind, keys in alike.items():

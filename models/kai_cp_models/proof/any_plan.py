@@ -77,14 +77,14 @@ class Known:
 class Emptied:
     """The cluster when all that may leave has left: what certificates need of it, each computed once.
 
-    ``sources``: what may leave. ``moves``: whether the rest may move. ``looked``: whether few enough pods may
-    leave for nodes to be summed up without them.
+    ``taken``: [P] what may leave. ``moves``: whether the rest may move. ``looked``: whether few enough pods
+    may leave to look at every node without them.
     """
 
     def __init__(self, known: Known, rights: Rights) -> None:
-        self.known, self.sources, self.moves = known, rights.taken, rights.moves
+        self.known, self.taken, self.moves = known, rights.taken, rights.moves
         self.rights = rights
-        self.looked = known.departures.count(self.sources, self.moves) <= LIMITS.proof_leaving
+        self.looked = known.departures.count(self.taken, self.moves) <= LIMITS.proof_leaving
         self.counting = Counting(known.base, known.asking, everywhere=self.moves)
         self.refusals: dict[Hashable, str] = {}
         """What was shown of each kind of ask, "" for nothing, by the number of served batches beside it."""
@@ -93,17 +93,21 @@ class Emptied:
         self.open: dict[tuple[object, ...], int] = {}
         """The number of served batches beside which a model showed nothing; beside fewer there is more free
         capacity."""
-        self._concerned: dict[RuleState, bool] = {}
+
+    @cached_property
+    def given(self) -> Sequence[Amounts]:
+        """For each queue of the book, how much less it holds then."""
+        return self.known.departures.given(self.taken)
 
     @cached_property
     def room(self) -> Ints:
         """What all nodes offer: pieces [size], then amounts [D]."""
-        return self.counting.room(self.known.departures.columns(self.sources))
+        return self.counting.room(self.known.departures.columns(self.taken))
 
     @cached_property
     def free(self) -> NDArray[np.int64]:
         """[N, D] what nodes offer when even what moves has left; parts of shared GPUs not counted."""
-        return self.counting.free(self.known.departures.columns(self.sources, self.moves))
+        return self.counting.free(self.known.departures.columns(self.taken, self.moves))
 
     @cached_property
     def spare(self) -> NDArray[np.int64]:
@@ -123,8 +127,8 @@ class Emptied:
         such pods leave as well.
         """
         departures = self.known.departures
-        pinned = departures.moving(self.sources, pinned=True) if self.moves else ()
-        return self.known.base.without(chain(departures.gone(self.sources, moves=False), pinned))
+        pinned = departures.moving(self.taken, pinned=True) if self.moves else ()
+        return self.known.base.without(chain(departures.gone(self.taken, moves=False), pinned))
 
     @cached_property
     def demands(self) -> Ints:
@@ -133,13 +137,11 @@ class Emptied:
         found: Ints = np.cumsum(rows, axis=0)
         return found
 
-    def matters(self, rule: RuleState) -> bool:
-        """Whether one of those that leave matters to the rule."""
-        found = self._concerned.get(rule)
-        if found is None:
-            gone = self.known.departures.gone(self.sources, self.moves)
-            found = self._concerned[rule] = any(map(rule.concerns, gone))
-        return found
+    @cached_property
+    def concerned(self) -> frozenset[RuleState]:
+        """The rules to which one of those that leave matters."""
+        gone = list(self.known.departures.gone(self.taken, self.moves))
+        return frozenset(rule for rule in self.known.base.rules if any(map(rule.concerns, gone)))
 
     def refusal(self, ask: Ask, before: int) -> str:
         """The certificate that refuses the ask beside the first ``before`` served batches; "": none."""
@@ -172,7 +174,7 @@ class AnyPlan:
     def least_held(self, ask: Ask) -> LeastHeld:
         """What the queues of the ask hold when everything that may leave has left."""
         book, departures = self.base.book, self.known.departures
-        gone, ended = departures.given(self.emptied.sources), departures.firm_ended
+        gone, ended = self.emptied.given, departures.firm_ended
         held: dict[int, Amounts] = {}
         firm: dict[int, Amounts] = {}
         lent: dict[str, Amounts] = {}
@@ -230,7 +232,7 @@ def _taking(emptied: Emptied, pod: Pod) -> Mask:
     base = emptied.known.base
     mask = base.fixed.table.accepting(pod).copy()
     for rule in base.rules:
-        if not rule.concerns(pod) or emptied.matters(rule) or emptied.known.opened(rule, pod):
+        if not rule.concerns(pod) or rule in emptied.concerned or emptied.known.opened(rule, pod):
             continue
         allowed = rule.mask(pod, now=False)
         if allowed is not None and not rule.gave_up:
@@ -266,7 +268,7 @@ def _worth_solving(beside: AnyPlan, ask: Ask) -> bool:
     size = len(ask.pods) + beside.known.served.pods[beside.before]
     if emptied.moves:
         count = beside.known.departures.count
-        size += count(emptied.sources, moves=True) - count(emptied.sources, moves=False)
+        size += count(emptied.taken, moves=True) - count(emptied.taken, moves=False)
     if size > LIMITS.proof_pods or fits_beside(beside, ask):
         return False
     return not budget.passed() and budget.suffices(LIMITS.admission_work)
@@ -299,7 +301,7 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
     asks = [*beside.known.served.asks[: beside.before], ask]
     moving: Sequence[Pod] = ()
     if emptied.moves:
-        moving = tuple(beside.known.departures.moving(emptied.sources, pinned=False))
+        moving = tuple(beside.known.departures.moving(emptied.taken, pinned=False))
     units = [EvictionUnit(groups[pod.group], (pod,), 0, False) for pod in moving if pod.group is not None]
     # In a permitted plan, the neighbour that opens a node to one of these may stay, or come; and what one
     # that leaves uses up is there for others where it stays.

@@ -1,4 +1,4 @@
-"""What may leave in any plan of a cycle: running pods by source, as masks over all of them."""
+"""What may leave in any plan of a cycle: running pods, as masks over all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.totals import RESOURCES
@@ -20,13 +20,10 @@ from kai_cp_models.reservations.times import NEVER, TIMES
 from kai_cp_models.running import UNIT, UnitRows
 
 _LEAVING: Final = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
-VictimSource = tuple[str, str, float, int]
-"""Running pods that may leave: action, queue, minimum runtime in seconds, and the priority that they must be
-below."""
 
 
 class Departures:
-    """The pods of every set of sources.
+    """The running pods [P], and what they give.
 
     ``base``: the ledger with which the cycle began. ``ended``: pods that may be evicted for their own state.
     """
@@ -34,7 +31,6 @@ class Departures:
     def __init__(self, base: Ledger, ended: Iterable[Pod]) -> None:
         self._snapshot, self.base, running = base.snapshot, base, base.fixed.running
         going = {pod.key: pod for pod in ended}
-        self._ended: Sequence[Pod] = tuple(going.values())
         mine = [pod.key in going for pod in running.pods] if going else [False] * len(running.pods)
         able = {pod.key for pod in compress(running.pods, mine)}
         fixed = [pod for key, pod in going.items() if key not in able]
@@ -50,22 +46,18 @@ class Departures:
         held = [homes.position.get(pod.key, -1) if pod.status in ACTIVE_ALLOCATED else -1 for pod in fixed]
         self._gives: Ints = homes.charges[np.append(running.homes, np.array(held, dtype=np.int64))]
         """[P] how much less the queue of each is charged without it."""
-        # No function of its own remembers: that would keep the ledger until the collector finds the cycle.
-        self._masks: dict[frozenset[VictimSource], Mask] = {}
-        self._given: dict[frozenset[VictimSource], Sequence[Amounts]] = {}
         self._counting = Counting(base, (), everywhere=True)
 
     def _queue(self, pod: Pod) -> str:
         return "" if pod.group is None else self._snapshot.group_by_key[pod.group].queue
 
     @cached_property
-    def ended(self) -> frozenset[VictimSource]:
-        """The sources of the pods that no waiting group takes: those that end for their own state, and those
-        evicted for a start that was promised or bought."""
-        found = {("ended", self._queue(pod), 0.0, 0) for pod in self._ended}
-        if self._starts_due():
-            found |= {("reservation", queue, 0.0, 0) for queue in self._snapshot.preemptible_groups}
-        return frozenset(found)
+    def ended(self) -> Mask:
+        """[P] the pods that no waiting group takes: those that end for their own state, and those evicted for
+        a start that was promised or bought."""
+        if not self._starts_due():
+            return self._ends
+        return self._ends | self.old_enough(np.zeros(len(self.base.book.tree.index) + 1))
 
     @cached_property
     def firm_ended(self) -> Sequence[Amounts]:
@@ -73,7 +65,7 @@ class Departures:
         groups, fixed = self._snapshot.group_by_key, np.flatnonzero(~self._movable).tolist()
         firm = np.zeros(len(self._pods), dtype=bool)
         firm[[i for i in fixed if (key := self._pods[i].group) and not groups[key].preemptible]] = True
-        return self._summed(firm)
+        return self.given(firm)
 
     def _starts_due(self) -> bool:
         times = self._snapshot.extras[TIMES]
@@ -84,26 +76,18 @@ class Departures:
         return min(starts, default=NEVER) <= times.now or any(times.notes(key).price for key in waiting)
 
     @cached_property
-    def resized(self) -> frozenset[VictimSource]:
-        """The sources of the movable shares by memory, which take less of a larger GPU (2.3)."""
-        return frozenset(("resized", queue, 0.0, 0) for queue, _ in self.grown)
-
-    @cached_property
-    def grown(self) -> Sequence[tuple[str, Amounts]]:
-        """Queues with such shares, and the most that they are charged for them."""
-        if not self._snapshot.gpu_sizes_differ:
-            return ()
-        shares: dict[str, list[Amounts]] = {}
-        for pod in compress(self._pods, self._resizes):
-            shares.setdefault(self._queue(pod), []).append(amounts.most(self._snapshot, pod))
-        return [(queue, amounts.total(some)) for queue, some in shares.items()]
-
-    @cached_property
-    def _resizes(self) -> Mask:
-        """[P] the movable shares by memory."""
-        kinds = (pod.spec.gpu.kind is GpuKind.MEMORY for pod in self._pods)
+    def resized(self) -> Mask:
+        """[P] the movable shares by memory where GPUs differ: they take less of a larger one (2.3)."""
+        differ = self._snapshot.gpu_sizes_differ
+        kinds = (differ and pod.spec.gpu.kind is GpuKind.MEMORY for pod in self._pods)
         found: Mask = self._movable & np.fromiter(kinds, bool, len(self._pods))
         return found
+
+    @property
+    def grown(self) -> Iterator[tuple[str, Amounts]]:
+        """The queue of each such share, and the most that it is charged for it."""
+        shares = compress(self._pods, self.resized)
+        return ((self._queue(pod), amounts.most(self._snapshot, pod)) for pod in shares)
 
     @cached_property
     def _spared(self) -> Mask:
@@ -116,66 +100,41 @@ class Departures:
         found: Mask = self._movable & groups[self._units["group"]]
         return found
 
-    def _leave(self, sources: frozenset[VictimSource]) -> Mask:
-        """[P] which pods may leave."""
-        if sources in self._masks:
-            return self._masks[sources]
-        index, units = self.base.book.tree.index, self._units
-        # What any group may take of a queue whose groups have run long enough, and what groups above a
-        # priority may take.
-        taken, preempted = np.full((2, len(index) + 1), np.nan)
-        below, ended, resized = np.full(len(index) + 1, -np.inf), *np.zeros((2, len(index) + 1), dtype=bool)
-        for action, queue, seconds, priority in sources:
-            i = index.get(queue, -1)
-            if action == "ended":
-                ended[i] = True
-            elif action == "resized":
-                resized[i] = True
-            elif action == "preempt":
-                preempted[i], below[i] = np.fmin(preempted[i], seconds), max(below[i], priority)
-            else:
-                taken[i] = np.fmin(taken[i], seconds)
-        queues = units["queue"]
-        least = np.where(units["priority"] < below[queues], preempted[queues], np.nan)
-        least = np.fmin(taken[queues], least)
+    def old_enough(self, seconds: Floats, below: Floats | None = None) -> Mask:
+        """[P] which pods may be taken where groups of each queue run undisturbed for so many ``seconds``;
+        NaN: they stay. ``below``: only those of lower priority. The last of both stands for queues that do
+        not exist."""
+        units, least = self._units, seconds[self._units["queue"]]
         kept = units["whole"] & (self._snapshot.now < units["started"] + least) & ~self._spared
         found: Mask = self._movable & ~np.isnan(least) & ~kept
-        found |= (self._ends & ended[queues]) | (self._resizes & resized[queues])
-        self._masks[sources] = found
-        return found
+        return found if below is None else found & (units["priority"] < below[units["queue"]])
 
-    def _all(self, sources: frozenset[VictimSource], moves: bool) -> Mask:
-        return self._leave(sources) | self._movable if moves else self._leave(sources)
+    def _all(self, taken: Mask, moves: bool) -> Mask:
+        return taken | self._movable if moves else taken
 
-    def gone(self, sources: frozenset[VictimSource], moves: bool) -> Iterator[Pod]:
-        """All that may leave, and with ``moves`` all that may move; each once."""
-        return compress(self._pods, self._all(sources, moves))
+    def gone(self, taken: Mask, moves: bool) -> Iterator[Pod]:
+        """The pods that are ``taken``, and with ``moves`` all that may move; each once."""
+        return compress(self._pods, self._all(taken, moves))
 
-    def count(self, sources: frozenset[VictimSource], moves: bool) -> int:
+    def count(self, taken: Mask, moves: bool) -> int:
         """How many pods ``gone`` gives."""
-        return int(self._all(sources, moves).sum())
+        return int(self._all(taken, moves).sum())
 
-    def some_stay(self, sources: frozenset[VictimSource]) -> bool:
-        """Whether some action could move a running pod that these do not contain."""
-        return bool((self._movable & ~self._leave(sources)).any())
+    def some_stay(self, taken: Mask) -> bool:
+        """Whether some action could move a running pod that is not taken."""
+        return bool((self._movable & ~taken).any())
 
     @cached_property
     def _leaving(self) -> Leaving:
         return self._counting.leaving(self._pods)
 
-    def columns(self, sources: frozenset[VictimSource], moves: bool = False) -> Leaving:
+    def columns(self, taken: Mask, moves: bool = False) -> Leaving:
         """What all of ``gone`` hold at their places."""
-        return self._leaving.part(self._all(sources, moves))
+        return self._leaving.part(self._all(taken, moves))
 
-    def offered(self, sources: frozenset[VictimSource]) -> int:
-        """The most milli-GPUs that all nodes offer in sum when all of some sources have left."""
-        return int(self._counting.room(self.columns(sources))[self._counting.totals][GPU])
-
-    def given(self, sources: frozenset[VictimSource]) -> Sequence[Amounts]:
-        """For each queue of the book, how much less it holds when all of some sources have left."""
-        if sources not in self._given:
-            self._given[sources] = self._summed(self._leave(sources))
-        return self._given[sources]
+    def offered(self, taken: Mask) -> int:
+        """The most milli-GPUs that all nodes offer in sum when some pods have left."""
+        return int(self._counting.room(self.columns(taken))[self._counting.totals][GPU])
 
     @cached_property
     def largest(self) -> Sequence[int]:
@@ -195,19 +154,20 @@ class Departures:
                 found[i] = max(found[i], one)
         return found
 
-    def _summed(self, some: Mask) -> Sequence[Amounts]:
+    def given(self, some: Mask) -> Sequence[Amounts]:
+        """For each queue of the book, how much less it holds without some of the pods."""
         queues, book = self._units["queue"][some], self.base.book
         found = np.zeros((len(book.held) + 1, RESOURCES), dtype=np.int64)
         np.add.at(found, queues, self._gives[some])
         rows = [(cpu, memory, gpu) for cpu, memory, gpu in found[:-1].tolist()]
         return book.summed((book.name(i), row) for i, row in enumerate(rows))
 
-    def moving(self, sources: frozenset[VictimSource], *, pinned: bool) -> Iterator[Pod]:
-        """Every running pod that some action could move when those of ``sources`` have left.
+    def moving(self, taken: Mask, *, pinned: bool) -> Iterator[Pod]:
+        """Every running pod that some action could move when those ``taken`` have left.
 
         ``pinned``: those of groups with a topology constraint, or those of the others.
         """
         groups = self._snapshot.group_by_key
-        for pod in compress(self._pods, self._movable & ~self._leave(sources)):
+        for pod in compress(self._pods, self._movable & ~taken):
             if pod.group and groups[pod.group].root.constrained == pinned:
                 yield pod

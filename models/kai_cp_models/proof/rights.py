@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, repeat
 
+import numpy as np
+
+from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import Amounts
-from kai_cp_models.fairness.reclaim import VictimFilter, above_due, reclaim_conceivable, within
+from kai_cp_models.fairness.reclaim import VictimFilter, above_due, reclaim_conceivable
 from kai_cp_models.fairness.runtime import granted
+from kai_cp_models.joint.policy import RECLAIM
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.victim_candidates import Entitlement, Reach
 from kai_cp_models.pods import PodStatus
-from kai_cp_models.proof.departures import Departures, VictimSource
+from kai_cp_models.proof.departures import Departures
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,43 +70,47 @@ class Rights:
         return able and any(one.moves for one in self._coming)
 
     @cached_property
-    def taken(self) -> frozenset[VictimSource]:
-        """What may leave: what one of them takes may entitle another."""
-        evicting = [one for one in self._coming if one.evicts]
-        found = self._departures.ended | (self._departures.resized if self._consolidates else frozenset())
-        # What a group may preempt, those above it in its queue may preempt, too.
-        for queue, priority in dict(sorted((one.queue, one.priority) for one in evicting)).items():
-            found |= self._preempted(queue, priority)
-        asking: dict[str, set[Amounts]] = {}
-        for one in evicting:
-            asking.setdefault(one.queue, set()).update(one.asked)
-        while "reclaim" in self._actions:
-            lost, fair = self._departures.given(found), self._snapshot.policy.plugin("proportion")
-            victims = VictimFilter(self._book, lost, self._gained) if fair else None
-            reclaiming = self._reclaiming(asking, lost)
-            more = found.union(*(self._reclaimed(*one, victims) for one in reclaiming))
-            if more == found:
-                break
-            found = more
-        return found
+    def taken(self) -> Mask:
+        """[P] what may leave."""
+        return self._freely | self._reclaimed
 
-    def _reclaiming(
-        self, asking: Mapping[str, set[Amounts]], lost: Sequence[Amounts]
-    ) -> Iterator[tuple[str, Sequence[Amounts]]]:
-        """The queues that might reclaim for batches of some sizes, and these. Of siblings that stand alike
-        two are enough: what one may take of a third, all of them may.
-        """
-        fair, book = self._snapshot.policy.plugin("proportion"), self._book
-        seen = Counter[object]()
-        for queue, asks in asking.items():
-            able = [x for x in asks if not fair or reclaim_conceivable(book, queue, x, lost=lost)]
-            i = book.index(queue)
-            least = amounts.subtract(book.held[i], lost[i])
-            entitled = frozenset(x for x in able if within(amounts.add(least, x), book.quota[i]))
-            alike = book.tree.parents[i], frozenset(able), entitled
-            seen[alike] += 1
-            if able and seen[alike] <= 2:
-                yield queue, able
+    @cached_property
+    def _freely(self) -> Mask:
+        """[P] what may leave, whatever reclaim may take."""
+        departures, index = self._departures, self._book.tree.index
+        found = departures.ended | departures.resized if self._consolidates else departures.ended
+        seconds, below = np.full(len(index) + 1, np.nan), np.full(len(index) + 1, -np.inf)
+        for one in self._coming if "preempt" in self._actions else ():
+            if one.evicts:
+                i = index[one.queue]
+                seconds[i] = granted(self._snapshot, one.queue, "preempt", one.queue)
+                below[i] = max(below[i], one.priority)
+        return found | departures.old_enough(seconds, below)
+
+    @cached_property
+    def _reclaimed(self) -> Mask:
+        """[P] what reclaim may take: what one of them takes may entitle another."""
+        departures, book = self._departures, self._book
+        seconds = np.full(len(book.tree.index) + 1, np.nan)
+        asking: dict[str, set[Amounts]] = {}
+        for one in self._coming if "reclaim" in self._actions else ():
+            if one.evicts:
+                asking.setdefault(one.queue, set()).update(one.asked)
+        if asking and not self._snapshot.policy.plugin("proportion"):
+            # Whatever queues hold, all of it may go.
+            seconds[:] = 0.0
+        found = departures.old_enough(seconds)
+        while True:
+            lost = departures.given(self._freely | found)
+            reach = Reach(departures.base, RECLAIM, VictimFilter(book, lost, self._gained))
+            for queue, asked in ((queue, asked) for queue, sizes in asking.items() for asked in sizes):
+                if reclaim_conceivable(book, queue, asked, lost=lost):
+                    own = reach.undisturbed(Entitlement(RECLAIM, queue, np.inf, asked))
+                    seconds = np.fmin(seconds, own)
+            more = departures.old_enough(seconds)
+            if (more == found).all():
+                return found
+            found = more
 
     @cached_property
     def most_gpus(self) -> int:
@@ -110,8 +118,7 @@ class Rights:
         more than its due."""
         if not self._snapshot.policy.plugin("proportion"):
             return self._departures.offered(self.taken)
-        freely = frozenset(source for source in self.taken if source[0] != "reclaim")
-        book, given = self._book, self._departures.given(self.taken - freely)
+        book, given = self._book, self._departures.given(self._reclaimed)
         largest = self._departures.largest
 
         def lost(i: int) -> float:
@@ -121,29 +128,7 @@ class Rights:
             own = above + largest[i] - 1 if above else 0
             return min(given[i][2], own + sum(map(lost, book.tree.children[i])))
 
-        return self._departures.offered(freely) + int(sum(map(lost, book.tree.roots)))
-
-    def _preempted(self, queue: str, priority: int) -> frozenset[VictimSource]:
-        if "preempt" not in self._actions or queue not in self._snapshot.preemptible_groups:
-            return frozenset()
-        return frozenset({("preempt", queue, granted(self._snapshot, queue, "preempt", queue), priority)})
-
-    def _reclaimed(
-        self, queue: str, able: Sequence[Amounts], victims: VictimFilter | None
-    ) -> frozenset[VictimSource]:
-        """The victims that the filter might permit for one of the batches of these sizes."""
-        names = self._victim_queues - {queue}
-        if victims is not None:
-            tree = self._book.tree
-            leaves = tree.leaf_rows[victims.victims(tree.index[queue], able) >= 0]
-            names = names.intersection(map(self._book.name, leaves.tolist()))
-        return frozenset(
-            ("reclaim", victim, granted(self._snapshot, victim, "reclaim", queue), 0) for victim in names
-        )
-
-    @cached_property
-    def _victim_queues(self) -> frozenset[str]:
-        return frozenset(self._snapshot.leaf_queues).intersection(self._snapshot.preemptible_groups)
+        return self._departures.offered(self._freely) + int(sum(map(lost, book.tree.roots)))
 
     @cached_property
     def _gained(self) -> Sequence[Amounts]:

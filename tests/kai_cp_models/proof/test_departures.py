@@ -1,29 +1,33 @@
-"""What may leave, by sources: queue by queue it is the same as pod by pod."""
+"""What may leave: queue by queue it is the same as pod by pod."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from kai_cp_models.arrays import Mask
 from kai_cp_models.fairness.amounts import total
 from kai_cp_models.joint.counting import Counting
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, Pod
-from kai_cp_models.proof.departures import Departures, VictimSource
+from kai_cp_models.proof.departures import Departures
 from kai_cp_models.snapshot import Snapshot
 from tests.support.worlds import cluster, fraction, gpu_bound, group, node, pod, pods, queue, spec
 
-LOW: VictimSource = ("preempt", "v", 0.0, 100)
-HIGH: VictimSource = ("preempt", "v", 0.0, 200)
-RECLAIM: VictimSource = ("reclaim", "v", 0.0, 0)
-OTHER: VictimSource = ("reclaim", "w", 0.0, 0)
-STALE: VictimSource = ("ended", "w", 0.0, 0)
-SETS = [
-    frozenset[VictimSource](),
+LOW = ("v", 100)
+"""What groups above this priority may take of the queue."""
+HIGH = ("v", 200)
+OTHER = ("w", 1000)
+STALE = ("ended", 0)
+"""What ends for its own state."""
+Sources = frozenset[tuple[str, int]]
+SETS: list[Sources] = [
+    frozenset(),
     frozenset({LOW}),
     frozenset({LOW, HIGH}),
-    frozenset({HIGH, RECLAIM, OTHER}),
+    frozenset({HIGH, OTHER}),
     frozenset({OTHER, STALE}),
-    frozenset({RECLAIM, OTHER, STALE}),
+    frozenset({HIGH, OTHER, STALE}),
 ]
 
 
@@ -58,9 +62,20 @@ def departures() -> tuple[Departures, Ledger]:
     return Departures(ledger, stale), ledger
 
 
-def one_by_one(snapshot: Snapshot, sources: frozenset[VictimSource]) -> dict[str, Pod]:
+def taken_by(made: Departures, sources: Sources) -> Mask:
+    """The same pods, said by the queues."""
+    index = made.base.book.tree.index
+    found = made.ended if STALE in sources else np.zeros_like(made.ended)
+    for name, priority in sources - {STALE}:
+        seconds, below = np.full(len(index) + 1, np.nan), np.full(len(index) + 1, -np.inf)
+        seconds[index[name]], below[index[name]] = 0.0, priority
+        found = found | made.old_enough(seconds, below)
+    return found
+
+
+def one_by_one(snapshot: Snapshot, sources: Sources) -> dict[str, Pod]:
     """The pods of the sources, said by hand."""
-    names = {LOW: "a", HIGH: "ab", RECLAIM: "ab", OTHER: "cs", STALE: "f"}
+    names = {LOW: "a", HIGH: "ab", OTHER: "cs", STALE: "f"}
     return {
         one.key.name: one
         for one in snapshot.pods
@@ -69,35 +84,35 @@ def one_by_one(snapshot: Snapshot, sources: frozenset[VictimSource]) -> dict[str
 
 
 @pytest.mark.parametrize("sources", SETS)
-def test_each_pod_leaves_once(sources: frozenset[VictimSource]) -> None:
+def test_each_pod_leaves_once(sources: Sources) -> None:
     made, ledger = departures()
-    wanted = one_by_one(ledger.snapshot, sources)
-    assert sorted(one.key.name for one in made.gone(sources, moves=False)) == sorted(wanted)
+    wanted, taken = one_by_one(ledger.snapshot, sources), taken_by(made, sources)
+    assert sorted(one.key.name for one in made.gone(taken, moves=False)) == sorted(wanted)
     movable = {one.key.name for one in ledger.snapshot.pods if one.key.name[0] != "f"}
-    gone = [one.key.name for one in made.gone(sources, moves=True)]
+    gone = [one.key.name for one in made.gone(taken, moves=True)]
     assert sorted(gone) == sorted(wanted.keys() | movable)
-    assert made.count(sources, moves=False) == len(wanted)
-    assert made.count(sources, moves=True) == len(gone)
+    assert made.count(taken, moves=False) == len(wanted)
+    assert made.count(taken, moves=True) == len(gone)
     staying = movable - wanted.keys()
-    assert {one.key.name for one in made.moving(sources, pinned=False)} == staying
-    assert made.some_stay(sources) == bool(staying)
+    assert {one.key.name for one in made.moving(taken, pinned=False)} == staying
+    assert made.some_stay(taken) == bool(staying)
 
 
 @pytest.mark.parametrize("sources", SETS)
 @pytest.mark.parametrize("moves", [False, True])
-def test_free_capacity_by_parts_is_that_of_all_pods(sources: frozenset[VictimSource], moves: bool) -> None:
+def test_free_capacity_by_parts_is_that_of_all_pods(sources: Sources, moves: bool) -> None:
     made, ledger = departures()
-    counting = Counting(ledger, ledger.snapshot.pods, everywhere=True)
-    gone = list(made.gone(sources, moves))
+    counting, taken = Counting(ledger, ledger.snapshot.pods, everywhere=True), taken_by(made, sources)
+    gone = list(made.gone(taken, moves))
     assert (
-        counting.room(made.columns(sources, moves)).tolist() == counting.room(counting.leaving(gone)).tolist()
+        counting.room(made.columns(taken, moves)).tolist() == counting.room(counting.leaving(gone)).tolist()
     )
 
 
 @pytest.mark.parametrize("sources", SETS)
-def test_queues_are_charged_less_by_what_leaves_below_them(sources: frozenset[VictimSource]) -> None:
+def test_queues_are_charged_less_by_what_leaves_below_them(sources: Sources) -> None:
     made, ledger = departures()
-    snapshot, given = ledger.snapshot, made.given(sources)
+    snapshot, given = ledger.snapshot, made.given(taken_by(made, sources))
     for name in ("root", "v", "w"):
         below = [
             one
