@@ -179,11 +179,11 @@ class AnyPlan:
         firm: dict[int, Amounts] = {}
         lent: dict[str, Amounts] = {}
         for i in book.line(ask.group.queue):
-            earlier = self.known.served.charged(i, self.before)
-            held[i] = add(subtract(book.held[i], gone[i]), earlier.total)
+            total, kept = self.known.served.charged(i, self.before)
+            held[i] = add(subtract(book.held[i], gone[i]), total)
             if not ask.group.preemptible:
-                firm[i] = add(subtract(book.firm[i], ended[i]), earlier.firm)
-                lent[book.name(i)] = self._lent(ask, earlier.firm).get(book.name(i), NOTHING)
+                firm[i] = add(subtract(book.firm[i], ended[i]), kept)
+                lent[book.name(i)] = self._lent(ask, kept).get(book.name(i), NOTHING)
         return LeastHeld(held, firm, lent)
 
     def _lent(self, ask: Ask, beside: Amounts) -> Mapping[str, Amounts]:

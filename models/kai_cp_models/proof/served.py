@@ -4,41 +4,20 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, count
-from operator import attrgetter
+from operator import itemgetter
 
 import numpy as np
 
 from kai_cp_models.actions.asking import line_of
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """A batch that got its places, with its turn in the fair order.
-
-    ``charged``: what limits and quotas count.
-    """
-
-    ask: Ask
-    turn: int
-    charged: Amounts
-
-
-@dataclass(frozen=True, slots=True)
-class Charged:
-    """What batches are charged in all; ``firm``: those that cannot be preempted."""
-
-    total: Amounts = NOTHING
-    firm: Amounts = NOTHING
 
 
 class ServedBatches:
@@ -68,44 +47,41 @@ class ServedBatches:
 
     def before(self, key: GroupKey) -> int:
         """How many of the batches come before a refused group in the fair order."""
-        return bisect_left(self._batch_turns, self._turns.get(key, self._later))
-
-    @cached_property
-    def _batch_turns(self) -> Sequence[int]:
-        return [one.turn for one in self._batches]
+        return bisect_left(self._batches, self._turns.get(key, self._later), key=itemgetter(0))
 
     @cached_property
     def asks(self) -> Sequence[Ask]:
         """The batches, in an order in which one is before a refused group only if its group is, and if it is
         itself where further batches have turns of their own."""
-        return [one.ask for one in self._batches]
+        return [ask for _, ask in self._batches]
 
     @cached_property
     def pods(self) -> Sequence[int]:
         """For each number of first batches, how many pods they have."""
         return list(accumulate((len(ask.pods) for ask in self.asks), initial=0))
 
-    def charged(self, queue: int, before: int) -> Charged:
-        """The sum of those among the first ``before`` that are in the queue or below it."""
+    def charged(self, queue: int, before: int) -> tuple[Amounts, Amounts]:
+        """What limits and quotas count of those among the first ``before`` that are in the queue or below it:
+        in all, and of what cannot be preempted."""
         if queue not in self._sums:
             below = np.array([queue in line for line in self._base.book.tree.lines])
             places = np.flatnonzero(below[self._queues])
             self._sums[queue] = places, np.insert(self._charges[places], 0, 0, axis=0).cumsum(axis=0)
         places, sums = self._sums[queue]
         total, firm = sums[np.searchsorted(places, before)].tolist()
-        return Charged(tuple(total), tuple(firm))
+        return tuple(total), tuple(firm)
 
     @cached_property
     def _queues(self) -> Ints:
         """[B] where the queue of each batch is in the book."""
-        return np.array([self._base.book.index(one.ask.group.queue) for one in self._batches], dtype=np.int64)
+        return np.array([self._base.book.index(ask.group.queue) for ask in self.asks], dtype=np.int64)
 
     @cached_property
     def _charges(self) -> Ints:
         """[B, 2, 3] what limits and quotas count of each batch: in all, and of what cannot be preempted."""
-        nothing = (0, 0, 0)
-        rows = [(x.charged, nothing if x.ask.group.preemptible else x.charged) for x in self._batches]
-        return np.array(rows, dtype=np.int64).reshape(-1, 2, RESOURCES)
+        sizes = np.array([ask.kind.shape.optimistic for ask in self.asks], np.int64).reshape(-1, RESOURCES)
+        firm = np.array([not ask.group.preemptible for ask in self.asks], dtype=bool)
+        return np.stack([sizes, sizes * firm[:, None]], axis=1)
 
     @cached_property
     def _turns(self) -> Mapping[GroupKey, int]:
@@ -139,12 +115,13 @@ class ServedBatches:
         return len(self._turns) if self.groups <= self._turns.keys() else -1
 
     @cached_property
-    def _batches(self) -> Sequence[_Batch]:
+    def _batches(self) -> Sequence[tuple[int, Ask]]:
+        """Each batch that got its places, with its turn in the fair order."""
         asks, turns = {key: self._asks[key] for key in self.groups}, self._turns
         if self._first:
             # The turns are those of the groups.
-            return [self._batch(asks[key], turn) for key, turn in turns.items() if key in asks]
-        book, found, latest = self._base.book.copy(), list[_Batch](), -1
+            return [(turn, asks[key]) for key, turn in turns.items() if key in asks]
+        book, found, latest = self._base.book.copy(), list[tuple[int, Ask]](), -1
         order = line_of(self._base, self._asks, book)
         coming = {key: ask for key, ask in asks.items() if self._got_places(ask)}
         tallies = {key: self._base.tally(ask.gang) for key, ask in coming.items()}
@@ -158,7 +135,7 @@ class ServedBatches:
             if ask is None:
                 latest = max(latest, turns[key])
                 continue
-            found.append(self._batch(ask, max(latest, turns[key])))
+            found.append((max(latest, turns[key]), ask))
             book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
             order.charged(ask.group.queue)
             for pod in ask.pods:
@@ -172,10 +149,7 @@ class ServedBatches:
             ):
                 coming[key] = following
                 order.push(key, following.entry)
-        return sorted(found, key=attrgetter("turn"))
-
-    def _batch(self, ask: Ask, turn: int) -> _Batch:
-        return _Batch(ask, turn, ask.kind.shape.optimistic)
+        return sorted(found, key=itemgetter(0))
 
     def _got_places(self, ask: Ask) -> bool:
         return all(pod.key in self._cycle.ledger.held for pod in ask.pods)
