@@ -76,7 +76,7 @@ def test_protected_group_gives_what_its_gang_does_not_need(seed: int) -> None:
         seconds = np.full(size, np.nan)
         seconds[index["v"]] = least
         masks.append(departures.old_enough(seconds, np.full(size, below)))
-    taken = {one.key for one in departures.gone(np.logical_or.reduce(masks), moves=False)}
+    taken = {one.key for one in departures.pods(np.logical_or.reduce(masks))}
     for one, pods in drawn:
         active = [p for p in pods if p.status in ACTIVE_ALLOCATED]
         gone = [p for p in active if p.key in taken]
@@ -106,7 +106,7 @@ MOST_UNSEEN = 5
 def _offers(snapshot: Snapshot, beside: AnyPlan) -> Mapping[str, list[int]]:
     """What every node has left when all that may leave has left and what got a place in the plan came."""
     emptied, held = beside.emptied, beside.known.cycle.ledger.held
-    gone = {one.key for one in beside.known.departures.gone(emptied.taken, emptied.moves)}
+    gone = {one.key for one in beside.known.departures.pods(emptied.gone)}
     free = {node.name: list(node.allocatable) for node in snapshot.nodes}
     for one in snapshot.pods:
         got = one.key in held and one.status is PodStatus.PENDING

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from kai_cp_models.actions.asking import at_first
 from kai_cp_models.actions.stale import stale_groups
 from kai_cp_models.cycle import Cycle
@@ -86,7 +88,7 @@ class Refuter:
         while alike:
             coming = every - _counted(could, never)
             wider, rights = rights, Rights(known.departures, coming)
-            if wider and wider.moves == rights.moves and (wider.taken == rights.taken).all():
+            if wider and np.array_equal([wider.taken, wider.moved], [rights.taken, rights.moved]):
                 return
             emptied, left = Emptied(known, rights), dict(alike)
             for kind, keys in alike.items():

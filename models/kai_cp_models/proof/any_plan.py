@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -77,14 +76,15 @@ class Known:
 class Emptied:
     """The cluster when all that may leave has left: what certificates need of it, each computed once.
 
-    ``taken``: [P] what may leave. ``moves``: whether the rest may move. ``looked``: whether few enough pods
-    may leave to look at every node without them.
+    ``moves``: whether something may move. ``gone``: [P] what leaves or moves. ``looked``: whether that is few
+    enough pods to look at every node without them.
     """
 
     def __init__(self, known: Known, rights: Rights) -> None:
-        self.known, self.taken, self.moves = known, rights.taken, rights.moves
-        self.rights = rights
-        self.looked = known.departures.count(self.taken, self.moves) <= LIMITS.proof_leaving
+        self.known, self.rights = known, rights
+        self.moves = bool(rights.moved.any())
+        self.gone = rights.taken | rights.moved
+        self.looked = int(self.gone.sum()) <= LIMITS.proof_leaving
         self.counting = Counting(known.base, known.asking, everywhere=self.moves)
         self.refusals: dict[Hashable, str] = {}
         """What was shown of each kind of ask, "" for nothing, by the number of served batches beside it."""
@@ -97,17 +97,17 @@ class Emptied:
     @cached_property
     def given(self) -> Sequence[Amounts]:
         """For each queue of the book, how much less it holds then."""
-        return self.known.departures.given(self.taken)
+        return self.known.departures.given(self.rights.taken)
 
     @cached_property
     def room(self) -> Ints:
         """What all nodes offer: pieces [size], then amounts [D]."""
-        return self.counting.room(self.known.departures.columns(self.taken))
+        return self.counting.room(self.known.departures.columns(self.rights.taken))
 
     @cached_property
     def free(self) -> NDArray[np.int64]:
         """[N, D] what nodes offer when even what moves has left; parts of shared GPUs not counted."""
-        return self.counting.free(self.known.departures.columns(self.taken, self.moves))
+        return self.counting.free(self.known.departures.columns(self.gone))
 
     @cached_property
     def spare(self) -> NDArray[np.int64]:
@@ -123,12 +123,18 @@ class Emptied:
     def ledger(self) -> Ledger:
         """The ledger of the start without what may leave; only read.
 
-        A model keeps a constrained pod in its domain, but its pod group may move as a whole: with ``moves``
-        such pods leave as well.
+        A model keeps a constrained pod in its domain, but its pod group may move as a whole: such pods leave
+        as well.
         """
-        departures = self.known.departures
-        pinned = departures.moving(self.taken, pinned=True) if self.moves else ()
-        return self.known.base.without(chain(departures.gone(self.taken, moves=False), pinned))
+        moving = {pod.key for pod in self.moving}
+        gone = self.known.departures.pods(self.gone)
+        return self.known.base.without(pod for pod in gone if pod.key not in moving)
+
+    @cached_property
+    def moving(self) -> Sequence[Pod]:
+        """The pods that move, without those of groups with a topology constraint."""
+        groups, moved = self.known.base.snapshot.group_by_key, self.known.departures.pods(self.rights.moved)
+        return [pod for pod in moved if pod.group and not groups[pod.group].root.constrained]
 
     @cached_property
     def demands(self) -> Ints:
@@ -140,7 +146,7 @@ class Emptied:
     @cached_property
     def concerned(self) -> frozenset[RuleState]:
         """The rules to which one of those that leave matters."""
-        gone = list(self.known.departures.gone(self.taken, self.moves))
+        gone = list(self.known.departures.pods(self.gone))
         return frozenset(rule for rule in self.known.base.rules if any(map(rule.concerns, gone)))
 
     def refusal(self, ask: Ask, before: int) -> str:
@@ -265,10 +271,8 @@ def _no_places(beside: AnyPlan, ask: Ask) -> Refusal | None:
 def _worth_solving(beside: AnyPlan, ask: Ask) -> bool:
     """Whether the model is small enough, and the cycle has time for it."""
     emptied, budget = beside.emptied, beside.known.cycle.budget
-    size = len(ask.pods) + beside.known.served.pods[beside.before]
-    if emptied.moves:
-        count = beside.known.departures.count
-        size += count(emptied.taken, moves=True) - count(emptied.taken, moves=False)
+    moved = int(emptied.rights.moved.sum())
+    size = len(ask.pods) + beside.known.served.pods[beside.before] + moved
     if size > LIMITS.proof_pods or fits_beside(beside, ask):
         return False
     return not budget.passed() and budget.suffices(LIMITS.admission_work)
@@ -299,9 +303,7 @@ def _infeasible(beside: AnyPlan, ask: Ask) -> bool:
     emptied, cycle = beside.emptied, beside.known.cycle
     budget, groups = cycle.budget, beside.base.snapshot.group_by_key
     asks = [*beside.known.served.asks[: beside.before], ask]
-    moving: Sequence[Pod] = ()
-    if emptied.moves:
-        moving = tuple(beside.known.departures.moving(emptied.taken, pinned=False))
+    moving = emptied.moving
     units = [EvictionUnit(groups[pod.group], (pod,), 0, False) for pod in moving if pod.group is not None]
     # In a permitted plan, the neighbour that opens a node to one of these may stay, or come; and what one
     # that leaves uses up is there for others where it stays.

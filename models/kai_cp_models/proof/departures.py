@@ -36,7 +36,7 @@ class Departures:
         fixed = [pod for key, pod in going.items() if key not in able]
         self._pods: Sequence[Pod] = [*running.pods, *fixed]
         """[P] every running pod that some action could move, then those of ``ended`` that none could."""
-        self._movable: Mask = np.arange(len(self._pods)) < len(mine)
+        self.movable: Mask = np.arange(len(self._pods)) < len(mine)
         self._ends: Mask = np.array(mine + [True] * len(fixed), dtype=bool)
         more = np.zeros(len(fixed), UNIT)
         more["queue"] = [base.book.tree.index.get(self._queue(pod), -1) for pod in fixed]
@@ -62,7 +62,7 @@ class Departures:
     @cached_property
     def firm_ended(self) -> Sequence[Amounts]:
         """For each queue of the book, how much less its non-preemptible groups hold without ``ended``."""
-        groups, fixed = self._snapshot.group_by_key, np.flatnonzero(~self._movable).tolist()
+        groups, fixed = self._snapshot.group_by_key, np.flatnonzero(~self.movable).tolist()
         firm = np.zeros(len(self._pods), dtype=bool)
         firm[[i for i in fixed if (key := self._pods[i].group) and not groups[key].preemptible]] = True
         return self.given(firm)
@@ -80,7 +80,7 @@ class Departures:
         """[P] the movable shares by memory where GPUs differ: they take less of a larger one (2.3)."""
         differ = self._snapshot.gpu_sizes_differ
         kinds = (differ and pod.spec.gpu.kind is GpuKind.MEMORY for pod in self._pods)
-        found: Mask = self._movable & np.fromiter(kinds, bool, len(self._pods))
+        found: Mask = self.movable & np.fromiter(kinds, bool, len(self._pods))
         return found
 
     @property
@@ -97,7 +97,7 @@ class Departures:
         groups = np.zeros(len(running.groups) + 1, dtype=bool)
         groups[running.units["group"][~running.units["whole"]]] = True
         groups[running.index[columns.group[columns.having((*_LEAVING, PodStatus.PENDING))]]] = True
-        found: Mask = self._movable & groups[self._units["group"]]
+        found: Mask = self.movable & groups[self._units["group"]]
         return found
 
     def old_enough(self, seconds: Floats, below: Floats | None = None) -> Mask:
@@ -106,31 +106,20 @@ class Departures:
         not exist."""
         units, least = self._units, seconds[self._units["queue"]]
         kept = units["whole"] & (self._snapshot.now < units["started"] + least) & ~self._spared
-        found: Mask = self._movable & ~np.isnan(least) & ~kept
+        found: Mask = self.movable & ~np.isnan(least) & ~kept
         return found if below is None else found & (units["priority"] < below[units["queue"]])
 
-    def _all(self, taken: Mask, moves: bool) -> Mask:
-        return taken | self._movable if moves else taken
-
-    def gone(self, taken: Mask, moves: bool) -> Iterator[Pod]:
-        """The pods that are ``taken``, and with ``moves`` all that may move; each once."""
-        return compress(self._pods, self._all(taken, moves))
-
-    def count(self, taken: Mask, moves: bool) -> int:
-        """How many pods ``gone`` gives."""
-        return int(self._all(taken, moves).sum())
-
-    def some_stay(self, taken: Mask) -> bool:
-        """Whether some action could move a running pod that is not taken."""
-        return bool((self._movable & ~taken).any())
+    def pods(self, some: Mask) -> Iterator[Pod]:
+        """Some of the pods."""
+        return compress(self._pods, some)
 
     @cached_property
     def _leaving(self) -> Leaving:
         return self._counting.leaving(self._pods)
 
-    def columns(self, taken: Mask, moves: bool = False) -> Leaving:
-        """What all of ``gone`` hold at their places."""
-        return self._leaving.part(self._all(taken, moves))
+    def columns(self, some: Mask) -> Leaving:
+        """What some of the pods hold at their places."""
+        return self._leaving.part(some)
 
     def offered(self, taken: Mask) -> int:
         """The most milli-GPUs that all nodes offer in sum when some pods have left."""
@@ -140,7 +129,7 @@ class Departures:
     def largest(self) -> Sequence[int]:
         """For each queue of the book, the most milli-GPUs that a group in it or below it loses as one unit of
         reclaim: a pod, or as many of each pod set as its minimum (4.4)."""
-        tree, groups, rows = self.base.book.tree, self.base.fixed.running.groups, self._movable
+        tree, groups, rows = self.base.book.tree, self.base.fixed.running.groups, self.movable
         units, gpus = self._units[rows], self._gives[rows, 2]
         pod, total = np.zeros((2, len(groups)), dtype=np.int64)
         np.maximum.at(pod, units["group"], gpus)
@@ -161,13 +150,3 @@ class Departures:
         np.add.at(found, queues, self._gives[some])
         rows = [(cpu, memory, gpu) for cpu, memory, gpu in found[:-1].tolist()]
         return book.summed((book.name(i), row) for i, row in enumerate(rows))
-
-    def moving(self, taken: Mask, *, pinned: bool) -> Iterator[Pod]:
-        """Every running pod that some action could move when those ``taken`` have left.
-
-        ``pinned``: those of groups with a topology constraint, or those of the others.
-        """
-        groups = self._snapshot.group_by_key
-        for pod in compress(self._pods, self._movable & ~taken):
-            if pod.group and groups[pod.group].root.constrained == pinned:
-                yield pod

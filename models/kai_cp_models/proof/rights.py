@@ -59,10 +59,10 @@ class Rights:
         self._actions = self._snapshot.policy.actions
 
     @cached_property
-    def moves(self) -> bool:
-        """Whether consolidation might move something that is not taken."""
-        # Where all that could move may leave as well, moves free nothing more.
-        return self._consolidates and self._departures.some_stay(self.taken)
+    def moved(self) -> Mask:
+        """[P] what consolidation might move that is not taken."""
+        left: Mask = self._departures.movable & ~self.taken
+        return left if self._consolidates else np.zeros_like(left)
 
     @cached_property
     def _consolidates(self) -> bool:
