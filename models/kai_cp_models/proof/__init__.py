@@ -10,7 +10,7 @@ once; what could be moved may go anywhere. If there is no place even so, there i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -75,22 +75,21 @@ class Refuter:
     def _compose(self, asks: dict[GroupKey, Ask], found: dict[GroupKey, Proof]) -> None:
         """Add to ``found`` the proofs for those of ``asks`` that certificates refuse in every plan."""
         rights, known, kinds = None, self._known(), self._kinds
-        never = Counter(kinds[key] for key in found if key in kinds)
         examples = dict(zip(kinds.values(), self._first_asks.values(), strict=True))
         could = {kind: Coming.of(known.departures, ask, kind[1]) for kind, ask in examples.items()}
-        every = _counted(could, Counter(kinds.values()))
+        coming = {key: could[kind] for key, kind in kinds.items()}
+        left = Counter(coming.values()) - Counter(coming[key] for key in found if key in coming)
         # What is open beside more is open beside fewer, so the last ones are asked first.
-        groups: dict[tuple[Hashable, int, _Kind], list[GroupKey]] = {}
+        groups: dict[tuple[Hashable, int, Coming], list[GroupKey]] = {}
         for key, ask in asks.items():
-            groups.setdefault((known.kind(ask), self._served.before(key), kinds[key]), []).append(key)
+            groups.setdefault((known.kind(ask), self._served.before(key), coming[key]), []).append(key)
         certain = {kind: keys for kind, keys in groups.items() if self._certain(asks[keys[0]])}
         alike = dict(sorted(certain.items(), key=lambda item: item[0][1], reverse=True))
         while alike:
-            coming = every - _counted(could, never)
-            wider, rights = rights, Rights(known.departures, coming)
+            wider, rights = rights, Rights(known.departures, +left)
             if wider and np.array_equal([wider.taken, wider.moved], [rights.taken, rights.moved]):
                 return
-            emptied, left = Emptied(known, rights), dict(alike)
+            emptied, still = Emptied(known, rights), dict(alike)
             for kind, keys in alike.items():
                 if self._cycle.budget.passed():
                     return
@@ -99,9 +98,9 @@ class Refuter:
                 if certificate:
                     found |= dict.fromkeys(keys, Proof(certificate))
                 if certificate and (not beside or emptied.refusal(ask, 0)):
-                    never[kind[2]] += len(keys)
-                    del left[kind]
-            alike = left
+                    left[kind[2]] -= len(keys)
+                    del still[kind]
+            alike = still
 
     def _certain(self, ask: Ask) -> bool:
         """Whether what the ask needs is known: not where further pods of several pod sets wait (which of them
@@ -117,14 +116,6 @@ class Refuter:
         specs = {pod.spec: pod for shape in shapes for pod in shape.examples}
         departures = Departures(self._base, _ended(self._cycle, self._base))
         return Known(self._cycle, self._base, departures, self._served, list(specs.values()))
-
-
-def _counted(could: Mapping[_Kind, Coming], kinds: Mapping[_Kind, int]) -> Counter[Coming]:
-    """What the groups of these kinds could be, and how many there are of each."""
-    found = Counter[Coming]()
-    for kind, groups in kinds.items():
-        found[could[kind]] += groups
-    return found
 
 
 def _ended(cycle: Cycle, base: Ledger) -> Iterable[Pod]:
