@@ -104,6 +104,8 @@ def measure(task: BenchTask) -> CaseResult:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     errors = [f"checker: {line}" for line in faults(snapshot, plan, task.settings)]
     errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if s.kind == REJECTED]
+    lost = (one for one in plan.unscheduled if one.reason == "InternalError")
+    errors += [f"{one.group} was not decided: {one.message}" for one in lost]
     deeds = _deeds(plan)
     ours = outcome(snapshot, deeds)
     second = _second_cycle(source, task) if task.second_cycle else {}

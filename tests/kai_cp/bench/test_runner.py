@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -31,7 +32,9 @@ from kai_cp.bench.records import AdmissionDifference, CaseResult, read, write
 from kai_cp.bench.report import page
 from kai_cp.bench.runner import BenchTask, measure, run
 from kai_cp.reader import parse
-from kai_cp_models.plan import Plan
+from kai_cp_models import engine
+from kai_cp_models.engine import decide
+from kai_cp_models.plan import Plan, Unscheduled
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.settings import Settings, SolverSettings
 from kai_cp_models.snapshot import Snapshot
@@ -139,6 +142,20 @@ def test_a_wrong_answer_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measure(BenchTask(Case("scale", "quiet-4-s1", None, "quiet", 4, 1), QUICK, ""))
     assert found.errors == ("checker: node n holds more than it has",)
     assert "node n holds more than it has" in page([found])
+
+
+def test_a_group_that_an_action_was_decided_without_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer holds, as the group is left out; but the engine and its checker disagreed."""
+    left = Unscheduled(
+        GroupKey("default", "j"), "InternalError", "left out of reclaim: over its limit", False
+    )
+
+    def decided(*args: object, **options: object) -> Plan:
+        return replace(decide(*args, **options), unscheduled=(left,))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine, "decide", decided)
+    found = measure(BenchTask(Case("scale", "quiet-4-s1", None, "quiet", 4, 1), QUICK, ""))
+    assert found.errors == ("default/j was not decided: left out of reclaim: over its limit",)
 
 
 def test_the_measuring_process_does_not_generate_what_is_in_a_file(tmp_path: Path) -> None:
