@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from functools import partial
 from itertools import chain, product
 from math import inf
@@ -36,6 +37,7 @@ from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage
 from kai_cp_models.pods import GroupKey
@@ -50,34 +52,96 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
     """Run the action: serve waiting groups in the fair order by evicting or moving what the action allows."""
     if not policy.may_lose and not cycle.snapshot.policy.consolidates:
         return
-    started, start = time.monotonic(), cycle.ledger
-    runs, apart = list[ActionRun](), True
+    started, runs = time.monotonic(), list[ActionRun]()
     parts = _parts(cycle, policy, waiting_groups(cycle, policy.name))
+    for left, asks in zip(reversed(range(len(parts))), parts, strict=True):
+        runs += _never_worse(cycle, policy, asks, left)
+    if policy.own_queue or not parts:
+        _offer(cycle, policy)
+    found = [run.found for run in runs if run.found is not None]
+    refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
+    apart = all(run.open_units is None for run in runs)
+    _record(cycle, policy.name, refused, found, time.monotonic() - started, apart=apart)
+
+
+def _offer(cycle: Cycle, policy: EvictionPolicy) -> None:
+    if cycle.evicted_by or "allocate" not in cycle.snapshot.policy.actions:
+        backfill(cycle, policy.name)
+
+
+def _never_worse(
+    cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask], left: int
+) -> list[ActionRun]:
+    """Decide these asks and what follows from that; without models where that is better: what these choose
+    may entitle others, which lose more, or leave less over. ``left``: how many parts come after this one.
+    """
+    before, spent = cycle.save(), cycle.budget.spent
+    runs = _followed(cycle, policy, asks, left)
+    found = [run.found for run in runs if run.found is not None]
+    if not found or cycle.budget.spent == spent or any(one.too_large_to_weigh for one in found):
+        return runs
+    made = cycle.save()
+    cycle.restore(before)
+    cycle.budget = replace(made.budget, work=0.0)
+    plain = _followed(cycle, policy, asks, left)
+    made.budget.cut |= cycle.budget.cut
+    if not _ahead((cycle.ledger, plain), (made.ledger, runs)):
+        cycle.restore(made)
+        return runs
+    cycle.budget = made.budget
+    return plain
+
+
+def _ahead(*both: tuple[Ledger, Sequence[ActionRun]]) -> bool:
+    """Whether the first of two ways is better: it admits the first group in the fair order that only one of
+    them serves, or it serves the same for less by the goals. What gets what is left over is not admitted.
+    """
+    run = both[0][1][0]
+    served = [{k: ask for k, ask in run.asks.items() if ask.pods[0].key in ledger.held} for ledger, _ in both]
+    admitted = [{ask.group.key for one in runs for ask in one.admitted} for _, runs in both]
+    line = run.line.fork(book := run.base.book.copy())
+    while (key := line.pop()) is not None:
+        ask, (here, there) = run.asks[key], (key in asks for asks in served)
+        if here and there:
+            book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
+            line.charged(ask.group.queue)
+        elif (here and key in admitted[0]) or (there and key in admitted[1]):
+            return here
+    mine, theirs = (
+        [goal.value(run.disruption(ledger, run.ranked, list(asks.values()))) for goal in run.goals.entries]
+        for (ledger, _), asks in zip(both, served, strict=True)
+    )
+    return mine < theirs
+
+
+def _followed(
+    cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask], left: int
+) -> list[ActionRun]:
+    """Decide these asks, and under reclaim those that losses entitle."""
+    start, runs, parts = cycle.ledger, list[ActionRun](), [asks]
     while parts:
-        cycle.budget.begin_part(len(parts))
-        # Under reclaim a part before may have served or disturbed these groups.
-        asks = _asks_of(cycle, policy, parts.pop(0).keys()) if policy.by_share and runs else parts.pop(0)
+        cycle.budget.begin_part(left + len(parts))
+        # A part before may have served or disturbed these groups.
+        asks = _asks_of(cycle, policy, parts.pop(0).keys()) if runs else parts.pop(0)
         run, others = _decided(cycle, policy, asks)
         runs.append(run)
-        apart = apart and not others
         if run.found is not None:
             _commit(run, run.found)
             cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
             if policy.by_share and (further := _entitled(run)):
                 parts.append(further)
             # What the plan leaves may serve more of those that were decided beside it.
-            if others and (left := _asks_of(cycle, policy, others & run.refused)):
-                parts.insert(0, left)
+            if others and (again := _asks_of(cycle, policy, others & run.refused)):
+                parts.insert(0, again)
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
         admitted = [ask for one in found for ask in one.asks]
         owners = {item: takers for one in found for item, takers in one.owners.items()}
         withdrawn = start.held.keys() - found[-1].ledger.held.keys()
         cycle.overreaching = partial(overreaching, start, admitted, owners=owners, withdrawn=withdrawn)
-    if cycle.evicted_by or "allocate" not in cycle.snapshot.policy.actions:
-        backfill(cycle, policy.name)
-    refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
-    _record(cycle, policy.name, refused, found, time.monotonic() - started, apart=apart)
+    if not policy.own_queue:
+        _offer(cycle, policy)
+    return runs
 
 
 def _decided(

@@ -17,11 +17,13 @@ from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, EvictionPlan, 
 from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.budget import Budget
+from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.limits import LIMITS
+from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import Shares, Snapshot, Topology, TopologyConstraint
 from tests.support import tiny
 from tests.support.objects import Object
@@ -65,7 +67,7 @@ def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytes
         replace(snapshot, policy=actions),
         SETTINGS.model_copy(update={"solver": SETTINGS.solver.model_copy(update={"patience": 0.5})}),
     )
-    assert [len(found.ledger.evicted) for found in first] == [5]
+    assert len(first[0].ledger.evicted) == 5
     assert len(evicted(plan)) == 5
 
 
@@ -111,6 +113,28 @@ def test_admitted_groups_take_what_entitles_a_further_one() -> None:
     )
     plan = solved(snapshot)
     assert evicted(plan) == {"a-0"}
+    assert placed(plan) == {"c-0", "u-0", "u-1", "u-2", "u-3"}
+
+
+def test_no_victim_is_chosen_anew_for_a_group_that_what_is_left_over_serves() -> None:
+    """All queues deserve four GPUs; a holds five and b six, one pod each. c takes the pod of b, which goes
+    first, and what it leaves over is enough for group u of a. With the pod of a gone, which goes later, u has
+    a right to its place.
+    """
+    snapshot = cluster(
+        [
+            pod("a-0", "n1", spec=spec(5)),
+            pod("b-0", "n2", spec=spec(6)),
+            pod("c-0", spec=spec(2)),
+            *pods("u", 4),
+        ],
+        [group("a", queue="a"), group("b", queue="b"), group("c", queue="c"), group("u", 4, queue="a")],
+        [node("n1", gpus=6), node("n2", gpus=6)],
+        [queue(name, quota=gpu_bound(4)) for name in "abc"],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert evicted(plan) == {"b-0"}
     assert placed(plan) == {"c-0", "u-0", "u-1", "u-2", "u-3"}
 
 
@@ -242,7 +266,7 @@ def test_a_plan_holds_where_each_takes_what_it_needs_in_turn(monkeypatch: pytest
     monkeypatch.setattr(evict, "attempt", recorded)
     monkeypatch.setattr(jointly, "_owners", to_the_last)
     plan = solved(snapshot)
-    assert served == [2]
+    assert served[0] == 2
     assert evicted(plan) == {"big-0"}
     assert placed(plan) == {"t0-0", "t1-0"}
 
@@ -355,18 +379,25 @@ def test_a_group_that_a_part_of_reclaim_serves_is_in_no_later_part(
     monkeypatch: pytest.MonkeyPatch, nodes: int, seed: int
 ) -> None:
     """A loss entitles a group, which is decided at the end; before that what is left over serves it."""
-    commits, served = evict.named_triggers, list[Sequence[Ask]]()
+    commits, offers = evict.named_triggers, evict.backfill
+    passes: list[list[Sequence[Ask]]] = [[]]
 
-    def recorded(policy: EvictionPolicy, found: EvictionPlan) -> object:
+    def committed(policy: EvictionPolicy, found: EvictionPlan) -> object:
         if policy is RECLAIM:
-            served.append(found.asks)
+            passes[-1].append(found.asks)
         return commits(policy, found)
 
-    monkeypatch.setattr(evict, "named_triggers", recorded)
+    def offered(cycle: Cycle, action: ActionName) -> None:
+        passes.append([])
+        offers(cycle, action)
+
+    monkeypatch.setattr(evict, "named_triggers", committed)
+    monkeypatch.setattr(evict, "backfill", offered)
     solved(parse(SHAPES["backlog"](nodes, seed), now=NOW.timestamp()))
-    assert len(served) > 1
-    groups = [ask.group.key for part in served for ask in part]
-    assert len(groups) == len(set(groups))
+    assert max(map(len, passes)) > 1
+    for parts in passes:
+        groups = [ask.group.key for part in parts for ask in part]
+        assert len(groups) == len(set(groups))
 
 
 @pytest.mark.parametrize("actions", ["allocate, reclaim, preempt", "preempt, reclaim, allocate"])
