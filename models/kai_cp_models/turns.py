@@ -37,9 +37,6 @@ GIVES_WAY: Final = 4
 _POD: Final = 12
 _GROUP: Final = 20
 _SUBGROUP: Final = 30
-_EXTRA: Final = 5
-"""Pods counted in a step, in groups of several pod sets: each that waits beyond the minimum has a turn of its
-own, for which all are."""
 _KIND: Final = 30
 """Of pods that ask for the same; for a thousand nodes, as are the following."""
 _TERM: Final = 20
@@ -215,10 +212,7 @@ def _cost(group: PodGroup, pods: Sequence[Pod], kinds: dict[PodSpec, int], scale
     for spec in found:
         if spec not in kinds:
             kinds[spec] = _kind(spec)
-    count = len(pods)
-    leaves = group.root.leaves()
-    extra = max(0, count - sum(leaf.minimum for leaf in leaves)) if len(leaves) > 1 else 0
-    own = _GROUP + _SUBGROUP * _size(group.root) + _POD * count + extra * count // _EXTRA
+    own = _GROUP + _SUBGROUP * _size(group.root) + _POD * len(pods)
     return own + int(scale * sum(kinds[each] for each in found))
 
 

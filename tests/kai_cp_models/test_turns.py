@@ -7,7 +7,7 @@ from dataclasses import replace
 from kai_cp_models.pods import GroupKey, PodKey, PodStatus
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.turns import GIVES_WAY, QUIET_SECONDS, Turn, Turns, costs_of
-from tests.support.worlds import cluster, group, noted, pod, spec
+from tests.support.worlds import cluster, group, leaf, noted, pod, spec, tree
 
 SPEC = spec()
 
@@ -40,6 +40,17 @@ def test_a_world_that_fits_is_looked_at_at_once() -> None:
 
 def test_a_namespace_alone_does_not_wait() -> None:
     assert served(Turns(), world(a=("x", 100), b=("x", 5)), 0.001) == {"a", "b"}
+
+
+def test_a_pod_beyond_the_minimum_costs_what_another_does() -> None:
+    """4,000 pods of two pod sets take half a second (``test_a_large_group_costs_no_more_than_its_size``)."""
+
+    def cost(count: int) -> int:
+        sets = group("a", root=tree(1, leaf("s0", 1), leaf("s1", 1)))
+        members = [pod(f"a-{i}", subgroup=f"s{i % 2}") for i in range(count)]
+        return costs_of(cluster(members, groups=[sets]))[sets.key]
+
+    assert cost(4000) - cost(2000) == cost(2001) - cost(1) == 2000 * (cost(2) - cost(1))
 
 
 def test_the_costly_wait_and_the_others_do_not_notice() -> None:
