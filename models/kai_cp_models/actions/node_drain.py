@@ -52,7 +52,6 @@ class NodeDrain:
         self._on: dict[int, set[PodKey]] = defaultdict(set)
         self._find(self._movable.values())
         self._costs: dict[PodSpec, Floats] = {}
-        self._pieces: dict[int, Sequence[_Leaving]] = {}
 
     def serve(self, ask: Ask) -> bool:
         """Give the ask a place, moving what must move; False: nothing has changed."""
@@ -84,7 +83,6 @@ class NodeDrain:
         touched |= self.ledger.nodes_of(ask.gang.pods)
         for node in touched:
             self._on[node].difference_update(pod.key for pod in chain(ask.gang.pods, moved))
-            self._pieces.pop(node, None)
         for costs in self._costs.values():
             costs[list(touched)] = np.nan
         self._find(moved)
@@ -102,11 +100,10 @@ class NodeDrain:
         if not ledger.let_go(leaving) or not nominated(ledger, ask):
             return None
         touched |= ledger.nodes_of(ask.pods)
-        left = _by_group(leaving)
-        while left:
+        while lost := [pod for pod in moved if ledger.status(pod) not in ACTIVE_ALLOCATED]:
             # The largest first: small ones fit in what is left.
-            key = max(left, key=lambda key: (max(map(gpu_weight, left[key])), key))
-            pods = left.pop(key)
+            _, key = max((gpu_weight(pod), pod.group) for pod in lost if pod.group is not None)
+            pods = [pod for pod in lost if pod.group == key]
             if not _put_back(ledger, key, pods):
                 open_ = np.ones(len(ledger.idle), dtype=bool)
                 open_[list(touched)] = False
@@ -117,8 +114,6 @@ class NodeDrain:
                 touched |= ledger.nodes_of(more)
                 if not ledger.let_go(more) or not _put_back(ledger, key, pods):
                     return None
-                for other, members in _by_group(more).items():
-                    left.setdefault(other, []).extend(members)
             touched |= ledger.nodes_of(pods)
         return moved, touched
 
@@ -194,11 +189,10 @@ class NodeDrain:
 
     def _drained(self, node: int, pod: Pod) -> list[Pod] | None:
         """Movable pods of the node that make room for ``pod``, with few GPUs in all; None if they cannot."""
-        if node not in self._pieces:
-            self._pieces[node] = sorted(self._leaving(node), key=attrgetter("weight"))
-        found, pieces = list[Pod](), self._pieces[node]
+        found = list[Pod]()
         if self.ledger.view(pod).later[node]:
             return found
+        pieces = sorted(self._leaving(node), key=attrgetter("weight"))
         amounts = zip(alone(pod.spec), self.ledger.room.free_on[node], strict=True)
         missing = {d: want - have for d, (want, have) in enumerate(amounts) if want > have}
         while missing:
@@ -233,14 +227,6 @@ class NodeDrain:
 
 def _weight(pods: Iterable[Pod]) -> int:
     return sum(map(gpu_weight, pods))
-
-
-def _by_group(pods: Iterable[Pod]) -> dict[GroupKey, list[Pod]]:
-    found: dict[GroupKey, list[Pod]] = {}
-    for pod in pods:
-        if pod.group is not None:
-            found.setdefault(pod.group, []).append(pod)
-    return found
 
 
 def _put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod]) -> bool:
