@@ -11,7 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -474,6 +474,23 @@ class Ledger:
         answers = (rule.lent(pods, asked, beside=beside) for rule in self.rules)
         return next((lent for lent in answers if lent is not None), None)
 
+    def over_quota(
+        self, group: PodGroup, pods: Sequence[Pod], asked: Amounts, *, lending: bool = True, now: bool = False
+    ) -> tuple[str, str] | None:
+        """(reason token, message) when limits or non-preemptible quota refuse the pods (3.7), else None.
+
+        ``asked``: what they are charged, one on a node exactly, a batch at least. ``lending``: quotas lend to
+        rollouts (3.8). ``now``: what leaves counts until it is gone, and a promised place not yet.
+        """
+        book, queue, words = self.book, group.queue, ""
+        held = book.held_now(queue, book.held, firm=False) if now else None
+        firm = book.held_now(queue, book.firm, firm=True) if now else None
+        check = partial(over_bounds, book, queue, asked, held=held, firm=firm)
+        over = check(preemptible=group.preemptible)
+        if lending and over is not None and over.bound == "quota" and (lent := self.lent(pods, asked)):
+            over, words = check(preemptible=False, lent=lent.by_queue), lent.words
+        return None if over is None else (over.reason, over.message + words)
+
     def relied_on(self, pods: Collection[Pod]) -> bool:
         """Whether places that others got in this cycle may rest on those of ``pods``, which then stay."""
         if any(map(self._keeps_device, pods)):
@@ -664,14 +681,5 @@ class Ledger:
 
     def _queue_waits(self, pod: Pod, node: int) -> bool:
         """Whether limit or quota allow the pod only once others have left its queue (3.7)."""
-        book, group = self.book, self._in_queue(pod)
-        if group is None:
-            return False
-        queue, charge = group.queue, self.fixed.charge(pod, node)
-        held, firm = book.held_now(queue, book.held, firm=False), book.held_now(queue, book.firm, firm=True)
-        lent = None if group.preemptible else self.lent((pod,), charge)
-        free = {} if lent is None else lent.by_queue
-        over = over_bounds(
-            book, queue, charge, preemptible=group.preemptible, held=held, firm=firm, lent=free
-        )
-        return over is not None
+        group, charge = self._in_queue(pod), self.fixed.charge(pod, node)
+        return group is not None and self.over_quota(group, (pod,), charge, now=True) is not None

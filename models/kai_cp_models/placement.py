@@ -20,14 +20,13 @@ from kai_cp_models.arrays import Floats, Mask
 from kai_cp_models.blame import for_group
 from kai_cp_models.domains.choice import candidates
 from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
-from kai_cp_models.fairness.amounts import Amounts, milli_gpus
-from kai_cp_models.fairness.quota_checks import over_bounds
+from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GPU, GpuKind, GroupKey, Pod, PodSpec, PodStatus
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.scores import scores
-from kai_cp_models.snapshot import PodGroup, Subgroup
+from kai_cp_models.snapshot import Subgroup
 from kai_cp_models.units import Batch, Gang
 
 
@@ -36,18 +35,7 @@ def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str
 
     ``lending``: quotas lend to rollouts, because nothing is evicted for the ask (3.8).
     """
-    return over_quota(ledger, ask.group, ask.pods, ask.kind.shape.optimistic, lending=lending)
-
-
-def over_quota(
-    ledger: Ledger, group: PodGroup, pods: Sequence[Pod], asked: Amounts, *, lending: bool
-) -> tuple[str, str] | None:
-    """The same for pods that are charged ``asked``: one on a node exactly, or a batch at least."""
-    over, words = over_bounds(ledger.book, group.queue, asked, preemptible=group.preemptible), ""
-    if lending and over is not None and over.bound == "quota" and (lent := ledger.lent(pods, asked)):
-        over = over_bounds(ledger.book, group.queue, asked, preemptible=False, lent=lent.by_queue)
-        words = lent.words
-    return None if over is None else (over.reason, over.message + words)
+    return ledger.over_quota(ask.group, ask.pods, ask.kind.shape.optimistic, lending=lending)
 
 
 def largest_first(asks: Iterable[Ask]) -> list[Ask]:
@@ -270,7 +258,7 @@ class Placer:
             same = memories == memory
             node, lending = int(np.argmax(same & fitting)), not self.pipeline_only
             charge = ledger.fixed.charge(pod, node)
-            if over_quota(ledger, self.gang.group, (pod,), charge, lending=lending) is not None:
+            if ledger.over_quota(self.gang.group, (pod,), charge, lending=lending) is not None:
                 fitting &= ~same
 
     def start_together(self, ledger: Ledger, pods: Sequence[Pod]) -> None:
@@ -299,7 +287,7 @@ def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledg
             return False
         if by_node and pod.group:
             group, charge = result.snapshot.group_by_key[pod.group], result.fixed.charge(pod, node)
-            if over_quota(result, group, (pod,), charge, lending=not promised):
+            if result.over_quota(group, (pod,), charge, lending=not promised):
                 return False
         groups: list[str] = []
         for name in names:

@@ -21,7 +21,6 @@ from kai_cp_models.defrag.problem import Problem
 from kai_cp_models.defrag.questions import BadQuestion, goal_of
 from kai_cp_models.defrag.windows import opening
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import over_quota
 from kai_cp_models.plan import DefragReport, DefragState, Unscheduled
 from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, PodStatus
 from kai_cp_models.reasons import NOT_FOR_MOVES
@@ -127,7 +126,7 @@ def _carry_out(cycle: Cycle, step: Sequence[Move], waited_for: Set[str], text: s
         group = snapshot.group_by_key[move.group]
         # The replacement of a pod that cannot be preempted starts while the old pod still serves.
         charge, path = ledger.fixed.charge(pod, node), snapshot.queue_path.get(group.queue, ())
-        starts = bool(path) and not over_quota(ledger, group, (pod,), charge, lending=False)
+        starts = bool(path) and not ledger.over_quota(group, (pod,), charge, lending=False)
         fits = ledger.fits_on(pod, node, now=not group.preemptible)
         if not (starts and fits and waited_for.isdisjoint(path)):
             return False

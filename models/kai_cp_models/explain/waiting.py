@@ -16,7 +16,6 @@ from kai_cp_models.explain.in_sum import InSum
 from kai_cp_models.fairness.amounts import pessimistic_batch
 from kai_cp_models.fairness.reclaim import can_reclaim, may_reclaim
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import over_quota
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import GPU, MILLI, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS
@@ -139,7 +138,7 @@ class _Reasons:
         assert batch is not None
         # What quotas lend is for those who take what is free; they wait for capacity and not for the quota.
         least = ledger.fixed.shapes.of(batch).optimistic
-        if over := over_quota(ledger, group, batch.all_pods, least, lending=True):
+        if over := ledger.over_quota(group, batch.all_pods, least):
             return over
         reason, message, pod = why.reason, why.message, why.pod
         if reason == "OverFairShare" and (owed := _owed_nothing(ledger, group, batch)) is not None:
@@ -313,7 +312,7 @@ def _over_where_it_fits(ledger: Ledger, pod: Pod) -> tuple[str, str] | None:
     if group is None or not nodes or pod.spec.gpu.kind is not GpuKind.MEMORY:
         return None
     node = min(nodes, key=lambda node: ledger.fixed.charge(pod, node))
-    over = over_quota(ledger, group, (pod,), ledger.fixed.charge(pod, node), lending=True)
+    over = ledger.over_quota(group, (pod,), ledger.fixed.charge(pod, node))
     return None if over is None else (over[0], f"{over[1]} on node {ledger.snapshot.nodes[node].name}")
 
 
