@@ -54,6 +54,9 @@ from kai_cp_models.snapshot import Taint
 _MOST: Final = 2**31
 """The largest count that is accepted."""
 
+HasGone = Callable[[Identity, str], bool]
+"""Whether a pod of that name and UID exists or runs no more."""
+
 
 def read_device_class(obj: Json, identity: Identity) -> DeviceClass:
     """A DeviceClass."""
@@ -92,14 +95,25 @@ def _taint(row: Json, where: str) -> Taint:
     return Taint(name_at(row, "key", where), text_at(row, "value", where), text_at(row, "effect", where))
 
 
-def claim_reader(queue_label: str) -> Callable[[Json, Identity], Claim]:
+def claim_reader(queue_label: str, has_gone: HasGone) -> Callable[[Json, Identity], Claim]:
     """The parser of ResourceClaims; ``queue_label`` is the key of the queue label (2.5)."""
+
+    def gone(row: Json, kind: str, namespace: str) -> bool:
+        match row:
+            case {"name": str(name), "uid": str(uid)} if name and uid:
+                return row.get(kind) in ("pods", "Pod") and has_gone((namespace, name), uid)
+        return False
 
     def read(obj: Json, identity: Identity) -> Claim:
         metadata, status = object_at(obj, "metadata"), object_at(obj, "status")
         devices, where = object_at(object_at(obj, "spec"), "devices", "spec"), "spec.devices"
         owners = [row for row in objects_at(metadata, "ownerReferences", "metadata") if row.get("controller")]
         allocation = object_at(status, "allocation", "status")
+        reserved = {text_at(row, "uid", at): row for row, at in _rows(status, "reservedFor", "status")}
+        deleted = bool(metadata.get("deletionTimestamp"))
+        left = {uid for uid, row in reserved.items() if gone(row, "resource", identity[0])}
+        if deleted or (owners and gone(owners[0], "kind", identity[0])):
+            left.add(text_at(metadata, "uid", "metadata"))
         return Claim(
             namespace=identity[0],
             name=identity[1],
@@ -110,10 +124,9 @@ def claim_reader(queue_label: str) -> Callable[[Json, Identity], Claim]:
             constraints=tuple(_constraint(row, inner) for row, inner in _rows(devices, "constraints", where)),
             config=tuple(objects_at(devices, "config", where)),
             allocation=read_allocation(allocation, "status.allocation") if allocation else None,
-            reserved=frozenset(
-                text_at(row, "uid", inner) for row, inner in _rows(status, "reservedFor", "status")
-            ),
-            deleted=bool(metadata.get("deletionTimestamp")),
+            reserved=frozenset(reserved),
+            deleted=deleted,
+            gone=frozenset(left),
         )
 
     return read

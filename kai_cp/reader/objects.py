@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 from kai_cp.json_types import Json
 from kai_cp.reader.budgets import read_budget
 from kai_cp.reader.devices import (
+    HasGone,
     claim_reader,
     newest,
     read_device_class,
@@ -81,12 +82,12 @@ def lists_of(
     return found
 
 
-def read_objects(lists: Lists, nodes: Set[str], policy: Policy, notes: Notes) -> Extras:
+def read_objects(lists: Lists, nodes: Set[str], policy: Policy, notes: Notes, has_gone: HasGone) -> Extras:
     """The records for the rules. ``nodes``: names of existing nodes."""
     read = _Reading(lists, notes)
     found = Extras()
     if any(name in lists for name in ("deviceClasses", "resourceSlices", "resourceClaims")):
-        found = found.having(DEVICES, _devices(read, nodes, policy))
+        found = found.having(DEVICES, _devices(read, nodes, policy, has_gone))
     if "podDisruptionBudgets" in lists:
         found = found.having(BUDGETS, tuple(read.each("podDisruptionBudgets", read_budget).values()))
     if "nodeResourceTopologies" in lists and policy.plugin("numa"):
@@ -127,7 +128,7 @@ class _Reading:
         return {key[1]: row for key, row in self.each(name, read).items()}
 
 
-def _devices(read: _Reading, nodes: Set[str], policy: Policy) -> DeviceObjects:
+def _devices(read: _Reading, nodes: Set[str], policy: Policy, has_gone: HasGone) -> DeviceObjects:
     slices, left_out = newest(read.each("resourceSlices", read_pool))
     for pool, reason in left_out.items():
         read.notes.aside(f"ResourcePool {pool[0]}/{pool[1]}", reason)
@@ -142,7 +143,7 @@ def _devices(read: _Reading, nodes: Set[str], policy: Policy) -> DeviceObjects:
         counters=counters,
         classes=read.named("deviceClasses", read_device_class),
         taint_rules=tuple(read.each("deviceTaintRules", read_taint_rule).values()),
-        claims=read.each("resourceClaims", claim_reader(policy.queue_label)),
+        claims=read.each("resourceClaims", claim_reader(policy.queue_label, has_gone)),
     )
 
 

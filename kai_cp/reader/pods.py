@@ -109,6 +109,17 @@ def read_facts(
     return memo.read(objects.unparsed, context, read, changed=objects.changed)
 
 
+def has_gone(facts: Mapping[Identity, PodFacts | UnreadablePod], identity: Identity, uid: str) -> bool:
+    """Whether no pod of that name and UID runs or will run: then claims are taken from it.
+
+    One that cannot be read may still run, and one that is told to stop does until it has stopped.
+    """
+    found = facts.get(identity)
+    if found is None or isinstance(found, UnreadablePod):
+        return found is None
+    return found.uid != uid or found.phase in _PHASES or (found.deleted is not None and not found.node)
+
+
 @dataclass
 class PodResolver:
     """Decides for every pod whether it stays, and with which status and place.

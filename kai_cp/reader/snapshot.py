@@ -27,8 +27,10 @@ from kai_cp.reader.pods import (
     PlacedPods,
     PodFactsMemo,
     PodResolver,
+    UnreadablePod,
     few_names,
     few_terms,
+    has_gone,
     read_facts,
 )
 from kai_cp.reader.podspec import SpecDraft
@@ -202,7 +204,6 @@ def _drafts(
     all_nodes = {name for _, name in raw_nodes}
     node_drafts = read_nodes(in_pool(raw_nodes, policy), policy, dra_gpus, notes, memo.nodes)
     lists = _of_our_nodes(lists, all_nodes - node_drafts.keys())
-    extras = read_objects(lists, node_drafts.keys(), policy, notes)
     queues = read_queues(in_pool(cluster_scoped("Queue", "queues"), policy), policy, recorded, notes)
     groups = read_groups(
         in_pool(namespaced("PodGroup", "podGroups"), policy),
@@ -229,7 +230,9 @@ def _drafts(
         notes=notes,
     )
     raw_pods = namespaced("Pod", "pods", prefer=_has_node)
-    pods = _pods(raw_pods, resolver, _namespaces(lists, notes), limits, memo=memo)
+    facts = _facts(raw_pods, _namespaces(lists, notes), limits, memo)
+    extras = read_objects(lists, node_drafts.keys(), policy, notes, partial(has_gone, facts))
+    pods = _pods(facts, resolver, memo)
     return _Drafts(
         policy,
         fabrics,
@@ -242,10 +245,10 @@ def _drafts(
     )
 
 
-def _pods(
-    objects: ListedObjects, resolver: PodResolver, namespaces: Namespaces, limits: Limits, *, memo: ParseMemo
-) -> PlacedPods:
-    """The pods that stay."""
+def _facts(
+    objects: ListedObjects, namespaces: Namespaces, limits: Limits, memo: ParseMemo
+) -> dict[Identity, PodFacts | UnreadablePod]:
+    """What every pod says of itself."""
     if namespaces != memo.namespaces:
         # Namespace selectors are resolved inside the specs.
         memo.specs, memo.namespaces = {}, namespaces
@@ -256,6 +259,13 @@ def _pods(
         there = {id(one.draft) for one in facts.values() if isinstance(one, PodFacts)}
         memo.specs = {key: draft for key, draft in memo.specs.items() if id(draft) in there}
         memo.most_specs = 2 * len(memo.specs) + _FEWEST_SPECS
+    return facts
+
+
+def _pods(
+    facts: dict[Identity, PodFacts | UnreadablePod], resolver: PodResolver, memo: ParseMemo
+) -> PlacedPods:
+    """The pods that stay; without memory, ``facts`` are used up."""
     changed = ((key, memo.groups.values.get(key)) for key in memo.groups.changed)
     torn = {key for key, one in changed if one is not None and not (one.whole and one.root.plain)}
     return resolver.resolve(

@@ -254,6 +254,17 @@ def test_claims_of_a_victim_are_free_in_the_end_only() -> None:
     assert any("now" in fault for fault in faults(check_dra.broken, found, evict, decide(x, "n1", details)))
 
 
+@pytest.mark.parametrize("gone", [("uid-v",), ()])
+def test_claims_of_a_pod_that_is_gone_are_free_in_the_end_only(gone: tuple[str, ...]) -> None:
+    x, names = user("x", "d"), [{"resource": "pods", "name": "v", "uid": "uid-v"}]
+    claims = [claim("c", exact(), allocation=held("n1", "a"), reservedFor=names), claim("d", exact())]
+    found = cluster([x], TWO, claims, gone=gone)
+    details = {"resourceClaimAllocations": [{"name": "c0", "allocation": held("n1", "a")}]}
+    later = faults(check_dra.broken, found, decide(x, "n1", details, "Nominate"))
+    assert bool(later) is not bool(gone)
+    assert any("now" in fault for fault in faults(check_dra.broken, found, decide(x, "n1", details)))
+
+
 def test_zones_a_legal_plan_passes_and_altered_ones_do_not() -> None:
     pods = [want("x", 3), want("y", 3)]
     held_zone = want("r", 1, node="n0", zones=[("zone-0", {"cpu": 1000})])

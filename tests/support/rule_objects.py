@@ -20,11 +20,12 @@ def objects_of(raw: Mapping[str, Any], nodes: Iterable[str] = (), policy: Policy
 
 
 def read(
-    raw: Mapping[str, Any], nodes: Iterable[str] = (), policy: Policy | None = None
+    raw: Mapping[str, Any], nodes: Iterable[str] = (), policy: Policy | None = None, gone: Iterable[str] = ()
 ) -> tuple[Extras, tuple[SetAside, ...]]:
-    """The records of raw lists, and what could not be read."""
+    """The records of raw lists, and what could not be read. ``gone``: UIDs of pods that are gone."""
     notes = Notes()
-    extras = read_objects(lists_of(raw, notes), frozenset(nodes), policy or Policy(), notes)
+    lists, left = lists_of(raw, notes), set(gone)
+    extras = read_objects(lists, frozenset(nodes), policy or Policy(), notes, lambda _, uid: uid in left)
     return extras, notes.set_aside()
 
 

@@ -379,7 +379,8 @@ def _gone(world: PlannedCluster, pod: Pod) -> bool:
 
 def _old_users(world: PlannedCluster, claim: Claim, *, now: bool) -> set[str]:
     """UIDs that the claim is reserved for before the placements of this plan."""
-    users, by_uid = world.start.users_of.get(claim.key, set()) | set(claim.reserved), world.start.by_uid
+    by_uid, held = world.start.by_uid, world.start.users_of.get(claim.key, set())
+    users = claim.reserved | claim.gone | held
     return {uid for uid in users if now or uid not in by_uid or not _gone(world, by_uid[uid])}
 
 
@@ -396,7 +397,8 @@ def _users(world: PlannedCluster, catalog: Catalog, sharers: Sharers, *, now: bo
 
 def _lasts(world: PlannedCluster, claim: Claim, *, now: bool) -> bool:
     """Whether what the claim had before this plan is still its own: not once all its users have left."""
-    return bool(_old_users(world, claim, now=now) or not _old_users(world, claim, now=True))
+    before, users = (_old_users(world, claim, now=when) for when in (True, now))
+    return not before or bool(users if now else users - claim.gone)
 
 
 def _one_each(

@@ -169,6 +169,9 @@ class Claim:
     reserved: frozenset[str]
     """UIDs of the pods that use it."""
     deleted: bool
+    gone: frozenset[str] = frozenset()
+    """Those of ``reserved`` that exist or run no more, and the claim's own UID if it is deleted or its owner
+    runs no more: once no other pod uses it, its allocation ends."""
 
     @property
     def key(self) -> tuple[str, str]:

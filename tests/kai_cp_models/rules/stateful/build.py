@@ -39,13 +39,14 @@ def snapshot(
     nodes: Sequence[Node | str] = ("n0", "n1", "n2"),
     *,
     raw: Mapping[str, Any] | None = None,
+    gone: Sequence[str] = (),
     plugins: frozenset[str] = PLUGINS,
     dimensions: tuple[str, ...] = BASE_DIMENSIONS,
     **policy: Any,
 ) -> Snapshot:
-    """A snapshot with one group per pod, all in queue ``q``."""
+    """A snapshot with one group per pod, all in queue ``q``. ``gone``: UIDs of pods that are not there."""
     made = [node if isinstance(node, Node) else worlds.node(node, gpus=0) for node in nodes]
-    extras, aside = read(raw or {}, [node.name for node in made], Policy(plugins=plugins, **policy))
+    extras, aside = read(raw or {}, [node.name for node in made], Policy(plugins=plugins, **policy), gone)
     return worlds.cluster(
         pods, (), made, dimensions=dimensions, extras=extras, set_aside=aside, plugins=plugins, **policy
     )

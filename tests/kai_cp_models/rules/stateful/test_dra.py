@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kai_cp.decisions import rfc3339
 from kai_cp_models.check import dra as check
 from kai_cp_models.check.planned_cluster import PlannedCluster
+from kai_cp_models.engine import decide
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import (
@@ -28,9 +30,11 @@ from kai_cp_models.rules.stateful import dra, enriched
 from kai_cp_models.rules.stateful.dra import cel
 from kai_cp_models.rules.stateful.dra.catalog import CATALOG
 from kai_cp_models.rules.stateful.dra.state import DraState
-from kai_cp_models.settings import Limits, OptionalRules
+from kai_cp_models.settings import Limits, OptionalRules, Settings
 from kai_cp_models.snapshot import Node, Snapshot
 from tests.kai_cp_models.rules.stateful.build import placed, pod, snapshot, spec
+from tests.support import devices, tiny
+from tests.support.objects import NOW
 from tests.support.rule_objects import promised
 
 DRIVER = "gpu.example.com"
@@ -87,9 +91,9 @@ def user(name: str, *claims: str, node: str | None = None, **fields: Any) -> Pod
 
 
 def cluster(pods: list[Pod], slices: list[Raw], claims: list[Raw], *, classes: list[Raw] | None = None,
-            nodes: tuple[str, ...] = ("n0", "n1")) -> Snapshot:  # fmt: skip
+            nodes: tuple[str, ...] = ("n0", "n1"), gone: tuple[str, ...] = ()) -> Snapshot:  # fmt: skip
     raw = {"resourceSlices": slices, "resourceClaims": claims, "deviceClasses": classes or [klass()]}
-    return snapshot(pods, nodes, raw=raw)
+    return snapshot(pods, nodes, raw=raw, gone=gone)
 
 
 def mask(found: Snapshot, which: Pod, *, now: bool = True) -> list[bool]:
@@ -192,6 +196,52 @@ def test_devices_of_a_leaving_pod_are_promised_not_free() -> None:
     state.remove(runs, 0)
     state.unevict(runs)
     assert mask_of(state, x) == mask_of(before, x) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("users", "later"),
+    [(["v"], [True, True]), (["v", "w"], [False, True]), (["w"], [False, True]), ([], [False, True])],
+)
+def test_devices_of_a_pod_that_is_gone_are_promised_not_free(users: list[str], later: list[bool]) -> None:
+    """The claim outlives the pod v for a moment; w is a pod that the snapshot does not have."""
+    x = user("x", "d")
+    names = [{"resource": "pods", "name": name, "uid": f"uid-{name}"} for name in users]
+    claims = [claim("c", exact(2), allocation=held("n0", "a", "b"), reservedFor=names), claim("d", exact())]
+    found = cluster([x], TWO, claims, gone=("uid-v",))
+    assert mask(found, x, now=True) == [False, True]
+    assert mask(found, x, now=False) == later
+
+
+def test_a_claim_whose_user_is_gone_is_shared_as_it_is_or_allocated_anew() -> None:
+    x, names = user("x", "c"), [{"resource": "pods", "name": "v", "uid": "uid-v"}]
+    shared = claim("c", exact(), allocation=held("n0", "b"), reservedFor=names)
+    found = cluster([x], TWO, [shared], gone=("uid-v",))
+    assert (mask(found, x, now=True), mask(found, x, now=False)) == ([True, False], [True, True])
+    for node, pipelined, device_ in ((0, False, "b"), (0, True, "b"), (1, True, "a")):
+        given = placed(dra.open(found), x, node, pipelined=pipelined)["resourceClaimAllocations"][0]
+        assert given["allocation"]["devices"]["results"][0]["device"] == device_
+
+
+@pytest.mark.parametrize("users", [("v1",), ()])
+def test_the_trigger_waits_for_the_devices_of_its_victim(users: tuple[str, ...]) -> None:
+    """v1 was evicted for t, which n1 is promised to; until its claim is gone, no second pod is evicted."""
+    c1 = devices.claim("c1", devices.exact(), users=users, held=devices.allocation("n1", "d"))
+    if not users:
+        c1["metadata"]["deletionTimestamp"] = rfc3339(NOW.timestamp())
+    c2 = devices.claim("c2", devices.exact(), users=("v2",), held=devices.allocation("n2", "d"))
+    t = tiny.pod("t", priority="build", status={"nominatedNodeName": "n1"},
+                 resourceClaims=devices.claims("ct"))  # fmt: skip
+    found = tiny.world(
+        [tiny.node("n1"), tiny.node("n2")],
+        [tiny.pod("v2", "n2", resourceClaims=devices.claims("c2")), t],
+        actions="allocate, reclaim, preempt",
+        plugins=["dynamicresources"],
+        resourceClaims=[c1, c2, devices.claim("ct", devices.exact())],
+        resourceSlices=[devices.slice_of(n, devices.device("d")) for n in ("n1", "n2")],
+        deviceClasses=[devices.device_class()],
+    )
+    made = decide(found, Settings()).decisions
+    assert [(one.kind, one.pod.name, one.node) for one in made] == [("Nominate", "t", "n1")]
 
 
 def test_a_victim_returns_to_its_node_only_with_its_devices() -> None:
@@ -302,11 +352,14 @@ def test_a_claim_of_too_many_devices_is_told_so() -> None:
     assert more.dead_end(x) == "ResourceClaim ns/c: it asks for 33 devices, at most 32 are allowed"
 
 
+@pytest.mark.parametrize("gone", [(), ("u0",)])
 @pytest.mark.parametrize(("reserved", "fits"), [(255, True), (256, False)])
-def test_a_claim_has_at_most_256_users(reserved: int, fits: bool) -> None:
+def test_a_claim_has_at_most_256_users(reserved: int, fits: bool, gone: tuple[str, ...]) -> None:
+    """One that is gone counts until it is struck off the list."""
     x = user("x", "c")
-    users = [{"uid": f"u{i}"} for i in range(reserved)]
-    assert any(mask(cluster([x], TWO, [claim("c", exact(), reservedFor=users)]), x)) is fits
+    users = [{"resource": "pods", "name": f"u{i}", "uid": f"u{i}"} for i in range(reserved)]
+    found = cluster([x], TWO, [claim("c", exact(), reservedFor=users)], gone=gone)
+    assert [any(mask(found, x, now=now)) for now in (True, False)] == [fits, fits]
 
 
 @pytest.mark.parametrize(

@@ -26,20 +26,23 @@ class ClaimUse:
     """Use of one claim. Pods are named by UID.
 
     ``stay`` and ``leave`` use the allocation that the claim had before the cycle; ``fresh`` is the one
-    that this cycle gives it, used by ``joined``. Once all users of the old one leave, the claim is
-    free to be allocated anew, though its devices stay in use until they have left.
+    that this cycle gives it, used by ``joined``. Once all users of the old one leave or are ``gone``, the
+    claim is free to be allocated anew, though its devices stay in use until that is written: its controller
+    takes the allocation of a claim that had users and has none any more. Those that are gone count as users
+    until they are struck off.
     """
 
     before: Allocation | None = None
     stay: frozenset[str] = frozenset()
     leave: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
     fresh: Allocation | None = None
     joined: frozenset[str] = frozenset()
 
     @property
     def leaving(self) -> bool:
-        """Whether the old allocation ends with the pods that are leaving."""
-        return self.before is not None and bool(self.leave) and not self.stay
+        """Whether the old allocation ends with the pods that are leaving or gone."""
+        return self.before is not None and bool(self.leave or self.gone) and not self.stay
 
     def pinned(self, *, now: bool) -> Allocation | None:
         """The allocation that a further user would have to share; None: the claim is open."""
@@ -49,7 +52,7 @@ class ClaimUse:
 
     def users(self, *, now: bool) -> frozenset[str]:
         """UIDs of the pods that the claim is reserved for."""
-        return self.stay | self.joined | (self.leave if now else frozenset())
+        return self.stay | self.joined | self.gone | (self.leave if now else frozenset())
 
 
 class Holdings(Forked):

@@ -100,13 +100,14 @@ class DraState(LeavingState):
                         promised[key] = pod.claim_allocations[ref.name]
         for key, claim in self.catalog.claims.items():
             given = claim.allocation or promised.get(key)
-            uids = claim.reserved | users.get(key, set())
+            uids = claim.reserved | claim.gone | users.get(key, set())
             leave = frozenset(uid for uid in uids if statuses.get(uid) in ended)
             for uid in uids:
                 self._used_by.setdefault(uid, []).append(key)
             if given or uids:
                 before = found_in(self.catalog, given) if given else None
-                self._holdings.set(key, ClaimUse(before, frozenset(uids) - leave, leave))
+                stay, gone = uids - leave - claim.gone, claim.gone - leave
+                self._holdings.set(key, ClaimUse(before, stay, leave, gone))
         for pod, node, leaving in holding(self.snapshot):
             self.extended.count_plugin(pod, node, 1, leaving=leaving)
             known = set(self._used_by.get(pod.uid, ())) - set(self._keys(pod))
