@@ -20,6 +20,7 @@ from kai_cp_models.plan import IdleSoFar
 from kai_cp_models.pods import MILLI
 from kai_cp_models.records.notes import (
     AFTER,
+    BIND_FAILURES,
     DEFAULT,
     DEFRAG,
     ENDED,
@@ -35,6 +36,7 @@ from kai_cp_models.records.notes import (
     RESERVE,
     ROLLOUT,
     USERS,
+    BindFailures,
     Closed,
     Expired,
     GroupNotes,
@@ -257,6 +259,7 @@ def group_notes(annotations: OwnAnnotations) -> GroupNotes:
         cause=_cause(said.text(RESERVATION)),
         defrag=_consent(said.text(DEFRAG)),
         moved=_moved(said.text(MOVED)),
+        failures=bind_failures(said.text(BIND_FAILURES)),
         unread=tuple(said.unread),
     )
 
@@ -350,6 +353,16 @@ def _moved(text: str | None) -> Moved | None:
         document = NoteDocument.of(text, "restarts")
         at = tuple(instant(one) for one in document.values("at")[:_MOST_RESTARTS])
         return Moved(int(document.number("pods", "is not a number of pods")), at)
+    except Unreadable:
+        return None
+
+
+def bind_failures(text: str | None) -> BindFailures | None:
+    """What the scheduler noted of binds that failed."""
+    try:
+        document = NoteDocument.of(text or "", "failures")
+        times = int(document.number("times", "is not a number of failures"))
+        return BindFailures(document.text("uid") or "", times, document.instant("last"))
     except Unreadable:
         return None
 

@@ -25,7 +25,9 @@ SEGMENT_PREFERRED: Final = "kai.scheduler/segment-topology-preferred-placement"
 BATCH_MIN_MEMBER: Final = "kai.scheduler/batch-min-member"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 MAX_RUNTIME: Final = "kai-cp/max-runtime"
-OURS: Final = frozenset((LAST_APPLIED, "kai-cp/reservation", "kai-cp/ended", "kai-cp/moved"))
+OURS: Final = frozenset(
+    (LAST_APPLIED, "kai-cp/reservation", "kai-cp/ended", "kai-cp/moved", "kai-cp/bind-failures")
+)
 """Annotations of a workload that its pod group does not take over: others write them."""
 
 DEFAULT_QUEUE: Final = "default-queue"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kai_cp_models.fairness.runtime import delayed
+from kai_cp_models.fairness.runtime import delayed, doubted_until
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.pods import PodStatus
 from kai_cp_models.refusal import Refusal
@@ -14,12 +14,19 @@ from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Gang, GangState
 
 DELAYED: Final = "PreemptionDelayNotElapsed"
+DOUBTED: Final = "BindingFails"
+DELAYS: Final = frozenset((DELAYED, DOUBTED))
+"""Reasons of a group that may not evict others yet."""
 
 
 def delay_of(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
     """What keeps the group from evicting others yet."""
     if (left := delayed(snapshot, group)) is None:
         return None
+    failures = group.notes.failures
+    if failures is not None and doubted_until(snapshot, group) - snapshot.now >= left:
+        words = f"its pod could not be bound {failures.times} times in a row; it gets what is free"
+        return Refusal(DOUBTED, f"{words}, and may evict others in {span(left)}")
     return Refusal(DELAYED, f"may evict others in {span(left)} (preemption delay)")
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kai_cp.decisions import rfc3339
 from kai_cp_models.check import waste
 from kai_cp_models.pods import PodStatus
+from kai_cp_models.records.notes import BIND_FAILURES
 from kai_cp_models.snapshot import Shares, Snapshot
 from tests.support.worlds import (
     NOW,
@@ -28,6 +31,8 @@ from tests.support.worlds import (
     queue,
     spec,
 )
+
+FAILED = (BIND_FAILURES, json.dumps({"uid": "t-0", "times": 3, "last": rfc3339(NOW - 15)}))
 
 
 def contest(
@@ -66,6 +71,7 @@ def test_a_lower_priority_is_preempted() -> None:
             {"preemption_delay_seconds": 60.0, "last_eviction": NOW - 30},
             ["preemption delay", "after 30 s"],
         ),
+        ({}, {"notes": [FAILED]}, ["could not be bound 3 times in a row"]),
     ],
 )
 def test_preempt_needs_a_right(victim: dict[str, Any], trigger: dict[str, Any], words: list[str]) -> None:

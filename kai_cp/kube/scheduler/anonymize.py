@@ -122,7 +122,12 @@ _ANNOTATIONS: Final = re.compile(
 _HELD_NAMES: Final = frozenset({names.GROUP, names.FRACTION_CONTAINER})
 """Annotations that hold a name."""
 _HELD_ZONES: Final = re.compile(r"kai\.scheduler/numa-placement-").match
-_NAMES_IN_NOTES: Final = {"kai-cp/users": "", "kai-cp/gpu-kinds": "", "kai-cp/reservation": "nodes"}
+_NAMES_IN_NOTES: Final = {
+    "kai-cp/users": "",
+    "kai-cp/gpu-kinds": "",
+    "kai-cp/reservation": "nodes",
+    "kai-cp/bind-failures": "-",
+}
 """Annotations that hold JSON objects, with the key below which the keys are names; "": the object itself."""
 _UNNAMED: Final = frozenset({"*", "reservation/1"})
 """What such objects say that is no name: each user that is not named, and a schema."""

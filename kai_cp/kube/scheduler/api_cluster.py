@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import time
@@ -26,6 +27,7 @@ from kai_cp.kube.scheduler.nominations import Nominations
 from kai_cp.kube.scheduler.options import SchedulerOptions
 from kai_cp.kube.scheduler.orders import Order, Orders, Sending
 from kai_cp.kube.scheduler.rivals import Rivals
+from kai_cp.reader.annotations import bind_failures
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.times import seconds_of
 from kai_cp_models.plan import Decision, Plan
@@ -159,8 +161,12 @@ class ApiCluster:
             pod = self._pods.get(key)
             lost = self._nodes.get(("", request["spec"]["selectedNode"])) is None
             stranger = pod is not None and not api_objects.belongs_to(request, pod)
-            if api_objects.failed_for_good(request) or lost or stranger:
-                done = self._drop(request) and done
+            failed = api_objects.failed_for_good(request)
+            if failed or lost or stranger:
+                dropped = self._drop(request)
+                if dropped and failed and pod is not None and not stranger:
+                    self._note_failure(pod)
+                done = dropped and done
         return done
 
     def order(self, plan: Plan) -> Sending:
@@ -276,9 +282,31 @@ class ApiCluster:
         if error.status == 409:
             return "conflict", "a BindRequest existed, and is gone"
         self._backoff.failed(pod["metadata"]["uid"], self._clock())
+        self._note_failure(pod)
         self._recorder.say(pod, resources.PODS, "Warning", "FailedBinding", error.message, topic="scheduling")
         self._condition(pod, "PodScheduled", "BindingError", error.message)
         return "failed", str(error)
+
+    def _note_failure(self, pod: Object) -> None:
+        """Note in its pod group that a bind of the pod failed; of several pods that wait, the one whose bind
+        failed most often counts."""
+        uid, name = pod["metadata"]["uid"], api_objects.annotations_of(pod).get(names.GROUP)
+        if not name:
+            return
+        key = GroupKey(pod["metadata"]["namespace"], name)
+        before = bind_failures(self.annotations.of(key).get(names.BIND_FAILURES))
+        same = before is not None and before.uid == uid
+        times = max(self._backoff.failures(uid), before.times + 1 if before is not None and same else 1)
+        if before is not None and not same and before.times >= times and self._waits(before.uid):
+            return
+        note = {"uid": uid, "times": times, "last": api_objects.rfc3339(self._clock())}
+        self.annotations.set(key, {names.BIND_FAILURES: json.dumps(note)})
+
+    def _waits(self, uid: str) -> bool:
+        """Whether the pod with this uid waits for a node."""
+        return any(
+            pod["metadata"]["uid"] == uid and not pod["spec"].get("nodeName") for pod in self._pods.all()
+        )
 
     def _evict(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         limited = self._budgets or decision.action == "defrag"

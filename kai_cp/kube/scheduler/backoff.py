@@ -60,6 +60,10 @@ class BindBackoff:
         with self._lock:
             self._failures.pop(uid, None)
 
+    def failures(self, uid: str) -> int:
+        """How often in a row a bind of the pod failed."""
+        return self._failures.get(uid, (0, 0.0))[0]
+
     def held(self, uid: str, now: float) -> bool:
         """Whether the pod is held now."""
         entry = self._failures.get(uid)

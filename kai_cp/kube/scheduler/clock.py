@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from kai_cp.kube.scheduler.staleness import next_eviction, stale_groups
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import PodStatus
+from kai_cp_models.queries.why import delay_seconds
 from kai_cp_models.snapshot import Snapshot
 
 UNPROVED_FIRST_SECONDS = 1.0
@@ -47,8 +48,8 @@ def _stale(snapshot: Snapshot, plan: Plan) -> Iterator[float]:
 
 def _delays(snapshot: Snapshot) -> Iterator[float]:
     for group in snapshot.groups:
-        if group.preemption_delay_seconds > 0:
-            yield max(group.created, group.last_eviction or 0.0) + group.preemption_delay_seconds
+        if (left := delay_seconds(snapshot, group)) is not None:
+            yield snapshot.now + left
 
 
 def _protections(snapshot: Snapshot) -> Iterator[float]:

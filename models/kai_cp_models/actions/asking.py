@@ -21,7 +21,7 @@ from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.times import TIMES
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang
-from kai_cp_models.unready import DELAYED, delay_of, unready
+from kai_cp_models.unready import DELAYS, delay_of, unready
 
 logger = logging.getLogger(__name__)
 _FIXED: Final = Refusal("NonPreemptible", "consolidation serves preemptible pod groups only")
@@ -78,7 +78,7 @@ def _asking(cycle: Cycle, action: ActionName, one: WaitingGroup) -> Ask | None:
     before = cycle.waiting.get(key)
     # No action may evict for it until the delay is over, so the delay is the reason and not the missing
     # capacity.
-    if before is None or (refusal.reason == DELAYED and before.reason == "NodeFragmented"):
+    if before is None or (refusal.reason in DELAYS and before.reason == "NodeFragmented"):
         cycle.waiting[key] = refusal
     return None
 

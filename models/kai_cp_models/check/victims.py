@@ -4,9 +4,9 @@ Only active, preemptible pod groups are victims, without pods that name an unkno
 eviction names its triggers. Each of them has a nominated place by that action, and one of them may take the
 victim: in ``preempt`` a trigger of the same queue
 with strictly higher priority, in ``reclaim`` one of another leaf queue. Consolidation serves preemptible pod
-groups only, loses none and moves a limited number of pod groups for each. A pod group in its preemption delay
-triggers no eviction. (Min runtime: ``runtime``; fairness: ``reclaim``; actions without triggers have
-modules of their own, such as ``stale``.)
+groups only, loses none and moves a limited number of pod groups for each. No eviction is triggered by a pod
+group in its preemption delay, or with a waiting pod whose binds failed again and again. (Min runtime:
+``runtime``; fairness: ``reclaim``; actions without triggers have modules of their own, such as ``stale``.)
 """
 
 from __future__ import annotations
@@ -122,6 +122,18 @@ def _triggers(world: PlannedCluster) -> Iterator[Violation]:
                 f" is not over after {waited:g} s",
                 groups=(key,),
             )
+        yield from _in_vain(world, group, what)
+
+
+def _in_vain(world: PlannedCluster, group: PodGroup, what: str) -> Iterator[Violation]:
+    """A trigger's pod that waits has not failed to be bound just now, again and again."""
+    noted = group.notes.failures
+    if noted is None or world.snapshot.now >= noted.doubted_until:
+        return
+    for pod in world.snapshot.members[group.key]:
+        if pod.uid == noted.uid and pod.node is None:
+            words = f"{what}, whose pod {pod.key} could not be bound {noted.times} times in a row"
+            yield Violation("victims", words, groups=(group.key,))
 
 
 def _torn(world: PlannedCluster, group: PodGroup, action: ActionName) -> Iterator[Violation]:

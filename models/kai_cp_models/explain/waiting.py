@@ -27,7 +27,7 @@ from kai_cp_models.rules.static.table import refusing
 from kai_cp_models.shown import amount, plural, quantity, share
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Batch, Gang
-from kai_cp_models.unready import DELAYED, unready
+from kai_cp_models.unready import DELAYS, unready
 
 logger = logging.getLogger(__name__)
 _BY_BOUNDS: Final = frozenset({"OverLimit", "NonPreemptibleOverQuota", "OverFairShare"})
@@ -118,7 +118,7 @@ class _Reasons:
         reason, message = why.reason, why.message
         if reason in _OF_THE_PLAN:
             reason, message = self._in_the_end(gang, pending, why, proved=proved)
-        elif reason == DELAYED:
+        elif reason in DELAYS:
             # That it may never start is told before the delay is over.
             reason, message = _never(ledger, pending) or (reason, message)
         # What the cycle has evicted is missing in this plan only.

@@ -73,8 +73,18 @@ def reclaim_min_runtime(snapshot: Snapshot, queue: str, trigger_queue: str) -> f
 def delayed(snapshot: Snapshot, group: PodGroup) -> float | None:
     """Seconds left before the group may trigger evictions (4.1); None when it may now."""
     since = group.created if group.last_eviction is None else max(group.created, group.last_eviction)
-    left = since + group.preemption_delay_seconds - snapshot.now
+    left = max(since + group.preemption_delay_seconds, doubted_until(snapshot, group)) - snapshot.now
     return left if left > 0 else None
+
+
+def doubted_until(snapshot: Snapshot, group: PodGroup) -> float:
+    """Until when nothing is evicted for a group because binds of a pod, which still waits, failed in a row:
+    others would stop in vain. Without doubt: 0."""
+    noted = group.notes.failures
+    waits = noted is not None and any(
+        pod.uid == noted.uid and pod.node is None for pod in snapshot.members[group.key]
+    )
+    return noted.doubted_until if noted is not None and waits else 0.0
 
 
 def _nearest(snapshot: Snapshot, path: Sequence[str], setting: MinRuntimeSetting) -> float | None:

@@ -23,9 +23,17 @@ RESERVATION: Final = "kai-cp/reservation"
 ENDED: Final = "kai-cp/ended"
 DEFRAG: Final = "kai-cp/defrag"
 MOVED: Final = "kai-cp/moved"
+BIND_FAILURES: Final = "kai-cp/bind-failures"
 KINDS: Final = "kai-cp/gpu-kinds"
 ROLLOUT: Final = "kai-cp/rollout"
 USERS: Final = "kai-cp/users"
+
+FIRST_DOUBT_SECONDS: Final = 8.0
+"""After the second failed bind of a pod in a row; the first one may be an accident. It is four times the
+pause before the next bind: what a disturbance costs is in proportion to how long it lasts."""
+LONGEST_DOUBT_SECONDS: Final = 21_600.0
+"""What fails for days disturbs others four times a day, and what was mended has its rights again on the same
+day."""
 
 TIME_NOTES: Final = frozenset((EXPECTED, MAXIMUM, DEFAULT, RESERVE, AFTER, PRICE, HERO, RESERVATION, ENDED))
 """Annotations of the time axis."""
@@ -74,6 +82,21 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class BindFailures:
+    """How often in a row the bind of the pod with this uid failed, and when it did last."""
+
+    uid: str
+    times: int
+    last: float
+
+    @property
+    def doubted_until(self) -> float:
+        """Until when the next bind is likely to fail, too; the time doubles with each failure."""
+        doubt = FIRST_DOUBT_SECONDS * 2.0 ** min(self.times - 2, 30) if self.times > 1 else 0.0
+        return self.last + min(LONGEST_DOUBT_SECONDS, doubt)
+
+
+@dataclass(frozen=True, slots=True)
 class GroupNotes:
     """What the annotations of a pod group say."""
 
@@ -90,6 +113,8 @@ class GroupNotes:
     """Why the start is later than promised."""
     defrag: bool | None = None
     moved: Moved | None = None
+    failures: BindFailures | None = None
+    """Of the pod whose bind failed most often."""
     unread: tuple[Unread, ...] = ()
 
     @property

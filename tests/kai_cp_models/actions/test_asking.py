@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 import pytest
@@ -14,8 +15,11 @@ from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName
+from kai_cp_models.records.notes import BIND_FAILURES
 from kai_cp_models.snapshot import Snapshot
-from tests.support.plans import SETTINGS
+from tests.support import tiny
+from tests.support.objects import ago
+from tests.support.plans import SETTINGS, lost, placed, solved
 from tests.support.worlds import NOW, cluster, group, node, pods, queue
 
 SEEDS = range(30)
@@ -93,3 +97,25 @@ def test_the_line_of_some_asks_is_that_of_their_entries(seed: int) -> None:
     entries = {key: ask.entry for key, ask in some.items()}
     anew = FairOrder(cycle.snapshot, cycle.ledger.book, entries)
     assert list(iter(line.pop, None)) == list(iter(anew.pop, None))
+
+
+@pytest.mark.parametrize(("times", "idle"), [(1, 0), (4, 0), (4, 4)])
+def test_a_group_whose_pod_cannot_be_bound_gets_only_what_is_idle(times: int, idle: int) -> None:
+    """v holds n1 over its queue's quota of nothing, and t is owed a node. v would stop in vain."""
+    note = {"uid": "uid-t", "times": times, "last": ago(5)}
+    pods = [tiny.pod("v", "n1", gpus=4, queue="y"), tiny.pod("t", gpus=4, queue="z")]
+    pods[1]["metadata"]["uid"] = "uid-t"
+    snapshot = tiny.world(
+        [tiny.node("n1", gpus=4), tiny.node("n2", gpus=idle)],
+        pods,
+        queues=[tiny.queue("y", quota={"gpu": 0}), tiny.queue("z", quota={"gpu": 4})],
+        groups={"t": {"annotations": {BIND_FAILURES: json.dumps(note)}}},
+        actions="allocate, consolidation, reclaim, preempt",
+    )
+    plan = solved(snapshot)
+    assert lost(plan) == ({"v"} if times == 1 else set())
+    assert placed(plan) == ({"t"} if times == 1 or idle else set())
+    if not idle and times > 1:
+        (row,) = plan.unscheduled
+        assert row.reason == "BindingFails"
+        assert "4 times in a row" in row.message

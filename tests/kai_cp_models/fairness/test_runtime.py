@@ -14,9 +14,12 @@ from kai_cp_models.fairness.runtime import (
     protected,
     reclaim_min_runtime,
 )
+from kai_cp_models.pods import Pod
 from kai_cp_models.policy import ActionName
+from kai_cp_models.records.notes import BindFailures, GroupNotes
 from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
 from tests.kai_cp_models.fairness.builders import NOW, cluster, group, node, queue
+from tests.support.worlds import pod
 
 Method = Literal["lca", "queue"]
 
@@ -105,3 +108,30 @@ def test_preemption_delay_counts_from_creation_or_the_last_eviction() -> None:
     assert delayed(snapshot, group("evicted-before", "a", last_eviction=NOW - 40, **late)) == 20
     assert delayed(snapshot, group("due", "a", created=NOW - 30, preemption_delay_seconds=30.0)) is None
     assert delayed(snapshot, group("plain", "a", created=NOW)) is None
+
+
+@pytest.mark.parametrize(
+    ("times", "ago", "left"),
+    [
+        (1, 0, None),  # an accident
+        (2, 0, 8),
+        (3, 0, 16),
+        (3, 15.5, 0.5),
+        (3, 16, None),  # it has been quiet for long enough
+        (9, 0, 1024),
+        (14, 0, 21_600),
+        (10**9, 0, 21_600),
+    ],
+)
+def test_a_group_that_fails_to_be_bound_evicts_less_and_less_often(
+    times: int, ago: float, left: float | None
+) -> None:
+    noted = GroupNotes(failures=BindFailures("job-0", times, NOW - ago))
+    failing = replace(group("job", "a"), notes=noted)
+
+    def wait(*pods: Pod) -> float | None:
+        return delayed(cluster([node("n")], [queue("a")], [failing], pods), failing)
+
+    assert wait(pod("job-0"), pod("job-1", "n")) == left
+    assert wait(pod("job-0", "n"), pod("job-1")) is None, "its bind succeeded"
+    assert wait(pod("job-1")) is None, "the pod is another one"

@@ -6,6 +6,7 @@ import pytest
 
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
+from kai_cp.reader.annotations import bind_failures
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
@@ -184,6 +185,42 @@ def test_a_request_that_could_not_be_deleted_is_tried_again(setup: Setup) -> Non
     assert setup.server.get(r.BIND_REQUESTS, "ns", "p0") is None
 
 
+def test_binds_that_failed_in_a_row_are_noted(setup: Setup) -> None:
+    """The note outlives the process, and is of the pod whose bind failed most often while that waits."""
+
+    def failed(name: str) -> tuple[str, int]:
+        setup.apply(Plan(decisions=(bind(name, "n"),)))
+        request = setup.server.get(r.BIND_REQUESTS, "ns", name)
+        assert request is not None
+        setup.server.put(r.BIND_REQUESTS, {**request, "status": {"phase": "Failed"}})
+        until(
+            lambda: api_objects.failed_for_good(
+                setup.cache.stores[r.BIND_REQUESTS].get(("ns", name)) or request
+            )
+        )
+        assert setup.live.tidy()
+        assert setup.live.tidy(), "it is counted once"
+        note = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"][
+            names.BIND_FAILURES
+        ]
+        found = bind_failures(note)
+        assert found is not None
+        assert found.last == 1000.0
+        return found.uid, found.times
+
+    assert [failed("p0"), failed("p0")] == [("uid-p0", 1), ("uid-p0", 2)]
+    setup.backoff.succeeded("uid-p0")  # what a new process knows
+    assert failed("p0") == ("uid-p0", 3)
+    assert failed("p1") == ("uid-p0", 3)
+    assert setup.writer.drain(PATIENCE_SECONDS)
+    written = setup.server.get(r.POD_GROUPS, "ns", "g")
+    assert written is not None
+    assert bind_failures(written["metadata"]["annotations"][names.BIND_FAILURES])
+    setup.server.put(r.PODS, pod("p0", node="n"))
+    until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p0")) or pod("p0"))["spec"].get("nodeName"))
+    assert failed("p1") == ("uid-p1", 2)
+
+
 def test_a_refused_order_is_reported_and_backed_off(setup: Setup) -> None:
     setup.server.faults = lambda m, p: (422, {}) if m == "POST" and "bindrequests" in p else None
     result = setup.apply(Plan(decisions=(bind("p0", "n"),)))[0]
@@ -194,6 +231,7 @@ def test_a_refused_order_is_reported_and_backed_off(setup: Setup) -> None:
     found = setup.server.get(r.PODS, "ns", "p0")
     assert found is not None
     assert found["status"]["conditions"][0]["reason"] == "BindingError"
+    assert '"times": 2' in setup.live.annotations.of(GroupKey("ns", "g"))[names.BIND_FAILURES]
 
 
 @pytest.mark.parametrize("defect", [False, True])
