@@ -75,10 +75,11 @@ def _never_worse(
     """Decide these asks and what follows from that; without models where that is better: what these choose
     may entitle others, which lose more, or leave less over. ``left``: how many parts come after this one.
     """
-    before, spent = cycle.save(), cycle.budget.spent
+    before = cycle.save()
     runs = _followed(cycle, policy, asks, left)
     found = [run.found for run in runs if run.found is not None]
-    if not found or cycle.budget.spent == spent or any(one.too_large_to_weigh for one in found):
+    searched = any(one.variables for one in found) or any(run.open_units is not None for run in runs)
+    if not searched or any(one.too_large_to_weigh for one in found):
         return runs
     made = cycle.save()
     cycle.restore(before)

@@ -110,7 +110,7 @@ class Departures:
         return found if below is None else found & (units["priority"] < below[units["queue"]])
 
     def pods(self, some: Mask) -> Iterator[Pod]:
-        """Some of the pods."""
+        """Some of the pods; ``some``: [P] which."""
         return compress(self._pods, some)
 
     @cached_property
@@ -118,11 +118,11 @@ class Departures:
         return self._counting.leaving(self._pods)
 
     def columns(self, some: Mask) -> Leaving:
-        """What some of the pods hold at their places."""
+        """What some of the pods hold at their places; ``some``: [P] which."""
         return self._leaving.part(some)
 
     def offered(self, taken: Mask) -> int:
-        """The most milli-GPUs that all nodes offer in sum when some pods have left."""
+        """The most milli-GPUs that all nodes offer in sum when some pods have left; ``taken``: [P] which."""
         return int(self._counting.room(self.columns(taken))[self._counting.totals][GPU])
 
     @cached_property
