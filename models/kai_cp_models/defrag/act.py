@@ -22,7 +22,7 @@ from kai_cp_models.defrag.questions import BadQuestion, goal_of
 from kai_cp_models.defrag.windows import opening
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import DefragReport, DefragState, Unscheduled
-from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, PodStatus
 from kai_cp_models.reasons import NOT_FOR_MOVES
 from kai_cp_models.reservations.held import NAME as HELD
 from kai_cp_models.shown import clock
@@ -89,7 +89,7 @@ def _waits(cycle: Cycle, waiting: Sequence[Unscheduled]) -> str:
     """Why no step may be taken now; "" when one may be."""
     snapshot, now = cycle.snapshot, cycle.snapshot.now
     for row in waiting:
-        if row.reason not in NOT_FOR_MOVES:
+        if row.reason not in NOT_FOR_MOVES and not _too_large(cycle, row.group):
             return f"{row.group} waits for capacity ({row.reason})"
     for group in snapshot.groups:
         note = moved(group, now)
@@ -102,6 +102,17 @@ def _waits(cycle: Cycle, waiting: Sequence[Unscheduled]) -> str:
         if pod.status in _ON_THE_WAY and pod.spec.needs_gpu:
             return f"pod {pod.key} is on its way"
     return ""
+
+
+def _too_large(cycle: Cycle, key: GroupKey) -> bool:
+    """Whether the pods that would start together need more than all nodes together have, even if empty."""
+    ledger = cycle.ledger
+    batch = ledger.state(ledger.fixed.gangs[key]).batch
+    if batch is None:
+        return False
+    owned: list[int] = ledger.fixed.table.allocatable.sum(axis=0).tolist()
+    asked = zip(*(pod.spec.requests for pod in batch.all_pods), strict=True)
+    return any(sum(amounts) > has for amounts, has in zip(asked, owned, strict=True))
 
 
 def _waited_for(cycle: Cycle, waiting: Sequence[Unscheduled]) -> frozenset[str]:

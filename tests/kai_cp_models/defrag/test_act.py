@@ -88,7 +88,7 @@ def test_outside_the_windows_nothing_moves() -> None:
 
 def test_a_group_that_needs_capacity_ends_it() -> None:
     members = two()
-    group, pods = waits("big", 4, 8)
+    group, pods = waits("big", 3, 8)
     members = {"groups": [*members["groups"], group], "pods": [*members["pods"], *pods]}
     plan = solved(cluster(nodes=NODES, **members), chosen())
     assert state(plan) == ("waits", 1)
@@ -97,10 +97,16 @@ def test_a_group_that_needs_capacity_ends_it() -> None:
     assert "ns/big" in plan.defrag.message
 
 
-def test_groups_that_freed_nodes_do_not_help_move_nothing() -> None:
-    """No node has the label that w selects, so freed nodes do not help it."""
+@pytest.mark.parametrize(
+    ("count", "gpus", "needs"),
+    [
+        (1, 1, {"node_selector": (("kind", "z"),)}),  # no node has the label
+        (4, 8, {}),  # three nodes have 24 GPUs
+    ],
+)
+def test_groups_that_freed_nodes_do_not_help_stop_nothing(count: int, gpus: int, needs: Any) -> None:
     members = two()
-    group, pods = waits("w", 1, 1, needs={"node_selector": (("kind", "z"),)})
+    group, pods = waits("w", count, gpus, needs=needs)
     members = {"groups": [*members["groups"], group], "pods": [*members["pods"], *pods]}
     assert state(solved(cluster(nodes=NODES, **members), chosen())) == ("moved", 1)
 
