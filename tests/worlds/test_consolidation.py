@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.actions import evict
+from kai_cp_models.actions import admit
 from kai_cp_models.budget import MOST_PATIENT_WORK
 from kai_cp_models.engine import decide
 from kai_cp_models.settings import Settings, SolverSettings
@@ -138,7 +138,7 @@ def test_a_large_cluster_moves_nothing_where_next_to_nothing_is_idle(
     """Eight GPUs are idle, which one move makes usable; moves are worth it from a fiftieth of what is
     asked for. Whether the cluster is a large one decides, and not the budget.
     """
-    monkeypatch.setattr(evict, "MOST_PATIENT_WORK", large_work)
+    monkeypatch.setattr(admit, "MOST_PATIENT_WORK", large_work)
     snapshot = cluster(
         [
             pod("v-0", "n1"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.actions import evict, jointly
+from kai_cp_models.actions import admit, jointly
 from kai_cp_models.actions.run import ActionRun, Opening
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
@@ -364,7 +364,7 @@ def test_small_pods_that_need_each_other_stay_where_they_run(monkeypatch: pytest
         [queue("q", quota=gpu_bound(8)), queue("v", quota=gpu_bound(8))],
         actions=("allocate", "reclaim"),
     )
-    monkeypatch.setattr(evict, "finish", lambda _, found: found)
+    monkeypatch.setattr(admit, "finish", lambda _, found: found)
     plan = solved(snapshot)
     assert placed(plan) == {"t-0"}
     assert len(evicted(plan)) == 1
@@ -387,7 +387,7 @@ def test_pods_on_a_node_that_shrank_stay_where_they_run(monkeypatch: pytest.Monk
         [queue("q", quota=gpu_bound(3)), queue("v", quota=gpu_bound(0))],
         actions=("allocate", "reclaim"),
     )
-    monkeypatch.setattr(evict, "finish", lambda _, found: found)
+    monkeypatch.setattr(admit, "finish", lambda _, found: found)
     plan = solved(snapshot)
     assert placed(plan) == {"t-0"}
     assert evicted(plan) == {"v6-0"}
@@ -507,7 +507,7 @@ def test_a_shallow_look_finds_what_a_full_one_does(seed: int, monkeypatch: pytes
 
     snapshot = hundred(seed)
     monkeypatch.setattr(ActionRun, "opening", noted)
-    monkeypatch.setattr(evict, "first_plans", lambda attempts, chunk: [])
+    monkeypatch.setattr(admit, "first_plans", lambda attempts, chunk: [])
     found = outcome(snapshot)
     assert found[0]
     assert any(2 * depth < units for depth, units in looks)

@@ -12,7 +12,7 @@ import pytest
 
 from kai_cp.bench.generate import NOW, SHAPES
 from kai_cp.reader import parse
-from kai_cp_models.actions import evict, eviction_plan, jointly
+from kai_cp_models.actions import admit, evict, eviction_plan, jointly
 from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, EvictionPlan, NoPlan
 from kai_cp_models.actions.reclaim_bounds import Owners
 from kai_cp_models.actions.run import ActionRun
@@ -53,14 +53,14 @@ def test_a_plan_that_serves_no_more_groups_moves_no_more_pods(monkeypatch: pytes
     seven pods for the same three.
     """
     first: list[EvictionPlan] = []
-    first_plans = evict.first_plans
+    first_plans = admit.first_plans
 
     def recorded(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
         found = first_plans(run, chunk)
         first.extend(found)
         return found
 
-    monkeypatch.setattr(evict, "first_plans", recorded)
+    monkeypatch.setattr(admit, "first_plans", recorded)
     snapshot = parse(SHAPES["contended"](60, 1), now=NOW.timestamp())
     actions = replace(snapshot.policy, actions=("allocate", "consolidation"))
     plan = solved(
@@ -78,7 +78,7 @@ def test_triggers_that_fit_as_it_is_need_no_model(monkeypatch: pytest.MonkeyPatc
         snapshot, pods=tuple(one for one in snapshot.pods if one.key.name not in {"v-4", "v-5", "v-6", "v-7"})
     )
     actions = replace(free.policy, actions=("reclaim",))
-    monkeypatch.setattr(evict, "attempt", None)
+    monkeypatch.setattr(admit, "attempt", None)
     plan = solved(replace(free, policy=actions))
     assert not evicted(plan)
     assert placed(plan) == {f"{name}-0" for name in TRIGGERS}
@@ -174,7 +174,7 @@ def test_a_loss_that_is_too_much_is_not_tried_again_beside_needless_ones(
         ],
         actions=("allocate", "reclaim"),
     )
-    monkeypatch.setattr(evict, "first_plans", lambda _victims, _chunk: [])
+    monkeypatch.setattr(admit, "first_plans", lambda _victims, _chunk: [])
     plan = solved(snapshot)
     assert evicted(plan) == {"old-0"}
     assert placed(plan) == {"t-0"}
@@ -202,13 +202,13 @@ def test_a_model_without_a_solution_costs_no_patience(monkeypatch: pytest.Monkey
         plugins=PLUGINS | {"topology"},
     )
     results: list[EvictionPlan | NoPlan] = []
-    attempt = evict.attempt
+    attempt = admit.attempt
 
     def recorded(*chunk: Any, **options: bool) -> EvictionPlan | NoPlan:
         results.append(attempt(*chunk, **options))
         return results[-1]
 
-    monkeypatch.setattr(evict, "attempt", recorded)
+    monkeypatch.setattr(admit, "attempt", recorded)
     vain: list[float] = []
     monkeypatch.setattr(Budget, "in_vain", lambda _budget, work: vain.append(work))
     assert not placed(solved(snapshot))
@@ -255,15 +255,15 @@ def test_a_plan_holds_where_each_takes_what_it_needs_in_turn(monkeypatch: pytest
         return {item: (model.asks[-1].group.key,) for item, yes in lost if yes}
 
     served: list[int] = []
-    attempt = evict.attempt
+    attempt = admit.attempt
 
     def recorded(*chunk: Any, **options: bool) -> EvictionPlan | NoPlan:
         found = attempt(*chunk, **options)
         served.append(len(found.asks) if isinstance(found, EvictionPlan) else 0)
         return found
 
-    monkeypatch.setattr(evict, "first_plans", lambda _victims, _chunk: [])
-    monkeypatch.setattr(evict, "attempt", recorded)
+    monkeypatch.setattr(admit, "first_plans", lambda _victims, _chunk: [])
+    monkeypatch.setattr(admit, "attempt", recorded)
     monkeypatch.setattr(jointly, "_owners", to_the_last)
     plan = solved(snapshot)
     assert served[0] == 2
@@ -310,7 +310,7 @@ def test_that_all_triggers_have_no_plan_shows_nothing_about_fewer(monkeypatch: p
     which b holds 8/6, and big, with which c holds 5/4. After small, c would hold 8/4 with firm: y is served,
     without a first plan.
     """
-    monkeypatch.setattr(evict, "first_plans", lambda *_: [])
+    monkeypatch.setattr(admit, "first_plans", lambda *_: [])
     running = {"gang": ("n1", 8), "own": ("n2", 3), "small": ("n2", 1), "big": ("n2", 4)}
     waiting, weights = {"huge": 5, "x": 2, "y": 1}, {"a": 6, "b": 6, "c": 4}
     snapshot = cluster(
@@ -341,7 +341,7 @@ def test_the_last_goals_are_pursued_for_so_many(
 ) -> None:
     """Models with a rough goal admit four triggers; the goals are pursued for at most four triggers."""
     again: list[bool] = []
-    finish = evict.finish
+    finish = admit.finish
 
     def recorded(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
         best = finish(run, found)
@@ -349,8 +349,8 @@ def test_the_last_goals_are_pursued_for_so_many(
         return best
 
     monkeypatch.setattr(eviction_plan, "LIMITS", replace(LIMITS, finished_asks=most))
-    monkeypatch.setattr(evict, "finish", recorded)
-    monkeypatch.setattr(evict, "first_plans", lambda _victims, _chunk: [])
+    monkeypatch.setattr(admit, "finish", recorded)
+    monkeypatch.setattr(admit, "first_plans", lambda _victims, _chunk: [])
     assert placed(solved(world())) == {f"{name}-0" for name in TRIGGERS}
     assert again == [pursued]
 
@@ -425,7 +425,7 @@ def test_a_group_that_its_own_rule_refuses_does_not_end_the_search(monkeypatch: 
     """The pods of twice, which is first, want each other's node, and each may use another one. No model has a
     row for that. Without a first plan the model alone serves easy.
     """
-    monkeypatch.setattr(evict, "first_plans", lambda *_: [])
+    monkeypatch.setattr(admit, "first_plans", lambda *_: [])
     together = {"labelSelector": {"matchLabels": {"g": "twice"}}, "topologyKey": "name"}
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [together]}}
 
@@ -466,9 +466,9 @@ def test_a_refused_kind_costs_the_same_however_many_there_are(
 
         return count
 
-    monkeypatch.setattr(evict, "refusal", counted(evict.refusal))
+    monkeypatch.setattr(admit, "refusal", counted(admit.refusal))
     monkeypatch.setattr(QueueSteps, "standing", counted(QueueSteps.standing))
-    monkeypatch.setattr(evict, "LIMITS", replace(LIMITS, passed_over=4))
+    monkeypatch.setattr(admit, "LIMITS", replace(LIMITS, passed_over=4))
     rack = TopologyConstraint("fabric", "rack")
     members, gangs = pods("v", 4, "n0"), [group("v", 4, queue="v")]
     for i in range(count):
@@ -493,13 +493,13 @@ def test_goal_that_one_queue_did_not_pursue_is_no_value_of_the_action(
     """Preempt stops one group in each of two queues. In b the last goals are not pursued, so how many groups
     it stops is not known; that of a alone is not the value of the plan.
     """
-    finish = evict.finish
+    finish = admit.finish
 
     def only_a(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
         rough = replace(found, complete=False)
         return finish(run, rough) if found.asks[0].group.queue == "a" else rough
 
-    monkeypatch.setattr(evict, "finish", only_a)
+    monkeypatch.setattr(admit, "finish", only_a)
     members = [pod(f"{name}-0", at) for name, at in (("xa", "n1"), ("xb", "n1"), ("ta", None), ("tb", None))]
     groups = [group(f"{kind}{q}", queue=q, priority=p) for q in "ab" for kind, p in (("x", 10), ("t", 60))]
     found = cluster(

@@ -12,7 +12,7 @@ from ortools.sat.python import cp_model
 from kai_cp.bench.generate import NOW as BENCH_NOW
 from kai_cp.bench.generate import SHAPES
 from kai_cp.reader import parse
-from kai_cp_models.actions import evict, first, simulation
+from kai_cp_models.actions import admit, first, simulation
 from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.actions.eviction_plan import EvictionPlan
 from kai_cp_models.actions.run import ActionRun
@@ -343,7 +343,7 @@ def test_every_victim_is_taken_by_a_trigger(seed: int, monkeypatch: pytest.Monke
         plans.extend(found)
         return found
 
-    monkeypatch.setattr(evict, "first_plans", first_plans)
+    monkeypatch.setattr(admit, "first_plans", first_plans)
     decided(read(random_cluster(seed, scale=2)), searching(SETTINGS, {"solver": {"budget_seconds": 2}}))
     assert plans
     for found in plans:

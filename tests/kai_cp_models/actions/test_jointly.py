@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kai_cp_models.actions import evict, jointly
+from kai_cp_models.actions import admit, jointly
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
 from tests.support import tiny
@@ -17,7 +17,7 @@ from tests.support.plans import lost, placed, solved
 @pytest.fixture(params=["all moves", "sums"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The two ways to bound goals. No plan is made without a solver."""
-    monkeypatch.setattr(evict, "first_plans", lambda _run, _chunk: [])
+    monkeypatch.setattr(admit, "first_plans", lambda _run, _chunk: [])
     if request.param == "sums":
         monkeypatch.setattr(jointly, "LIMITS", replace(LIMITS, all_moves_pods=0))
 

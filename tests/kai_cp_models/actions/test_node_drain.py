@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kai_cp_models.actions import evict, jointly
+from kai_cp_models.actions import admit, jointly
 from kai_cp_models.actions.node_drain import NodeDrain
 from kai_cp_models.joint.search import Outcome
 from kai_cp_models.limits import LIMITS
@@ -167,7 +167,7 @@ def test_a_group_that_fits_comes_before_moves_for_later_ones() -> None:
 def test_moves_are_looked_for_beside_groups_that_needed_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where draining only finds the place of t1, the model moves for t2."""
     monkeypatch.setattr(NodeDrain, "_plans", lambda *_: iter(()))
-    monkeypatch.setattr(evict, "LIMITS", replace(LIMITS, optional_chunk=1))
+    monkeypatch.setattr(admit, "LIMITS", replace(LIMITS, optional_chunk=1))
     plan = solved(first_fits("any"))
     assert placed(plan) == {"t1-0", "t2-0"}
     assert nominated(plan)["v-0"] == "n2"

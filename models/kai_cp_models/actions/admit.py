@@ -1,0 +1,205 @@
+"""The loop of an eviction action that admits triggers: propose, simulate, compare, accept (formulation 1.3,
+1.4).
+
+It takes the next triggers of the fair order that no certificate refuses, looks at one proposal after the
+other, and keeps the best one: it serves the earlier triggers, or the same ones for less by the goals. One
+proof of refusal serves a whole class of equal triggers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import product
+from math import inf
+from typing import TypeGuard
+
+from kai_cp_models.actions.certificates import Beside, refusal
+from kai_cp_models.actions.eviction_plan import (
+    NOTHING_SUFFICES,
+    OUT_OF_TIME,
+    EvictionPlan,
+    NoPlan,
+)
+from kai_cp_models.actions.first import first_plans
+from kai_cp_models.actions.jointly import attempt, finish
+from kai_cp_models.actions.run import ActionRun
+from kai_cp_models.actions.simulation import simulate_all
+from kai_cp_models.budget import MOST_PATIENT_WORK
+from kai_cp_models.joint.problem import Ask
+from kai_cp_models.limits import LIMITS
+from kai_cp_models.pods import GroupKey
+from kai_cp_models.refusal import Refusal
+
+_Proposal = tuple[Sequence[Ask], EvictionPlan | NoPlan]
+"""What is proposed for the first triggers of a chunk, and which these are."""
+
+
+def _worth_trying(run: ActionRun) -> bool:
+    """Whether the action may find anything in its time. In a large cluster where almost nothing is idle,
+    none is spent on moves, because the evictions that follow need it.
+    """
+    cycle, ledger = run.cycle, run.base
+    if run.policy.may_lose or cycle.budget.plain_work <= MOST_PATIENT_WORK:
+        return not cycle.budget.passed()
+    asked = sum(ask.asked[2] for ask in run.open.values())
+    return ledger.free_milli_gpus() >= LIMITS.least_idle_share * asked
+
+
+def admit_all(run: ActionRun) -> None:
+    """Propose, simulate, compare, accept, until every trigger is decided or time has ended; then pursue all
+    goals for what is admitted."""
+    ended = partial(run.cycle.budget.ended, LIMITS.model_work)
+    worth, before, most_passed = _worth_trying(run), run.found, inf
+    while worth and run.open and not (run.begun and ended()) and (chunk := _next(run, most_passed)):
+        best: _Proposal | None = None
+        for asks, result in _proposals(run, chunk):
+            if best is None or _better(run, chunk, result, best[1]):
+                best = asks, result
+        if best is None:
+            # Other actions, or parts, will need the time that a few more triggers would take.
+            break
+        _take_over(run, *best)
+        most_passed = LIMITS.passed_over if isinstance(best[1], NoPlan) else inf
+    _refuse(run, list(run.open), OUT_OF_TIME)
+    if run.found is not None and run.found is not before:
+        run.found = finish(run, run.found)
+
+
+def _next(run: ActionRun, most_passed: float) -> list[Ask]:
+    """The next triggers, at most ``run.most``, in the fair order that holds if each gets its place.
+
+    A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
+    others of the chunk is passed over, and looked at again once those have their places. ``most_passed``: how
+    many kinds are passed over at most.
+    """
+    # What a queue loses to others here entitles it only afterwards (``_entitle``).
+    here, passed = Beside(run), 0
+    order = run.line.fork(here.book, run.open if len(run.open) < len(run.asks) else None)
+    left = set(run.open)
+    while len(here.chunk) < run.most and passed < most_passed and not run.cycle.budget.passed():
+        if not left or (key := order.pop(left)) is None:
+            break
+        ask = run.open[key]
+        if (refused := refusal(here, ask)) is None:
+            here.hold(ask)
+            order.charged(ask.group.queue)
+            left.remove(key)
+            continue
+        why, lasting = refused
+        # Free capacity only shrinks, so all triggers of a kind are refused alike.
+        if lasting:
+            _refuse(run, [other for other in run.alike(ask) if other in left], why)
+        passed += bool(here.chunk)
+        left.difference_update(run.alike(ask))
+    return here.chunk
+
+
+def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
+    """What is tried for the chunk beside the admitted triggers, until nothing better is to be expected.
+
+    In this order: a plan without a solver; the joint model with all that is admitted, which serves as many as
+    it can of a few, or all of the chunk, half of it and so on where the fair order ends the admission or many
+    are admitted. Moves beside moves are not sought. What the first plan of preempt for many leaves out keeps
+    waiting, as does a single group beside many: a model of all of them costs too much.
+    """
+    units = len(run.ranked)
+    if not run.begun:
+        plans = first_plans(run, chunk)
+        yield from ((chunk, plan) for plan in plans)
+        run.begun = True
+        few = units <= LIMITS.first_plan_units and len(chunk) <= LIMITS.optional_chunk
+        if plans and not (few and all(len(plan.asks) < len(chunk) for plan in plans)):
+            return
+    if not run.policy.may_lose and (units > LIMITS.cleared_units or (run.found and run.found.owners)):
+        return
+    if run.policy.own_queue and run.many:
+        return
+    # In reclaim the fair order decides where admission ends; halving finds that point.
+    halving = run.policy.by_share or run.many
+    chunk = chunk if halving else chunk[: LIMITS.optional_chunk]
+    while chunk:
+        result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
+        if len(chunk) > 1 or not run.many:
+            optional = len(chunk) > 1 and not halving
+            result = _in_order(run, attempt(run, chunk, optional=optional))
+        yield chunk, result
+        chunk = chunk[: len(chunk) // 2] if halving and _undecided(result) else ()
+
+
+def _in_order(run: ActionRun, result: EvictionPlan | NoPlan) -> EvictionPlan | NoPlan:
+    """The result. Where victims are chosen anew: none if something is lost only for a further group without a
+    right to it; or if, beyond those of the plan before, one of higher priority is disturbed in its queue.
+    """
+    if not run.anew or run.found is None or isinstance(result, NoPlan):
+        return result
+    asks, before, late = run.found.asks, run.found.disturbed, run.cycle.budget.passed
+
+    def overtaken(plan: EvictionPlan) -> bool:
+        further = [ask for ask in plan.asks if ask.group.key in run.open]
+        more = [unit.group for unit in plan.owners if unit.rank not in before]
+        if any(a.queue == b.group.queue and a.priority > b.group.priority for a, b in product(more, further)):
+            return True
+        lost, rights = plan.lost, run.taken_by(further)
+        units = [unit for unit in plan.ranked if unit.rank in lost]
+        alone = simulate_all(run.base, asks, units, run.line, late).ledger
+        spared = (unit for unit in units if alone is not None and all(map(alone.stays, unit.pods)))
+        return any(unit.rank not in rights for unit in spared)
+
+    # An attempt pursues no goals yet.
+    best = finish(run, result) if overtaken(result) else result
+    return NoPlan(NOTHING_SUFFICES) if overtaken(best) else best
+
+
+def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
+    """Whether fewer triggers may get a place. They do not where the fair order gives no trigger one; that all
+    together have no plan shows nothing about fewer.
+    """
+    return isinstance(result, NoPlan) and (result.served != frozenset() or result.why is NOTHING_SUFFICES)
+
+
+def _better(
+    run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan, than: EvictionPlan | NoPlan
+) -> bool:
+    """Whether the later result is better: it serves the earlier of ``asks``, or the same for less by the
+    goals.
+
+    Of two results without a plan, the later one says more.
+    """
+    if isinstance(result, NoPlan) or isinstance(than, NoPlan):
+        return isinstance(than, NoPlan)
+    here, there = result.serves(asks), than.serves(asks)
+    return here > there or (here == there and run.better(result, than))
+
+
+def _take_over(run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan) -> None:
+    """Admit what the proposal serves and refuse the rest; what no model has looked at stays open."""
+    why = NOTHING_SUFFICES
+    if isinstance(result, EvictionPlan):
+        if run.found is None or _better(run, result.asks, result, run.found):
+            run.found = result
+        served = frozenset(ask.group.key for ask in result.asks)
+        for key in served & run.open.keys():
+            del run.open[key]
+            run.refused.discard(key)
+            run.cycle.waiting.pop(key, None)
+        left = [ask for ask in asks if ask.group.key not in served] if result.variables else []
+    else:
+        left, why = list(asks), result.why
+    _refuse(run, [ask.group.key for ask in left], why)
+    for ask in left:
+        run.refusals.add(ask, why)
+
+
+def _refuse(run: ActionRun, keys: Sequence[GroupKey], why: Refusal) -> None:
+    open_, waiting = run.open, run.cycle.waiting
+    # The action might have found some, had the clock not ended it.
+    cut = why is OUT_OF_TIME and run.cycle.budget.passed()
+    run.refused.update(keys)
+    for key in keys:
+        open_.pop(key, None)
+        if cut:
+            waiting[key] = why
+        else:
+            # Another action may take what this one may not, so the missing capacity stays the reason.
+            waiting.setdefault(key, why)
