@@ -168,8 +168,8 @@ def test_an_owner_cannot_restart_a_group_that_a_maximum_ended(world: World, tmp_
 
 
 def test_a_pod_is_moved_for_the_goal_unless_a_group_needs_capacity(world: World, tmp_path: Path) -> None:
-    """a and b run on two nodes, of which one is to become free. While big waits nothing moves; then a
-    does.
+    """a and b run on two nodes, of which one is to become free. While big waits, which needs both
+    nodes, nothing moves; then a does.
     """
     first, second = world.add_nodes(2)
     queue = world.add_queue()
@@ -183,14 +183,14 @@ def test_a_pod_is_moved_for_the_goal_unless_a_group_needs_capacity(world: World,
         world.add_gang(name, queue, 1, gpus, preemptibility="preemptible")
         world.until(lambda name=name: world.running(name), f"{name} runs")
         world.api.patch(r.NODES, "", other, {"spec": {"unschedulable": None}})
-    world.add_gang("big", queue, 4, 8)
+    world.add_gang("big", queue, 2, 8)
     world.stays(lambda: len(world.running()) == 2, 3.0)
     process.kill()
     settings.write_text(yaml.safe_dump({"defrag": acts}))
     world.scheduler(f"--settings={settings}")
     world.until(lambda: (world.group("big").get("status") or {}).get("schedulingConditions"), "said why")
     world.stays(lambda: len(world.running()) == 2, 5.0)
-    for i in range(4):
+    for i in range(2):
         world.api.delete(r.PODS, world.namespace, f"big-{i}")
     world.api.delete(r.POD_GROUPS, world.namespace, "big")
     world.until(lambda: not world.pods("a"), "the first by name is moved")
