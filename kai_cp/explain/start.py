@@ -15,7 +15,8 @@ from kai_cp.explain.operations import applied
 from kai_cp.explain.raw import known_ends
 from kai_cp.json_types import Object
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.queries.why import Blocking, delay_seconds, lasting, protected_until
+from kai_cp_models.queries.times import delay_seconds
+from kai_cp_models.queries.why import Blocking, lasting, protected_until
 
 Events = list[tuple[float, str]]
 """Times with what happens then."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kai_cp.kube.scheduler.staleness import next_eviction, stale_groups
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import PodStatus
-from kai_cp_models.queries.why import delay_seconds
+from kai_cp_models.queries.times import delay_seconds
 from kai_cp_models.snapshot import Snapshot
 
 UNPROVED_FIRST_SECONDS = 1.0

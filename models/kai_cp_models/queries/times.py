@@ -1,16 +1,22 @@
-"""The time axis of a snapshot: run times of pod groups, reservations, and bounds on waiting."""
+"""Times in a snapshot: when pod groups may evict, run times, reservations, and bounds on waiting."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.bounds import WaitBound, wait_bounds
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, Snapshot
+
+
+def delay_seconds(snapshot: Snapshot, group: PodGroup) -> float | None:
+    """Seconds left before a pod group may trigger evictions (4.1); None: it may now."""
+    return delayed(snapshot, group)
 
 
 class RunTimes:

@@ -60,7 +60,6 @@ __all__ = [
     "blocking_of_all",
     "changes",
     "charge_steps",
-    "delay_seconds",
     "eviction_units",
     "free_after",
     "gpu_bound",
@@ -252,11 +251,6 @@ def charge_steps(situation: Situation, groups: Iterable[PodGroup]) -> amounts.Am
             cpu, memory, gpu = amounts.optimistic(snapshot, pod)
             found = math.gcd(found[0], cpu), math.gcd(found[1], memory), math.gcd(found[2], gpu)
     return found
-
-
-def delay_seconds(snapshot: Snapshot, group: PodGroup) -> float | None:
-    """Seconds left before a pod group may trigger evictions (4.1); None: it may now."""
-    return delayed(snapshot, group)
 
 
 def protected_until(snapshot: Snapshot, queue: str) -> Iterator[tuple[float, GroupKey]]:
