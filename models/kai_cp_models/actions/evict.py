@@ -63,10 +63,12 @@ def _never_worse(
     """Decide these asks and what follows from that; without models where that is better: what these choose
     may entitle others, which lose more, or leave less over. ``left``: how many parts come after this one.
     """
-    if len(cycle.ledger.fixed.running.units) > LIMITS.weighed_units:
-        return _followed(cycle, policy, asks, left)
+    first = ActionRun(cycle, policy, cycle.ledger, asks)
+    # Moves entitle no others.
+    if not policy.may_lose or len(cycle.ledger.fixed.running.units) > LIMITS.weighed_units:
+        return _followed(first, left)
     before = cycle.save()
-    runs = _followed(cycle, policy, asks, left)
+    runs = _followed(first, left)
     found = [run.found for run in runs if run.found is not None]
     searched = any(one.variables for one in found) or any(run.open_units is not None for run in runs)
     if not searched or any(one.too_large_to_weigh for one in found):
@@ -74,7 +76,7 @@ def _never_worse(
     made = cycle.save()
     cycle.restore(before)
     cycle.budget = replace(made.budget, work=0.0)
-    plain = _followed(cycle, policy, asks, left)
+    plain = _followed(first.again(), left)
     made.budget.cut |= cycle.budget.cut
     if not _ahead((cycle.ledger, plain), (made.ledger, runs)):
         cycle.restore(made)
@@ -105,16 +107,17 @@ def _ahead(*both: tuple[Ledger, Sequence[ActionRun]]) -> bool:
     return mine < theirs
 
 
-def _followed(
-    cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask], left: int
-) -> list[ActionRun]:
-    """Decide these asks, and under reclaim those that losses entitle."""
-    start, runs, parts = cycle.ledger, list[ActionRun](), [asks]
+def _followed(run: ActionRun, left: int) -> list[ActionRun]:
+    """Decide the asks of the run, and under reclaim those that losses entitle."""
+    cycle, policy, start = run.cycle, run.policy, run.base
+    runs, parts = list[ActionRun](), [run.asks]
     while parts:
         cycle.budget.begin_part(left + len(parts))
-        # A part before may have served or disturbed these groups.
-        asks = _asks_of(cycle, policy, parts.pop(0).keys()) if runs else parts.pop(0)
-        run, others = _decided(cycle, policy, asks)
+        asks = parts.pop(0)
+        if runs:
+            # A part before may have served or disturbed these groups.
+            run = ActionRun(cycle, policy, cycle.ledger, _asks_of(cycle, policy, asks.keys()))
+        run, others = _decided(run)
         runs.append(run)
         if run.found is not None:
             _commit(run, run.found)
@@ -135,17 +138,15 @@ def _followed(
     return runs
 
 
-def _decided(
-    cycle: Cycle, policy: EvictionPolicy, asks: Mapping[GroupKey, Ask]
-) -> tuple[ActionRun, Set[GroupKey]]:
-    """Decide these asks: all together, or some first and the others, which are named, by their rights."""
-    before = cycle.waiting.copy()
-    admit_all(run := ActionRun(cycle, policy, cycle.ledger, asks))
-    others: Set[GroupKey] = frozenset()
+def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
+    """Decide the asks of the run: all together, or some first and the others, which are named, by their
+    rights."""
+    before, others = run.cycle.waiting.copy(), set[GroupKey]()
+    admit_all(run)
     while first := _decided_alone(run):
-        cycle.waiting.update(before)
-        run = ActionRun(cycle, policy, cycle.ledger, asks)
-        run.open, others = {key: asks[key] for key in first}, asks.keys() - first
+        run.cycle.waiting.update(before)
+        run = run.again()
+        run.open, others = {key: run.asks[key] for key in first}, run.asks.keys() - first
         admit_all(run)
     if others:
         _admit_by_rights(run, others)

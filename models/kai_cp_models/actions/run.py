@@ -89,6 +89,15 @@ class ActionRun:
         """The triggers that are not decided yet."""
         self.refusals = RefusalCache(self.base, self.policy)
 
+    def again(self) -> ActionRun:
+        """A run of the same asks in the same state, of which nothing is decided."""
+        run = ActionRun(self.cycle, self.policy, self.base, self.asks)
+        run._takes, run._losable = self._takes, self._losable
+        for name in ("kinds", "line", "in_line", "ranked", "counting", "cumulative", "emptied", "_returning"):
+            if name in vars(self):
+                vars(run)[name] = vars(self)[name]
+        return run
+
     @cached_property
     def kinds(self) -> Mapping[AskKind, Mapping[GroupKey, Ask]]:
         """All triggers of the run by kind."""
