@@ -73,7 +73,7 @@ def _next(run: ActionRun, most_passed: float) -> list[Ask]:
     others of the chunk is passed over, and looked at again once those have their places. ``most_passed``: how
     many kinds are passed over at most.
     """
-    # What a queue loses to others here entitles it only afterwards (``_entitle``).
+    # What a queue loses to others here entitles it only afterwards (``evict._entitle``).
     here, passed = Beside(run), 0
     order = run.line.fork(here.book, run.open if len(run.open) < len(run.asks) else None)
     left = set(run.open)

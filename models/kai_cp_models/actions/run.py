@@ -93,9 +93,11 @@ class ActionRun:
         """A run of the same asks in the same state, of which nothing is decided."""
         run = ActionRun(self.cycle, self.policy, self.base, self.asks)
         run._takes, run._losable = self._takes, self._losable
-        for name in ("kinds", "line", "in_line", "ranked", "counting", "cumulative", "emptied", "_returning"):
-            if name in vars(self):
-                vars(run)[name] = vars(self)[name]
+        # What is computed once follows from asks and state alone.
+        known = (
+            one for one in vars(self).items() if isinstance(vars(ActionRun).get(one[0]), cached_property)
+        )
+        vars(run).update(known)
         return run
 
     @cached_property
