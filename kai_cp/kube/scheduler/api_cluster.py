@@ -72,6 +72,10 @@ class ApiCluster:
         self._clock = clock
         self._cache = cache
         self._pods = cache.stores[resources.PODS]
+        self._waiting = self._pods.index(
+            lambda pod: () if pod["spec"].get("nodeName") else (pod["metadata"]["uid"],)
+        )
+        """The pod with a uid, if it waits for a node."""
         self._nodes = cache.stores[resources.NODES]
         self._groups = cache.stores[resources.POD_GROUPS]
         self._requests = cache.stores[resources.BIND_REQUESTS]
@@ -297,16 +301,10 @@ class ApiCluster:
         before = bind_failures(self.annotations.of(key).get(names.BIND_FAILURES))
         same = before is not None and before.uid == uid
         times = max(self._backoff.failures(uid), before.times + 1 if before is not None and same else 1)
-        if before is not None and not same and before.times >= times and self._waits(before.uid):
+        if before is not None and not same and before.times >= times and self._waiting(before.uid):
             return
         note = {"uid": uid, "times": times, "last": api_objects.rfc3339(self._clock())}
         self.annotations.set(key, {names.BIND_FAILURES: json.dumps(note)})
-
-    def _waits(self, uid: str) -> bool:
-        """Whether the pod with this uid waits for a node."""
-        return any(
-            pod["metadata"]["uid"] == uid and not pod["spec"].get("nodeName") for pod in self._pods.all()
-        )
 
     def _evict(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         limited = self._budgets or decision.action == "defrag"
