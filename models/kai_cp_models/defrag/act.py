@@ -110,9 +110,8 @@ def _too_large(cycle: Cycle, key: GroupKey) -> bool:
     batch = ledger.state(ledger.fixed.gangs[key]).batch
     if batch is None:
         return False
-    owned: list[int] = ledger.fixed.table.allocatable.sum(axis=0).tolist()
     asked = zip(*(pod.spec.requests for pod in batch.all_pods), strict=True)
-    return any(sum(amounts) > has for amounts, has in zip(asked, owned, strict=True))
+    return any(sum(amounts) > has for amounts, has in zip(asked, ledger.fixed.table.owned, strict=True))
 
 
 def _waited_for(cycle: Cycle, waiting: Sequence[Unscheduled]) -> frozenset[str]:

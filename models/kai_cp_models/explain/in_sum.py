@@ -49,7 +49,7 @@ class InSum:
         together lack even if empty, how much.
         """
         names = self._ledger.snapshot.dimensions
-        owned: list[int] = self._ledger.fixed.table.allocatable.sum(axis=0).tolist()
+        owned = self._ledger.fixed.table.owned
         several = f" for {len(pods)} pods" if len(pods) > 1 else ""
         return "; ".join(
             f"needs {quantity(names[d], asked)}{several}; "

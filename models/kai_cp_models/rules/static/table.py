@@ -79,6 +79,12 @@ class NodeTable:
         return Column(node.name for node in self.snapshot.nodes)
 
     @cached_property
+    def owned(self) -> list[int]:
+        """[D] what all nodes together have, even if empty."""
+        found: list[int] = self.allocatable.sum(axis=0).tolist()
+        return found
+
+    @cached_property
     def largest(self) -> Ints:
         """[D] the largest allocatable amount of any node, per dimension."""
         largest: Ints = self.allocatable.max(axis=0, initial=0)
