@@ -29,12 +29,12 @@ from kai_cp.bench.generate.objects import (
 )
 from kai_cp.bench.progress import ProgressBar
 from kai_cp.bench.records import MattersResult, origin
+from kai_cp.bench.runner import errors_of
 from kai_cp.reader import parse
 from kai_cp.settings import digest
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import PodKey
-from kai_cp_models.queries.cluster import faults
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
@@ -144,7 +144,7 @@ def _measure(
         begin = time.monotonic()
         plan = decide(snapshot, settings, deadline=begin + budget)
         seconds.append(time.monotonic() - begin)
-        errors += map(str, faults(snapshot, plan, settings))
+        errors += errors_of(snapshot, plan, settings)
         better = running_after(snapshot, plan) > running_after(snapshot, Plan())
         proved = all(stage.gap <= 1e-6 for stage in plan.stages)
         improved += better

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -83,6 +83,17 @@ def _job(task: BenchTask, channel: Channel) -> None:
     channel.answer(measure(task))
 
 
+def errors_of(snapshot: Snapshot, plan: Plan, settings: Settings) -> Iterator[str]:
+    """What is wrong with an answer: rules that it breaks, and what the engine dropped or did not decide."""
+    yield from (f"checker: {line}" for line in faults(snapshot, plan, settings))
+    for stage in plan.stages:
+        if stage.kind == REJECTED:
+            yield f"the engine's own plan was rejected: {stage.name}"
+    for one in plan.unscheduled:
+        if one.reason == "InternalError":
+            yield f"{one.group} was not decided: {one.message}"
+
+
 def measure(task: BenchTask) -> CaseResult:
     """Read, decide and audit in this process."""
     from kai_cp.reader import parse
@@ -102,10 +113,6 @@ def measure(task: BenchTask) -> CaseResult:
     decided, worked = time.monotonic() - start, time.process_time() - worked
     solving = solver_seconds() - solving
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    errors = [f"checker: {line}" for line in faults(snapshot, plan, task.settings)]
-    errors += [f"the engine's own plan was rejected: {s.name}" for s in plan.stages if s.kind == REJECTED]
-    lost = (one for one in plan.unscheduled if one.reason == "InternalError")
-    errors += [f"{one.group} was not decided: {one.message}" for one in lost]
     deeds = _deeds(plan)
     ours = outcome(snapshot, deeds)
     second = _second_cycle(source, task) if task.second_cycle else {}
@@ -140,7 +147,7 @@ def measure(task: BenchTask) -> CaseResult:
         outcome=ours,
         moments=_moments(snapshot, answers),
         peer=_peer(snapshot, task, deeds),
-        errors=tuple(errors),
+        errors=tuple(errors_of(snapshot, plan, task.settings)),
         origin=origin(task.digest),
     )
 
