@@ -23,6 +23,8 @@ from kai_cp_models.joint.evicting import EvictingModel
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.limits import LIMITS
+from kai_cp_models.plan import Plan
+from kai_cp_models.pods import Pod
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import Shares, Snapshot, Topology, TopologyConstraint
 from tests.support import tiny
@@ -84,18 +86,26 @@ def test_triggers_that_fit_as_it_is_need_no_model(monkeypatch: pytest.MonkeyPatc
     assert placed(plan) == {f"{name}-0" for name in TRIGGERS}
 
 
+def entitling(*others: Pod) -> Plan:
+    """Reclaim on two nodes of six GPUs. Queues a, b and c deserve four each, and have a group of their name.
+    Group u of queue a needs four pods that wait.
+    """
+    return solved(
+        cluster(
+            [*others, *pods("u", 4)],
+            [*(group(name, queue=name) for name in "abc"), group("u", 4, queue="a")],
+            [node("n1", gpus=6), node("n2", gpus=6)],
+            [queue(name, quota=gpu_bound(4)) for name in "abc"],
+            actions=("allocate", "reclaim"),
+        )
+    )
+
+
 def test_a_queue_that_loses_pods_is_entitled_in_the_same_action() -> None:
     """All queues deserve four GPUs. c takes the gang of six of queue a, which was above its share until then.
     Group u of a then takes two pods of b.
     """
-    snapshot = cluster(
-        [pod("a-0", "n1", spec=spec(6)), *pods("b", 6, "n2"), pod("c-0", spec=spec(4)), *pods("u", 4)],
-        [group("a", queue="a"), group("b", queue="b"), group("c", queue="c"), group("u", 4, queue="a")],
-        [node("n1", gpus=6), node("n2", gpus=6)],
-        [queue(name, quota=gpu_bound(4)) for name in "abc"],
-        actions=("allocate", "reclaim"),
-    )
-    plan = solved(snapshot)
+    plan = entitling(pod("a-0", "n1", spec=spec(6)), *pods("b", 6, "n2"), pod("c-0", spec=spec(4)))
     assert evicted(plan) == {"a-0", "b-4", "b-5"}
     assert placed(plan) == {"c-0", "u-0", "u-1", "u-2", "u-3"}
 
@@ -104,14 +114,7 @@ def test_admitted_groups_take_what_entitles_a_further_one() -> None:
     """All queues deserve four GPUs; a holds five and b six. For c, two pods of b are enough, but then a keeps
     more than its share and its group u waits. With the gang of a gone, there is room for both.
     """
-    snapshot = cluster(
-        [pod("a-0", "n1", spec=spec(5)), *pods("b", 6, "n2"), pod("c-0", spec=spec(2)), *pods("u", 4)],
-        [group("a", queue="a"), group("b", queue="b"), group("c", queue="c"), group("u", 4, queue="a")],
-        [node("n1", gpus=6), node("n2", gpus=6)],
-        [queue(name, quota=gpu_bound(4)) for name in "abc"],
-        actions=("allocate", "reclaim"),
-    )
-    plan = solved(snapshot)
+    plan = entitling(pod("a-0", "n1", spec=spec(5)), *pods("b", 6, "n2"), pod("c-0", spec=spec(2)))
     assert evicted(plan) == {"a-0"}
     assert placed(plan) == {"c-0", "u-0", "u-1", "u-2", "u-3"}
 
@@ -121,19 +124,7 @@ def test_no_victim_is_chosen_anew_for_a_group_that_what_is_left_over_serves() ->
     first, and what it leaves over is enough for group u of a. With the pod of a gone, which goes later, u has
     a right to its place.
     """
-    snapshot = cluster(
-        [
-            pod("a-0", "n1", spec=spec(5)),
-            pod("b-0", "n2", spec=spec(6)),
-            pod("c-0", spec=spec(2)),
-            *pods("u", 4),
-        ],
-        [group("a", queue="a"), group("b", queue="b"), group("c", queue="c"), group("u", 4, queue="a")],
-        [node("n1", gpus=6), node("n2", gpus=6)],
-        [queue(name, quota=gpu_bound(4)) for name in "abc"],
-        actions=("allocate", "reclaim"),
-    )
-    plan = solved(snapshot)
+    plan = entitling(pod("a-0", "n1", spec=spec(5)), pod("b-0", "n2", spec=spec(6)), pod("c-0", spec=spec(2)))
     assert evicted(plan) == {"b-0"}
     assert placed(plan) == {"c-0", "u-0", "u-1", "u-2", "u-3"}
 
