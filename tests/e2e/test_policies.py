@@ -13,6 +13,7 @@ import pytest
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.transport import Transport, configuration
+from kai_cp.kube.binder.extended_claims import MARK
 from kai_cp.kube.demo.controlplane import ControlPlane
 from kai_cp.kube.install import install
 from tests.deploy.helm import instead_of_kai
@@ -44,6 +45,10 @@ CLAIM: dict[str, Any] = {
         "storageClassName": "slow",
         "resources": {"requests": {"storage": "1Gi"}},
     },
+}
+DEVICES: dict[str, Any] = {
+    "metadata": {"name": "d", "finalizers": ["theirs.io/keep"]},
+    "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu"}}]}},
 }
 APPLIED = ("ServiceAccount", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 Object = dict[str, Any]
@@ -87,7 +92,11 @@ def api(plane: ControlPlane) -> Iterator[AdminTransport]:
     ):
         body = pod(name, owned=True)
         body["metadata"]["labels"] = labels
+        body["metadata"]["annotations"]["gpu-fraction"] = "0.5"
         assert create(plane, BINDER, namespace, body) == ""
+    labelled = pod("labelled", owned=True)
+    labelled["metadata"]["labels"] = {"runai-gpu-group": "g"}
+    assert create(plane, BINDER, "default", labelled) == ""
     placed = pod("placed", owned=True)
     placed["metadata"]["labels"] = {"runai-gpu-group": "g"}
     placed["metadata"]["annotations"]["gpu-fraction"] = "0.5"
@@ -96,6 +105,7 @@ def api(plane: ControlPlane) -> Iterator[AdminTransport]:
     made.create(r.POD_GROUPS, "default", {"metadata": {"name": "g"}, "spec": {"queue": "q"}})
     made.create(r.VOLUMES, "", VOLUME)
     made.create(r.VOLUME_CLAIMS, "default", CLAIM)
+    made.create(r.RESOURCE_CLAIMS, "default", DEVICES)
     policies_work(plane)
     yield made
     made.close()
@@ -137,6 +147,12 @@ def create(plane: ControlPlane, user: str, namespace: str, body: Object, *more: 
     return run(plane, user, "create", "-n", namespace, "-f", "-", *more, text=text)
 
 
+def post(plane: ControlPlane, user: str, namespace: str, what: str, body: Object) -> str:
+    """Try a subresource of the pod ``p`` that only takes POST."""
+    path = f"/api/v1/namespaces/{namespace}/pods/p/{what}?dryRun=All"
+    return run(plane, user, "create", "--raw", path, "-f", "-", text=json.dumps(body))
+
+
 def policies_work(plane: ControlPlane) -> None:
     """Wait until the server has read them, which takes some seconds."""
     end = time.monotonic() + 60
@@ -168,6 +184,52 @@ def test_pods_keep_what_is_not_ours(
 
 
 @pytest.mark.parametrize("user", [SCHEDULER, BINDER])
+@pytest.mark.parametrize(
+    "meta", [{"labels": {"app": "x"}}, {"annotations": {"a": "b"}}, {"finalizers": ["a.b/c"]}]
+)
+def test_a_status_brings_nothing_else_along(
+    plane: ControlPlane, api: AdminTransport, user: str, meta: Object
+) -> None:
+    body = {"metadata": meta, "status": {"nominatedNodeName": "n"}}
+    said = patch(plane, user, "default/p", body, "--subresource=status", "--dry-run=server")
+    assert "nothing but the status" in said
+
+
+@pytest.mark.parametrize(
+    ("meta", "words"),
+    [
+        ({"annotations": {"received-resource-type": "Regular"}}, ""),
+        ({"annotations": {"pod-group-name": "theirs"}}, "how a pod shares GPUs"),
+        ({"labels": {"app": "x"}}, "how a pod shares GPUs"),
+    ],
+)
+def test_a_binding_brings_nothing_else_along(
+    plane: ControlPlane, api: AdminTransport, meta: Object, words: str
+) -> None:
+    said = post(plane, BINDER, "default", "binding", {
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p", **meta},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+    })  # fmt: skip
+    assert said == "" if not words else words in said
+
+
+@pytest.mark.parametrize(
+    ("namespace", "words"),
+    [
+        ("default", ""),
+        ("kube-system", "evicts nothing in kube-system"),
+        ("kai-resource-reservation", "evicts nothing in kube-system"),
+    ],
+)
+def test_the_eviction_api_reaches_no_namespace_of_the_system(
+    plane: ControlPlane, api: AdminTransport, namespace: str, words: str
+) -> None:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": namespace}}
+    said = post(plane, SCHEDULER, namespace, "eviction", body)
+    assert said == "" if not words else words in said
+
+
+@pytest.mark.parametrize("user", [SCHEDULER, BINDER])
 def test_our_own_labels_and_conditions_are_written(
     plane: ControlPlane, api: AdminTransport, user: str
 ) -> None:
@@ -190,6 +252,8 @@ RUNS = {"name": "c", "image": "none", "imageID": "", "ready": True, "restartCoun
         ({"phase": "Succeeded"}, "nothing about what runs"),
         ({"podIP": "10.0.0.1", "podIPs": [{"ip": "10.0.0.1"}]}, "nothing about what runs"),
         ({"hostIP": "10.0.0.1"}, "nothing about what runs"),
+        ({"reason": "Evicted"}, "nothing about how a pod started"),
+        ({"startTime": "2026-01-01T00:00:00Z"}, "nothing about how a pod started"),
         *(({kind: [RUNS]}, "nothing about what runs") for kind in STATUSES),
     ],
 )
@@ -218,6 +282,7 @@ def test_only_our_pods_are_evicted(plane: ControlPlane, api: AdminTransport) -> 
         ("kai-resource-reservation/reserves", ""),
         ("default/shares", ""),
         ("default/p", "only reservation pods, and pods whose shared GPU"),
+        ("default/labelled", "only reservation pods, and pods whose shared GPU"),
         ("kai-resource-reservation/q", "only reservation pods, and pods whose shared GPU"),
         ("kube-system/shares", "deletes nothing in kube-system"),
     ],
@@ -235,8 +300,10 @@ def test_the_binder_deletes_what_shares_gpus(
     [
         ("pvc", {"metadata": {"annotations": {"volume.kubernetes.io/selected-node": "n"}}}, ""),
         ("pvc", {"metadata": {"annotations": {"a": "b"}}}, "which node it is for"),
-        ("pvc", {"metadata": {"labels": {"a": "b"}}}, "no labels and finalizers"),
-        ("pvc", {"metadata": {"finalizers": None}}, "no labels and finalizers"),
+        ("pvc", {"metadata": {"labels": {"a": "b"}}}, "no labels, owners and finalizers"),
+        ("pvc", {"metadata": {"finalizers": None}}, "no labels, owners and finalizers"),
+        ("pvc", {"metadata": {"ownerReferences": [OWNER]}}, "no labels, owners and finalizers"),
+        ("pv", {"metadata": {"ownerReferences": [OWNER]}}, "no labels, owners and finalizers"),
         ("pv", {"spec": {"claimRef": {"namespace": "default", "name": "c"}}}, ""),
         ("pv", {"metadata": {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}}, ""),
         ("pv", {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}, "nothing of a volume but whose"),
@@ -249,6 +316,27 @@ def test_the_binder_gives_volumes_and_changes_none(
 ) -> None:
     where = "default/c" if kind == "pvc" else "/v"
     said = patch(plane, BINDER, where, body, "--dry-run=server", kind=kind)
+    assert said == "" if not words else words in said
+
+
+PROTECTED = ["theirs.io/keep", "resource.kubernetes.io/delete-protection"]
+
+
+@pytest.mark.parametrize(
+    ("meta", "words"),
+    [
+        ({"finalizers": PROTECTED}, ""),
+        ({"finalizers": None}, "nothing else of its metadata"),
+        ({"finalizers": ["theirs.io/keep", "a.b/c"]}, "nothing else of its metadata"),
+        ({"ownerReferences": [OWNER]}, "nothing else of its metadata"),
+        ({"annotations": {MARK: "true"}}, "nothing else of its metadata"),
+        ({"labels": {"a": "b"}}, "nothing else of its metadata"),
+    ],
+)  # fmt: skip
+def test_the_binder_makes_no_claim_its_own(
+    plane: ControlPlane, api: AdminTransport, meta: Object, words: str
+) -> None:
+    said = patch(plane, BINDER, "default/d", {"metadata": meta}, "--dry-run=server", kind="resourceclaim")
     assert said == "" if not words else words in said
 
 
