@@ -245,14 +245,57 @@ def test_the_trigger_waits_for_the_devices_of_its_victim(users: tuple[str, ...])
 
 
 def test_a_victim_returns_to_its_node_only_with_its_devices() -> None:
-    """Its eviction is then taken back, so it cannot change to another device of the node."""
-    runs, x = user("runs", "c", node="n0"), user("x", "d")
-    found = cluster([runs, x], TWO, [claim("c", exact(1), allocation=held("n0", "a")), claim("d", exact())])
-    state = dra.open(found)
+    """Its eviction is then taken back, so it cannot change to another device of the node; what came there in
+    this cycle can."""
+    runs, x, y = user("runs", "c", node="n0"), user("x", "d"), user("y", "e")
+    claims = [claim("c", exact(), allocation=held("n0", "a")), claim("d", exact()), claim("e", exact())]
+    state = dra.open(cluster([runs, x, y], TWO, claims))
+
+    def given(which: Pod) -> str:
+        allocation = state.details(which, 0)["resourceClaimAllocations"][0]["allocation"]
+        name: str = allocation["devices"]["results"][0]["device"]
+        return name
+
     state.evict(runs)
-    details = placed(state, x, 0, pipelined=True)
-    assert details["resourceClaimAllocations"][0]["allocation"]["devices"]["results"][0]["device"] == "a"
-    assert mask_of(state, runs) == [False, True]
+    state.place(x, 0, pipelined=True)
+    assert (given(x), mask_of(state, runs)) == ("a", [True, True])
+    state.place(y, 0, pipelined=True)
+    assert (given(y), mask_of(state, runs)) == ("b", [False, True])
+    state.remove(y, 0)
+    state.unevict(runs)
+    assert (given(x), mask_of(state, y)) == ("b", [False, True])
+
+
+def test_two_queues_stop_one_pod_whose_devices_are_enough_for_both() -> None:
+    """Each trigger has a right to a pod of its own queue only. w leaves two devices, so v comes home."""
+    claims = [
+        devices.claim("cv", devices.exact(), users=("v",), held=devices.allocation("n", "a")),
+        devices.claim("cw", devices.exact(2), users=("w",), held=devices.allocation("n", "b", "c")),
+        devices.claim("c1", devices.exact()),
+        devices.claim("c2", devices.exact()),
+    ]
+    pods = [
+        tiny.pod("v", "n", queue="A", resourceClaims=devices.claims("cv")),
+        tiny.pod("w", "n", queue="B", resourceClaims=devices.claims("cw")),
+        tiny.pod("t1", queue="A", priority="build-preemptible", resourceClaims=devices.claims("c1")),
+        tiny.pod("t2", queue="B", priority="build-preemptible", resourceClaims=devices.claims("c2")),
+    ]
+    found = tiny.world(
+        [tiny.node("n")],
+        pods,
+        queues=[tiny.queue("A"), tiny.queue("B")],
+        actions="allocate, reclaim, preempt",
+        plugins=["dynamicresources"],
+        resourceClaims=claims,
+        resourceSlices=[devices.slice_of("n", *map(devices.device, "abc"))],
+        deviceClasses=[devices.device_class()],
+    )
+    made = decide(found, Settings()).decisions
+    assert [(one.kind, one.pod.name) for one in made] == [
+        ("Evict", "w"),
+        ("Nominate", "t1"),
+        ("Nominate", "t2"),
+    ]
 
 
 def test_a_victim_whose_claim_is_gone_returns_to_its_node_alone() -> None:

@@ -222,12 +222,29 @@ class DraState(LeavingState):
         if pod.key in self.left and pod.node is not None:
             kept = [self._holdings.of(key) for key in self._used_by.get(pod.uid, ())]
             if all(found.before is not None for found in kept):
+                node = self.snapshot.node_index[pod.node]
                 # A claim that was allocated again may be elsewhere now.
-                mask[self.snapshot.node_index[pod.node]] = all(
-                    found.fresh is None and (not found.leaving or self._holdings.fits_again(found.before))
-                    for found in kept
-                    if found.before is not None
+                mask[node] = all(found.fresh is None for found in kept) and (
+                    self._again(self._holdings, pod) or self._aside(pod, node) is not None
                 )
+
+    def _again(self, holdings: Holdings, pod: Pod) -> bool:
+        """Whether what an evicted pod used is promised to no other pod."""
+        kept = (holdings.of(key) for key in self._used_by.get(pod.uid, ()))
+        return all(
+            found.before is None or not found.leaving or holdings.fits_again(found.before) for found in kept
+        )
+
+    def _aside(self, pod: Pod, node: int) -> tuple[list[Claim], tuple[Pick, ...]] | None:
+        """Other devices for the claims that the cycle gives on the node of an evicted pod, which keeps its
+        own; None: there are none."""
+        given = self._given.get(node, ())
+        without = self._without(given)
+        if not given or not self._again(without, pod):
+            return None
+        for key in self._used_by.get(pod.uid, ()):
+            without.come_back(key, pod.uid)
+        return self._chosen(without, [g.claim for g in given], [g.now for g in given], node)
 
     def _claims(self, pod: Pod, *, now: bool) -> tuple[Mask | None, list[Claim]]:
         """Nodes to which allocated claims pin the pod (None: all), and the claims still open."""
@@ -311,21 +328,31 @@ class DraState(LeavingState):
             # The claims want the same: other devices for one would be lacking for the other.
             return None
         everyone = [*(entry.claim for entry in given), *claims]
-        problem = self._problem(everyone)
         modes = [*(entry.now for entry in given), *(now for _ in claims)]
-        if len(set(modes)) > 1 and not problem.plain:
-            return None
-        candidates = self.catalog.reachable(node)
+        return self._chosen(self._without(given), everyone, modes, node, found=found)
+
+    def _without(self, given: Iterable[Given]) -> Holdings:
+        """What is in use but for these claims."""
         without = self._holdings.copy()
         for entry in given:
             without.set(entry.claim.key, replace(without.of(entry.claim.key), fresh=None))
+        return without
+
+    def _chosen(
+        self, without: Holdings, claims: list[Claim], modes: Sequence[bool], node: int, *, found: bool = False
+    ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
+        """The claims with devices of what is not in use; ``modes``: which of them are bound now."""
+        problem = self._problem(claims)
+        if len(set(modes)) > 1 and not problem.plain:
+            return None
+        candidates = self.catalog.reachable(node)
         room = without.room(candidates, now=all(modes))
         if problem.short(candidates, room):
             return None
         leaving = frozenset(np.flatnonzero(without.free(now=False) & ~without.free(now=True)).tolist())
         barred = {c: leaving for c, mode in enumerate(modes) if mode}
         picks = DeviceSearch(problem, candidates, room, barred).run(found=found)
-        return None if picks is None else (everyone, picks)
+        return None if picks is None else (claims, picks)
 
     @property
     def gave_up(self) -> bool:
@@ -385,10 +412,7 @@ class DraState(LeavingState):
         )
         if found is None:
             raise ValueError(f"{pod.key}: node {self.snapshot.nodes[node].name} lacks devices for its claims")
-        fresh = {
-            claim.key: write(self.catalog, claim, [pick for pick in found[1] if pick.claim == c], node)
-            for c, claim in enumerate(found[0])
-        }
+        fresh = dict(self._written(*found, node))
         for claim in found[0][: -len(claims)]:
             self._holdings.set(claim.key, replace(self._holdings.of(claim.key), fresh=fresh[claim.key]))
         local = [
@@ -398,6 +422,13 @@ class DraState(LeavingState):
         ]
         self._given[node] = (*self._given.get(node, ()), *local)
         return fresh
+
+    def _written(
+        self, claims: Sequence[Claim], picks: Sequence[Pick], node: int
+    ) -> Iterator[tuple[ClaimKey, Allocation]]:
+        for c, claim in enumerate(claims):
+            own = [pick for pick in picks if pick.claim == c]
+            yield claim.key, write(self.catalog, claim, own, node)
 
     def details(self, pod: Pod, node: int) -> Mapping[str, Any]:
         """What the binder writes: allocations by the name of the claim in the pod (1.3)."""
@@ -431,6 +462,11 @@ class DraState(LeavingState):
             self._holdings.leave(key, pod.uid)
 
     def unevict(self, pod: Pod) -> None:
+        if pod.node is not None and not self._again(self._holdings, pod):
+            node = self.snapshot.node_index[pod.node]
+            found = self._aside(pod, node)
+            for claim, fresh in self._written(*found, node) if found is not None else ():
+                self._holdings.set(claim, replace(self._holdings.of(claim), fresh=fresh))
         super().unevict(pod)
         if pod.status is not PodStatus.RELEASING:
             for key in self._used_by.get(pod.uid, ()):
