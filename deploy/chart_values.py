@@ -17,6 +17,8 @@ from kai_cp.kube.api.access import ControllerName
 from kai_cp_models.settings import Settings
 
 Quantity = Annotated[str, Field(pattern=r"^[0-9.]+(m|k|M|G|T|Ki|Mi|Gi|Ti)?$")]
+Cores = Quantity | Annotated[float, Field(gt=0)]
+"""Also without quotes, as `cpu: 2` is written everywhere."""
 _DNS: Final = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 DnsLabel = Annotated[str, Field(pattern=f"^{_DNS}$")]
 """Name of a namespace and the like."""
@@ -65,7 +67,7 @@ class Image(Values):
 class Requests(Values):
     """Amounts of CPU and memory."""
 
-    cpu: Annotated[Quantity | None, Field(description="CPU.")] = None
+    cpu: Annotated[Cores | None, Field(description="CPU.")] = None
     memory: Annotated[Quantity | None, Field(description="Memory.")] = None
 
 
@@ -103,6 +105,9 @@ class Process(Placement):
     replicas: Annotated[int, Field(description="Processes; one leads, the others stand by.", ge=0)] = 2
     resources: Annotated[Resources, Field(description="CPU and memory.")] = Resources()
     extraArgs: Annotated[list[str], Field(description="Further flags, as on the command line.")] = []
+    extraEnv: Annotated[
+        list[Free], Field(description="Environment variables of the container, for example of a proxy.")
+    ] = []
 
 
 class Scheduler(Process):
@@ -314,6 +319,18 @@ class DisruptionBudget(Values):
     maxUnavailable: Annotated[int, Field(description="Pods that may be away at once.", ge=1)] = 1
 
 
+class PriorityQuota(Values):
+    """For clusters where pods of a system PriorityClass need a quota."""
+
+    enabled: Annotated[
+        bool,
+        Field(
+            description="Make the ResourceQuota without which some clusters (GKE) admit no pods of a class "
+            "`system-…` outside kube-system."
+        ),
+    ] = True
+
+
 class Policies(Values):
     """ValidatingAdmissionPolicies for our own accounts."""
 
@@ -398,6 +415,9 @@ class ChartValues(Values):
     podDisruptionBudget: Annotated[DisruptionBudget, Field(description="PodDisruptionBudgets.")] = (
         DisruptionBudget()
     )
+    priorityQuota: Annotated[
+        PriorityQuota, Field(description="For clusters where pods of a system PriorityClass need a quota.")
+    ] = PriorityQuota()
     policies: Annotated[Policies, Field(description="What a stolen token of ours may not change.")] = (
         Policies()
     )

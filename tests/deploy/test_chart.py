@@ -113,6 +113,8 @@ def another(path: str, value: Any) -> Any:
         return {"nodeAffinity": {}}
     if path.endswith("topologySpreadConstraints"):
         return [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]
+    if path.endswith("extraEnv"):
+        return [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}]
     if path.endswith("extraArgs"):
         return ["--qps=7"]
     if isinstance(value, dict):
@@ -164,7 +166,8 @@ def test_every_value_of_a_wrong_type_is_refused_by_name() -> None:
     values: Object = {}
     paths = dict(leaves(DEFAULTS))
     for path, value in paths.items():
-        values = nested(path, 7 if isinstance(value, str) else "seven", values)
+        number = isinstance(value, str) and not path.endswith(".cpu")  # Cores are numbers, too.
+        values = nested(path, 7 if number else "seven", values)
     told = set(re.findall(r"at '/?([^']*)': ", refused(values)))
     assert {path.replace(".", "/") for path in paths} - told == set()
 
@@ -210,6 +213,61 @@ def test_settings_as_a_settings_file_has_them_are_accepted() -> None:
         "defrag": {"goal": "gang=8x8@rack=2", "windows": ["Mon-Fri 22:00-05:00", "Sun 00:00-24:00"]},
     }
     assert template({"scheduler": {"settings": settings}})
+
+
+def test_cores_may_be_written_without_quotes() -> None:
+    made = objects(template({"scheduler": {"resources": {"limits": {"cpu": 2}, "requests": {"cpu": 0.5}}}}))
+    (scheduler,) = (item for item in made if item["kind"] == "Deployment")
+    asked = scheduler["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert (asked["limits"]["cpu"], asked["requests"]["cpu"]) == (2, 0.5)
+
+
+def test_a_label_that_is_set_twice_is_written_once() -> None:
+    """The more special one wins; Helm and the server refuse a key that is there twice."""
+    everywhere, here = {"team": "a", "release": "a"}, {"team": "b", "release": "b"}
+    values = {
+        "commonLabels": everywhere,
+        "scheduler": {"podLabels": here},
+        "monitoring": {
+            part: {"enabled": True, "labels": here}
+            for part in ("serviceMonitor", "prometheusRule", "dashboards")
+        },
+    }
+    manifest = template(values)
+    assert "team: a" in manifest
+    for item in objects(manifest):
+        special = item["kind"] in {"ServiceMonitor", "PrometheusRule", "ConfigMap"}
+        labels = item["metadata"]["labels"]
+        assert {key: labels[key] for key in here} == (here if special else everywhere), item["kind"]
+        if item["kind"] == "Deployment":
+            pods = item["spec"]["template"]["metadata"]["labels"]
+            assert {key: pods[key] for key in here} == here
+    for text in manifest.split("\n---"):
+        lines = re.findall(r"(?m)^ {4}(team|release): ", text)
+        assert len(lines) == len(set(lines)), text[:200]
+
+
+PROCESSES = ("scheduler", "binder", "controllers", "admission")
+
+
+@pytest.mark.parametrize(
+    ("values", "namespace", "classes"),
+    [
+        ({}, "kai-cp", ["system-cluster-critical"]),
+        ({"binder": {"priorityClassName": "system-node-critical"}}, "kai-cp",
+         ["system-cluster-critical", "system-node-critical"]),
+        ({part: {"priorityClassName": "mine"} for part in PROCESSES}, "kai-cp", None),
+        ({}, "kube-system", None),
+        ({"priorityQuota": {"enabled": False}}, "kai-cp", None),
+    ],
+)  # fmt: skip
+def test_a_quota_lets_pods_of_a_system_class_in(
+    values: Object, namespace: str, classes: list[str] | None
+) -> None:
+    made = objects(template(values, namespace=namespace))
+    quotas = [item["spec"] for item in made if item["kind"] == "ResourceQuota"]
+    found = [quota["scopeSelector"]["matchExpressions"][0]["values"] for quota in quotas]
+    assert [sorted(names) for names in found] == ([classes] if classes else [])
 
 
 def test_a_shard_name_is_used_once() -> None:

@@ -30,6 +30,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end -}}
 
+{{- /* Labels with more of them, which win: a key that is there twice is an error. Argument: list of root and labels. */ -}}
+{{- define "kai-cp.labelsWith" -}}
+{{ mustMergeOverwrite (include "kai-cp.labels" (index . 0) | fromYaml) (index . 1) | toYaml }}
+{{- end -}}
+
 {{- define "kai-cp.image" -}}
 {{- $image := .Values.image -}}
 {{- $name := $image.repository -}}
@@ -80,12 +85,9 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "kai-cp.labels" $root | nindent 8 }}
+        {{- include "kai-cp.labelsWith" (list $root .process.podLabels) | nindent 8 }}
         app.kubernetes.io/component: {{ .component }}
         kai-cp/process: {{ .name }}
-        {{- with .process.podLabels }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
       {{- if or .process.podAnnotations .checksum }}
       annotations:
         {{- with .checksum }}
@@ -143,6 +145,10 @@ spec:
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
           args:
             {{- toYaml .args | nindent 12 }}
+          {{- with .process.extraEnv }}
+          env:
+            {{- toYaml . | nindent 12 }}
+          {{- end }}
           ports:
             - {name: metrics, containerPort: 8080}
             {{- if eq .component "admission" }}
