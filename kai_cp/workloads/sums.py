@@ -36,6 +36,11 @@ _HELD: Final = frozenset(("Pending", "Running"))
 _NON_PREEMPTIBLE_PRIORITY: Final = 100
 _DEFAULT_PRIORITY: Final = 50
 FIELDS: Final = ("requested", "allocated", "allocatedNonPreemptible")
+STANDARD: Final = frozenset(("cpu", "memory", GPU))
+MOST_NAMES: Final = 200
+"""Resources that a list of a queue's status names. Pods may ask for any number of invented ones, and a status
+that is too large for the server would be written no more, for all that share the queue.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +156,17 @@ def _value(priority_class: Json) -> int:
 
 
 def add(into: Sum, other: Mapping[str, int]) -> None:
-    """``into`` += ``other``."""
+    """``into`` += ``other``; what comes to nothing goes, as names of resources may be new each time."""
     for name, amount in other.items():
         into[name] = into.get(name, 0) + amount
+        if not into[name]:
+            del into[name]
+
+
+def shortened(found: Sum, held: Mapping[str, int]) -> Sum:
+    """The sum with no more names than a queue's status tells: first what all know, and what is ``held``."""
+    names = sorted(found, key=lambda name: (name not in STANDARD, not held.get(name), name))
+    return {name: found[name] for name in names[:MOST_NAMES]}
 
 
 def parsed(resources: Any) -> Sum:

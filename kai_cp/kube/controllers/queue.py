@@ -15,7 +15,7 @@ from kai_cp.kube.api.store import ObjectKey, Store, key_of
 from kai_cp.kube.controllers.base import Context, Want, changed
 from kai_cp.kube.controllers.options import ControllerOptions, metric_labels
 from kai_cp.kube.controllers.podgroup import differing
-from kai_cp.workloads.sums import FIELDS, Sum, add, gpus_of, parsed, queue_of, resource_list
+from kai_cp.workloads.sums import FIELDS, Sum, add, gpus_of, parsed, queue_of, resource_list, shortened
 
 _DEEPEST: Final = 64
 _MEGABYTE: Final = 1e6
@@ -54,7 +54,7 @@ class QueueController:
             for field, found in self._sums.of(name).items():
                 add(sums[field], found)
         self._metrics.show(queue, sums["allocated"])
-        lists = {field: resource_list(found) for field, found in sums.items()}
+        lists = {field: resource_list(shortened(found, sums["allocated"])) for field, found in sums.items()}
         before = queue.get("status") or {}
         patch: dict[str, Any] = differing(before, lists)
         own = sorted(children.get(key[1], ()))

@@ -13,7 +13,7 @@ from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, Want
-from kai_cp.workloads.scaling import COOL_DOWN_SECONDS, Adjustment, ScalingSetup, adjust
+from kai_cp.workloads.scaling import COOL_DOWN_SECONDS, POD_NAMESPACE, Adjustment, ScalingSetup, adjust
 
 WHOLE: Final[ObjectKey] = ("", "cluster")
 """The one key: every pass looks at all that waits."""
@@ -76,15 +76,24 @@ class NodeScaleAdjuster:
             self._scaling.remove(gone, ours=True)
 
     def _create(self, found: Adjustment) -> None:
+        refused: dict[str, ApiError] = {}
         for pod in found.create:
+            source = pod["metadata"]["labels"][POD_NAMESPACE]
+            if source in refused:
+                continue
             try:
                 made = self._context.transport.create(r.PODS, self._setup.namespace, dict(pod))
             except ApiError as error:
-                if error.status == 409:
-                    continue
-                raise
+                if error.transient:
+                    raise
+                # It has what its pod has, from which other namespaces need not suffer.
+                if error.status != 409:
+                    refused[source] = error
+                continue
             self._scaling.put(made, ours=True)
             self._show(made)
+        if refused:
+            raise next(iter(refused.values()))
 
     def _show(self, pod: Object) -> None:
         """Mark the pod unschedulable at once, since the default scheduler may take a while to do so."""

@@ -97,7 +97,9 @@ class Rivals:
         if not self._begun or old is None or new is None:
             return
         node = new["spec"].get("nodeName")
-        if not node or old["spec"].get("nodeName"):
+        # A list may show another pod of the name without the end of the first, made with a node by its owner.
+        same = old["metadata"].get("uid") == new["metadata"].get("uid")
+        if not node or old["spec"].get("nodeName") or not same:
             return
         if new["spec"].get("schedulerName") != self._scheduler_name or not self._pod_served(new):
             return

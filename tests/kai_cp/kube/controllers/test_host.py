@@ -23,6 +23,7 @@ from kai_cp.kube.controllers.owners import OwnerLookup
 from kai_cp.kube.controllers.podgrouper import grouping_settings
 from kai_cp.kube.controllers.process import access
 from kai_cp.kube.controllers.queue import Sums
+from kai_cp.workloads.sums import MOST_NAMES
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.stub import PLURALS, StubServer
 from tests.support.workloads import made, pod
@@ -159,7 +160,32 @@ def test_names_that_are_gone_are_forgotten(server: StubServer) -> None:
         assert sums.of(f"q{number}")["allocated"] == {"nvidia.com/gpu": 1000, "cpu": 500}
         groups.remove(one)
     assert (len(sums._totals), len(owners._named)) == (0, 0)  # noqa: SLF001
+    groups.put(group("stays", "q", 1))
+    for number in range(3):
+        one = group("g", "q", 1)
+        one["status"]["resourcesStatus"] = {"requested": {f"invented.io/r{number}": "1"}}
+        groups.put(one)
+        groups.remove(one)
+    assert sums.of("q")["requested"] == {"nvidia.com/gpu": 1000, "cpu": 500}
     writer.stop()
+
+
+def test_invented_resources_do_not_make_a_queues_status_too_large(tree: StubServer) -> None:
+    """A queue is one object, and the server stores none of more than 1.5 MiB."""
+    many = group("h", "a", 1)
+    invented = {f"{i:04d}.invented.io/r": "1" for i in range(2 * MOST_NAMES)}
+    held_too = {"cpu": "1", "zz.real.io/device": "2"}
+    many["status"]["resourcesStatus"] = {"requested": {**invented, **held_too}, "allocated": held_too}
+    tree.put(r.POD_GROUPS, many)
+
+    def told(name: str) -> Object:
+        return dict(((tree.get(r.QUEUES, "", name) or {}).get("status") or {}).get("requested") or {})
+
+    with running(tree, "queue-controller"):
+        for name in ("a", "top"):
+            until(lambda name=name: told(name).get("zz.real.io/device") == "2")
+            assert len(told(name)) == MOST_NAMES
+            assert (told(name)["cpu"], told(name)["nvidia.com/gpu"]) == ("1500m", "3")
 
 
 def test_queues_in_a_circle_are_summed_once_each(server: StubServer) -> None:

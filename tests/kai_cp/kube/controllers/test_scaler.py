@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.informers import Informers
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.controllers.base import Context
@@ -19,9 +23,8 @@ from tests.kai_cp.kube.stub import StubServer
 from tests.kai_cp.workloads.test_scaling import waiting
 
 
-def test_demand_is_shown_to_autoscalers_and_taken_back(
-    server: StubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def scaling(server: StubServer) -> Iterator[tuple[NodeScaleAdjuster, Informers]]:
     transport = server.transport("node-scale-adjuster")
     informers = Informers(transport)
     writer = BackgroundWriter(1)
@@ -29,13 +32,51 @@ def test_demand_is_shown_to_autoscalers_and_taken_back(
     context = Context(
         transport, informers, recorder, CollectorRegistry(), ControllerOptions(), lambda _keys: None
     )
-    pod = waiting("a")
-    pod["spec"]["schedulerName"] = "kai-scheduler"
-    server.put(r.PODS, pod)
     scaler = NodeScaleAdjuster(context)
     informers.start()
     try:
         until(lambda: not informers.missing())
+        yield scaler, informers
+    finally:
+        informers.stop()
+        writer.stop()
+
+
+def ours(name: str, namespace: str = "ns") -> dict[str, Any]:
+    pod = waiting(name)
+    pod["spec"]["schedulerName"] = "kai-scheduler"
+    pod["metadata"]["namespace"] = namespace
+    return pod
+
+
+def test_a_scaling_pod_that_is_refused_stops_no_other_namespace(server: StubServer) -> None:
+    """It has the affinity and the runtime class of its pod, which an admission may refuse here."""
+    posts: list[str] = []
+
+    def refuse_the_first(method: str, path: str) -> tuple[int, dict[str, str]] | None:
+        if method != "POST":
+            return None
+        posts.append(path)
+        return (403, {}) if len(posts) == 1 else None
+
+    for pod in (ours("a"), ours("b"), ours("c"), ours("x", "other")):
+        server.put(r.PODS, pod)
+    server.faults = refuse_the_first
+    with scaling(server) as (scaler, _):
+        with pytest.raises(ApiError, match="403"):
+            scaler.reconcile(WHOLE, 0)
+        assert server.get(r.PODS, "kai-scale-adjust", "other-x") is not None
+        assert len(posts) == 2, "the namespace whose pod is refused is asked for once in a pass"
+        scaler.reconcile(WHOLE, 1)
+        assert server.get(r.PODS, "kai-scale-adjust", "ns-a") is not None
+
+
+def test_demand_is_shown_to_autoscalers_and_taken_back(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = ours("a")
+    server.put(r.PODS, pod)
+    with scaling(server) as (scaler, informers):
         scaler.reconcile(WHOLE, 0)
         made = server.get(r.PODS, "kai-scale-adjust", "ns-a")
         assert made is not None
@@ -62,6 +103,3 @@ def test_demand_is_shown_to_autoscalers_and_taken_back(
         monkeypatch.setattr("kai_cp.kube.controllers.scaler.time.monotonic", lambda: later)
         scaler.reconcile(WHOLE, 0)
         assert server.get(r.PODS, "kai-scale-adjust", "ns-a") is not None
-    finally:
-        informers.stop()
-        writer.stop()

@@ -57,6 +57,16 @@ def test_a_binding_without_an_order_is_noticed(setup: Setup) -> None:
     assert "without an order" in rival(setup)
 
 
+def test_a_pod_that_is_made_with_a_node_under_an_old_name_is_no_binding(setup: Setup) -> None:
+    """Anyone may create one, and the list after a broken watch does not tell the end of the one before."""
+    setup.live.catch_up()
+    store = setup.cache.stores[r.PODS]
+    store.put({**pod("p0"), "metadata": {**pod("p0")["metadata"], "uid": "before", "resourceVersion": "900"}})
+    after = pod("p0", node="n")
+    store.replace([{**after, "metadata": {**after["metadata"], "uid": "x", "resourceVersion": "901"}}], "901")
+    assert not rival(setup)
+
+
 def test_another_of_ours_has_another_mark(setup: Setup) -> None:
     setup.live.catch_up()
     setup.server.put(r.BIND_REQUESTS, order("p0", annotations={ORDERED_BY: "abc"}))
