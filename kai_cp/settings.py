@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from kai_cp import files, yaml_text
 from kai_cp.json_types import short_hash
@@ -114,21 +115,37 @@ def _put(document: dict[str, Any], name: str, value: Any) -> None:
 
 
 def _complaints(error: ValidationError, source: str, lines: Mapping[str, int]) -> Iterator[str]:
-    known = [setting.path for setting in describe()]
     for problem in error.errors(include_url=False):
-        name = ".".join(str(part) for part in problem["loc"])
+        # A number among the parts is the place of an entry in a list; the line is that of the list.
+        name = ".".join(part for part in problem["loc"] if isinstance(part, str))
         at = f":{lines[name]}" if name in lines else ""
         if problem["type"] == "extra_forbidden":
-            close = get_close_matches(name, known, n=1, cutoff=0.6)
-            hint = f"; did you mean {close[0]}?" if close else "; `kai-cp config explain` lists all keys"
-            yield f"{source}{at}: {name}: unknown key{hint}"
+            yield f"{source}{at}: {name}: unknown key; {_instead(name)}"
         else:
-            said = problem["msg"].removeprefix("Value error, ")
-            said = _EXPECTED.get(problem["type"].partition("_")[0], said[:1].lower() + said[1:])
-            said = said.replace("input should be", "expected a number", 1)
-            # A sentence of our own shows the value itself.
-            shown = f", not {problem['input']!r}" if said.startswith(("input", "expected")) else ""
-            yield f"{source}{at}: {name}: {said}{shown}"
+            yield f"{source}{at}: {name}: {wrong(problem)}"
+
+
+def wrong(problem: ErrorDetails) -> str:
+    """What is wrong with a value of a file, in our words."""
+    said = problem["msg"].removeprefix("Value error, ")
+    said = _EXPECTED.get(problem["type"].partition("_")[0], said[:1].lower() + said[1:])
+    expected = "expected" if problem["type"] == "literal_error" else "expected a number"
+    said = said.replace("input should be", expected, 1)
+    if not said.startswith(("input", "expected")):
+        return said  # A sentence of our own shows the value itself.
+    found = problem["input"]
+    return said + (", found nothing" if found is None else f", not {found!r}")
+
+
+def _instead(name: str) -> str:
+    """What to write instead of an unknown key."""
+    known = [setting.path for setting in describe()]
+    if name in known:
+        first, *below = name.split(".")
+        return f"keys are nested: `{first}: {{{': {'.join(below)}: …{'}' * len(below)}`"
+    sections = {path.rpartition(".")[0] for path in known}
+    close = get_close_matches(name, known if "." in name else [*sections, *known], n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else "`kai-cp config explain` lists all keys"
 
 
 @dataclass(frozen=True, slots=True)

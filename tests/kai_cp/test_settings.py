@@ -43,6 +43,15 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
             "solver:\n  budget_second: 1\n",
             ":2: solver.budget_second: unknown key; did you mean solver.budget_",
         ),
+        ("solvr: {seed: 1}\n", ":1: solvr: unknown key; did you mean solver?"),
+        ("solver.seed: 1\n", ":1: solver.seed: unknown key; keys are nested: `solver: {seed: …}`"),
+        (
+            "objective: {weights.lost_work: 3}\n",
+            ": unknown key; keys are nested: `objective: {weights: {lost_work: …}}`",
+        ),
+        ("solver: {seed: }\n", ":1: solver.seed: expected a whole number, found nothing"),
+        ("defrag: {mode: acts}\n", ":1: defrag.mode: expected 'report' or 'act', not 'acts'"),
+        ("explain:\n  fix_order: [wait, mov]\n", ":2: explain.fix_order: expected 'repair', 'wait', 'unc"),
         ("ceilings: off\n", ":1: ceilings: unknown key; `kai-cp config explain` lists all keys"),
         (
             "solver:\n  workers: 0\n",
