@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,7 @@ from kai_cp_models.queries.why import (
 from kai_cp_models.shown import amount, quantity, share
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
+_NOTHING: Final[Mapping[str, str]] = {}
 _KEPT: Final = {
     "priority": "what runs in its queue has no lower priority",
     "non-preemptible": "what runs there cannot be preempted",
@@ -42,6 +44,12 @@ _OF_ROOM: Final = frozenset(("NotPossible", "NoVictims", "NodeFragmented", "NoRo
 """Reasons that speak of what is free, or may be evicted."""
 _OF_QUEUE: Final = frozenset(("OverLimit", "NonPreemptibleOverQuota"))
 """Reasons that speak of a queue, also in a full cluster."""
+_MORE_EXACT: Final = {
+    "OverFairShare": "fair-share",
+    "PreemptionDelayNotElapsed": "delay",
+    "BindingFails": "delay",
+}
+"""By reason of the cycle, the rule about victims of which its message begins with the numbers."""
 _HARDWARE: Final = frozenset(("room", "fragmentation", "topology", "numa", "dra"))
 """Rules that a set about the hardware alone is made of."""
 
@@ -79,7 +87,9 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         return f"no placement of {what} keeps {words(first)}; {_victims(first)}"
     more = "" if found.complete else "other sets of rules may block it, too"
     kept = _OTHERS if stays and _beside_others(situation, group, first) else ""
-    parts = (_room(situation, group, first), _victims(first, kept) if stays or _disturbs(first) else "", more)
+    exact = {_MORE_EXACT[why.reason]: engine.partition("; ")[0]} if why and why.reason in _MORE_EXACT else {}
+    others = _victims(first, kept, exact) if stays or _disturbs(first) else ""
+    parts = (_room(situation, group, first), others, more)
     return "; ".join(part for part in parts if part)
 
 
@@ -169,8 +179,10 @@ def _beside_others(situation: Situation, group: PodGroup, families: Families) ->
     )
 
 
-def _victims(families: Families, kept: str = "") -> str:
-    """The rules that keep other pods where they are. ``kept``: what stays, of sets about the hardware."""
+def _victims(families: Families, kept: str = "", exact: Mapping[str, str] = _NOTHING) -> str:
+    """The rules that keep other pods where they are. ``kept``: what stays, of sets about the hardware;
+    ``exact``: what the cycle says, by kind of rule.
+    """
     if not _disturbs(families):
         alone = {kind_of(family) for family in families} <= _HARDWARE
         return (
@@ -178,7 +190,9 @@ def _victims(families: Families, kept: str = "") -> str:
             or f"impossible on {'this hardware' if alone else 'these nodes'}, whatever ends or is stopped"
         )
     said = [
-        f"action {subject_of(family)} is off" if kind_of(family) == "action" else _KEPT[kind_of(family)]
+        f"action {subject_of(family)} is off"
+        if kind_of(family) == "action"
+        else exact.get(kind_of(family), _KEPT[kind_of(family)])
         for family in ordered(families)
         if kind_of(family) in VICTIM_RULES
     ]

@@ -13,6 +13,7 @@ from kai_cp.decisions import rfc3339
 from kai_cp.explain.cycle import Cycles, DecidedCycle
 from kai_cp.explain.operations import applied
 from kai_cp.explain.raw import known_ends
+from kai_cp.explain.sentences import words
 from kai_cp.json_types import Object
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.queries.times import delay_seconds
@@ -66,7 +67,7 @@ class Starts:
         count = self._open_ends
         group = self._base.snapshot.group_by_key[key]
         if stay := lasting(self._base.situation, group, blocking.sets):
-            why = f"waiting for other jobs does not help: {', '.join(sorted(stay[0]))} would still block it"
+            why = f"waiting for other jobs does not help: {words(stay[0])} would still block it"
             return Start(None, count, why)
         events = sorted([*self._ending, *self._protections(key)])
         for when in sorted({at for at, _ in events}):

@@ -205,25 +205,36 @@ def _named(item: Json) -> str:
 
 def _of_queue(op: Json) -> str:
     """A change of a queue, with the unit of an amount and what it was."""
-    what = " ".join(str(op[name]) for name in ("resource", "field") if name in op)
-    unit = UNITS.get(op.get("resource", ""), "") if op["field"] in ("limit", "quota") else ""
-    was = f" (now {_bound(op['was'], unit, short=True)})" if "was" in op else ""
-    if unit and op["value"] == UNLIMITED:
+    resource = op.get("resource", "")
+    named = {"gpu": "GPU", "cpu": "CPU"}.get(resource, resource)
+    what = f"{named} {_FIELDS.get(op['field'], op['field'])}".lstrip()
+    amounts = resource if op["field"] in ("limit", "quota") else ""
+    was = f" (now {_bound(op['was'], amounts, short=True)})" if "was" in op else ""
+    if amounts and op["value"] == UNLIMITED:
         return f"set no {what} for queue {op['queue']}{was}"
-    return f"set the {what} of queue {op['queue']} to {_bound(op['value'], unit)}{was}"
+    return f"set the {what} of queue {op['queue']} to {_bound(op['value'], amounts)}{was}"
 
 
-def _bound(value: Any, unit: str, *, short: bool = False) -> str:
-    """A value of a queue's field with its unit; ``short``: beside another one with the unit."""
-    if unit and value == UNLIMITED:
+def _bound(value: Any, resource: str, *, short: bool = False) -> str:
+    """A value of a queue's field, in words if it is an amount of a resource; ``short``: without its unit."""
+    if resource and value == UNLIMITED:
         return "none"
     if not isinstance(value, int | float):
         return str(value)
-    return _gpus(value) if unit == " GPUs" and not short else f"{_amount(value)}{'' if short else unit}"
+    said = of_queue(resource, value) if resource else _amount(value)
+    return said.partition(" ")[0] if short else said
 
 
-UNITS: Final = {"gpu": " GPUs", "cpu": " milli-CPUs", "memory": " MB"}
-"""Of a queue's amounts, by resource."""
+def of_queue(resource: str, value: float) -> str:
+    """An amount as a queue's field has it: GPUs, thousandths of a CPU, megabytes."""
+    if resource == "cpu":
+        cpus = value / 1000
+        return f"{_amount(cpus)} CPU{'s' * (cpus != 1)}"
+    return f"{_amount(value)} MB" if resource == "memory" else _gpus(value)
+
+
+_FIELDS: Final = {"overQuotaWeight": "over-quota weight"}
+"""Fields of a queue whose name is no word."""
 _PLAIN: Final = {
     "at": "wait until {now}",
     "cordon": "cordon {nodes}",

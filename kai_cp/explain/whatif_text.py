@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import Final
 
 from kai_cp.decisions import cut_during, named_stages
-from kai_cp.explain.text import UNITS, WIDTH, as_of, describe, describe_change
+from kai_cp.explain.text import WIDTH, as_of, describe, describe_change, of_queue
 from kai_cp.json_types import Json
 from kai_cp.report.terminal import gpus
 from kai_cp_models.shown import plural
@@ -93,7 +93,7 @@ def _least(least: Json) -> str:
         resource = least["ops"][0].get("resource")
         less = f"with {_number(below['amount'])}"
         if resource:
-            less = f"raised by {_number(below['amount'])}{UNITS[resource]}"
+            less = f"raised by {of_queue(resource, below['amount'])}"
         text += f"; {less}, {_listed(below['waiting'])} would still wait"
     return text
 

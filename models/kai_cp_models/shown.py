@@ -64,12 +64,10 @@ def amount(name: str, value: int) -> str:
 
 
 def quantity(name: str, value: int) -> str:
-    """An amount with its unit: ``8 GPUs``, ``1 CPU``, ``2 GiB memory``, ``1 pod``, ``2 example.com/nic``."""
-    said = name
-    if name in ("cpu", "gpu"):
-        said = name.upper() + "s" * (value != MILLI)
-    elif name == "pods" and value == 1:
-        said = "pod"
+    """An amount with its unit: ``8 GPUs``, ``1 CPU``, ``1 pod slot``, ``2 example.com/nic``."""
+    said = {"cpu": "CPU", "gpu": "GPU", "pods": "pod slot"}.get(name, name)
+    if said != name and value != (1 if name == "pods" else MILLI):
+        said += "s"
     return f"{amount(name, value)} {said}"
 
 

@@ -27,7 +27,7 @@ def delay_of(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
     if failures is not None and doubted_until(snapshot, group) - snapshot.now >= left:
         words = f"its pod could not be bound {failures.times} times in a row; it gets what is free"
         return Refusal(DOUBTED, f"{words}, and may evict others in {span(left)}")
-    return Refusal(DELAYED, f"may evict others in {span(left)} (preemption delay)")
+    return Refusal(DELAYED, f"it may evict others in {span(left)} (preemption delay)")
 
 
 def unready(snapshot: Snapshot, gang: Gang, state: GangState, ask: Ask | None) -> Refusal | None:

@@ -40,7 +40,7 @@ def test_the_condition_says_what_explain_says_with_the_cheapest_fix(world: World
     assert said["reasons"][0]["reason"] == entry["reason"] == "OverLimit"
     assert entry["fixes"][0]["kind"] == "raise-limit"
     assert "3" in entry["message"]
-    assert f"set the gpu limit of queue {world.queues[-1]} to 4" in said["message"]
+    assert f"set the GPU limit of queue {world.queues[-1]} to 4" in said["message"]
 
 
 QUESTIONS: dict[str, tuple[Any, str]] = {

@@ -21,7 +21,8 @@ GIB = 2**30
         ("memory", 512 * 2**20, "512 MiB memory"),
         ("memory", 0, "0 GiB memory"),
         ("memory", 20_480 * GIB, "20480 GiB memory"),
-        ("pods", 1, "1 pod"),
+        ("pods", 1, "1 pod slot"),
+        ("pods", 2, "2 pod slots"),
         ("example.com/nic", 2000, "2 example.com/nic"),
         ("example.com/nic", 2_000_000_000, "2000000 example.com/nic"),
         ("hugepages-2Mi", 4 * 2**20 * 1000, "4 MiB hugepages-2Mi"),
@@ -37,7 +38,7 @@ def test_every_resource_has_its_unit(name: str, value: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("name", "asked", "offered", "words"),
     [
-        ("example.com/nic", "1", None, "asks for 1 example.com/nic, the largest node has 0"),
+        ("example.com/nic", "1", None, "asks for 1 example.com/nic, no node has any"),
         (
             "ephemeral-storage",
             "20Gi",

@@ -188,6 +188,7 @@ class DomainCapacity:
         allowed = self.present(level) & eligible
         name = self.tree.levels[level - 1] if level else f"topology {self.tree.name}"
         where = "the domain of its running pods" if pinned else "one domain" if level else "it"
+        most = "it takes" if pinned or not level else "the best takes"
         if not allowed.any():
             return f"{name}: {where} has no usable node"
         for i, spec in enumerate(self.demand.specs):
@@ -195,7 +196,7 @@ class DomainCapacity:
             if room < self.demand.counts[i]:
                 asked = int(self.demand.counts[i])
                 kind = "" if asked == self.demand.pods else f" with {_gpus(spec)}"
-                return f"{name}: needs {plural(asked, 'pod')}{kind} in {where}, largest free has {room}"
+                return f"{name}: needs {plural(asked, 'pod')}{kind} in {where}; {most} {room} now"
         total, columns = self.total, np.maximum(self.free, 0).T
         free = np.array([self._summed(level, column)[allowed].max() for column in columns])
         short = int(np.argmax(total / np.maximum(free, 1)))
@@ -206,8 +207,8 @@ class DomainCapacity:
             return f"{name}: needs more of an extended resource for {pods} than any has free"
         what = BASE_DIMENSIONS[short]
         return (
-            f"{name}: needs {quantity(what, int(total[short]))} for {pods}, "
-            f"largest free has {amount(what, int(free[short]))}"
+            f"{name}: needs {quantity(what, int(total[short]))} for {pods}; "
+            f"{'it' if pinned or not level else 'the best'} has {amount(what, int(free[short]))} free"
         )
 
     def _summed(self, level: int, values: Ints | Mask) -> Ints:

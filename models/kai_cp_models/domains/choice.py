@@ -71,7 +71,9 @@ def candidates(
     if start == 0:
         return Candidates(tree, valid, message=f"topology {tree.name}: the constraint names no level")
     if not pods or not valid.any():
-        return Candidates(tree, valid, message=f"topology {tree.name}: no usable node carries all its levels")
+        return Candidates(
+            tree, valid, message=f"topology {tree.name}: no usable node has the labels of all its levels"
+        )
     room = DomainCapacity(tree, valid, Demand.of(pods), free, shared_free)
     common = room.common_level(start)
     eligible = room.eligible(required, active_nodes)

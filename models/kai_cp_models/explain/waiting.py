@@ -45,7 +45,7 @@ _OF_CAPACITY: Final = frozenset(
 )
 _OF_THE_PLAN: Final = _BY_BOUNDS | _OF_CAPACITY
 """What later actions may change, so that the finished plan is asked. All else stays as it was said."""
-_FITS_ALONE: Final = "a pod fits by itself, all that must start together do not"
+_FITS_ALONE: Final = "one pod fits, but not all that must start together"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
 
@@ -182,7 +182,7 @@ class _Reasons:
             return missing.reason, missing.message
         if never := _never(ledger, (own, *together)):
             return never
-        message = explain_pod(ledger, own)
+        message = explain_pod(ledger, own, one_of=len(together))
         if alone := _kept_by_one_rule(ledger, together) or _over_where_it_fits(ledger, own):
             return alone
         if single and _FITS_ALONE in message:
@@ -331,18 +331,18 @@ def _gated(cycle: Cycle) -> dict[GroupKey, int]:
     return Counter(group for group in groups if group is not None and group not in waiting)
 
 
-def explain_pod(ledger: Ledger, pod: Pod) -> str:
+def explain_pod(ledger: Ledger, pod: Pod, *, one_of: int = 1) -> str:
     """Why no node takes the pod in the ledger's state: static refusals by count, then the missing
-    capacity."""
+    capacity. ``one_of``: the number of pods that must start together; its needs are not theirs."""
     parts = refusing(ledger.fixed.table, pod)
     for rule in ledger.rules:
         if rule.concerns(pod) and (words := rule.refusals(pod)):
             parts.append(words)
-    parts += _room(ledger, pod)
+    parts += _room(ledger, pod, "needs" if one_of == 1 else "a pod needs")
     return "; ".join(parts) or "no node takes it"
 
 
-def _room(ledger: Ledger, pod: Pod) -> list[str]:
+def _room(ledger: Ledger, pod: Pod, needs: str) -> list[str]:
     """What the pod needs and what the nodes that accept it have free, per dimension that no node covers."""
     nodes = ledger.fixed.table.accepting(pod)
     if not nodes.any():
@@ -358,14 +358,18 @@ def _room(ledger: Ledger, pod: Pod) -> list[str]:
         wanted[GPU] = 0
         whole = int(free[:, GPU].max()) // MILLI
         if whole < gpu.devices:
-            others = f"shared ones have less free, at most {whole} are idle on one node"
-            short.append(f"needs {share(gpu)}; {others}")
+            idle = (
+                f"at most {whole} {'is' if whole == 1 else 'are'} idle on one node"
+                if whole
+                else "none is idle"
+            )
+            short.append(f"{needs} {share(gpu)}; no GPU that pods share has that much free, and {idle}")
     where = "in all" if nodes.all() else "on the others"
     for asked, name, each in zip(wanted, ledger.snapshot.dimensions, free.T, strict=True):
         total, most = int(each.sum()), int(each.max())
         if asked > most:
             on_one = f", at most {amount(name, most)} on one node" if total >= asked else ""
-            short.append(f"needs {quantity(name, asked)}; {amount(name, total)} free {where}{on_one}")
+            short.append(f"{needs} {quantity(name, asked)}; {amount(name, total)} free {where}{on_one}")
     if short:
         return short
     whole_gpus = [MILLI * gpu.devices if d == GPU and gpu.shares else n for d, n in enumerate(wanted)]

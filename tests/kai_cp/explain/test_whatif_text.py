@@ -60,14 +60,15 @@ def test_raises_have_their_unit() -> None:
     }  # fmt: skip
     document = {"now": "", "ops": [], "before": SIDE, "after": SIDE, "diff": DIFF, "least": least}
     said = " ".join("\n".join(lines(document, "s")).split())
-    assert "set the cpu limit of queue q to 3,000 milli-CPUs; raised by 1,000 milli-CPUs, ns/a would" in said
+    assert "set the CPU limit of queue q to 3 CPUs; raised by 1 CPU, ns/a would" in said
 
 
 @pytest.mark.parametrize(
     ("resource", "value", "was", "words"),
     [
-        ("gpu", 8, 0, "set the gpu quota of queue q to 8 GPUs (now 0)"),
-        ("gpu", 1, -1, "set the gpu quota of queue q to 1 GPU (now none)"),
+        ("gpu", 8, 0, "set the GPU quota of queue q to 8 GPUs (now 0)"),
+        ("gpu", 1, -1, "set the GPU quota of queue q to 1 GPU (now none)"),
+        ("cpu", 5000, 4500, "set the CPU quota of queue q to 5 CPUs (now 4.5)"),
         ("memory", -1, 2000, "set no memory quota for queue q (now 2,000)"),
     ],
 )

@@ -179,16 +179,16 @@ def test_shares_by_memory_ask_for_their_part_of_each_nodes_gpu() -> None:
 @pytest.mark.parametrize(
     ("pods", "required", "message"),
     [
-        (gang(4), "rack", "rack: needs 4 pods in one domain, largest free has 3"),
-        (gang(6), "zone", "zone: needs 6 pods in one domain, largest free has 5"),
-        ([*gang(4), pod("c")], "rack", "rack: needs 4 pods with 8 GPUs in one domain, largest free has 3"),
+        (gang(4), "rack", "rack: needs 4 pods in one domain; the best takes 3 now"),
+        (gang(6), "zone", "zone: needs 6 pods in one domain; the best takes 5 now"),
+        ([*gang(4), pod("c")], "rack", "rack: needs 4 pods with 8 GPUs in one domain; the best takes 3 now"),
         # Each size fits alone: three pods with 8 GPUs, six with 4. Together they need 48 GPUs.
         (
             [*gang(3), *gang(6, gpus=4)],
             "rack",
-            "rack: needs 48 GPUs for 9 pods in one domain, largest free has 24",
+            "rack: needs 48 GPUs for 9 pods in one domain; the best has 24 free",
         ),
-        (gang(9), "", "topology tree: needs 9 pods in it, largest free has 8"),
+        (gang(9), "", "topology tree: needs 9 pods in it; it takes 8 now"),
     ],
 )
 def test_messages_carry_numbers(pods: list[Pod], required: str, message: str) -> None:
@@ -200,7 +200,7 @@ def test_a_constraint_that_cannot_be_read() -> None:
     assert find(TWO_ZONES, gang(1), "row").message == "topology tree has no level row"
     assert find(TWO_ZONES, gang(1)).message == "topology tree: the constraint names no level"
     assert find(TWO_ZONES, gang(1), "rack", usable=[]).message == (
-        "topology tree: no usable node carries all its levels"
+        "topology tree: no usable node has the labels of all its levels"
     )
 
 

@@ -181,7 +181,7 @@ def test_a_place_that_went_to_a_higher_priority() -> None:
     ("first", "on_n1", "words"),
     [
         ("t", "t-0", "queue q: limit 1 GPU, used 0.5, needs 1 on node n2"),
-        ("m", "m-0", "no node has 2 CPUs, 1 GiB memory, 1 GPU, 1 pod free at once"),
+        ("m", "m-0", "no node has 2 CPUs, 1 GiB memory, 1 GPU, 1 pod slot free at once"),
     ],
 )
 def test_memory_that_a_small_gpu_would_charge_as_a_whole_one(
@@ -250,7 +250,7 @@ def test_share_that_a_free_gpu_would_take_lacks_something_else() -> None:
     pods_ = [pod("a-0", "n1", spec=spec(0, cpus=7)), pod("b-0", spec=fraction(500, cpus=4))]
     nodes = [node("n1", 1, cpus=8), node("n2", 0, cpus=8)]
     plan = solved(cluster(pods_, nodes=nodes, actions=("allocate",)))
-    words = "no node has 4 CPUs, 1 GiB memory, 1 pod, 0.5 of a GPU free at once"
+    words = "no node has 4 CPUs, 1 GiB memory, 1 pod slot, 0.5 of a GPU free at once"
     assert [row.message for row in plan.unscheduled] == [words]
 
 
@@ -299,7 +299,7 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
                 actions=ALL,
             ),
             "NoRoomInSum",
-            "needs 0.5 of a GPU; shared ones have less free, at most 0 are idle on one node",
+            "needs 0.5 of a GPU; no GPU that pods share has that much free, and none is idle",
         ),
         (  # Of the two devices, 0.6 is free in all, and 0.3 on each.
             tiny.world(
@@ -314,7 +314,7 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
                 actions="allocate",
             ),
             "NodeFragmented",
-            "needs 0.5 of a GPU; shared ones have less free, at most 0 are idle on one node",
+            "needs 0.5 of a GPU; no GPU that pods share has that much free, and none is idle",
         ),
         (  # One GPU is free, and the gang needs two.
             tiny.world(
@@ -327,6 +327,18 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
             ),
             "NoRoomInSum",
             "needs 2 GPUs for 2 pods; 1 free in all",
+        ),
+        (  # What one of the two asks for is not what the group asks for.
+            tiny.world(
+                [tiny.node("a", gpus=1)],
+                [
+                    tiny.pod("v", on="a", gpus=1),
+                    *(tiny.pod(name, gpus=1, group="t") for name in ("t1", "t2")),
+                ],
+                groups={"t": {"minMember": 2}},
+            ),
+            "NoRoomInSum",
+            "a pod needs 1 GPU; 0 free in all",
         ),
         (  # q holds its fair share, and q2 the rest.
             tiny.world(
@@ -495,7 +507,7 @@ def test_pods_without_a_subgroup_are_not_said_to_name_one(names: tuple[str, ...]
 @pytest.mark.parametrize(
     ("zone", "words"),
     [
-        ("", "no node has 40 CPUs, 1 GiB memory, 2 GPUs, 1 pod at once, even if empty"),
+        ("", "no node has 40 CPUs, 1 GiB memory, 2 GPUs, 1 pod slot at once, even if empty"),
         (
             "a",
             "1 of 2 nodes: node selector zone=a not met; "

@@ -45,7 +45,7 @@ def memory(mib: int) -> GpuRequest:
 
 CASES: list[tuple[str, ModuleType, Node, dict[str, Any], str | None]] = [
     ("a ready node", conditions, node(), {}, None),
-    ("a cordoned node", conditions, node(not_ready="unschedulable"), {}, "node not ready: unschedulable"),
+    ("a cordoned node", conditions, node(not_ready="unschedulable"), {}, "node takes no pods: unschedulable"),
     ("no taint", taints, node(), {}, None),
     ("a soft taint", taints, node(taints=(Taint("gpu", "", "PreferNoSchedule"),)), {}, None),
     ("a taint", taints, node(taints=(GPU_TAINT,)), {}, "taint gpu=yes:NoSchedule not tolerated"),
@@ -323,7 +323,7 @@ def test_refusals_count_each_node_once_by_its_first_reason() -> None:
         node("d"),
     )
     assert refusals(NodeTable(world), pod()) == {
-        "node not ready: cordoned": 1,
+        "node takes no pods: cordoned": 1,
         "taint gpu=yes:NoSchedule not tolerated": 2,
     }
     assert refusals(NodeTable(world), pod(gpus=9)) == {"asks for 9 GPUs, the largest node has 8": 4}

@@ -69,7 +69,10 @@ class ObjectState(LeavingState):
         namespace = pod.key.namespace
         maps = [name for name in pod.spec.config_maps if (namespace, name) not in self._snapshot.config_maps]
         if maps:
-            return f"missing required ConfigMaps in namespace {namespace}: {', '.join(sorted(maps))}"
+            which = (
+                f"ConfigMaps {', '.join(sorted(maps))} do" if len(maps) > 1 else f"ConfigMap {maps[0]} does"
+            )
+            return f"{which} not exist in namespace {namespace}"
         for name in pod.spec.volume_claims:
             deleted = self._claims.get((namespace, name))
             if deleted is None:

@@ -23,5 +23,5 @@ def mask(table: NodeTable, pod: Pod) -> Mask | None:
 def broken(snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
     """Why the node accepts no pods, or None."""
     if snapshot.policy.plugin("predicates") and node.not_ready:
-        return f"node not ready: {node.not_ready}"
+        return f"node takes no pods: {node.not_ready}"
     return None

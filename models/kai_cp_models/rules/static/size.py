@@ -43,5 +43,6 @@ def too_large(snapshot: Snapshot, pod: Pod) -> str | None:
         largest = max((node.allocatable[i] for node in snapshot.nodes), default=0)
         if asked > largest:
             name = snapshot.dimensions[i]
-            return f"asks for {quantity(name, asked)}, the largest node has {amount(name, largest)}"
+            most = f"the largest node has {amount(name, largest)}" if largest else "no node has any"
+            return f"asks for {quantity(name, asked)}, {most}"
     return None

@@ -316,7 +316,7 @@ def test_a_class_that_is_gone_has_no_device_free() -> None:
     x, y = user("x", "c"), user("y", "d", node="n0")
     claims = [claim("c", {"name": "r", "firstAvailable": alternatives})]
     claims += [claim("d", exact(), allocation=held("n0", "a"))]
-    words = "2 nodes cannot allocate all claims: claim c needs 1 of class gone, each has at most 0 free"
+    words = "2 nodes cannot allocate all claims: claim c needs 1 of class gone; no node has one free"
     assert dra.open(cluster([x, y], TWO, claims)).refusals(x) == words
 
 
@@ -325,7 +325,7 @@ def test_requests_that_are_too_many_together_are_told_by_their_sum() -> None:
     lacking = "2 nodes cannot allocate all claims: "
     three = claim("c", *(exact(name=name) for name in "abc"))
     state = dra.open(cluster([user("x", "c")], TWO, [three]))
-    words = "claim c needs 3 of class gpu, each has at most 2 free"
+    words = "claim c needs 3 of class gpu; no node has more than 2 free"
     assert state.refusals(user("x", "c")) == lacking + words
     alike = {"requests": ["a", "b"], "matchAttribute": "gpu.example.com/nothing"}
     two = claim("c", *(exact(name=name) for name in "ab"), constraints=[alike])

@@ -24,7 +24,7 @@ def pvc(name: str, namespace: str = "ns", **meta: Any) -> dict[str, Any]:
         (spec(volume_claims=("elsewhere",)), 'persistentvolumeclaim "elsewhere" not found'),
         (spec(volume_claims=("going",)), "is being deleted"),
         (spec(config_maps=("here",)), ""),
-        (spec(config_maps=("here", "gone")), "missing required ConfigMaps in namespace ns: gone"),
+        (spec(config_maps=("here", "gone")), "ConfigMap gone does not exist in namespace ns"),
     ],
 )
 def test_missing_objects_are_dead_ends(wants: PodSpec, reason: str) -> None:

@@ -599,7 +599,8 @@ def _lacks(
         have = int(catalog.per_node(np.logical_or.reduce(list(fits)))[nodes].max(initial=0))
         if have >= (1 if need == "all" else int(need)):
             return ""
-        return f"claim {name} needs {need} of class {some[0].device_class}, each has at most {have} free"
+        most = f"more than {have}" if have else "one"
+        return f"claim {name} needs {need} of class {some[0].device_class}; no node has {most} free"
 
     asked = [request[0] for request in requests]
     alone = [lacks("all" if one.mode == ALL else one.count, [one]) for one in asked]

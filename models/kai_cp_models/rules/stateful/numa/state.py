@@ -316,8 +316,9 @@ class NumaState(LeavingState):
         refused = 0 if mask is None else int(np.count_nonzero(~mask))
         if not refused:
             return ""
+        their = "its" if refused == 1 else "their"
         where = plural(refused, "node")
-        return f"{where} cannot NUMA-align the pod's resources under their Topology Manager policy"
+        return f"{where} cannot NUMA-align the pod's resources under {their} Topology Manager policy"
 
     def dead_end(self, pod: Pod) -> str:
         if not self._all_refusing or not self._asks(pod.spec):
