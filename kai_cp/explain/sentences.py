@@ -34,7 +34,7 @@ _KEPT: Final = {
     "fair-share": "fair shares let its queue take too little from others",
     "min-runtime": "what could be evicted is protected by its minimum runtime",
     "pdb": "a PodDisruptionBudget protects what could be evicted",
-    "delay": "it may not evict others yet (preemption delay, or its binds fail)",
+    "delay": "it may not evict others yet (preemption delay, or its places come to nothing)",
     "consolidation": "more pod groups would have to move than is allowed",
     "order": "the free capacity of this cycle goes to those ahead of it",
 }

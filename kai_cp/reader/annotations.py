@@ -20,11 +20,11 @@ from kai_cp_models.plan import IdleSoFar
 from kai_cp_models.pods import MILLI
 from kai_cp_models.records.notes import (
     AFTER,
-    BIND_FAILURES,
     DEFAULT,
     DEFRAG,
     ENDED,
     EXPECTED,
+    FAILURES,
     HERO,
     KINDS,
     MAXIMUM,
@@ -36,9 +36,9 @@ from kai_cp_models.records.notes import (
     RESERVE,
     ROLLOUT,
     USERS,
-    BindFailures,
     Closed,
     Expired,
+    Failures,
     GroupNotes,
     KindBounds,
     Moved,
@@ -259,7 +259,7 @@ def group_notes(annotations: OwnAnnotations) -> GroupNotes:
         cause=_cause(said.text(RESERVATION)),
         defrag=_consent(said.text(DEFRAG)),
         moved=_moved(said.text(MOVED)),
-        failures=bind_failures(said.text(BIND_FAILURES)),
+        failures=failures_noted(said.text(FAILURES)),
         unread=tuple(said.unread),
     )
 
@@ -357,12 +357,12 @@ def _moved(text: str | None) -> Moved | None:
         return None
 
 
-def bind_failures(text: str | None) -> BindFailures | None:
-    """What the scheduler noted of binds that failed."""
+def failures_noted(text: str | None) -> Failures | None:
+    """What the scheduler noted of binds that failed, and of places that were lost."""
     try:
         document = NoteDocument.of(text or "", "failures")
         times = int(document.number("times", "is not a number of failures"))
-        return BindFailures(document.text("uid") or "", times, document.instant("last"))
+        return Failures(document.text("uid") or "", times, document.instant("last"))
     except Unreadable:
         return None
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names
-from kai_cp.kube.api.promises import moved_note
+from kai_cp.kube.api.promises import failures_note, failures_of, lost_places, moved_note
 from kai_cp.kube.api.store import ObjectKey
 from kai_cp.kube.api.write_results import WriteOutcome, WriteResult
 from kai_cp_models.plan import Decision, Plan
@@ -76,8 +76,15 @@ class FakeCluster:
     def apply(self, plan: Plan) -> Sequence[WriteResult]:
         """Carry out the plan at the present time."""
         self._clean()
+        lost = lost_places(plan, self._lost_before)
         self._nominate(plan)
-        return [self._act(decision, plan) for decision in plan.decisions]
+        results = [self._act(decision, plan) for decision in plan.decisions]
+        stopped = {key for one, outcome, _ in results if outcome == "done" for key in one.triggers}
+        for group in lost.keys() & stopped:
+            uid = self._pods[lost[group]]["metadata"].get("uid", "")
+            times = failures_of(self._noted(group), uid) + 1
+            self.note(group, {names.FAILURES: failures_note(uid, times, self.now)})
+        return results
 
     def advance(self, seconds: float) -> None:
         """Let time pass; bindings, starts and terminations happen in the order of their times."""
@@ -117,12 +124,25 @@ class FakeCluster:
             return WriteResult(decision, *self._evict(pod, decision))
         return WriteResult(decision, "done")
 
+    def _lost_before(self, key: PodKey) -> bool:
+        """Whether a pod that is to get a place was promised one before, or lost one."""
+        pod = self._pods.get(key)
+        if pod is None:
+            return False
+        noted = self._noted(api_objects.group_of(pod))
+        named = (pod.get("status") or {}).get("nominatedNodeName")
+        return bool(named) or failures_of(noted, pod["metadata"].get("uid", "")) > 0
+
+    def _noted(self, group: GroupKey) -> str | None:
+        item = self._groups.get(group)
+        return None if item is None else api_objects.annotations_of(item).get(names.FAILURES)
+
     def _nominate(self, plan: Plan) -> None:
         """Waiting pods name the nodes that the plan promises them, and no others."""
         wanted = {one.pod: one.node for one in plan.decisions if one.kind == "Nominate"}
         kept = {one.pod for one in plan.decisions if one.kind != "Nominate"} | self._requests.keys()
         for key, pod in list(self._pods.items()):
-            waits = key not in kept and not pod["spec"].get("nodeName") and _group_of(pod).name
+            waits = key not in kept and not pod["spec"].get("nodeName") and api_objects.group_of(pod).name
             node, status = wanted.get(PodKey(*key), ""), pod.get("status") or {}
             if waits and node != status.get("nominatedNodeName", ""):
                 self._change_pod(pod, status={"nominatedNodeName": node})
@@ -147,7 +167,7 @@ class FakeCluster:
         return "done", ""
 
     def _note_start(self, group: GroupKey, plan: Plan) -> None:
-        pods = [pod for pod in self._pods.values() if _group_of(pod) == group]
+        pods = [pod for pod in self._pods.values() if api_objects.group_of(pod) == group]
         placed = any(
             pod["spec"].get("nodeName") or _key(pod) in self._requests
             for pod in pods
@@ -271,9 +291,3 @@ class FakeCluster:
 
 def _key(item: Mapping[str, Any]) -> ObjectKey:
     return (item["metadata"].get("namespace") or "", item["metadata"]["name"])
-
-
-def _group_of(pod: Mapping[str, Any]) -> GroupKey:
-    return GroupKey(
-        pod["metadata"].get("namespace") or "", api_objects.annotations_of(pod).get(names.GROUP, "")
-    )

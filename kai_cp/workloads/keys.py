@@ -26,7 +26,7 @@ BATCH_MIN_MEMBER: Final = "kai.scheduler/batch-min-member"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 MAX_RUNTIME: Final = "kai-cp/max-runtime"
 OURS: Final = frozenset(
-    (LAST_APPLIED, "kai-cp/reservation", "kai-cp/ended", "kai-cp/moved", "kai-cp/bind-failures")
+    (LAST_APPLIED, "kai-cp/reservation", "kai-cp/ended", "kai-cp/moved", "kai-cp/failures")
 )
 """Annotations of a workload that its pod group does not take over: others write them."""
 

@@ -26,7 +26,7 @@ POD_NAME: Final = "shared-gpu-pod-name"
 POD_NAMESPACE: Final = "shared-gpu-pod-namespace"
 GROUP: Final = "pod-group-name"
 GPU: Final = "nvidia.com/gpu"
-HELD: Final = NOT_FOR_CAPACITY | {"PreemptionDelayNotElapsed", "BindingFails"}
+HELD: Final = NOT_FOR_CAPACITY | {"PreemptionDelayNotElapsed", "InVain"}
 """Reasons of a pod group that no new node would remove."""
 COPIED: Final = ("affinity", "tolerations", "nodeSelector", "runtimeClassName", "topologySpreadConstraints")
 LONGEST_NAME: Final = 253

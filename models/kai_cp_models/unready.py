@@ -14,7 +14,7 @@ from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Gang, GangState
 
 DELAYED: Final = "PreemptionDelayNotElapsed"
-DOUBTED: Final = "BindingFails"
+DOUBTED: Final = "InVain"
 DELAYS: Final = frozenset((DELAYED, DOUBTED))
 """Reasons of a group that may not evict others yet."""
 
@@ -25,8 +25,8 @@ def delay_of(snapshot: Snapshot, group: PodGroup) -> Refusal | None:
         return None
     failures = group.notes.failures
     if failures is not None and doubted_until(snapshot, group) - snapshot.now >= left:
-        words = f"its pod could not be bound {failures.times} times in a row; it gets what is free"
-        return Refusal(DOUBTED, f"{words}, and may evict others in {span(left)}")
+        words = f"the places of its pod came to nothing {failures.times} times in a row"
+        return Refusal(DOUBTED, f"{words}; it gets what is free, and may evict others in {span(left)}")
     return Refusal(DELAYED, f"it may evict others in {span(left)} (preemption delay)")
 
 

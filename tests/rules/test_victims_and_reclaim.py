@@ -11,7 +11,7 @@ import pytest
 from kai_cp.decisions import rfc3339
 from kai_cp_models.check import waste
 from kai_cp_models.pods import PodStatus
-from kai_cp_models.records.notes import BIND_FAILURES
+from kai_cp_models.records.notes import FAILURES
 from kai_cp_models.snapshot import Shares, Snapshot
 from tests.support.worlds import (
     NOW,
@@ -32,7 +32,7 @@ from tests.support.worlds import (
     spec,
 )
 
-FAILED = (BIND_FAILURES, json.dumps({"uid": "t-0", "times": 3, "last": rfc3339(NOW - 15)}))
+FAILED = (FAILURES, json.dumps({"uid": "t-0", "times": 3, "last": rfc3339(NOW - 15)}))
 
 
 def contest(
@@ -71,7 +71,7 @@ def test_a_lower_priority_is_preempted() -> None:
             {"preemption_delay_seconds": 60.0, "last_eviction": NOW - 30},
             ["preemption delay", "after 30 s"],
         ),
-        ({}, {"notes": [FAILED]}, ["could not be bound 3 times in a row"]),
+        ({}, {"notes": [FAILED]}, ["lost what it was given 3 times in a row"]),
     ],
 )
 def test_preempt_needs_a_right(victim: dict[str, Any], trigger: dict[str, Any], words: list[str]) -> None:

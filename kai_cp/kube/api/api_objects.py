@@ -16,7 +16,7 @@ from kai_cp.reader.pods import MOST_GRACE_SECONDS
 from kai_cp.reader.requests import read_requests
 from kai_cp.reader.shares import read_gpu
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import GpuKind, GpuRequest
+from kai_cp_models.pods import GpuKind, GpuRequest, GroupKey
 
 RECEIVED: Final = {
     GpuKind.REGULAR: "Regular",
@@ -46,6 +46,11 @@ def owner(item: Mapping[str, Any], resource: Resource) -> Object:
 def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
     """Annotations of an object; none is an empty mapping."""
     return item["metadata"].get("annotations") or {}
+
+
+def group_of(pod: Object) -> GroupKey:
+    """The pod group that a pod names."""
+    return GroupKey(pod["metadata"].get("namespace") or "", annotations_of(pod).get(names.GROUP, ""))
 
 
 def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:

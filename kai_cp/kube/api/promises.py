@@ -1,16 +1,17 @@
-"""Reservations as annotations of pod groups: starts in the future are stored nowhere else (12.7)."""
+"""What the next cycle finds as annotations of pod groups: reservations, whose starts in the future are stored
+nowhere else (12.7), restarts, and places that came to nothing."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from kai_cp.kube.api import api_objects
-from kai_cp.reader.annotations import SCHEMA, NoteDocument, Unreadable
+from kai_cp.reader.annotations import SCHEMA, NoteDocument, Unreadable, failures_noted
 from kai_cp_models.plan import Plan, Reservation
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, PodKey
 from kai_cp_models.records.notes import RESERVATION, Expired
 from kai_cp_models.snapshot import PodGroup, Snapshot
 
@@ -76,6 +77,31 @@ def moved_note(before: str | None, now: float, count: int, pods: int) -> str:
         recent = []
     stamps = [*recent, *[api_objects.rfc3339(now)] * count]
     return json.dumps({"pods": pods, "at": stamps}, separators=(",", ":"))
+
+
+def lost_places(plan: Plan, lost: Callable[[PodKey], bool]) -> dict[GroupKey, PodKey]:
+    """The pod groups for which the plan evicts others although a pod of theirs has ``lost`` a place before;
+    with that pod."""
+    given: dict[tuple[GroupKey, str], list[PodKey]] = {}
+    for one in plan.decisions:
+        if one.kind == "Nominate" and one.group is not None:
+            given.setdefault((one.group, one.action), []).append(one.pod)
+    evicting = {
+        (key, one.action): None for one in plan.decisions if one.kind == "Evict" for key in one.triggers
+    }
+    found = ((key[0], next(filter(lost, given.get(key, ())), None)) for key in evicting)
+    return {group: pod for group, pod in found if pod is not None}
+
+
+def failures_of(note: str | None, uid: str) -> int:
+    """How often in a row the pod with this uid failed, as the annotation of its group says."""
+    noted = failures_noted(note)
+    return noted.times if noted is not None and noted.uid == uid else 0
+
+
+def failures_note(uid: str, times: int, now: float) -> str:
+    """The note of a failure now, the ``times``-th in a row."""
+    return json.dumps({"uid": uid, "times": times, "last": api_objects.rfc3339(now)})
 
 
 def _closed(entry: Reservation) -> str:

@@ -126,7 +126,7 @@ _NAMES_IN_NOTES: Final = {
     "kai-cp/users": "",
     "kai-cp/gpu-kinds": "",
     "kai-cp/reservation": "nodes",
-    "kai-cp/bind-failures": "-",
+    "kai-cp/failures": "-",
 }
 """Annotations that hold JSON objects, with the key below which the keys are names; "": the object itself."""
 _UNNAMED: Final = frozenset({"*", "reservation/1"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -15,7 +14,7 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotGranted, NotReachable
-from kai_cp.kube.api.promises import moved_note
+from kai_cp.kube.api.promises import failures_note, failures_of, lost_places, moved_note
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import key_of
 from kai_cp.kube.api.transport import Transport
@@ -27,7 +26,7 @@ from kai_cp.kube.scheduler.nominations import Nominations
 from kai_cp.kube.scheduler.options import SchedulerOptions
 from kai_cp.kube.scheduler.orders import Order, Orders, Sending
 from kai_cp.kube.scheduler.rivals import Rivals
-from kai_cp.reader.annotations import bind_failures
+from kai_cp.reader.annotations import failures_noted
 from kai_cp.reader.fields import Malformed
 from kai_cp.reader.times import seconds_of
 from kai_cp_models.plan import Decision, Plan
@@ -175,9 +174,9 @@ class ApiCluster:
 
     def order(self, plan: Plan) -> Sending:
         """Begin to carry out the plan; decisions that are no longer possible get their result at once."""
-        starts = self._note_starts(plan)
+        starts, lost = self._note_starts(plan), lost_places(plan, self._lost_before)
         self._nominations.follow(plan)
-        sending = Sending(plan.decisions, partial(self._note_results, starts))
+        sending = Sending(plan.decisions, partial(self._note_results, starts, lost))
         orders = []
         for place, decision in enumerate(plan.decisions):
             made = self._prepared(decision)
@@ -292,19 +291,17 @@ class ApiCluster:
         return "failed", str(error)
 
     def _note_failure(self, pod: Object) -> None:
-        """Note in its pod group that a bind of the pod failed; of several pods that wait, the one whose bind
-        failed most often counts."""
-        uid, name = pod["metadata"]["uid"], api_objects.annotations_of(pod).get(names.GROUP)
-        if not name:
+        """Note in its pod group that a bind of the pod failed, or that its place was lost; of several pods
+        that wait, the one that failed most often counts."""
+        uid, key = pod["metadata"]["uid"], api_objects.group_of(pod)
+        if not key.name:
             return
-        key = GroupKey(pod["metadata"]["namespace"], name)
-        before = bind_failures(self.annotations.of(key).get(names.BIND_FAILURES))
-        same = before is not None and before.uid == uid
-        times = max(self._backoff.failures(uid), before.times + 1 if before is not None and same else 1)
-        if before is not None and not same and before.times >= times and self._waiting(before.uid):
+        before = self.annotations.of(key).get(names.FAILURES)
+        times = max(self._backoff.failures(uid), failures_of(before, uid) + 1)
+        other = failures_noted(before)
+        if other is not None and other.uid != uid and other.times >= times and self._waiting(other.uid):
             return
-        note = {"uid": uid, "times": times, "last": api_objects.rfc3339(self._clock())}
-        self.annotations.set(key, {names.BIND_FAILURES: json.dumps(note)})
+        self.annotations.set(key, {names.FAILURES: failures_note(uid, times, self._clock())})
 
     def _evict(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         limited = self._budgets or decision.action == "defrag"
@@ -369,9 +366,14 @@ class ApiCluster:
         return found if found is not None and found["metadata"]["uid"] == meta["uid"] else None
 
     def _note_results(
-        self, starts: Mapping[GroupKey, str | None], key: GroupKey, results: Sequence[WriteResult]
+        self,
+        starts: Mapping[GroupKey, str | None],
+        lost: dict[GroupKey, PodKey],
+        key: GroupKey,
+        results: Sequence[WriteResult],
     ) -> None:
-        """Note the results of a pod group. ``starts``: as :meth:`_note_starts` answers."""
+        """Note the results of a pod group. ``starts``: as :meth:`_note_starts` answers. ``lost``: pods that
+        lost their place, by pod group; those are taken out that are noted."""
         done = [decision for decision, outcome, _ in results if outcome == "done"]
         if key in starts and not any(decision.kind == "Bind" for decision in done):
             self.annotations.set(key, {names.LAST_START: starts[key]})
@@ -379,6 +381,10 @@ class ApiCluster:
         for decision in done:
             if decision.kind == "Evict":
                 evicted[decision.action].append(decision)
+                # Of an eviction that was refused nothing came, but it stopped nothing either.
+                again = [self._pods.get(lost.pop(one)) for one in decision.triggers if one in lost]
+                for pod in filter(None, again):
+                    self._note_failure(pod)
         for action, decisions in evicted.items():
             self._note_evictions(key, action, decisions)
 
@@ -410,6 +416,17 @@ class ApiCluster:
                 back = self._alive(key) + len(decisions)
                 more[names.MOVED] = moved_note(before, self._clock(), len(decisions), back)
             self.annotations.set(key, {names.LAST_EVICTION: stamp, **more})
+
+    def _lost_before(self, key: PodKey) -> bool:
+        """Whether a pod that is to get a place was promised one before, or lost one."""
+        pod = self._pods.get(key)
+        if pod is None:
+            return False
+        uid = pod["metadata"]["uid"]
+        noted = self.annotations.of(api_objects.group_of(pod)).get(names.FAILURES)
+        # A bind that failed is counted already.
+        lost = failures_of(noted, uid) > 0 and not self._backoff.failures(uid)
+        return lost or bool(self._nominations.node_of(pod))
 
     def _alive(self, key: GroupKey) -> int:
         """The pods of a group that run and stay."""

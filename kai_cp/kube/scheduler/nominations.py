@@ -11,14 +11,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kai_cp.json_types import Object
-from kai_cp.kube.api import names, resources
-from kai_cp.kube.api.api_objects import annotations_of
+from kai_cp.kube.api import resources
+from kai_cp.kube.api.api_objects import group_of
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.store import Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.unwritten import with_unwritten
 from kai_cp_models.plan import Plan
-from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.pods import PodKey
 
 NOMINATED: Final = "nominatedNodeName"
 _UNDECIDED: Final = ("NotDecidedInTime", "InternalError")
@@ -62,13 +62,18 @@ class Nominations:
         naming = [PodKey(*key_of(pod)) for pod in self._naming(NOMINATED)]
         for key in {*wanted, *naming, *self._decided} - others:
             pod = self._pods.get(key)
-            if pod is None or _group_of(pod) in silent or not self._waits(pod):
+            if pod is None or group_of(pod) in silent or not self._waits(pod):
                 continue
             decided = _Decided(pod["metadata"]["uid"], wanted.get(key, ""))
             # What is being written may arrive later than what is decided now, unless that is written, too.
             if key in self._decided or _as_decided(pod, decided) is not pod:
                 self._decided[key] = decided
                 self._submit(key)
+
+    def node_of(self, pod: Object) -> str:
+        """The node that the status of a pod names, or will soon; "" for none."""
+        decided = self._decided.get(PodKey(*key_of(pod)))
+        return nominated_to(pod if decided is None else _as_decided(pod, decided))
 
     def submit_again(self) -> None:
         """Have everything written that is not written yet: the writer may have dropped it."""
@@ -97,10 +102,6 @@ class Nominations:
             # What was refused is decided anew by the next cycle.
             if self._decided.get(key) is decided:
                 self._decided.pop(key, None)
-
-
-def _group_of(pod: Object) -> GroupKey:
-    return GroupKey(key_of(pod)[0], annotations_of(pod).get(names.GROUP, ""))
 
 
 def nominated_to(pod: Object) -> str:

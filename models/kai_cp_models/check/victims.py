@@ -126,13 +126,13 @@ def _triggers(world: PlannedCluster) -> Iterator[Violation]:
 
 
 def _in_vain(world: PlannedCluster, group: PodGroup, what: str) -> Iterator[Violation]:
-    """A trigger's pod that waits has not failed to be bound just now, again and again."""
+    """What a trigger's pod that waits was given has not come to nothing just now, again and again."""
     noted = group.notes.failures
     if noted is None or world.snapshot.now >= noted.doubted_until:
         return
     for pod in world.snapshot.members[group.key]:
         if pod.uid == noted.uid and pod.node is None:
-            words = f"{what}, whose pod {pod.key} could not be bound {noted.times} times in a row"
+            words = f"{what}, whose pod {pod.key} lost what it was given {noted.times} times in a row"
             yield Violation("victims", words, groups=(group.key,))
 
 

@@ -23,14 +23,14 @@ RESERVATION: Final = "kai-cp/reservation"
 ENDED: Final = "kai-cp/ended"
 DEFRAG: Final = "kai-cp/defrag"
 MOVED: Final = "kai-cp/moved"
-BIND_FAILURES: Final = "kai-cp/bind-failures"
+FAILURES: Final = "kai-cp/failures"
 KINDS: Final = "kai-cp/gpu-kinds"
 ROLLOUT: Final = "kai-cp/rollout"
 USERS: Final = "kai-cp/users"
 
 FIRST_DOUBT_SECONDS: Final = 8.0
-"""After the second failed bind of a pod in a row; the first one may be an accident. It is four times the
-pause before the next bind: what a disturbance costs is in proportion to how long it lasts."""
+"""After the second failure of a pod in a row; the first one may be an accident. It is four times the pause
+before the next bind: what a disturbance costs is in proportion to how long it lasts."""
 LONGEST_DOUBT_SECONDS: Final = 21_600.0
 """What fails for days disturbs others four times a day, and what was mended has its rights again on the same
 day."""
@@ -82,8 +82,9 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class BindFailures:
-    """How often in a row the bind of the pod with this uid failed, and when it did last."""
+class Failures:
+    """How often in a row what the pod with this uid was given came to nothing, and when it did last: its bind
+    failed, or its place was lost after others had been evicted for it."""
 
     uid: str
     times: int
@@ -91,7 +92,7 @@ class BindFailures:
 
     @property
     def doubted_until(self) -> float:
-        """Until when the next bind is likely to fail, too; the time doubles with each failure."""
+        """Until when the next place is likely to come to nothing, too; the time doubles with each failure."""
         doubt = FIRST_DOUBT_SECONDS * 2.0 ** min(self.times - 2, 30) if self.times > 1 else 0.0
         return self.last + min(LONGEST_DOUBT_SECONDS, doubt)
 
@@ -113,7 +114,7 @@ class GroupNotes:
     """Why the start is later than promised."""
     defrag: bool | None = None
     moved: Moved | None = None
-    failures: BindFailures | None = None
+    failures: Failures | None = None
     """Of the pod whose bind failed most often."""
     unread: tuple[Unread, ...] = ()
 

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from kai_cp.reader.annotations import Fields, NoteDocument, Unreadable, group_notes, queue_notes
 from kai_cp_models.records.notes import (
-    BIND_FAILURES,
     DEFRAG,
     EXPECTED,
+    FAILURES,
     MOVED,
     RESERVATION,
     RESERVE,
     ROLLOUT,
-    BindFailures,
     Closed,
     Expired,
+    Failures,
     Stored,
 )
 
@@ -116,15 +116,15 @@ def test_other_annotations_of_a_pod_group() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ('{"uid": "u", "times": 3, "last": "1970-01-01T00:01:00Z"}', BindFailures("u", 3, 60.0)),
+        ('{"uid": "u", "times": 3, "last": "1970-01-01T00:01:00Z"}', Failures("u", 3, 60.0)),
         ('{"uid": "u", "times": 3}', None),
         ('{"uid": "u", "times": -1, "last": "1970-01-01T00:01:00Z"}', None),
         ("[]", None),
         ("", None),
     ],
 )
-def test_binds_that_failed(text: str, found: BindFailures | None) -> None:
-    assert group_notes(((BIND_FAILURES, text),)).failures == found
+def test_binds_that_failed(text: str, found: Failures | None) -> None:
+    assert group_notes(((FAILURES, text),)).failures == found
 
 
 def test_a_queue_that_lends_for_an_unreadable_time_lends_never() -> None:

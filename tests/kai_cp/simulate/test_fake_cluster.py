@@ -71,6 +71,27 @@ def test_waiting_pods_name_the_nodes_that_the_last_plan_promised() -> None:
     assert named() == ["n", None]
 
 
+def test_evictions_for_a_pod_that_lost_its_place_are_counted() -> None:
+    """a was promised n; others stop for it again, and again when it names no node any more. An eviction that
+    stops no pod does not count."""
+    twin, key = cluster(), GroupKey("ns", "g")
+
+    def failed() -> int | None:
+        noted = parse(twin.snapshot(), now=twin.now).groups[0].notes.failures
+        return None if noted is None else noted.times
+
+    def stop(*names: str) -> int | None:
+        place = Decision("Nominate", PodKey("ns", "a"), key, "n", "preempt")
+        twin.apply(Plan(decisions=(place, *[evict(name, "n", triggers=(key,)) for name in names])))
+        return failed()
+
+    for name in "vwx":
+        twin.add_pod(pod(name, node="n"))
+    assert [stop("v"), stop(), stop("gone"), stop("w")] == [None, None, None, 1]
+    twin.apply(Plan())
+    assert stop("x") == 2
+
+
 def test_nothing_is_decided_twice() -> None:
     twin = cluster(bind_seconds=5.0)
     plan = Plan(decisions=(bind("a", "n"),))

@@ -15,7 +15,7 @@ from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName
-from kai_cp_models.records.notes import BIND_FAILURES
+from kai_cp_models.records.notes import FAILURES
 from kai_cp_models.snapshot import Snapshot
 from tests.support import tiny
 from tests.support.objects import ago
@@ -109,7 +109,7 @@ def test_a_group_whose_pod_cannot_be_bound_gets_only_what_is_idle(times: int, id
         [tiny.node("n1", gpus=4), tiny.node("n2", gpus=idle)],
         pods,
         queues=[tiny.queue("y", quota={"gpu": 0}), tiny.queue("z", quota={"gpu": 4})],
-        groups={"t": {"annotations": {BIND_FAILURES: json.dumps(note)}}},
+        groups={"t": {"annotations": {FAILURES: json.dumps(note)}}},
         actions="allocate, consolidation, reclaim, preempt",
     )
     plan = solved(snapshot)
@@ -117,5 +117,5 @@ def test_a_group_whose_pod_cannot_be_bound_gets_only_what_is_idle(times: int, id
     assert placed(plan) == ({"t"} if times == 1 or idle else set())
     if not idle and times > 1:
         (row,) = plan.unscheduled
-        assert row.reason == "BindingFails"
+        assert row.reason == "InVain"
         assert "4 times in a row" in row.message

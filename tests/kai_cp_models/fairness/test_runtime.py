@@ -16,7 +16,7 @@ from kai_cp_models.fairness.runtime import (
 )
 from kai_cp_models.pods import Pod
 from kai_cp_models.policy import ActionName
-from kai_cp_models.records.notes import BindFailures, GroupNotes
+from kai_cp_models.records.notes import Failures, GroupNotes
 from kai_cp_models.snapshot import PodGroup, Queue, Snapshot
 from tests.kai_cp_models.fairness.builders import NOW, cluster, group, node, queue
 from tests.support.worlds import pod
@@ -126,7 +126,7 @@ def test_preemption_delay_counts_from_creation_or_the_last_eviction() -> None:
 def test_a_group_that_fails_to_be_bound_evicts_less_and_less_often(
     times: int, ago: float, left: float | None
 ) -> None:
-    noted = GroupNotes(failures=BindFailures("job-0", times, NOW - ago))
+    noted = GroupNotes(failures=Failures("job-0", times, NOW - ago))
     failing = replace(group("job", "a"), notes=noted)
 
     def wait(*pods: Pod) -> float | None:

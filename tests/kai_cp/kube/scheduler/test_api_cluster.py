@@ -6,9 +6,10 @@ import pytest
 
 from kai_cp.kube.api import api_objects, names
 from kai_cp.kube.api import resources as r
-from kai_cp.reader.annotations import bind_failures
-from kai_cp_models.plan import Plan
-from kai_cp_models.pods import GroupKey
+from kai_cp.kube.api.promises import failures_of
+from kai_cp.reader.annotations import failures_noted
+from kai_cp_models.plan import Decision, Plan
+from kai_cp_models.pods import GroupKey, PodKey
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup
@@ -200,10 +201,8 @@ def test_binds_that_failed_in_a_row_are_noted(setup: Setup) -> None:
         )
         assert setup.live.tidy()
         assert setup.live.tidy(), "it is counted once"
-        note = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"][
-            names.BIND_FAILURES
-        ]
-        found = bind_failures(note)
+        note = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"][names.FAILURES]
+        found = failures_noted(note)
         assert found is not None
         assert found.last == 1000.0
         return found.uid, found.times
@@ -215,10 +214,33 @@ def test_binds_that_failed_in_a_row_are_noted(setup: Setup) -> None:
     assert setup.writer.drain(PATIENCE_SECONDS)
     written = setup.server.get(r.POD_GROUPS, "ns", "g")
     assert written is not None
-    assert bind_failures(written["metadata"]["annotations"][names.BIND_FAILURES])
+    assert failures_noted(written["metadata"]["annotations"][names.FAILURES])
     setup.server.put(r.PODS, pod("p0", node="n"))
     until(lambda: (setup.cache.stores[r.PODS].get(("ns", "p0")) or pod("p0"))["spec"].get("nodeName"))
     assert failed("p1") == ("uid-p1", 2)
+
+
+def test_evictions_for_a_pod_that_lost_its_place_are_counted(setup: Setup) -> None:
+    """p0 was promised n; others stop for it again, and again when it names no node any more. What follows
+    a bind that failed is counted with that. An eviction that stops no pod does not count."""
+    key = GroupKey("ns", "g")
+    for name in "vwxyz":
+        setup.server.put(r.PODS, pod(name, node="n"))
+    until(lambda: all(setup.cache.stores[r.PODS].get(("ns", name)) for name in "vwxyz"))
+
+    def stop(*victims: str) -> int:
+        place = Decision("Nominate", PodKey("ns", "p0"), key, "n", "preempt")
+        setup.apply(Plan(decisions=(place, *[evict(name, "n", triggers=(key,)) for name in victims])))
+        note = setup.live.annotations.of(key).get(names.FAILURES)
+        return failures_of(note, "uid-p0")
+
+    assert [stop("v"), stop(), stop("gone"), stop("w")] == [0, 0, 0, 1]
+    setup.apply(Plan())
+    assert stop("x") == 2
+    setup.apply(Plan())
+    setup.backoff.failed("uid-p0", 1000.0)
+    assert stop("y") == 2
+    assert stop("z") == 3
 
 
 def test_a_refused_order_is_reported_and_backed_off(setup: Setup) -> None:
@@ -231,7 +253,7 @@ def test_a_refused_order_is_reported_and_backed_off(setup: Setup) -> None:
     found = setup.server.get(r.PODS, "ns", "p0")
     assert found is not None
     assert found["status"]["conditions"][0]["reason"] == "BindingError"
-    assert '"times": 2' in setup.live.annotations.of(GroupKey("ns", "g"))[names.BIND_FAILURES]
+    assert '"times": 2' in setup.live.annotations.of(GroupKey("ns", "g"))[names.FAILURES]
 
 
 @pytest.mark.parametrize("defect", [False, True])

@@ -25,7 +25,7 @@ from kai_cp.kube.telemetry.metrics import SchedulerMetrics
 from kai_cp.reader import parse
 from kai_cp_models.plan import Decision, Plan, Unscheduled
 from kai_cp_models.pods import GroupKey, PodStatus
-from kai_cp_models.records.notes import BindFailures, GroupNotes
+from kai_cp_models.records.notes import Failures, GroupNotes
 from kai_cp_models.snapshot import Snapshot
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, group, node, pod, queue, snapshot
@@ -255,7 +255,7 @@ def test_when_time_alone_changes_something() -> None:
     whole = Plan(decisions=(bind("b", "n"),), unscheduled=waits.unscheduled)
     assert next_look(parsed, whole, 120.0) == parsed.group_by_key[key].created + 7200.0
     assert next_look(parsed, Plan(decisions=whole.decisions), 120.0) is None
-    noted = GroupNotes(failures=BindFailures(uid_of(parsed, "b"), 3, NOW - 1.0))
+    noted = GroupNotes(failures=Failures(uid_of(parsed, "b"), 3, NOW - 1.0))
     failing = replace(parsed.group_by_key[key], notes=noted, preemption_delay_seconds=0.0)
     assert next_look(replace(parsed, groups=(failing,)), whole, 120.0) == NOW + 15.0
 
