@@ -17,9 +17,11 @@ import yaml
 
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.demo.controlplane import ControlPlane, free_port
-from tests.e2e.world import PATIENCE_SECONDS, READER, World
+from tests.e2e.world import KINDS, PATIENCE_SECONDS, READER, World
 
 ROOT = Path(__file__).parents[2]
+SCHEDULER = "kai-scheduler-kai-cp-scheduler"
+ACCOUNT = "kai-cp-scheduler"
 Object = dict[str, Any]
 
 KUBECTL = """#!{python}
@@ -93,9 +95,16 @@ def forwarded(world: World, tmp_path: Path) -> str:
     container = {"name": "scheduler", "image": "none"}
     body = {
         "metadata": {"name": "kai-cp-scheduler", "labels": labels},
-        "spec": {"nodeName": world.nodes[0], "schedulerName": "other", "containers": [container]},
+        "spec": {
+            "nodeName": world.nodes[0],
+            "schedulerName": "other",
+            "serviceAccountName": ACCOUNT,
+            "containers": [container],
+        },
     }
+    world.api.create(KINDS["ServiceAccount"], world.namespace, {"metadata": {"name": ACCOUNT}})
     world.api.create(r.PODS, world.namespace, body)
+    world.bind_role(SCHEDULER, f"system:serviceaccount:{world.namespace}:{ACCOUNT}")
 
     def runs() -> bool:
         pod = world.api.get(r.PODS, world.namespace, "kai-cp-scheduler") or {}
@@ -106,6 +115,20 @@ def forwarded(world: World, tmp_path: Path) -> str:
     fake.write_text(KUBECTL.format(python=sys.executable, port=scheduler.data))
     fake.chmod(fake.stat().st_mode | stat.S_IEXEC)
     return str(tmp_path)
+
+
+def test_a_pod_of_a_tenant_does_not_answer_in_the_schedulers_place(
+    world: World, reader: str, forwarded: str
+) -> None:
+    """Who may create pods may give one the labels of a scheduler, and serve anything on its port."""
+    name = f"{world.name}-system:serviceaccount:{world.namespace}:{ACCOUNT}"
+    world.api.delete(KINDS["ClusterRoleBinding"], "", name)
+    done = plugin("pending", "--kubeconfig", reader, "-A", "--source=scheduler", path=forwarded)
+    assert done.returncode == 8, done.stderr
+    assert f"the accounts of {world.namespace}/kai-cp-scheduler may not list all pods" in done.stderr
+    done = plugin("pending", "--kubeconfig", reader, "-A", "-o", "name", path=forwarded)
+    assert done.returncode == 0, done.stderr
+    assert "the API server's lists" in done.stderr
 
 
 COMMANDS = (

@@ -146,7 +146,12 @@ ACCESS: Final[dict[Process, frozenset[Grant]]] = {
     ),
     "gpu-reservation": frozenset(grants("patch", r.PODS, scope="reservation")),
     "reader": frozenset(
-        [*grants("get list watch", *READ), *grants("get list watch", r.SHARDS), *grants("list", r.CONFIGS)]
+        [
+            *grants("get list watch", *READ),
+            *grants("get list watch", r.SHARDS),
+            *grants("list", r.CONFIGS),
+            *grants("create", r.ACCESS_REVIEWS),
+        ]
     ),
     "admin": frozenset(grants("get create", r.CRDS)),
     "admission": frozenset(

@@ -80,6 +80,10 @@ def take(cluster: ClusterChoice, source: str, scheduler_name: str = "kai-schedul
                 if source == "scheduler":
                     raise
                 why = f" ({problem})"
+            except ApiError as error:
+                if source == "scheduler" or error.status != 403:
+                    raise
+                why = f" ({error.message})"
         return _listed(transport, scheduler_name), f"the API server's lists{why}"
     except Unauthorized:
         raise NoSnapshot(
@@ -116,17 +120,35 @@ def _last_cycle(cluster: ClusterChoice, transport: Transport) -> tuple[bytes, st
         raise NoSnapshot("kubectl is not installed, so the scheduler cannot be asked")
     pods = transport.list_pages(r.PODS, selector=LABELS)[0]
     running = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Running"]
-    if not running:
-        raise NoSnapshot(
-            f"{cluster.said}: no scheduler of kai-cp runs here; --source=api reads the lists", NOT_RUNNING
-        )
+    ours = [pod for pod in running if _schedules(transport, pod)]
+    if not ours:
+        others = ", ".join(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in running[:3])
+        but = f" (the accounts of {others} may not list all pods, so they are none)" if others else ""
+        text = f"{cluster.said}: no scheduler of kai-cp runs here{but}; --source=api reads the lists"
+        raise NoSnapshot(text, NOT_RUNNING)
     reasons: list[NoSnapshot] = []
-    for pod in running:
+    for pod in ours:
         try:
             return _asked(cluster, pod)
         except NoSnapshot as problem:
             reasons.append(problem)
     raise NoSnapshot("; ".join(dict.fromkeys(map(str, reasons))), reasons[0].status)
+
+
+def _schedules(transport: Transport, pod: dict[str, Any]) -> bool:
+    """Whether the pod's account may list all pods, as a scheduler's may. Its labels alone say nothing: who
+    may create pods could answer in the scheduler's place.
+    """
+    namespace = pod["metadata"]["namespace"]
+    account = pod["spec"].get("serviceAccountName") or "default"
+    everyone = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    asked = {
+        "user": f"system:serviceaccount:{namespace}:{account}",
+        "groups": everyone,
+        "resourceAttributes": {"verb": "list", "resource": "pods"},
+    }
+    answer = transport.create(r.ACCESS_REVIEWS, "", {"spec": asked})
+    return bool((answer.get("status") or {}).get("allowed"))
 
 
 def _asked(cluster: ClusterChoice, pod: dict[str, Any]) -> tuple[bytes, str]:
