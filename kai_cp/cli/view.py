@@ -82,7 +82,7 @@ def view(
         target.write_text(text, "utf-8")
     except OSError as error:
         fail(f"--output: {target}: {error.strerror or error}", WRONG_USAGE)
-    typer.echo(f"{target}: {len(text.encode()) / 2**20:.1f} MiB; open it in a browser")
+    typer.echo(f"{target}: {len(text.encode()) / 1024:,.0f} KiB; open it in a browser")
 
 
 def _fixes_or_exit(path: Path | None) -> dict[str, list[str]]:

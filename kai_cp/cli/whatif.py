@@ -74,7 +74,12 @@ def what_if(
     untaint: Annotated[Texts, _option("--untaint", "A=KEY", "Take a taint off a node.", _NODES)] = None,
     set_queue: Annotated[
         Texts,
-        _option("--set-queue", "Q.gpu.quota=V", "Set quota, limit or weight; Q.priority=V.", _POLICY),
+        _option(
+            "--set-queue",
+            "Q.gpu.quota=V",
+            "Set quota, limit or weight as queues state them: GPUs, thousandths of a CPU, MB; Q.priority=V.",
+            _POLICY,
+        ),
     ] = None,
     enable: Annotated[Texts, _option("--enable", "ACTION", "Switch an action on.", _POLICY)] = None,
     disable: Annotated[Texts, _option("--disable", "ACTION", "Switch an action off.", _POLICY)] = None,

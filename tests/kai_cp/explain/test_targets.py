@@ -71,6 +71,7 @@ def test_a_name_that_is_known_finds_its_pod_groups(snapshot: Path, text: str, gr
         ("job/train", "several are named so: job/default/train, job/other/train"),
         ("job/default/trainn", "there is no job default/trainn; the nearest: default/train"),
         ("yy", "there is no pod group, pod or workload yy; the nearest: y"),
+        ("podgrup/default/y", "nothing here is of kind podgrup; the nearest: podgroup, pod"),
         ("podgroup/yy", "there is no podgroup yy; the nearest: y"),
         ("a/b/c/d", "a/b/c/d: expected [KIND/][NAMESPACE/]NAME, such as job/team-a/train"),
         ("job//x", "expected [KIND/][NAMESPACE/]NAME"),
