@@ -45,6 +45,8 @@ _OF_CAPACITY: Final = frozenset(
 )
 _OF_THE_PLAN: Final = _BY_BOUNDS | _OF_CAPACITY
 """What later actions may change, so that the finished plan is asked. All else stays as it was said."""
+_WITHOUT_NUMBERS: Final = frozenset({"NoVictims", "NotPossible", "NoRoomInSum"})
+"""Of certificates about all that may leave: their words do not say what is asked for and free."""
 _FITS_ALONE: Final = "one pod fits, but not all that must start together"
 _FITS_NOW: Final = "it fits in what this cycle leaves free, but got no place there"
 
@@ -153,6 +155,8 @@ class _Reasons:
         elif reason == "TopologyFragmented" and self._beyond_topology(group, batch):
             reason = "NoRoomInSum"
             message = f"{self._in_sum.words(batch.all_pods)}, and nothing may be evicted for it"
+        elif reason in _WITHOUT_NUMBERS and (sums := self._in_sum.words(batch.all_pods)):
+            message = f"{sums}; {message}"
         owed = _owed_nothing(ledger, group, batch) if reason == "NoRoomInSum" else None
         if owed and self._needs_reclaim(group):
             return "OverFairShare", f"{owed}; {message}"

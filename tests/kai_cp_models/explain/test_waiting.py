@@ -78,7 +78,8 @@ def test_a_group_that_needs_no_eviction_is_served_before_one_that_does(wanted: i
     assert (evicted(result), placed(result)) == (set(), {"u-0"})
     (refused,) = result.unscheduled
     assert (refused.group.name, refused.reason, refused.proved) == ("h", "NotPossible", True)
-    assert refused.message == "all permitted victims together do not free enough capacity"
+    free = f"needs {wanted} GPUs; 0 free in all"
+    assert refused.message == f"{free}; all permitted victims together do not free enough capacity"
 
 
 @pytest.mark.parametrize(
