@@ -13,6 +13,7 @@ from kai_cp_models.check import Violation, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import FAILED, REJECTED, Decision, Plan, Reservation
 from kai_cp_models.pods import GroupKey
+from kai_cp_models.records.notes import Failures
 from kai_cp_models.reservations import keeping, making, mending
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
@@ -374,6 +375,26 @@ def test_at_the_start_only_pods_in_the_way_are_evicted() -> None:
     assert evicted(plan) == {"y-0"}
     assert nominated(plan) == {"hero-0": "n1"}
     assert {d.action for d in plan.decisions} == {"reservation"}
+
+
+@pytest.mark.parametrize(("times", "stops"), [(1, True), (2, False)])
+def test_no_pod_stops_for_a_start_of_which_binds_failed_in_a_row(*, times: int, stops: bool) -> None:
+    """It is given up, so x and y would have stopped in vain."""
+    members = world(
+        runs("x", "n1", 4, since=20, preemptible=True, priority=50),
+        runs("y", "n1", 4, since=10, preemptible=True, priority=50),
+        waits("hero", 1, 4, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 4}, made=-30)),
+    )
+    sure = cluster(nodes=(node("n1"),), **members)
+    (hero,) = (one for one in sure.groups if one.key.name == "hero")
+    hero = replace(hero, notes=replace(hero.notes, failures=Failures("hero-0", times, sure.now - 1)))
+    found = replace(sure, groups=tuple(hero if one.key == hero.key else one for one in sure.groups))
+    plan = solved(found)
+    assert evicted(plan) == ({"y-0"} if stops else set())
+    dropped = [one.cause for one in plan.reservations or () if one.state == "dropped"]
+    assert dropped == ([] if stops else ["NotTaken"])
+    seen = prepare(found, settings())[0]
+    assert bool(violations(seen, solved(sure), settings().rules)) is not stops
 
 
 def test_backfill_on_places_that_the_holder_left_stays() -> None:
