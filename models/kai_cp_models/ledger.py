@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import count
+from itertools import chain, compress, count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -585,9 +585,49 @@ class Ledger:
     def without(self, pods: Iterable[Pod]) -> Ledger:
         """A copy from which the pods have left."""
         emptied = self.copy()
-        for pod in pods:
-            emptied.leave(pod)
+        emptied.leave_all(pods)
         return emptied
+
+    def let_all_go(self, units: Sequence[Sequence[Pod]]) -> list[bool]:
+        """Let go of one after the other; which of them left."""
+        freely = [not any(rule.concerns(pod) for rule in self.rules for pod in pods) for pods in units]
+        self.leave_all(chain.from_iterable(compress(units, freely)))
+        return [free or self.let_go(pods) for free, pods in zip(freely, units, strict=True)]
+
+    def leave_all(self, pods: Iterable[Pod]) -> None:
+        """Let pods leave one after the other; what only sums show is summed up."""
+        index, taken, charge = self.snapshot.node_index, self.fixed.taken_on, self.fixed.charge
+        given: dict[bool, list[tuple[int, NodeAmounts]]] = {False: [], True: []}
+        charged: dict[tuple[str, bool, bool, bool], list[Amounts]] = {}
+        for pod in pods:
+            group, held = self._in_queue(pod), self.held.get(pod.key)
+            alone = group is not None and not pod.spec.gpu.shares and not self._concerned(pod)
+            if group is None or not alone or self._marks or (held is None and pod.status not in ALLOCATED):
+                self.leave(pod)
+                continue
+            if held is None:
+                node, later, new, step = index[pod.node or ""], True, False, 1
+                self.evicted[pod.key] = pod
+            else:
+                node, later, new = held.node, held.status is PodStatus.PIPELINED, pod.key not in self.evicted
+                step = -1
+                del self.held[pod.key]
+                self.come[node] -= 1
+            if changes := self.touched.pop(group.key, 0) + step:
+                self.touched[group.key] = changes
+            self._tallies.pop(group.key, None)
+            self._nodes.pop(group.key, None)
+            given[later].append((node, taken(pod, node)))
+            kind = group.queue, group.preemptible, later, new
+            charged.setdefault(kind, []).append(charge(pod, node))
+        for later, rows in given.items():
+            self._changed += dict.fromkeys(node for node, _ in rows)
+            self.room.give_all(rows, later=later)
+        for (queue, preemptible, later, new), costs in charged.items():
+            cpu, memory, gpu = map(sum, zip(*costs, strict=True))
+            self.book.charge(queue, (cpu, memory, gpu), preemptible, -1, pods=-new * len(costs))
+            if later:
+                self.book.settles_later(queue, (cpu, memory, gpu), preemptible, -1)
 
     # --- bookkeeping -----------------------------------------------------------------------------
 

@@ -109,9 +109,10 @@ class TopologyConstraint:
 
 
 class _KeepsScopes:
-    """A slot for what a subgroup says of its pod sets."""
+    """Slots for what a subgroup says of its pod sets."""
 
-    __slots__ = ("_scopes",)
+    __slots__ = ("_leaves", "_scopes")
+    _leaves: tuple[Subgroup, ...]
     _scopes: Mapping[str, tuple[Subgroup, ...]]
 
 
@@ -141,13 +142,17 @@ class Subgroup(_KeepsScopes):
 
     def leaves(self) -> tuple[Subgroup, ...]:
         """All pod sets below (or itself), left to right."""
-        found, left = list[Subgroup](), [self]
-        while left:
-            one = left.pop()
-            if one.leaf:
-                found.append(one)
-            left.extend(reversed(one.children))
-        return tuple(found)
+        try:
+            return self._leaves
+        except AttributeError:
+            found, left = list[Subgroup](), [self]
+            while left:
+                one = left.pop()
+                if one.leaf:
+                    found.append(one)
+                left.extend(reversed(one.children))
+            object.__setattr__(self, "_leaves", tuple(found))
+            return self._leaves
 
     @property
     def scopes(self) -> Mapping[str, tuple[Subgroup, ...]]:

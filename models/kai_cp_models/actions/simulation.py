@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from operator import attrgetter
 
 from kai_cp_models.actions.home import come_home, has_room_at_home
@@ -145,11 +146,13 @@ def disturbed(
     other = {key: pods for key, pods in victims.items() if not plain(key, pods)}
     watched = {held.node for key, held in emptied.held.items() if held != base.held.get(key)}
     watched.update(base.home(pod) for pods in other.values() for pod in pods if pod.status in ACTIVE_USED)
+    taken = watched.union(filter(emptied.come.get, emptied.come))
+    named = {base.snapshot.nodes[node].name: node for node in taken}
 
     def free(pod: Pod) -> bool:
-        node = base.home(pod)
-        enough = not pod.spec.gpu.shares and min(base.room.free_on[node]) >= 0
-        return node not in watched and (enough or not emptied.come.get(node))
+        if (node := named.get(pod.node or "")) is None:
+            return True
+        return node not in watched and not pod.spec.gpu.shares and min(base.room.free_on[node]) >= 0
 
     return {key: pods for key, pods in victims.items() if key in other or not all(map(free, pods))}
 
@@ -161,10 +164,10 @@ def _emptied(base: Ledger, units: Sequence[EvictionUnit]) -> tuple[Ledger, dict[
     return emptied, gone
 
 
-def _let_go(emptied: Ledger, units: Iterable[EvictionUnit], gone: dict[GroupKey, list[Pod]]) -> None:
-    for unit in units:
-        if emptied.let_go(unit.pods):
-            gone.setdefault(unit.group.key, []).extend(unit.pods)
+def _let_go(emptied: Ledger, units: Sequence[EvictionUnit], gone: dict[GroupKey, list[Pod]]) -> None:
+    left = emptied.let_all_go([unit.pods for unit in units])
+    for unit in compress(units, left):
+        gone.setdefault(unit.group.key, []).extend(unit.pods)
 
 
 def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequence[Pod]) -> list[Pod]:
