@@ -1,4 +1,4 @@
-"""YAML from unknown authors: whatever is wrong with it, the error is the same."""
+"""YAML from unknown authors: whatever is wrong with it, the error is the same. And YAML for readers."""
 
 from __future__ import annotations
 
@@ -66,6 +66,19 @@ def load_all(text: str) -> list[Any]:
 def compose(text: str) -> yaml.Node | None:
     """The document with the places of its keys; errors as of :func:`load`."""
     return _read(text, lambda loader: _counted(loader.get_single_node()))
+
+
+_Fast: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+
+class _Plain(_Fast):  # type: ignore[misc]
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def written(*documents: Any, width: int = 80) -> str:
+    """YAML documents as kubectl writes them: what is there twice is written twice."""
+    return str(yaml.dump_all(documents, Dumper=_Plain, sort_keys=False, allow_unicode=True, width=width))
 
 
 def why(error: OSError | yaml.YAMLError) -> str:

@@ -103,10 +103,9 @@ def as_json(documents: Sequence[Document]) -> bytes:
 
 def as_yaml(documents: Sequence[Document]) -> str:
     """YAML documents, as kubectl writes them."""
-    import yaml
+    from kai_cp.yaml_text import written
 
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    return str(yaml.dump_all(documents, Dumper=dumper, sort_keys=False, allow_unicode=True, width=1_000))
+    return written(*documents, width=1_000)
 
 
 def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import yaml
-
 from kai_cp.migrate.report import Migration
 from kai_cp.migrate.table import ADMISSION, CONTROLLERS
+from kai_cp.yaml_text import written
 
 
 def told(found: Migration) -> str:
@@ -18,11 +17,11 @@ def told(found: Migration) -> str:
 def _lines(found: Migration) -> Iterator[str]:
     yield "# Install. Nothing was changed; the mode is observe until you say so: docs/observe-to-enforce.md\n"
     yield "## values.yaml for deploy/chart/kai-cp\n"
-    yield yaml.safe_dump(found.values, sort_keys=False)
+    yield written(found.values)
     yield "## controllers.extraArgs of the chart, as flags\n"
-    yield yaml.safe_dump(found.command(CONTROLLERS))
+    yield written(found.command(CONTROLLERS))
     yield "## admission.extraArgs of the chart, as flags\n"
-    yield yaml.safe_dump(found.command(ADMISSION))
+    yield written(found.command(ADMISSION))
     for title, lines in (
         ("# Differs", found.differs),
         ("# Not taken over", found.left),

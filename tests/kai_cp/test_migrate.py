@@ -186,6 +186,11 @@ def test_the_command_reads_files_and_changes_nothing(tmp_path: Path) -> None:
     assert "# Not understood" in done.stdout
     assert run("migrate", file, "-o", "json").stdout.startswith("{")
     assert run("migrate", file, "-o", "yaml").stdout.startswith("schema: migration/1\n")
+    pool = tmp_path / "values.yaml"
+    pool.write_text("global: {nodeSelector: {pool: infra}}\n")
+    for form in ("text", "yaml"):
+        assert "nodeSelector:\n" in (told := run("migrate", pool, "-o", form).stdout)
+        assert told.count("pool: infra") == 2
     absent = run("migrate", tmp_path / "absent.yaml")
     said = f"kai-cp: {tmp_path / 'absent.yaml'}: cannot be read: No such file or directory\n"
     assert (absent.returncode, absent.stderr) == (1, said)
