@@ -539,6 +539,14 @@ def test_reservation_pods_run_the_same_image() -> None:
     assert f"--resource-reservation-pod-image={wanted}" in args["binder"]["containers"][0]["args"]
 
 
+def test_every_account_pulls_with_the_same_secrets() -> None:
+    """Schedulers of SchedulingShards are pods that the chart does not write, under its scheduler's account."""
+    made = objects(template({**FULL, "imagePullSecrets": [{"name": "pull"}]}))
+    accounts = [item for item in made if item["kind"] == "ServiceAccount"]
+    assert len(accounts) >= 6
+    assert all(item["imagePullSecrets"] == [{"name": "pull"}] for item in accounts)
+
+
 SCC_VOLUMES = {
     "configMap",
     "csi",
