@@ -540,7 +540,7 @@ def test_reservation_pods_run_the_same_image() -> None:
 
 
 def test_every_account_pulls_with_the_same_secrets() -> None:
-    """Schedulers of SchedulingShards are pods that the chart does not write, under its scheduler's account."""
+    """The chart does not write the schedulers of SchedulingShards; its account of schedulers is theirs."""
     made = objects(template({**FULL, "imagePullSecrets": [{"name": "pull"}]}))
     accounts = [item for item in made if item["kind"] == "ServiceAccount"]
     assert len(accounts) >= 6

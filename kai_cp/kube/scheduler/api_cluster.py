@@ -431,11 +431,8 @@ class ApiCluster:
     def _alive(self, key: GroupKey) -> int:
         """The pods of a group that run and stay."""
         return sum(
-            api_objects.annotations_of(pod).get(names.GROUP) == key.name
-            and pod["metadata"]["namespace"] == key.namespace
-            and pod["status"].get("phase") == "Running"
-            and "deletionTimestamp" not in pod["metadata"]
-            for pod in self._pods.all()
+            pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
+            for pod in self._members(key)
         )
 
     def _note_starts(self, plan: Plan) -> dict[GroupKey, str | None]:
