@@ -351,14 +351,7 @@ class Ledger:
 
     def own_devices_free(self, pod: Pod) -> bool:
         """Whether an evicted share fits its devices: those that all others leave count as whole GPUs."""
-        node, whole = self.home(pod), 0
-        need = self.share_mib_on(pod, node)
-        for name in pod.gpu_groups if pod.spec.gpu.shares else ():
-            free = self.device_free_mib(node, name, now=False) if (node, name) in self.devices else -1
-            if 0 <= free < need:
-                return False
-            whole += free < 0
-        return not whole or whole * MILLI <= self.room.free_on[node][GPU]
+        return not pod.spec.gpu.shares or self.devices_free(pod, self.home(pod), pod.gpu_groups, now=False)
 
     def stays(self, pod: Pod) -> bool:
         """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
@@ -441,14 +434,16 @@ class Ledger:
         names = (str(uuid.uuid5(_NAMESPACE, f"{seed}/{salt}")) for salt in count())
         return next(name for name in names if (node, name) not in self.devices and name not in taken)
 
-    def _groups_free_now(self, pod: Pod, node: int, names: tuple[str, ...]) -> bool:
-        """Whether the named devices (known or new) have room for a share at this moment."""
-        need, idle = self.share_mib_on(pod, node), self.room.idle_on[node]
-        known = [name for name in names if (node, name) in self.devices]
-        if any(self.device_free_mib(node, name, now=True) < need for name in known):
+    def devices_free(self, pod: Pod, node: int, names: Sequence[str], *, now: bool) -> bool:
+        """Whether the named devices have room for a share; those that no pod holds then are whole GPUs, each
+        with its reservation pod."""
+        need, left = self.share_mib_on(pod, node), (self.room.idle_on if now else self.room.free_on)[node]
+        known = [one for name in names if (one := self.devices.get((node, name))) is not None]
+        held = [one for one in known if now or one.active or one.pipelined]
+        if any(one.free_mib(self.fixed.mib_on[node], now=now) < need for one in held):
             return False
-        fresh = len(names) - len(known)
-        return fresh * MILLI <= max(idle[GPU], 0) and idle[PODS] >= 1 + fresh
+        fresh = len(names) - len(held)
+        return not fresh or (fresh * MILLI <= left[GPU] and left[PODS] >= 1 + fresh)
 
     def shared(self, nodes: Collection[int] | None = None) -> SharedFree:
         """The shared devices of these nodes at this moment; None: of all, kept while nothing changes."""
@@ -523,12 +518,13 @@ class Ledger:
         self, pod: Pod, node: int, gpu_groups: tuple[str, ...] | None = None, *, pipelined: bool
     ) -> None:
         """Give the pod a place: bound this cycle, or pipelined (bound when something frees up, be it only a
-        device or the limit or quota of its queue). ``gpu_groups``: of a share; None: as KAI chooses them."""
+        device or the limit or quota of its queue). ``gpu_groups``: of a share; None: as KAI chooses them,
+        or its own where it runs on by them alone."""
         names = gpu_groups or ()
         if pod.spec.gpu.shares:
-            returns = self._as_before(pod, node) and self.own_devices_free(pod)
+            returns = not names and self._as_before(pod, node) and self.own_devices_free(pod)
             names = pod.gpu_groups if returns else names or self.choose_groups(pod, node)
-            pipelined = pipelined or not self._groups_free_now(pod, node, names)
+            pipelined = pipelined or not self.devices_free(pod, node, names, now=True)
         pipelined = pipelined or (bool(self.book.unsettled) and self._queue_waits(pod, node))
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
         for rule in self._concerned(pod):

@@ -296,6 +296,8 @@ def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledg
                     fresh[node, name] = result.fresh_group(pod, node, taken=groups)
                 name = fresh[node, name]
             groups.append(name)
+        if groups and not result.devices_free(pod, node, groups, now=False):
+            return False
         later = promised or not result.fits_on(pod, node, now=True)
         result.place(pod, node, tuple(groups), pipelined=later)
         return True

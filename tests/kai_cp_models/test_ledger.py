@@ -237,6 +237,14 @@ def test_each_device_of_a_share_is_another_one() -> None:
     assert not fits(ledger, waits, now=False)
 
 
+def test_a_device_that_holds_more_than_it_has_is_not_free() -> None:
+    """b and c alone take 1.2 of x; a came there, too. GPUs that are idle are other ones."""
+    members = [share("a-0", 500, "x"), share("b-0", 600, "x"), share("c-0", 600, "x")]
+    ledger, _ = of(*members)
+    ledger.evict(members[0])
+    assert not ledger.own_devices_free(members[0])
+
+
 def test_a_new_group_takes_a_gpu_and_two_slots() -> None:
     """2.6: the reservation pod of a new group has a slot of its own; a group that exists needs no further
     one.
@@ -532,7 +540,8 @@ def test_a_pod_may_leave_with_the_nominated_pod_that_needs_it() -> None:
 
 
 def test_a_share_whose_rules_do_not_hold_returns_to_its_device_only() -> None:
-    """x runs though nothing is there that its affinity needs. It may run on, but not on another device."""
+    """x runs though nothing is there that its affinity needs. It may run on, but not on another device,
+    unless that is named."""
     company = PodAffinityTerm(LabelSelector((Requirement("app", "In", ("a",)),)), "host", None, 0)
     members = [
         pod("x-0", "n1", spec=fraction(pod_affinity=(company,)), gpu_groups=("d",)),
@@ -548,5 +557,7 @@ def test_a_share_whose_rules_do_not_hold_returns_to_its_device_only() -> None:
     ledger.unplace(w)
     assert ledger.fits(x, now=False).all()
     assert ledger.fits_on(x, 0, now=False)
-    ledger.place(x, 0, pipelined=True)
-    assert ledger.held[x.key].gpu_groups == ("d",)
+    for names, found in ((None, "d"), (("e",), "e")):
+        ledger.place(x, 0, names, pipelined=True)
+        assert ledger.held[x.key].gpu_groups == (found,)
+        ledger.unplace(x)

@@ -16,6 +16,7 @@ from kai_cp_models.joint import model as joint_model
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.cells import NodeCells
 from kai_cp_models.joint.model import JointModel, ModelTooLarge
+from kai_cp_models.joint.problem import Answer
 from kai_cp_models.joint.search import solve
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
@@ -26,7 +27,7 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.solver import cp_model
 from tests.kai_cp_models.joint.build import FABRIC, RACK, NodeModel, asks_of, problem
-from tests.support.worlds import cluster, group, node, pod, spec
+from tests.support.worlds import cluster, fraction, group, node, pod, spec
 
 
 def two_kinds() -> Snapshot:
@@ -167,6 +168,16 @@ def test_equal_gangs_are_counted_together_and_each_is_in_one_rack(
     for ask in asks:
         used = {snapshot.nodes[placed.held[one.key].node].labels["rack"] for one in ask.pods}
         assert len(used) == 1, ask.group.key
+
+
+@pytest.mark.parametrize(("device", "fits"), [("x", True), ("new-0", False)])
+def test_an_answer_that_names_a_device_too_many_has_no_places(device: str, *, fits: bool) -> None:
+    """One of two GPUs is whole and taken; on the other, x, half is left."""
+    taken = [pod("a-0", "n1"), pod("b-0", "n1", spec=fraction(500), gpu_groups=("x",))]
+    snapshot = cluster([*taken, pod("c-0", spec=fraction(500))], nodes=[node("n1", gpus=2)])
+    ledger, asks, _ = problem(snapshot)
+    answer = Answer({PodKey("ns", "c-0"): (0, (device,))}, asks)
+    assert (disaggregate(ledger, answer, pipeline_only=False) is not None) is fits
 
 
 def test_of_equal_gangs_only_those_that_are_admitted_are_counted() -> None:
