@@ -47,9 +47,9 @@ _OF_QUEUE: Final = frozenset(("OverLimit", "NonPreemptibleOverQuota"))
 _MORE_EXACT: Final = {
     "OverFairShare": "fair-share",
     "PreemptionDelayNotElapsed": "delay",
-    "BindingFails": "delay",
+    "InVain": "delay",
 }
-"""By reason of the cycle, the rule about victims of which its message begins with the numbers."""
+"""By reason of the cycle, the rule about victims on which its message has the numbers."""
 _HARDWARE: Final = frozenset(("room", "fragmentation", "topology", "numa", "dra"))
 """Rules that a set about the hardware alone is made of."""
 
@@ -87,7 +87,10 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
         return f"no placement of {what} keeps {words(first)}; {_victims(first)}"
     more = "" if found.complete else "other sets of rules may block it, too"
     kept = _OTHERS if stays and _beside_others(situation, group, first) else ""
-    exact = {_MORE_EXACT[why.reason]: engine.partition("; ")[0]} if why and why.reason in _MORE_EXACT else {}
+    exact = {}
+    if why is not None and (rule := _MORE_EXACT.get(why.reason)) is not None:
+        # What follows the numbers of shares is about capacity, as the other parts are.
+        exact = {rule: engine if rule == "delay" else engine.partition("; ")[0]}
     others = _victims(first, kept, exact) if stays or _disturbs(first) else ""
     parts = (_room(situation, group, first), others, more)
     return "; ".join(part for part in parts if part)

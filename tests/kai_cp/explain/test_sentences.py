@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kai_cp.explain.document import Explainer
@@ -13,6 +15,7 @@ from tests.support import objects
 from tests.support.tiny import node, pod, queue
 
 HELD = "deleted pods that do not end, or pods of no pod group, hold the rest, and neither can be stopped"
+THRICE = json.dumps({"uid": "default-x", "times": 3, "last": objects.ago(1)})
 IMPOSSIBLE = "impossible on this hardware, whatever ends or is stopped"
 
 
@@ -37,6 +40,11 @@ def test_hardware_is_not_to_blame_for_a_deleted_pod_that_does_not_end(
     [
         ({}, 1, "; queue q: fair share 1 GPU, used 1, needs 1"),
         ({"preemptionDelay": "2h"}, 2, "; it may evict others in "),
+        (
+            {"annotations": {"kai-cp/failures": THRICE}},
+            2,
+            " 3 times in a row; it gets what is free, and may ",
+        ),
     ],
 )
 def test_numbers_that_the_cycle_knows_are_told(group: objects.Object, owed: int, end: str) -> None:
