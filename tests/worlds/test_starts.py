@@ -377,9 +377,14 @@ def test_at_the_start_only_pods_in_the_way_are_evicted() -> None:
     assert {d.action for d in plan.decisions} == {"reservation"}
 
 
-@pytest.mark.parametrize(("times", "stops"), [(1, True), (2, False)])
-def test_no_pod_stops_for_a_start_of_which_binds_failed_in_a_row(*, times: int, stops: bool) -> None:
-    """It is given up, so x and y would have stopped in vain."""
+@pytest.mark.parametrize(
+    ("times", "delay", "stops"), [(1, 0, True), (2, 0, False), (0, 3500, True), (0, 3700, False)]
+)
+def test_no_pod_stops_for_a_start_of_a_group_that_may_evict_no_others_yet(
+    *, times: int, delay: int, stops: bool
+) -> None:
+    """Its places came to nothing in a row, or its preemption delay is longer than its hour of waiting: the
+    start is given up."""
     members = world(
         runs("x", "n1", 4, since=20, preemptible=True, priority=50),
         runs("y", "n1", 4, since=10, preemptible=True, priority=50),
@@ -387,7 +392,8 @@ def test_no_pod_stops_for_a_start_of_which_binds_failed_in_a_row(*, times: int, 
     )
     sure = cluster(nodes=(node("n1"),), **members)
     (hero,) = (one for one in sure.groups if one.key.name == "hero")
-    hero = replace(hero, notes=replace(hero.notes, failures=Failures("hero-0", times, sure.now - 1)))
+    notes = replace(hero.notes, failures=Failures("hero-0", times, sure.now - 1))
+    hero = replace(hero, notes=notes, preemption_delay_seconds=delay)
     found = replace(sure, groups=tuple(hero if one.key == hero.key else one for one in sure.groups))
     plan = solved(found)
     assert evicted(plan) == ({"y-0"} if stops else set())

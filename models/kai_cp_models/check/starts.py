@@ -18,7 +18,6 @@ from collections.abc import Iterator, Mapping
 
 from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
-from kai_cp_models.check.victims import in_vain
 from kai_cp_models.plan import Decision, Reservation
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodKey
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
@@ -251,7 +250,6 @@ def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) 
     if holder is None or not any(p.key in world.placed for p in world.snapshot.members[holder.key]):
         yield Violation("starts", f"{what} for {decision.triggers[0]}, which gets no place", groups=groups)
         return
-    yield from in_vain(world, holder, f"{what} for {holder.key}")
     stored, price = times.due(holder.key), times.notes(holder.key).price
     if stored is not None and stored.start <= times.now:
         members = world.snapshot.members[victim.key]

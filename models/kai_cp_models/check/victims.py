@@ -122,10 +122,10 @@ def _triggers(world: PlannedCluster) -> Iterator[Violation]:
                 f" is not over after {waited:g} s",
                 groups=(key,),
             )
-        yield from in_vain(world, group, what)
+        yield from _in_vain(world, group, what)
 
 
-def in_vain(world: PlannedCluster, group: PodGroup, what: str) -> Iterator[Violation]:
+def _in_vain(world: PlannedCluster, group: PodGroup, what: str) -> Iterator[Violation]:
     """What a trigger's pod that waits was given has not come to nothing just now, again and again."""
     noted = group.notes.failures
     if noted is None or world.snapshot.now >= noted.doubted_until:

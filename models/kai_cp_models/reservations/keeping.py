@@ -10,7 +10,7 @@ from typing import Final
 from kai_cp_models.arrays import Ints
 from kai_cp_models.blame import for_group
 from kai_cp_models.cycle import Eviction
-from kai_cp_models.fairness.runtime import doubted_until
+from kai_cp_models.fairness.runtime import delayed
 from kai_cp_models.joint.problem import ask_of
 from kai_cp_models.placement import Placer
 from kai_cp_models.pods import GroupKey, PodStatus
@@ -26,7 +26,7 @@ from kai_cp_models.shown import clock
 
 NOT_TAKEN: Final = (
     "its places cannot be used now: what runs there keeps its pods out (ports, affinity, limits of kinds or "
-    "the like), or may not be evicted (budgets; or what its own pods were given came to nothing just now)"
+    "the like), or may not be evicted (budgets; BindingFails, preemption delay)"
 )
 
 
@@ -200,7 +200,7 @@ def _clear(walk: Walk, node: int, usage: Ints, departures: Mapping[GroupKey, Dep
 
 def _evict(walk: Walk, holder: GroupKey, key: GroupKey) -> bool:
     ledger, snapshot = walk.ledger, walk.ledger.snapshot
-    if doubted_until(snapshot, snapshot.group_by_key[holder]) > walk.now:
+    if delayed(snapshot, snapshot.group_by_key[holder]) is not None:
         return False
     for pod in ledger.fixed.gangs[key].pods:
         if pod.key not in ledger.evicted and walk.times.runs(snapshot.group_by_key[key]):
