@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import zip_longest
 from math import inf
 
@@ -28,7 +28,6 @@ from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.actions.simulation import Simulated, simulate
 from kai_cp_models.budget import Allowance
 from kai_cp_models.joint.evicting import EvictingModel
-from kai_cp_models.joint.goals import Disruption
 from kai_cp_models.joint.model import ModelTooLarge, Moves
 from kai_cp_models.joint.problem import Answer, Ask, EvictionUnit
 from kai_cp_models.joint.search import Objective, StageResult, lexicographic
@@ -184,17 +183,12 @@ class _Search:
             self._served,
         )
 
-    @cached_property
-    def _there(self) -> Disruption | None:
-        """What the known plan disturbs."""
-        known = self._known
-        return None if known is None else self._run.disruption(known.ledger, self._ranked, self._asks)
-
     def _goals(self, model: EvictingModel) -> list[Objective]:
         """What is minimised."""
-        listed, there = self._run.goals, self._there if self.complete else None
-        pursued = listed.rough(model) if there is None else listed.objectives(model, there)
-        return [*model.admission_goals(), *pursued]
+        run, known = self._run, self._known
+        if known is None or not self.complete:
+            return [*model.admission_goals(), *run.goals.rough(model)]
+        return run.goals.objectives(model, run.disruption(known.ledger, self._ranked, self._asks))
 
     def _allowance(self) -> Allowance:
         """What solving may take: at least as much work as building the model was."""

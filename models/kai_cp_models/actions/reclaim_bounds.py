@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import cache
+from itertools import compress
 from operator import attrgetter
 
 from kai_cp_models.fairness import amounts
@@ -62,28 +63,25 @@ def reclaim_bounds(
     def within_queues(takes: frozenset[int], open_: frozenset[str]) -> frozenset[int]:
         return frozenset(o for q in open_ for o, rank in by_queue[q] if rank in takes)
 
-    members: dict[_Rights, list[int]] = {}
-    terms_of: dict[_Rights, tuple[frozenset[int], _Terms]] = {}
+    # Triggers of different queues that may take the same units on the same terms are one class.
+    classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
+    by_rights: dict[_Rights, list[int]] = {}
     for a, ask in enumerate(asks):
         group, asked, takes = ask.group, ask.asked, takes_of(ask)
         # What an ask may take is in none of its queue, so siblings with equal rights have equal terms.
         above = () if victims is None else book.line(group.queue)[1:]
         entitled = () if victims is None else within_quotas(book, group.queue, asked)
-        key = takes, above, entitled
-        if key not in terms_of:
+        if (key := (takes, above, entitled)) not in by_rights:
             open_: Iterable[str] = queues(takes)
             terms: dict[str, tuple[str, ResourceBounds]] = {}
             if victims is not None:
                 open_ = terms = victims.dues(book.index(group.queue), entitled, open_)
-            terms_of[key] = within_queues(takes, frozenset(open_)), tuple(terms.items())
+            found = within_queues(takes, frozenset(open_)), tuple(terms.items())
+            by_rights[key] = classes.setdefault(found, [])
+        by_rights[key].append(a)
         if victims is not None:
             book.charge(group.queue, asked, group.preemptible)
-        members.setdefault(key, []).append(a)
-    # Triggers of different queues that may take the same units on the same terms are one class.
-    classes: dict[tuple[frozenset[int], _Terms], list[int]] = {}
-    for key, found in members.items():
-        classes.setdefault(terms_of[key], []).extend(found)
-    return [ReclaimBound(tuple(sorted(a)), taken, dict(terms)) for (taken, terms), a in classes.items()]
+    return [ReclaimBound(tuple(a), taken, dict(terms)) for (taken, terms), a in classes.items()]
 
 
 def units_in_turn(
@@ -134,11 +132,7 @@ def shared_out(
     A lost unit that no ask needs goes to one that may still take it; a moved one goes to the first that may
     take it.
     """
-    book = base.book.copy()
-    left: dict[str, list[EvictionUnit]] = {}
-    for item, gone in zip(ranked, lost, strict=True):
-        if gone:
-            left.setdefault(item.group.queue, []).append(item)
+    book, left = base.book.copy(), list(compress(ranked, lost))
 
     def over_due(ask: Ask, item: EvictionUnit) -> bool:
         asked, queue = ask.asked, item.group.queue
@@ -147,22 +141,20 @@ def shared_out(
     found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
     able = [(ask, takes_of(ask)) for ask in asks]
     for ask, mine in able:
-        group = ask.group
-        need = sum(gpu_weight(pod) for pod in ask.pods)
-        while need > 0:
-            # The candidates are the first unit of each queue that the ask may take; of these, the first whose
-            # queue is over its due.
-            heads = (next((item for item in units if item.rank in mine), None) for units in left.values())
-            heads_in_order = sorted((item for item in heads if item is not None), key=attrgetter("rank"))
-            first = next((item for item in heads_in_order if over_due(ask, item)), None)
-            if first is None:
-                break
-            victim = first.group
-            found[first] = (group.key,)
-            need -= first.weight
-            left[victim.queue].remove(first)
-            book.charge(victim.queue, first.holds, victim.preemptible, -1)
-        book.charge(group.queue, ask.asked, group.preemptible)
+        need, within = sum(gpu_weight(pod) for pod in ask.pods), set[str]()
+        for item in left:
+            victim = item.group
+            if need <= 0 or item.rank not in mine or victim.queue in within:
+                continue
+            if over_due(ask, item):
+                found[item] = (ask.group.key,)
+                need -= item.weight
+                book.charge(victim.queue, item.holds, victim.preemptible, -1)
+            else:
+                # It only comes nearer to its due.
+                within.add(victim.queue)
+        left = [item for item in left if item not in found]
+        book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
     for item, gone in zip(ranked, lost, strict=True):
         if item in found or not (gone or any(pod.key in moved for pod in item.pods)):
             continue
