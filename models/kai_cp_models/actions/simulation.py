@@ -65,11 +65,7 @@ def simulate(
     ):
         return replayed
     if any(yes and one.group.key in replayed.early for one, yes in zip(units, answer.lost, strict=True)):
-        torn = [] if simulated is None else _torn(base, simulated, units, gone)
-        if not torn:
-            return replayed
-        gone = [*gone, *torn]
-        return _replay(base.without(gone), placed, gone, line, lost_to or {})
+        return Simulated(None, replayed.early, replayed.served)
     made = disaggregate(base, answer, pipeline_only=True)
     if made is not None:
         bare = partial(made.without, [pod for ask in placed for pod in ask.pods])
@@ -168,26 +164,6 @@ def _let_go(emptied: Ledger, units: Sequence[EvictionUnit], gone: dict[GroupKey,
     left = emptied.let_all_go([unit.pods for unit in units])
     for unit in compress(units, left):
         gone.setdefault(unit.group.key, []).extend(unit.pods)
-
-
-def _torn(base: Ledger, after: Ledger, units: Sequence[EvictionUnit], gone: Sequence[Pod]) -> list[Pod]:
-    """The pods that stay although the unit is lost that they belong to, or leave before (5.4).
-
-    The answer moves some pods of a unit. Where the fair order gives their new places to others, the unit
-    leaves whole.
-    """
-    leaving = {pod.key for pod in gone}
-    depth: dict[GroupKey, int] = {}
-    for unit in units:
-        if any(pod.key in leaving and _without_place(base, after, pod.key) for pod in unit.pods):
-            depth[unit.group.key] = max(unit.chain, depth.get(unit.group.key, -1))
-    return [
-        pod
-        for unit in units
-        if unit.chain <= depth.get(unit.group.key, -1)
-        for pod in unit.pods
-        if pod.key not in leaving
-    ]
 
 
 def _without_place(before: Ledger, after: Ledger, key: PodKey) -> bool:

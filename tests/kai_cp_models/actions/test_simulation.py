@@ -6,24 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from kai_cp.bench.generate import NOW, SHAPES
-from kai_cp.reader import parse
 from kai_cp_models.actions.simulation import return_home, settle_moves
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.snapshot import PodGroup, Topology, TopologyConstraint
-from tests.support.plans import UNHURRIED, lost, nominated, solved
+from tests.support.plans import lost, nominated, solved
 from tests.support.worlds import cluster, gpu_bound, group, leaf, node, pod, queue, spec, tree
-
-
-def test_unit_whose_new_places_go_to_others_leaves_whole() -> None:
-    """A model of reclaim moves three of four pods of a gang to places that allocate gave to another gang of
-    this cycle. That gang comes first in the fair order and takes other nodes, the new places among them, so
-    the running gang is stopped: all of it, not the three pods.
-    """
-    plan = solved(parse(SHAPES["racks"](34, 5), now=NOW.timestamp()), UNHURRIED)
-    assert {f"job-000039-{i}" for i in range(8)} <= nominated(plan).keys()
-    assert lost(plan) == {f"job-000013-{i}" for i in range(4)}
 
 
 def test_pod_that_moves_does_not_come_home_to_the_place_of_the_trigger() -> None:
