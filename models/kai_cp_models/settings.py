@@ -5,6 +5,7 @@ Only preferences live here. Contract rules (limits, gangs, eligibility) cannot b
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -19,10 +20,22 @@ MOST_OTHERS: Final = 1_000_000_000
 """Largest value of all other settings, whatever they count."""
 
 
+_LABEL_KEY: Final = re.compile(
+    r"([a-z0-9.-]{1,253}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+
+
 class Frozen(BaseModel):
     """Base of every settings record: immutable, unknown keys refused, numbers of a size that can be meant."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_switch(cls, value: Any, field: ValidationInfo) -> Any:
+        if isinstance(value, bool) and cls.model_fields[str(field.field_name)].annotation in (int, float):
+            raise ValueError("expected a number")
+        return value
 
     @field_validator("*")
     @classmethod
@@ -417,6 +430,13 @@ class UserSettings(Frozen):
         description="Label of pod groups that names their user, such as `user`: each user of a leaf queue is "
         "a queue of its own below it (docs/users.md). Empty: users are not distinguished.",
     )
+
+    @field_validator("label")
+    @classmethod
+    def _key(cls, value: str) -> str:
+        if value and _LABEL_KEY.fullmatch(value) is None:
+            raise ValueError(f"no label has the key {value!r}")
+        return value
 
 
 FixKind = Literal[

@@ -49,6 +49,8 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
             "objective: {weights.lost_work: 3}\n",
             ": unknown key; keys are nested: `objective: {weights: {lost_work: …}}`",
         ),
+        ("solver: {seed: yes}\n", ":1: solver.seed: expected a number, not True"),
+        ("users: {label: team/}\n", ":1: users.label: no label has the key 'team/'"),
         ("solver: {seed: }\n", ":1: solver.seed: expected a whole number, found nothing"),
         ("defrag: {mode: acts}\n", ":1: defrag.mode: expected 'report' or 'act', not 'acts'"),
         ("explain:\n  fix_order: [wait, mov]\n", ":2: explain.fix_order: expected 'repair', 'wait', 'unc"),
