@@ -8,12 +8,14 @@ its device. The server limits a client's threads and memory only if the client's
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.errors import ApiError
+from kai_cp.kube.api.memory import Memory
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import Store, key_of
 from kai_cp.kube.api.transport import Transport
@@ -28,6 +30,8 @@ MEMORY_LIMIT: Final = "CUDA_DEVICE_MEMORY_LIMIT"
 MPS_THREADS: Final = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 MPS_MEMORY: Final = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 CDI_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
+REMEMBERED: Final = 10_000
+"""ConfigMaps; they matter while their pod is being bound."""
 DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
@@ -47,6 +51,11 @@ class Sharing:
         self._reservations = reservations
         self._recorder = recorder
         self._options = options
+        self._naming = pods.index(lambda pod: (_configs_of(pod),) if _configs_of(pod) else ())
+        """Pods by the ConfigMaps that they name."""
+        self._taken: Memory[str, str] = Memory(REMEMBERED)
+        """The pod (its uid) that is being bound with them."""
+        self._taking = threading.Lock()
 
     def prepare(self, pod: Object, node: Object, request: Object) -> None:
         """Reserve the devices, label the pod, write its ConfigMaps; a pod of whole GPUs names no group.
@@ -62,6 +71,11 @@ class Sharing:
         groups = request["spec"].get("selectedGPUGroups") or []
         if not groups:
             raise BindError("the BindRequest names no GPU group", final=True)
+        if other := self._other_user(pod):
+            raise BindError(
+                f"annotation {names.SHARED_GPU_CONFIG} names the ConfigMaps of pod {other}, which would be "
+                "told another device: leave it out, so that admission gives this pod its own"
+            )
         name = node["metadata"]["name"]
         self._reservations.sync(name)
         devices = self._reservations.acquire(name, groups)
@@ -81,11 +95,27 @@ class Sharing:
         )
         if changed is not None:
             self._pods.put(changed, ours=True)
-        for config in self._config_names(pod) or ():
+        for config in () if self._other_user(pod) else self._config_names(pod) or ():
             self._transport.delete(resources.CONFIG_MAPS, meta["namespace"], config)
+        with self._taking:
+            if self._taken.get(_configs_of(pod)) == meta["uid"]:
+                del self._taken[_configs_of(pod)]
         node = request["spec"]["selectedNode"]
         self._reservations.give_up(node, groups)
         self._reservations.sync(node)
+
+    def _other_user(self, pod: Object) -> str:
+        """The name of another pod that has a pod's ConfigMaps already, or gets them now; "" if there is none,
+        and then they are this pod's. Pods made from the text of another pod have its annotation.
+        """
+        configs, uid = _configs_of(pod), pod["metadata"]["uid"]
+        with self._taking:
+            for other in self._naming(configs) if configs else ():
+                theirs = other["metadata"]["uid"]
+                if theirs != uid and (other["spec"].get("nodeName") or self._taken.get(configs) == theirs):
+                    return str(other["metadata"]["name"])
+            self._taken.put(configs, uid)
+        return ""
 
     def _label(self, pod: Object, groups: list[str]) -> None:
         single = len(groups) == 1
@@ -144,7 +174,10 @@ class Sharing:
         except ApiError as error:
             if error.status != 409:
                 raise
-            changed = self._transport.patch(resources.CONFIG_MAPS, namespace, name, {"data": dict(data)})
+            # It may be one of an earlier pod that is gone, and would go as that pod's.
+            owners = {"ownerReferences": [api_objects.owner(pod, resources.PODS)]}
+            change = {"metadata": owners, "data": dict(data)}
+            changed = self._transport.patch(resources.CONFIG_MAPS, namespace, name, change)
             if changed is None:
                 text = f"ConfigMap {namespace}/{name} was deleted while it was written"
                 raise BindError(text) from error
@@ -174,6 +207,12 @@ class Sharing:
             entry.get("name") == VISIBLE_DEVICES and "configMapKeyRef" in (entry.get("valueFrom") or {})
             for entry in entries
         )
+
+
+def _configs_of(pod: Object) -> str:
+    """The ConfigMaps that a pod names, with its namespace; "" for none."""
+    prefix = api_objects.annotations_of(pod).get(names.SHARED_GPU_CONFIG)
+    return f"{key_of(pod)[0]}/{prefix}" if prefix else ""
 
 
 def _wants_mps(pod: Object) -> bool:

@@ -403,7 +403,8 @@ def test_binds_that_wait_hold_no_thread(server: StubServer, setup: Any, waiting:
     for i in range(waiting):
         for namespace in HOSTILE:
             order_in(server, namespace, with_volume(f"volume-{i}"))
-            order_in(server, namespace, fraction(f"shared-{i}"), gpu_groups=(f"{namespace}-{i}",))
+            shared = fraction(f"shared-{i}", **{names.SHARED_GPU_CONFIG: f"x{i}"})
+            order_in(server, namespace, shared, gpu_groups=(f"{namespace}-{i}",))
     until(lambda: len(made.binder.waiting) == 6 * waiting)
     for i in range(3):
         order_in(server, "victim", pod(f"p-{i}"))

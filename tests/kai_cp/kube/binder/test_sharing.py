@@ -153,6 +153,38 @@ def test_a_failing_bind_takes_labels_and_config_maps_back(server: StubServer, se
     assert server.get(r.CONFIG_MAPS, "ns", "x-0") is None
 
 
+def test_config_maps_of_another_pod_are_neither_written_nor_deleted(server: StubServer, setup: Any) -> None:
+    """A pod made from the text of another has its annotation; its device would be told to the other."""
+    order(server, fraction("first"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    play_reservation(server, "g1")
+    until(lambda: phase(server, "first") == "Succeeded")
+    before = server.get(r.CONFIG_MAPS, "ns", "x-0")
+    order(server, fraction("second"), gpu_groups=("g2",))
+    until(lambda: phase(server, "second") == "Failed")
+    request = server.get(r.BIND_REQUESTS, "ns", "second")
+    assert request is not None
+    assert "names the ConfigMaps of pod first" in request["status"]["reason"]
+    assert before is not None
+    assert server.get(r.CONFIG_MAPS, "ns", "x-0") == before
+
+
+def test_config_maps_of_a_pod_that_is_gone_become_those_of_the_next(server: StubServer, setup: Any) -> None:
+    """Otherwise the garbage collector deletes them for the sake of the first, and the next never starts."""
+    gone = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "gone"}
+    for name in ("x-0", "x-0-evar"):
+        meta = {"name": name, "namespace": "ns", "ownerReferences": [gone]}
+        server.put(r.CONFIG_MAPS, {"metadata": meta, "data": {}})
+    order(server, fraction("p"), gpu_groups=("g1",))
+    setup(resource_reservation_allocation_timeout=PATIENCE_SECONDS)
+    play_reservation(server, "g1")
+    until(lambda: phase(server) == "Succeeded")
+    pod_now, config = server.get(r.PODS, "ns", "p"), server.get(r.CONFIG_MAPS, "ns", "x-0")
+    assert pod_now is not None
+    assert config is not None
+    assert [one["uid"] for one in config["metadata"]["ownerReferences"]] == [pod_now["metadata"]["uid"]]
+
+
 @pytest.mark.parametrize("groups", [("c",), ("c", "d")])
 def test_labels_of_an_order_that_was_taken_back_go(
     server: StubServer, setup: Any, groups: tuple[str, ...]
