@@ -8,6 +8,7 @@ least that counting allows, so it is not called proved.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from kai_cp_models.actions.eviction_plan import OUT_OF_TIME, EvictionPlan
 from kai_cp_models.actions.node_drain import NodeDrain
@@ -28,8 +29,14 @@ from kai_cp_models.pods import GPU
 
 def first_plans(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
     """Plans for the asks of the chunk that find a place in this way; none when no ask does."""
-    found = _counted(run, chunk) if run.policy.may_lose else [_cleared(run, chunk)]
-    return [plan for plan in found if plan is not None]
+    named = tuple(ask.group.key for ask in chunk)
+    if named not in run.plans:
+        found = _counted(run, chunk) if run.policy.may_lose else [_cleared(run, chunk)]
+        run.plans[named] = [plan for plan in found if plan is not None]
+    if len(run.ranked) > LIMITS.weighed_units:
+        return run.plans.pop(named)
+    # What is decided goes on in the ledger of its plan.
+    return [replace(one, ledger=one.ledger.copy()) for one in run.plans[named]]
 
 
 def _counted(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan | None]:

@@ -80,6 +80,8 @@ class ActionRun:
     found: EvictionPlan | None = None
     """The plan so far."""
     refused: set[GroupKey] = field(default_factory=set)
+    plans: dict[tuple[GroupKey, ...], list[EvictionPlan]] = field(default_factory=dict)
+    """First plans by what they were looked for, as far as they may be asked for again."""
     _takes: dict[AskKind, frozenset[int]] = field(default_factory=dict)
     """Sets of units that asks of each kind may take."""
     _losable: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
@@ -92,7 +94,7 @@ class ActionRun:
     def again(self) -> ActionRun:
         """A run of the same asks in the same state, of which nothing is decided."""
         run = ActionRun(self.cycle, self.policy, self.base, self.asks)
-        run._takes, run._losable = self._takes, self._losable
+        run.plans, run._takes, run._losable = self.plans, self._takes, self._losable
         # What is computed once follows from asks and state alone.
         known = (
             one for one in vars(self).items() if isinstance(vars(ActionRun).get(one[0]), cached_property)

@@ -351,6 +351,38 @@ def test_every_victim_is_taken_by_a_trigger(seed: int, monkeypatch: pytest.Monke
         assert all(item in found.owners for item in gone)
 
 
+@pytest.mark.parametrize("action", ["reclaim", "preempt"])
+def test_an_action_that_is_decided_twice_looks_for_first_plans_once(
+    action: ActionName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was decided first has changed nothing in them."""
+    asked, looked = list[tuple[Ledger, tuple[GroupKey, ...]]](), list[Ledger]()
+    look, simulated = first.first_plans, first.simulate_all
+
+    def states(plans: Sequence[EvictionPlan]) -> list[tuple[object, ...]]:
+        return [(one.asks, one.ledger.evicted, one.ledger.held, one.ledger.book) for one in plans]
+
+    def twice(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan]:
+        what = run.base, tuple(ask.group.key for ask in chunk)
+        before, count = what in asked, len(looked)
+        asked.append(what)
+        found = look(run, chunk)
+        if before:
+            assert len(looked) == count
+            assert states(found) == states(look(ActionRun(run.cycle, run.policy, run.base, run.asks), chunk))
+        return found
+
+    def counted(*given: Any) -> Simulated:
+        looked.append(given[0])
+        return simulated(*given)
+
+    monkeypatch.setattr(admit, "first_plans", twice)
+    monkeypatch.setattr(first, "simulate_all", counted)
+    for seed in SEEDS:
+        solved(world(seed, action))
+    assert len(set(asked)) < len(asked)
+
+
 @pytest.mark.usefixtures("speechless")
 @pytest.mark.parametrize("action", ["reclaim", "preempt"])
 def test_units_in_the_way_are_found_without_those_that_come_home_for_certain(
