@@ -124,6 +124,7 @@ def adjust(
     if cooling or gone:
         return Adjustment(tuple(gone), (), sum(needed.values()))
     made: list[Json] = []
+    taken = {text_at(meta, "name") for _, meta in _with_meta(scaling)}
     held, largest = Counter[str](), Counter[str]()
     for (namespace, _), devices in kept.items():
         held[namespace] += devices
@@ -133,6 +134,9 @@ def adjust(
         enough = needed[namespace] <= held[namespace] and devices <= largest[namespace]
         if enough or (namespace, label_value(name)) in kept:
             continue
+        if shown["metadata"]["name"] in taken:  # Of a-b/c and of a/b-c.
+            shown = {**shown, "metadata": {**shown["metadata"], "name": with_digest(namespace, name)}}
+        taken.add(shown["metadata"]["name"])
         made.append(shown)
         held[namespace] += devices
         largest[namespace] = max(largest[namespace], devices)
@@ -238,10 +242,13 @@ def scaling_pod(pod: Json, devices: int, setup: ScalingSetup) -> dict[str, Any]:
 def scaling_name(namespace: str, name: str) -> str:
     """``<namespace>-<name>``; a name that is too long ends with a hash instead."""
     whole = f"{namespace}-{name}"
-    if len(whole) <= LONGEST_NAME:
-        return whole
-    digest = hashlib.sha256(whole.encode()).hexdigest()[:10]
-    return f"{whole[: LONGEST_NAME - len(digest) - 1].rstrip('-.')}-{digest}"
+    return whole if len(whole) <= LONGEST_NAME else with_digest(namespace, name)
+
+
+def with_digest(namespace: str, name: str) -> str:
+    """A name that no pod of another namespace or name has, also where both together read the same."""
+    digest = hashlib.sha256(f"{namespace}/{name}".encode()).hexdigest()[:10]
+    return f"{f'{namespace}-{name}'[: LONGEST_NAME - len(digest) - 1].rstrip('-.')}-{digest}"
 
 
 def label_value(name: str) -> str:

@@ -142,6 +142,18 @@ def test_long_names_stay_names() -> None:
     assert scaling_name("n", long) != scaling_name("n", "p" * 252 + "q")
 
 
+def test_a_pod_takes_the_name_of_no_other_namespaces_scaling_pod() -> None:
+    """Who may choose a pod's name could keep a namespace of a longer name from being shown."""
+    theirs, ours = waiting("c", namespace="a-b"), waiting("b-c", namespace="a")
+    both = run([theirs, ours]).create
+    assert len({pod["metadata"]["name"] for pod in both}) == len(both) == 2
+    first = run([ours]).create
+    (second,) = run([theirs, ours], [dict(pod) for pod in first]).create
+    assert second["metadata"]["labels"]["shared-gpu-pod-namespace"] == "a-b"
+    assert second["metadata"]["name"] != first[0]["metadata"]["name"]
+    assert not run([theirs, ours], [dict(pod) for pod in (*first, second)]).create
+
+
 @given(st.lists(st.tuples(st.integers(1, 99), st.integers(1, 8)), max_size=8))
 def test_enough_is_asked_for_and_little_more(asks: list[tuple[int, int]]) -> None:
     pods = [waiting(f"p{i}", f"0.{h:02d}", devices) for i, (h, devices) in enumerate(asks)]
