@@ -26,7 +26,7 @@ from kai_cp_models.shown import clock
 
 NOT_TAKEN: Final = (
     "its places cannot be used now: what runs there keeps its pods out (ports, affinity, limits of kinds or "
-    "the like), or may not be evicted (budgets; BindingFails, preemption delay)"
+    "the like), or may not be evicted (budgets; InVain, preemption delay)"
 )
 
 
