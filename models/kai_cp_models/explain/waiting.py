@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Container, Sequence
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -170,6 +171,10 @@ class _Reasons:
         take matters."""
         ledger, group, single = self._ledger, gang.group, len(pending) == 1
         own = refused if refused.group == group.key else pending[0]
+        lost = (pod for pod in gang.pods if group.key in ledger.touched and not ledger.stays(pod))
+        if (first := min(lost, key=attrgetter("sort_key"), default=own)).sort_key < own.sort_key:
+            # It starts with what it has lost in this cycle.
+            own, single = first, False
         by_queue = reason == "TopologyFragmented" or own.spec.gpu.kind is GpuKind.MEMORY
         rights = (group.queue, group.priority, group.preemptible) if by_queue else None
         kind = (reason, id(refused.spec), id(own.spec), ledger.fixed.shapes.of(batch), single, rights)

@@ -105,6 +105,21 @@ def test_pods_that_wait_for_others_of_their_subgroup_are_not_ready(
     assert (row.reason, row.message, row.proved) == ("NotReady", words, True)
 
 
+def test_a_group_that_lost_a_pod_is_told_what_that_one_needs() -> None:
+    """t stops e-0 and leaves 2 GPUs idle. e-1 would fit there, but e starts with e-0 again, which needs 4."""
+    members = [
+        pod("e-0", "n1", spec=spec(4)),
+        pod("e-1", spec=spec(1)),
+        pod("r-0", "n1", spec=spec(4)),
+        pod("t-0", spec=spec(2)),
+    ]
+    groups = [group("e", priority=10), group("r", preemptible=False), group("t", priority=100)]
+    plan = solved(cluster(members, groups, [node("n1", 8)]))
+    assert evicted(plan) == {"e-0"}
+    rows = {row.group.name: (row.reason, "needs 4 GPUs; 2 free" in row.message) for row in plan.unscheduled}
+    assert rows == {"e": ("NodeFragmented", True)}
+
+
 @pytest.mark.parametrize(
     ("left_running", "token", "words"),
     [
