@@ -74,12 +74,10 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
     Named are the triggers that use the freed place; if none does, or under reclaim, all that took the unit.
     Of several, reclaim and preempt name the first. A move may serve several.
     """
-    triggers = tuple(ask.group.key for ask in found.asks)
-    everyone = frozenset(triggers)
     users = {} if policy.by_share else _users(found)
-    for item in found.ranked:
-        takers = found.owners.get(item, triggers)
-        among = everyone if takers is triggers else frozenset(takers)
+    for item in filter(found.owners.__contains__, found.ranked):
+        takers = found.owners[item]
+        among = frozenset(takers)
         for pod in item.pods:
             here = tuple(key for key in users.get(pod.node or "", ()) if key in among)
             yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named + 1]

@@ -191,19 +191,15 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     """The pod groups on shared GPUs of the snapshot that pods have joined in this action; no pod joins one
     that goes away (2.6), so pods that already ran there, or got their place before, stay."""
     ledger, homes, by = cycle.ledger, cycle.ledger.fixed.homes, cycle.placed_by
-    placed = policy.name in by.values()
-    held = ledger.held if placed else {}
-    names = {key: one.gpu_groups for key, one in held.items() if one.gpu_groups}
-    joined = {
-        name
-        for key, some in names.items()
-        if by.get(key) == policy.name
-        for name in some
-        if not ledger.devices[ledger.held[key].node, name].new
-    }
-    there = (homes.pods[i] for i in np.flatnonzero(homes.shares).tolist()) if joined else ()
-    names = {pod.key: pod.gpu_groups for pod in there} | names
-    stay = (key for key, some in names.items() if by.get(key) != policy.name and not joined.isdisjoint(some))
+    mine = {key for key, action in by.items() if action == policy.name} & ledger.held.keys()
+    places = ((ledger.held[key].node, name) for key in mine for name in ledger.held[key].gpu_groups)
+    joined = {name for node, name in places if not ledger.devices[node, name].new}
+    if not joined:
+        return frozenset()
+    there = (homes.pods[i] for i in np.flatnonzero(homes.shares).tolist())
+    names = {pod.key: pod.gpu_groups for pod in there}
+    names |= {key: one.gpu_groups for key, one in ledger.held.items()}
+    stay = (key for key in names.keys() - mine if not joined.isdisjoint(names[key]))
     return frozenset(ledger.snapshot.pod_by_key[key].group for key in stay)
 
 
