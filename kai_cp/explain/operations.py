@@ -12,7 +12,7 @@ from typing import Any, Final
 from kai_cp.decisions import from_rfc3339, rfc3339
 from kai_cp.explain.draft import BadOperation, Draft, clone, nearest
 from kai_cp.explain.places import end_groups, end_pods, promised, restart
-from kai_cp.explain.planned import PARTS, planned
+from kai_cp.explain.planned import PARTS, planned, state_requests
 from kai_cp.explain.raw import (
     QUEUE_LABEL,
     SUBGROUP,
@@ -488,6 +488,7 @@ def _add(draft: Draft, op: Object) -> None:
         head.setdefault("uid", f"new-{kind}-{head.get('name')}")
         head.setdefault("creationTimestamp", rfc3339(draft.now))
         if kind == "Pod":
+            state_requests(item)
             item.setdefault("status", {"phase": "Pending"})
         draft.list_of(PLURALS[kind]).append(item)
 

@@ -123,7 +123,21 @@ def _identified(given: Object) -> Object:
     head.setdefault("namespace", "default")
     head.setdefault("uid", _uid(found["kind"], key_of(found)))
     found.setdefault("apiVersion", "v1" if found["kind"] == "Pod" else "")
+    if found["kind"] == "Pod":
+        state_requests(found)
     return found
+
+
+def state_requests(pod: Object) -> None:
+    """Let containers request what they are limited to where they state no request, as the API server does."""
+    spec = pod.get("spec")
+    parts = [spec.get(part) for part in ("initContainers", "containers")] if isinstance(spec, dict) else []
+    for container in (one for part in parts if isinstance(part, list) for one in part):
+        resources = container.get("resources") if isinstance(container, dict) else None
+        if isinstance(resources, dict):
+            limits, requests = resources.get("limits"), resources.get("requests") or {}
+            if isinstance(limits, dict) and isinstance(requests, dict):
+                resources["requests"] = {**limits, **requests}
 
 
 def _uid(*parts: str) -> str:
@@ -150,7 +164,7 @@ def _pod_of(owner: Object, part: AlikePods, i: int) -> Object:
     counted = {part.index: str(i)} if part.index else {}
     about = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
     reference = {**about, "name": head["name"], "uid": head["uid"], "controller": True}
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -163,3 +177,5 @@ def _pod_of(owner: Object, part: AlikePods, i: int) -> Object:
         },
         "spec": template["spec"],
     }
+    state_requests(pod)
+    return pod

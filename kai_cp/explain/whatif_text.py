@@ -40,6 +40,11 @@ def _difference(document: Json) -> list[str]:
     for label, key in (("Gain", "gain"), ("Lose", "lose"), ("Added", "addedPlaced")):
         if diff[key]:
             found += _part(label, _listed(diff[key]))
+    if any(op["op"] == "add" for op in document["ops"]):
+        known = {one["podGroup"] for one in before["pending"]} | {*diff["lose"]}
+        new = [one for one in after["pending"] if one["podGroup"] not in known]
+        if new:
+            found += _part("Waiting", _listed([f"{one['podGroup']} ({one['reason']})" for one in new]))
     found += _part(
         "Stopped",
         f"{plural(diff['lostBefore'], 'pod')} before, {diff['lostAfter']} after; "

@@ -24,6 +24,13 @@ def template(gpus: int = 1, scheduler: str = "kai-scheduler") -> raw.Object:
     return {"spec": {"schedulerName": scheduler, "containers": [container]}}
 
 
+def limited(gpus: int) -> raw.Object:
+    """A pod template of one container that states no request, as most manifests; its limit is one."""
+    found = template(gpus)
+    del found["spec"]["containers"][0]["resources"]["requests"]
+    return found
+
+
 def workload(kind: str, version: str, spec: dict[str, Any]) -> raw.Object:
     """A workload ``new`` of queue q."""
     head = {"name": "new", "labels": {"kai.scheduler/queue": "q"}}
@@ -53,6 +60,7 @@ def added(*objects: raw.Object) -> dict[str, tuple[int, int]]:
     ("kind", "version", "spec", "groups"),
     [
         ("Job", "batch/v1", {"template": template()}, [(1, 1)]),
+        ("Job", "batch/v1", {"template": limited(8)}, [(1, 0)]),
         ("Job", "batch/v1", {"parallelism": 3, "template": template()}, [(3, 3)]),
         ("Job", "batch/v1", {"parallelism": 5, "completions": 2, "template": template()}, [(2, 2)]),
         ("Deployment", "apps/v1", {"replicas": 2, "template": template()}, [(1, 1), (1, 1)]),
@@ -84,6 +92,11 @@ def test_a_bare_pod_is_grouped() -> None:
     bare = {"apiVersion": "v1", "kind": "Pod", **template(2)}
     bare["metadata"] = {"name": "lone", "labels": {"kai.scheduler/queue": "q"}}
     assert list(added(bare).values()) == [(1, 1)]
+    bare |= limited(8)
+    assert list(added(bare).values()) == [(1, 0)]
+    group = {"kind": "PodGroup", "metadata": {"name": "g", "namespace": "default"}, "spec": {"queue": "q"}}
+    bare["metadata"] |= {"namespace": "default", "annotations": {"pod-group-name": "g"}}
+    assert added(group, bare) == {"g": (1, 0)}
 
 
 @pytest.mark.parametrize(

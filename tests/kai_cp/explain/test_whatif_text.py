@@ -90,3 +90,13 @@ def test_a_question_without_a_change_is_answered_and_nothing_else_is_said() -> N
     assert first.startswith("Bound    no scheduler has more than 1 GPU")
     changed = {**document, "ops": [{"op": "drain", "nodes": ["n"]}]}
     assert lines(changed, "s")[:2] == ["No pod group gains or loses.", "Change   drain n"]
+
+
+def test_the_reason_of_what_is_added_and_waits_is_told() -> None:
+    waits = {"podGroup": "ns/new", "reason": "QueueNotLeaf"}
+    old = {"podGroup": "ns/old", "reason": "OverLimit"}
+    document: dict[str, Any] = {
+        "now": "", "ops": [{"op": "add", "object": {"kind": "Job", "metadata": {"name": "new"}}}],
+        "before": {**SIDE, "pending": [old]}, "after": {**SIDE, "pending": [old, waits]}, "diff": DIFF,
+    }  # fmt: skip
+    assert "\nWaiting  ns/new (QueueNotLeaf)\n" in "\n".join(lines(document, "s"))
