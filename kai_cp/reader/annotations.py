@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 from kai_cp.json_types import Json
 from kai_cp.reader.fields import ours_at, shown
 from kai_cp_models.plan import IdleSoFar
-from kai_cp_models.pods import MILLI
+from kai_cp_models.pods import MILLI, GroupKey
 from kai_cp_models.records.notes import (
     AFTER,
     DEFAULT,
@@ -308,11 +308,21 @@ def _reservation(text: str) -> Stored | Closed | Expired:
     made = document.instant("made")
     if "idle" in document:
         nodes = _nodes(document.inner("nodes"))
-        return Closed(made, nodes, _idle(document.inner("idle"), made, sum(nodes.values())))
+        idle = _idle(document.inner("idle"), made, sum(nodes.values()))
+        return Closed(made, nodes, idle, _beside(document))
     start, promised = document.instant("start"), document.instant("promised")
     if start < made:
         raise document.refusal("lies before made", "start")
-    return Stored(start, promised, made, _nodes(document.inner("nodes")))
+    return Stored(start, promised, made, _nodes(document.inner("nodes")), _beside(document))
+
+
+def _beside(document: NoteDocument) -> frozenset[GroupKey]:
+    """Pod groups, each as its namespace and name."""
+    found = document.values("beside") if "beside" in document else ()
+    for one in found:
+        if not isinstance(one, list) or len(one) != 2 or not all(isinstance(text, str) for text in one):
+            raise document.refusal(f"{shown(one)} is not a namespace and a name", "beside")
+    return frozenset(GroupKey(*one) for one in found)
 
 
 def _nodes(nodes: NoteDocument) -> Mapping[str, float]:

@@ -113,7 +113,8 @@ class Reservation:
     ``nodes``: GPUs held by node. ``domain``: (level, name) of the one it has to lie in. ``waits_for``: groups
     on its places that end at its start. ``drained``: held nodes that stand idle for it. ``victims``: what an
     accepted price evicts at the start. ``expired``: when an overdue one was given up. ``idle``: of
-    closed places (``draining``), which have no start.
+    closed places (``draining``), which have no start. ``beside``: groups on its places that started in the
+    cycle that gave it these, and before it; it waits for their ends.
     """
 
     group: GroupKey
@@ -134,6 +135,7 @@ class Reservation:
     offers: tuple[Offer, ...] = ()
     expired: float | None = None
     idle: IdleSoFar | None = None
+    beside: tuple[GroupKey, ...] = ()
 
 
 DefragState = Literal["met", "report", "closed", "waits", "rate", "moved", "stuck", "unknown"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,7 +70,13 @@ def waits(
     return one, pods(name, count, spec=needs)
 
 
-def stored(start: float, nodes: dict[str, int], made: float = -30, promised: float | None = None) -> str:
+def stored(
+    start: float,
+    nodes: dict[str, int],
+    made: float = -30,
+    promised: float | None = None,
+    beside: Sequence[str] = (),
+) -> str:
     """A reservation in the format of its annotation."""
     return json.dumps(
         {
@@ -78,6 +85,7 @@ def stored(start: float, nodes: dict[str, int], made: float = -30, promised: flo
             "promised": written(start if promised is None else promised),
             "made": written(made),
             "nodes": nodes,
+            "beside": [["ns", name] for name in beside],
         }
     )
 

@@ -437,6 +437,49 @@ def test_a_pod_that_ran_there_before_is_no_backfill() -> None:
     assert entry(plan, "hero").cause == "Overrun"
 
 
+@pytest.mark.parametrize("beside", [(), ("x",)])
+def test_a_group_that_the_reservation_was_made_beside_is_no_backfill(beside: tuple[str, ...]) -> None:
+    """x began in the cycle that made the reservation, and before it: hero waits for its end, as for all that
+    ran before, and may not evict it."""
+    old = stored(0, {"n1": 8}, made=-20, beside=beside)
+    members = world(
+        runs("x", "n1", 8, lasts="30m", since=20, preemptible=True, priority=50),
+        waits("hero", 1, 8, lasts="4h", reserve=True, waited=60, stored=old),
+    )
+    snapshot = cluster(nodes=(node("n1"),), **members)
+    plan = solved(snapshot)
+    assert evicted(plan) == (set() if beside else {"x-0"})
+    assert entry(plan, "hero").state == ("later" if beside else "started")
+    # What a plan notes is noted again as long as x runs.
+    assert entry(plan, "hero").beside == tuple(GroupKey("ns", name) for name in beside)
+
+
+def test_a_holder_notes_what_came_to_its_places_before_it() -> None:
+    """x starts on n1, where big holds 10 minutes later. s comes after big, and leaves before its start."""
+    members = world(
+        waits("x", 1, 4, lasts="10m", priority=90),
+        waits("big", 1, 8, lasts="4h", reserve=True, waited=60, priority=80),
+        waits("s", 1, 4, lasts="5m", priority=50),
+    )
+    plan = solved(cluster(nodes=(node("n1"),), **members))
+    assert bound(plan) == {"x-0": "n1", "s-0": "n1"}
+    assert holds(plan)["big"] == ("made", 10.0, ["n1"])
+    assert entry(plan, "big").beside == (GroupKey("ns", "x"),)
+
+
+def test_a_holder_that_moves_notes_what_runs_on_its_new_places() -> None:
+    """r stays on n1. On n2, y runs, which started after the reservation was made, but not as its backfill."""
+    members = world(
+        runs("r", "n1"),
+        runs("y", "n2", 8, lasts="1h", since=10, preemptible=True, priority=50),
+        waits("big", 1, 8, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 8})),
+    )
+    plan = solved(cluster(nodes=TWO, **members))
+    assert evicted(plan) == set()
+    assert holds(plan)["big"] == ("later", 50.0, ["n2"])
+    assert entry(plan, "big").beside == (GroupKey("ns", "y"),)
+
+
 def test_a_start_before_the_promise_evicts_no_pod(caplog: pytest.LogCaptureFixture) -> None:
     """s is backfill of both groups on n2. due may evict it now, early only in five minutes; both fit on
     n1.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from kai_cp.kube.api import api_objects
 from kai_cp.reader.annotations import SCHEMA, NoteDocument, Unreadable, failures_noted
@@ -58,13 +58,19 @@ def _text(entry: Reservation, noted: str | None) -> str:
         "start": instant(entry.start),
         "promised": instant(entry.promised),
         "made": None if entry.made is None else api_objects.rfc3339(entry.made),
-        "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
+        **_places(entry),
     }
     late = entry.start is not None and entry.promised is not None and entry.start > entry.promised
     if late and (entry.cause or noted):
         # It is reported when the start comes; the scheduler may have been restarted before.
         document["cause"] = entry.cause or noted
     return json.dumps(document, separators=(",", ":"))
+
+
+def _places(entry: Reservation) -> Mapping[str, Any]:
+    """The nodes that are held, and the groups there that are no backfill."""
+    nodes = {name: round(gpus) for name, gpus in sorted(entry.nodes.items())}
+    return {"nodes": nodes, **({"beside": entry.beside} if entry.beside else {})}
 
 
 def moved_note(before: str | None, now: float, count: int, pods: int) -> str:
@@ -110,7 +116,7 @@ def _closed(entry: Reservation) -> str:
     document = {
         "schema": SCHEMA,
         "made": api_objects.rfc3339(entry.made),
-        "nodes": {name: round(gpus) for name, gpus in sorted(entry.nodes.items())},
+        **_places(entry),
         "idle": {
             "since": api_objects.rfc3339(entry.idle.since),
             "gpus": round(entry.idle.gpus),

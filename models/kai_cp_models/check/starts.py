@@ -20,6 +20,7 @@ from kai_cp_models.check.capacity import used
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
 from kai_cp_models.plan import Decision, Reservation
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodKey
+from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.snapshot import PodGroup
 
@@ -192,17 +193,18 @@ def _leaving(
         stored = times.stored(entry.group)
         for pod in world.snapshot.pods if stored else ():
             group = world.group_of(pod)
-            if group and stored and _by_backfill(times, pod, group, stored.nodes, stored.made):
+            if group and stored and _by_backfill(times, pod, group, stored):
                 found.add(group.key)
     return frozenset(found)
 
 
-def _by_backfill(times: Times, pod: Pod, group: PodGroup, nodes: Mapping[str, float], made: float) -> bool:
+def _by_backfill(times: Times, pod: Pod, group: PodGroup, stored: Stored) -> bool:
     return (
         pod.status in ACTIVE_ALLOCATED
-        and pod.node in nodes
+        and pod.node in stored.nodes
         and group.preemptible
-        and times.entered(group) >= made
+        and group.key not in stored.beside
+        and times.entered(group) >= stored.made
     )
 
 
@@ -253,7 +255,7 @@ def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) 
     stored, price = times.due(holder.key), times.notes(holder.key).price
     if stored is not None and stored.start <= times.now:
         members = world.snapshot.members[victim.key]
-        if any(_by_backfill(times, p, victim, stored.nodes, stored.made) for p in members):
+        if any(_by_backfill(times, p, victim, stored) for p in members):
             return
     if not times.hero(holder) or price is None:
         yield Violation("starts", f"{what} for {holder.key}, which has no right to its places", groups=groups)

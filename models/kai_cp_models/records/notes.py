@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:  # pod groups and queues carry notes
     from kai_cp_models.plan import IdleSoFar
+    from kai_cp_models.pods import GroupKey
 
 EXPECTED: Final = "kai-cp/expected-runtime"
 MAXIMUM: Final = "kai-cp/max-runtime"
@@ -49,21 +50,24 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A reservation as the pod group's annotation states it. ``nodes``: GPUs by node name."""
+    """A reservation as the pod group's annotation states it. ``nodes``: GPUs by node name. ``beside``: groups
+    that it waits for, though they started after it was made (12.5)."""
 
     start: float
     promised: float
     made: float
     nodes: Mapping[str, float] = field(hash=False)
+    beside: frozenset[GroupKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Closed places as the pod group's annotation states them. ``nodes``: GPUs by node name."""
+    """Closed places as the pod group's annotation states them. ``nodes``, ``beside``: see ``Stored``."""
 
     made: float
     nodes: Mapping[str, float] = field(hash=False)
     idle: IdleSoFar
+    beside: frozenset[GroupKey] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

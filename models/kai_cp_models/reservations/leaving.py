@@ -63,8 +63,8 @@ def _backfilled(
 ) -> list[GroupKey]:
     """Groups that run on the holder's places by backfill and are in its way at ``start``.
 
-    Backfill is preemptible, and started at or after the time the reservation was made. The newest leave
-    first. ``taken``: groups that leave for holders before this one.
+    Backfill is preemptible, and started at or after the time the reservation was made, which does not wait
+    for its end. The newest leave first. ``taken``: groups that leave for holders before this one.
     """
     snapshot = times.snapshot
     by_node: dict[str, list[tuple[PodGroup, int]]] = {name: [] for name in stored.nodes}
@@ -76,7 +76,7 @@ def _backfilled(
                 on.append(
                     (owner, pod.spec.requests[GPU] + pod.spec.gpu.devices * MILLI * pod.spec.gpu.shares)
                 )
-    found: dict[GroupKey, None] = {}
+    found, beside = dict[GroupKey, None](), stored.beside | {holder.key}
 
     def remains(group: PodGroup) -> bool:
         """Whether a running group still runs at the start, unless it is evicted."""
@@ -93,7 +93,7 @@ def _backfilled(
             {
                 one.key: (one, sum(size for other, size in there if other.key == one.key))
                 for one, _ in there
-                if one.preemptible and one.key != holder.key and times.entered(one) >= stored.made
+                if one.preemptible and one.key not in beside and times.entered(one) >= stored.made
             }.values(),
             key=lambda entry: (-times.start(entry[0]), entry[0].key),
         )

@@ -68,6 +68,7 @@ def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
         (walk.now, walk.made),
         victims=paid.victims if paid else (),
         lost_gpu_hours=paid.lost_gpu_hours if paid else 0.0,
+        beside=walk.placed,
     )
     walk.stands(hold)
     if hold.start <= walk.now:

@@ -16,7 +16,7 @@ from kai_cp_models.reservations.refit import idle_by_node
 from kai_cp_models.reservations.search import FoundPlaces, Scene
 from kai_cp_models.reservations.state import Drain, Hold, TimeState
 from kai_cp_models.reservations.timeline import Timeline
-from kai_cp_models.reservations.times import NEVER
+from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.shown import clock, plural
 
 
@@ -30,7 +30,7 @@ def reservations(cycle: Cycle) -> tuple[Reservation, ...] | None:
     for hold in state.holds:
         found[hold.key] = _entry(cycle, state, hold, timeline)
     for drain in state.drains:
-        found[drain.key] = _draining(cycle, drain)
+        found[drain.key] = _draining(cycle, state.times, drain)
     for key, hold in state.started.items():
         known = hold.stored or hold.victims or state.times.notes(key).closed
         if known and any(pod.key in cycle.ledger.held for pod in hold.ask.pods):
@@ -85,10 +85,11 @@ def _entry(cycle: Cycle, state: TimeState, hold: Hold, timeline: Timeline) -> Re
         victims=hold.victims,
         cause=hold.cause,
         message=text,
+        beside=_beside(cycle, state.times, hold),
     )
 
 
-def _draining(cycle: Cycle, drain: Drain) -> Reservation:
+def _draining(cycle: Cycle, times: Times, drain: Drain) -> Reservation:
     """Closed places: no start and no promise, only the time that they have stood idle."""
     now = cycle.snapshot.now
     idle = idle_now(drain, cycle.ledger, now)
@@ -109,7 +110,28 @@ def _draining(cycle: Cycle, drain: Drain) -> Reservation:
         idle_gpu_hours=idle.at(now),
         message=text,
         idle=idle,
+        beside=_beside(cycle, times, drain.hold),
     )
+
+
+def _beside(cycle: Cycle, times: Times, hold: Hold) -> tuple[GroupKey, ...]:
+    """Groups that are no backfill of the holder, though they start later than it was made (12.5): they had
+    their places before it got its own there, so it waits for their ends.
+    """
+    snapshot, ledger = cycle.snapshot, cycle.ledger
+    before = times.due(hold.key) if hold.made < times.now else None
+    old, found = (before.nodes, set(before.beside)) if before else ({}, set[GroupKey]())
+    new = {node for node in hold.gpus if snapshot.nodes[node].name not in old}
+    for pod in snapshot.pods if new else ():
+        group, place = snapshot.group_by_key.get(pod.group) if pod.group else None, ledger.place_of(pod)
+        if group is None or place is None or place[0] not in new:
+            continue
+        # Of what comes in the cycle of a new hold, what came before it is no backfill.
+        placed_before = before is not None or group.key in hold.beside
+        if placed_before if pod.key in ledger.held else times.entered(group) >= hold.made:
+            found.add(group.key)
+    there = (key for key in found - {hold.key} if key in snapshot.members)
+    return tuple(sorted(key for key in there if any(map(ledger.place_of, snapshot.members[key]))))
 
 
 def _domain(cycle: Cycle, hold: Hold) -> tuple[str, str] | None:

@@ -47,6 +47,8 @@ class Hold:
     lost_gpu_hours: float = 0.0
     stored_gpus: Mapping[int, float] = field(default_factory=dict)
     """GPUs by node of the stored reservation, for nodes that still exist."""
+    beside: frozenset[GroupKey] = frozenset()
+    """Of a hold made in this cycle: the groups that the cycle had placed before it."""
 
     @property
     def key(self) -> GroupKey:

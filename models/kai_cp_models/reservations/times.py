@@ -248,7 +248,7 @@ class Times:
         closed = self.notes(key).closed
         if closed is None or not self.drains:
             return self.stored(key)
-        return Stored(self.now, self.now, closed.made, closed.nodes)
+        return Stored(self.now, self.now, closed.made, closed.nodes, closed.beside)
 
     def stored(self, key: GroupKey) -> Stored | None:
         """The readable reservation of the group."""

@@ -64,6 +64,12 @@ class Walk(AdmissionPass):
     def ledger(self, ledger: Ledger) -> None:
         self.cycle.ledger = ledger
 
+    @property
+    def placed(self) -> frozenset[GroupKey]:
+        """The pod groups that the cycle has given places so far."""
+        owners = (self.ledger.snapshot.pod_by_key[key].group for key in self.ledger.held)
+        return frozenset(owner for owner in owners if owner is not None)
+
     @classmethod
     def resumed(cls, cycle: Cycle, holds: Sequence[Hold]) -> Walk:
         """A walk in the present state of the cycle, with ``holds`` standing."""

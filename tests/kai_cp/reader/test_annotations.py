@@ -92,6 +92,10 @@ IDLE = {"since": "2026-11-20T02:00:00Z", "gpus": 8, "gpuHours": 8}
     [
         (stored(), Stored),
         (stored(idle=IDLE), Closed),
+        (stored(beside=[["ns", "g"]]), Stored),
+        (stored(beside=[["ns"]]), None),
+        (stored(beside=["ns/g"]), None),
+        (stored(beside=[["ns", 1]]), None),
         (stored(expired="2026-11-20T03:00:00Z"), Expired),
         (stored(idle={**IDLE, "gpus": 9}), None),
         (stored(idle={**IDLE, "since": "2026-11-20T00:59:00Z"}), None),
