@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from kai_cp.explain.draft import Draft
@@ -13,9 +14,16 @@ from kai_cp_models.pods import PodKey
 
 def following(raw: Mapping[str, Any], plan: Plan, gone: Collection[PodKey], now: float) -> dict[str, Any]:
     """The raw snapshot after ``plan``, carried out at ``now``: bound pods run, evicted pods wait again, and
-    ``gone`` pods have ended.
+    ``gone`` pods have ended. What that changes has a new version, as the API server gives it.
     """
-    draft = Draft(raw, now)
+    draft, known = Draft(raw, now), {id(item) for item in _objects(raw)}
     carry_out(draft, plan)
     end_pods(draft, {str(key) for key in gone})
+    for item in _objects(draft.raw):
+        if id(item) not in known:
+            item["metadata"].setdefault("resourceVersion", str(now))
     return draft.raw
+
+
+def _objects(raw: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    return chain.from_iterable(filter(None, raw["rawObjects"].values()))

@@ -134,7 +134,10 @@ class Departures:
         pod, total = np.zeros((2, len(groups)), dtype=np.int64)
         np.maximum.at(pod, units["group"], gpus)
         np.add.at(total, units["group"], gpus)
-        core = np.array([sum(leaf.minimum for leaf in one.root.leaves()) for one in groups], dtype=np.int64)
+        # Nearly all groups share few trees.
+        roots = {id(one.root): one.root for one in groups}
+        cores = {of: sum(leaf.minimum for leaf in root.leaves()) for of, root in roots.items()}
+        core = np.array([cores[id(one.root)] for one in groups], dtype=np.int64)
         most = np.maximum(pod, np.minimum(total, pod * core))
         own, found = np.zeros(len(tree.queues) + 1, dtype=np.int64), [0] * len(tree.queues)
         np.maximum.at(own, units["queue"], most[units["group"]])

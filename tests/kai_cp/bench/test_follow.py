@@ -44,6 +44,20 @@ def test_a_plan_is_carried_out(shape: str) -> None:
     assert violations(after, decide(after, SETTINGS)) == []
 
 
+def test_objects_that_a_plan_changes_have_a_new_version_and_others_stay_as_they_were() -> None:
+    raw = SHAPES["mixed"](8, 1)
+    plan = decide(parse(raw, now=NOW.timestamp()), SETTINGS)
+    after = following(raw, plan, (), NOW.timestamp())["rawObjects"]
+    before = {one["metadata"]["name"]: one for one in raw["rawObjects"]["pods"]}
+    pods = {one["metadata"]["name"]: one for one in after["pods"]}
+    bound = {decision.pod.name for decision in plan.decisions if decision.kind == "Bind"}
+    assert bound
+    assert all(pods[name]["metadata"]["resourceVersion"] for name in pods)
+    assert bound <= {name for name, one in pods.items() if one is not before[name]} < pods.keys()
+    changed = [(before[name]["metadata"], pods[name]["metadata"]) for name in bound]
+    assert all(old["resourceVersion"] != new["resourceVersion"] for old, new in changed)
+
+
 def test_shared_gpus_and_devices_of_claims_are_held() -> None:
     """x gets halves of both GPUs and the device: y, which asks for the same, then waits."""
     notes = {"gpu-fraction": "0.6", "gpu-fraction-num-devices": "2"}
