@@ -92,8 +92,12 @@ class Policy:
     @property
     def consolidates(self) -> bool:
         """Whether consolidation may move pods; in spread mode it does not (1.5)."""
-        spread = "spread" in (self.gpu_strategy, self.cpu_strategy)
-        return self.max_consolidation_preemptees != 0 and not spread
+        return self.max_consolidation_preemptees != 0 and not self.spreads
+
+    @property
+    def spreads(self) -> bool:
+        """Whether pods of a kind are spread: what is moved together goes apart again."""
+        return "spread" in (self.gpu_strategy, self.cpu_strategy)
 
     @property
     def most_moved_groups(self) -> float:

@@ -57,6 +57,8 @@ def advance(cycle: Cycle, waiting: Sequence[Unscheduled], budget: Budget) -> Loo
         return said("met", f"{value} of {goal}", value, goal)
     if settings.mode == "report":
         return said("report", f"{value} of {goal}; nothing is moved in mode report", value, goal)
+    if cycle.snapshot.policy.spreads:
+        return said("closed", "placementStrategy spread: what is moved would be spread again", value, goal)
     opens = opening(settings.windows, now)
     if opens is None or opens > now:
         when = "never" if opens is None else f"at {clock(opens, now)}"

@@ -86,6 +86,16 @@ def test_outside_the_windows_nothing_moves() -> None:
     assert plan.again_at == NOW - (13 * 3600 + 46 * 60 + 40) + DAY + 2 * 3600
 
 
+@pytest.mark.parametrize("strategy", ["gpu_strategy", "cpu_strategy"])
+def test_in_spread_mode_nothing_moves(strategy: str) -> None:
+    """What moves to another pod's node would be spread again as soon as it comes back."""
+    snapshot = cluster(nodes=NODES, **two())
+    plan = solved(replace(snapshot, policy=replace(snapshot.policy, **{strategy: "spread"})), chosen())
+    assert (state(plan), plan.decisions, plan.again_at) == (("closed", 1), (), None)
+    assert plan.defrag is not None
+    assert "spread" in plan.defrag.message
+
+
 def test_a_group_that_needs_capacity_ends_it() -> None:
     members = two()
     group, pods = waits("big", 3, 8)
