@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from kai_cp_models.check import violations
+from kai_cp_models.engine import decide
 from kai_cp_models.explain.position import FairLine
 from kai_cp_models.explain.situation import Situation
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, Pod, PodStatus
 from kai_cp_models.queries.shares import waiting_line
+from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.snapshot import Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, solved
-from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue
+from tests.support.times import holds, runs, settings, stored, waits, written
+from tests.support.times import world as timed
+from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 RULED = PLUGINS | {"nominatednode"}
 ONE = node("n1", gpus=1)
@@ -115,3 +122,81 @@ def test_explanations_name_the_promise() -> None:
     assert [one.group.name for one in ahead.values()] == ["t", "t"]
     assert ahead["b"].because == "queue a has a group with promised places"
     assert ahead["u"].because == "its places are promised"
+
+
+# --- with a time axis (12.2) ----------------------------------------------------------------------
+
+TWO = {"nodes": [node("n1"), node("n2")], "plugins": RULED}
+
+
+def in_time(*members: Any, **reservations: Any) -> Plan:
+    """The plan where v leaves n1 and a runs on n2 for 60 more minutes, unless ``members`` say otherwise."""
+    chosen, snapshot = settings(reservations=reservations), cluster(**TWO, **timed(*members))
+    plan = decide(snapshot, chosen)
+    assert violations(prepare(snapshot, chosen)[0], plan, chosen.rules) == []
+    return plan
+
+
+def leaves(name: str, node_name: str) -> Any:
+    one, (running,) = runs(name, node_name)
+    return one, (replace(running, status=PodStatus.RELEASING),)
+
+
+def promised(waiting: Any, node_name: str) -> Any:
+    one, members = waiting
+    return one, tuple(replace(pod, nominated_node=node_name) for pod in members)
+
+
+def test_no_start_becomes_earlier_on_a_place_that_is_promised() -> None:
+    """n1 is freed for t. e, which waited for longer, keeps its start on n2, when a ends."""
+    e = waits("e", lasts="1h", reserve=True, waited=90, stored=stored(60, {"n2": 8}))
+    t = promised(waits("t", waited=5), "n1")
+    plan = in_time(leaves("v", "n1"), runs("a", "n2", lasts="1h"), e, t)
+    assert nominated(plan) == {"t-0": "n1"}
+    assert holds(plan) == {"e": ("kept", 60.0, ["n2"])}
+    free = in_time(leaves("v", "n1"), runs("a", "n2", lasts="1h"), e, waits("t", waited=5))
+    assert nominated(free) == {"e-0": "n1"}
+
+
+def test_of_holders_the_one_that_is_promised_a_place_gets_it() -> None:
+    """Reclaim freed n1 for f, whose start comes after that of e."""
+    e = waits("e", lasts="1h", reserve=True, waited=90, stored=stored(60, {"n2": 8}, made=-40))
+    f = waits("f", lasts="1h", reserve=True, waited=90, stored=stored(120, {"n2": 8}))
+    plan = in_time(leaves("v", "n1"), runs("a", "n2", lasts="1h"), e, promised(f, "n1"))
+    assert nominated(plan) == {"f-0": "n1"}
+    assert holds(plan) == {"e": ("kept", 60.0, ["n2"]), "f": ("started", 0.0, ["n1"])}
+
+
+def test_a_holder_starts_on_the_place_that_it_is_promised() -> None:
+    """Both nodes are being freed, n2 for t and n1 for e, whose reservation names n2."""
+    e = waits("e", lasts="1h", reserve=True, waited=90, stored=stored(60, {"n2": 8}))
+    t = promised(waits("t", waited=5), "n2")
+    plan = in_time(leaves("v", "n1"), leaves("a", "n2"), promised(e, "n1"), t)
+    assert nominated(plan) == {"e-0": "n1", "t-0": "n2"}
+
+
+def test_a_start_that_has_come_is_kept_on_a_place_that_is_promised() -> None:
+    """e was promised that it starts on n1 now, before t was promised n1."""
+    e = waits("e", lasts="1h", reserve=True, waited=90, stored=stored(0, {"n1": 8}))
+    plan = in_time(leaves("v", "n1"), runs("a", "n2", lasts="1h"), e, promised(waits("t", waited=5), "n1"))
+    assert nominated(plan) == {"e-0": "n1"}
+
+
+def test_no_gang_starts_on_closed_places_that_are_promised_to_another() -> None:
+    """d keeps n1 closed until it is empty; what left n1 has left it for t."""
+    idle = {"since": written(-30), "gpus": 0, "gpuHours": 0.0}
+    note = {"schema": "reservation/1", "made": written(-30), "nodes": {"n1": 8}, "idle": idle}
+    d = waits("d", reserve=True, waited=90, stored=json.dumps(note))
+    drains = {"without_ends": "drain", "max_idle_gpu_hours": 100}
+    t = waits("t", waited=5, preemptible=True)
+    for waiting, starts in ((promised(t, "n1"), "t-0"), (t, "d-0")):
+        assert nominated(in_time(leaves("v", "n1"), runs("a", "n2"), d, waiting, **drains)) == {starts: "n1"}
+
+
+def test_promised_pods_beyond_the_minimum_come_before_earlier_starts() -> None:
+    """t has a place for its minimum and one beyond it, and a third pod that is promised nothing."""
+    one, (first, second, third) = group("t", 1), pods("t", 3, spec=spec(4))
+    members = (*(replace(pod, nominated_node="n1") for pod in (first, second)), third)
+    e = waits("e", gpus=4, lasts="1h", reserve=True, waited=90, stored=stored(60, {"n2": 4}))
+    plan = in_time(leaves("v", "n1"), runs("a", "n2", lasts="1h"), e, (one, members))
+    assert nominated(plan) == {"t-0": "n1", "t-1": "n1"}

@@ -77,6 +77,11 @@ class Ask:
         return self.batch.all_pods
 
     @property
+    def promised(self) -> bool:
+        """Whether its places are promised (4.2)."""
+        return not self.entry[0][0]
+
+    @property
     def asked(self) -> Amounts:
         """Its size in order, demand and reclaim, pessimistic (2.3)."""
         return self.entry[1]

@@ -6,9 +6,9 @@ import time
 
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.reservations.draining import serve_drains
-from kai_cp_models.reservations.keeping import serve_holders
+from kai_cp_models.reservations.keeping import keep_starts, serve_holders
 from kai_cp_models.reservations.mending import lost, mend
-from kai_cp_models.reservations.serving import serve_everybody
+from kai_cp_models.reservations.serving import serve_everybody, start_promised
 from kai_cp_models.reservations.state import update
 from kai_cp_models.reservations.walk import Walk
 
@@ -17,7 +17,9 @@ def allocate_in_time(cycle: Cycle) -> None:
     """Run the action on the cycle."""
     started = time.monotonic()
     walk = Walk(cycle)
-    serve_holders(walk)
+    starts = keep_starts(walk)
+    start_promised(walk)
+    serve_holders(walk, starts)
     serve_drains(walk)
     serve_everybody(walk)
     walk.finish(time.monotonic() - started)

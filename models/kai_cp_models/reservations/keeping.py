@@ -30,24 +30,28 @@ NOT_TAKEN: Final = (
 )
 
 
-def serve_holders(walk: Walk) -> None:
-    """Serve the holders of earlier cycles: at their start or earlier, and later only if nothing else is
-    possible.
+def keep_starts(walk: Walk) -> list[tuple[Holder, Hold | NoPlaces]]:
+    """Keep every start of earlier cycles that can be kept: the holders, and what became of their starts.
 
-    First, every start that can be kept is kept. Then each holder, in its order, takes its earliest start
-    beside the starts of the others.
+    Those that are promised places already start on them now (4.2).
     """
     found, dropped = stored_holders(walk.cycle, walk.times, walk.asks)
     walk.report(*dropped.values())
     walk.owes(found)
-    late: dict[GroupKey, NoPlaces] = {}
-    for holder in found:
-        outcome = _at_promise(walk, holder)
+    starts = [(holder, _at_promise(walk, holder)) for holder in found]
+    return [
+        (holder, _as_nominated(walk, holder, start) if holder.ask.promised else start)
+        for holder, start in starts
+    ]
+
+
+def serve_holders(walk: Walk, found: Sequence[tuple[Holder, Hold | NoPlaces]]) -> None:
+    """Each holder, in its order, takes its earliest start beside the starts that are kept. A start becomes
+    later only if nothing else is possible.
+    """
+    for holder, outcome in found:
         if isinstance(outcome, NoPlaces):
-            late[holder.key] = outcome
-    for holder in found:
-        if holder.key in late:
-            later(walk, holder, late[holder.key], at_once=True)
+            later(walk, holder, outcome, at_once=True)
         else:
             _earlier(walk, holder)
     walk.turns.extend(hold.key for hold in sorted(walk.holds, key=lambda hold: hold.order))
@@ -100,6 +104,15 @@ def _at_promise(walk: Walk, holder: Holder) -> Hold | NoPlaces:
     if isinstance(outcome, NoPlaces):
         return outcome
     return keep(walk, holder, start, outcome)
+
+
+@for_group(lambda _, holder, __: holder.key)
+def _as_nominated(walk: Walk, holder: Holder, start: Hold | NoPlaces) -> Hold | NoPlaces:
+    """The holder now at the places that its pods are nominated to; ``start`` where these do not take it."""
+    index = walk.ledger.snapshot.node_index
+    nodes = {pod.key: index[pod.nominated_node or ""] for pod in holder.ask.pods}
+    found = at(walk, holder, walk.now, only=nodes)
+    return start if isinstance(found, NoPlaces) else keep(walk, holder, walk.now, found)
 
 
 def _hold_paid(walk: Walk, holder: Holder, start: float, paid: PricedPlaces) -> Hold:

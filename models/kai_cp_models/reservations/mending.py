@@ -13,6 +13,7 @@ from kai_cp_models.pods import GroupKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.holders import Holder, cause_of_delay, drop
+from kai_cp_models.reservations.items import NodeOfPod
 from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
 from kai_cp_models.reservations.refit import broken
 from kai_cp_models.reservations.search import FoundPlaces, NoPlaces, stored_nodes
@@ -27,8 +28,8 @@ def gpus_stored(walk: Walk, holder: Holder) -> dict[int, float]:
     return {index[name]: gpus for name, gpus in holder.stored.nodes.items() if name in index}
 
 
-def at(walk: Walk, holder: Holder, start: float) -> FoundPlaces | NoPlaces:
-    """Places from ``start`` on; the present ones are tried first."""
+def at(walk: Walk, holder: Holder, start: float, only: NodeOfPod | None = None) -> FoundPlaces | NoPlaces:
+    """Places from ``start`` on; the present ones are tried first. ``only``: no others are looked for."""
     scene, end = walk.scene(), walk.interval(holder.ask, start)
     others = [hold for hold in walk.holds if hold.key != holder.key]
     gpus = gpus_stored(walk, holder)
@@ -37,9 +38,11 @@ def at(walk: Walk, holder: Holder, start: float) -> FoundPlaces | NoPlaces:
     beyond = scene.loads.beyond(load, loads_of(others))
     if beyond is not None:
         return NoPlaces(beyond)
-    nodes = stored_nodes(holder.shape, gpus)
+    nodes = only or stored_nodes(holder.shape, gpus)
     if nodes is not None and holder.shape.fits(nodes, scene.room(start, end, others)):
         return FoundPlaces(nodes, {}, {})
+    if only:
+        return NoPlaces()
     return scene.at(holder.ask, holder.shape, start, end, others, reserved=reserved, prefer=gpus)
 
 

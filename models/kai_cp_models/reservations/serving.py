@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from kai_cp_models.blame import for_group
 from kai_cp_models.fairness import amounts
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer
+from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.refusal import Proof, Refusal
 from kai_cp_models.reservations.gang import shape_of, unsuited
 from kai_cp_models.reservations.loads import Beyond, Load, loads_of
@@ -21,6 +22,35 @@ from kai_cp_models.reservations.walk import WAITING, Walk
 from kai_cp_models.shown import clock, span
 
 
+def start_promised(walk: Walk) -> None:
+    """Start the groups that are promised their places beside all starts that are kept: no start becomes
+    earlier, and no place is closed, on what others have left for them (4.2).
+
+    What holds or keeps closed places itself starts on these.
+    """
+    promised = {k for k, ask in walk.asks.items() if ask.promised and walk.times.due(k) is None}
+    if not promised:
+        return
+    walk.line_up(walk.ledger, apart=walk.asks.keys() - promised)
+    while not walk.cycle.budget.passed() and (key := walk.order.pop()) is not None:
+        ask = walk.asks[key]
+        over = quota_check(walk.ledger, ask, lending=True)
+        if key in walk.cycle.left_out or over or _start_now(walk, ask):
+            continue
+        walk.turns.append(key)
+        del walk.asks[key]
+        walk.order.use(walk.ledger.book, ask.group.queue)
+        batch = walk.ledger.state(ask.gang).batch
+        if batch is not None:
+            further = walk.asks[key] = ask_of(walk.ledger, ask.gang, batch)
+            if further.promised:
+                walk.order.push(key, further.entry)
+    # They stay in their places from now on.
+    walk.root, walk.movable = walk.ledger, {}
+    walk.refusals.clear()
+    walk.changed()
+
+
 def serve_everybody(walk: Walk) -> None:
     """Serve all other groups in the fair order."""
     for hold in walk.holds:
@@ -29,6 +59,7 @@ def serve_everybody(walk: Walk) -> None:
     walk.serve(partial(_start_now, walk), partial(reserve, walk))
 
 
+@for_group(lambda _, ask: ask.group.key)
 def _start_now(walk: Walk, ask: Ask) -> Refusal | None:
     """Start the ask, or say why it cannot."""
     key = (*ask.kind.signature, ask.group.queue if walk.holds else None)
