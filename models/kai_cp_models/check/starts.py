@@ -193,18 +193,21 @@ def _leaving(
         stored = times.stored(entry.group)
         for pod in world.snapshot.pods if stored else ():
             group = world.group_of(pod)
-            if group and stored and _by_backfill(times, pod, group, stored):
+            holder = world.snapshot.group_by_key[entry.group]
+            if group and stored and _by_backfill(times, pod, group, holder, stored):
                 found.add(group.key)
     return frozenset(found)
 
 
-def _by_backfill(times: Times, pod: Pod, group: PodGroup, stored: Stored) -> bool:
+def _by_backfill(times: Times, pod: Pod, group: PodGroup, holder: PodGroup, stored: Stored) -> bool:
+    """Whether the pod came to the holder's places later, without a right to them (12.5, 12.8)."""
     return (
         pod.status in ACTIVE_ALLOCATED
         and pod.node in stored.nodes
         and group.preemptible
         and group.key not in stored.beside
         and times.entered(group) >= stored.made
+        and not (group.queue == holder.queue and group.priority > holder.priority + holder.aged)
     )
 
 
@@ -255,7 +258,7 @@ def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) 
     stored, price = times.due(holder.key), times.notes(holder.key).price
     if stored is not None and stored.start <= times.now:
         members = world.snapshot.members[victim.key]
-        if any(_by_backfill(times, p, victim, stored) for p in members):
+        if any(_by_backfill(times, p, victim, holder, stored) for p in members):
             return
     if not times.hero(holder) or price is None:
         yield Violation("starts", f"{what} for {holder.key}, which has no right to its places", groups=groups)

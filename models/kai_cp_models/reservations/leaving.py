@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey
 from kai_cp_models.records.notes import Stored
+from kai_cp_models.reservations.holders import outranks
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.snapshot import PodGroup
 
@@ -63,8 +64,9 @@ def _backfilled(
 ) -> list[GroupKey]:
     """Groups that run on the holder's places by backfill and are in its way at ``start``.
 
-    Backfill is preemptible, and started at or after the time the reservation was made, which does not wait
-    for its end. The newest leave first. ``taken``: groups that leave for holders before this one.
+    Backfill is preemptible, started at or after the time the reservation was made, which does not wait for
+    its end, and does not outrank the holder (12.8). The newest leave first. ``taken``: groups that leave for
+    holders before this one.
     """
     snapshot = times.snapshot
     by_node: dict[str, list[tuple[PodGroup, int]]] = {name: [] for name in stored.nodes}
@@ -93,7 +95,10 @@ def _backfilled(
             {
                 one.key: (one, sum(size for other, size in there if other.key == one.key))
                 for one, _ in there
-                if one.preemptible and one.key not in beside and times.entered(one) >= stored.made
+                if one.preemptible
+                and one.key not in beside
+                and times.entered(one) >= stored.made
+                and not outranks(one, holder)
             }.values(),
             key=lambda entry: (-times.start(entry[0]), entry[0].key),
         )

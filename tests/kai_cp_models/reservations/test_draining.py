@@ -221,12 +221,22 @@ def test_without_nodes_nothing_is_closed() -> None:
 def test_a_group_that_starts_before_the_places_are_closed_runs_on(*, noted: bool) -> None:
     """d starts on n1, and big closes n1 in the same cycle. A minute later the note of that is what
     tells d from backfill."""
-    d, gang = waits("d", 1, waited=90, priority=60), waits("big", 1, reserve=True, waited=60, priority=50)
+    d, gang = waits("d", 1, waited=90, priority=50), waits("big", 1, reserve=True, waited=60, priority=50)
     made = entry(solved(cluster(nodes=(node("n1"),), **world(d, gang))), "big")
     assert (made.state, made.beside) == ("draining", (GroupKey("ns", "d"),))
     note = json.loads(closed({"n1": 8}, 0, made=-1, since=-1)) | ({"beside": made.beside} if noted else {})
-    d = runs("d", "n1", since=0.9, preemptible=True, priority=60)
+    d = runs("d", "n1", since=0.9, preemptible=True, priority=50)
     gang = waits("big", 1, reserve=True, waited=60, priority=50, stored=json.dumps(note))
     plan = solved(cluster(nodes=(node("n1"),), **world(d, gang)))
     assert evicted(plan) == (set() if noted else {"d-0"})
     assert entry(plan, "big").state == ("draining" if noted else "started")
+
+
+def test_a_group_that_outranks_the_gang_runs_on_where_it_came_by_preempt() -> None:
+    """d could preempt big, if big ran there; it comes later than the places were closed."""
+    note = closed({"n1": 8}, 0, made=-1, since=-1)
+    d = runs("d", "n1", since=0.5, preemptible=True, priority=60)
+    gang = waits("big", 1, reserve=True, waited=60, priority=50, stored=note)
+    plan = solved(cluster(nodes=(node("n1"),), **world(d, gang)))
+    assert evicted(plan) == set()
+    assert entry(plan, "big").state == "draining"
