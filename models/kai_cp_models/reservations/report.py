@@ -116,19 +116,23 @@ def _draining(cycle: Cycle, times: Times, drain: Drain) -> Reservation:
 
 def _beside(cycle: Cycle, times: Times, hold: Hold) -> tuple[GroupKey, ...]:
     """Groups that are no backfill of the holder, though they start later than it was made (12.5): they had
-    their places before it got its own there, so it waits for their ends.
+    their places before it got its own there, or others were evicted for them. It waits for their ends.
     """
     snapshot, ledger = cycle.snapshot, cycle.ledger
     before = times.due(hold.key) if hold.made < times.now else None
     old, found = (before.nodes, set(before.beside)) if before else ({}, set[GroupKey]())
     new = {node for node in hold.gpus if snapshot.nodes[node].name not in old}
-    for pod in snapshot.pods if new else ():
-        group, place = snapshot.group_by_key.get(pod.group) if pod.group else None, ledger.place_of(pod)
-        if group is None or place is None or place[0] not in new:
-            continue
+    by_right = {key for one in cycle.evicted_by.values() for key in one.triggers}
+    for key, held in ledger.held.items():
+        owner = snapshot.pod_by_key[key].group
         # Of what comes in the cycle of a new hold, what came before it is no backfill.
-        placed_before = before is not None or group.key in hold.beside
-        if placed_before if pod.key in ledger.held else times.entered(group) >= hold.made:
+        earlier = held.node in new and (before is not None or owner in hold.beside)
+        if owner is not None and (earlier or (held.node in hold.gpus and owner in by_right)):
+            found.add(owner)
+    names = {snapshot.nodes[node].name for node in new}
+    for pod in snapshot.pods if new else ():
+        group = snapshot.group_by_key.get(pod.group) if pod.group and pod.node in names else None
+        if group and pod.status in ACTIVE_ALLOCATED and times.entered(group) >= hold.made:
             found.add(group.key)
     there = (key for key in found - {hold.key} if key in snapshot.members)
     return tuple(sorted(key for key in there if any(map(ledger.place_of, snapshot.members[key]))))

@@ -240,3 +240,19 @@ def test_a_group_that_outranks_the_gang_runs_on_where_it_came_by_preempt() -> No
     plan = solved(cluster(nodes=(node("n1"),), **world(d, gang)))
     assert evicted(plan) == set()
     assert entry(plan, "big").state == "draining"
+
+
+@pytest.mark.parametrize("old", [None, {"n1": 8}])
+def test_a_group_for_which_others_were_evicted_there_is_no_backfill(old: dict[str, int] | None) -> None:
+    """r, in its quota, reclaims n1, which is closed for big of another queue, now or since a minute."""
+    note = None if old is None else closed(old, 0, made=-1, since=-1)
+    members = world(
+        runs("v", "n1", since=30, queue="over", preemptible=True, priority=50),
+        waits("big", 1, reserve=True, waited=60, stored=note, queue="over", priority=50),
+        waits("r", 1, waited=5, queue="in", priority=50),
+    )
+    queues = [queue("over", quota=gpu_bound(0)), queue("in", quota=gpu_bound(8))]
+    chosen = settings(reservations={"without_ends": "drain", "max_idle_gpu_hours": 4, "within": "limit"})
+    plan = decide(cluster(nodes=(node("n1"),), queues=queues, **members), chosen)
+    assert (evicted(plan), nominated(plan)) == ({"v-0"}, {"r-0": "n1"})
+    assert entry(plan, "big").beside == (GroupKey("ns", "r"),)
