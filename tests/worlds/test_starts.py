@@ -480,6 +480,33 @@ def test_a_holder_that_moves_notes_what_runs_on_its_new_places() -> None:
     assert entry(plan, "big").beside == (GroupKey("ns", "y"),)
 
 
+@pytest.mark.parametrize("came", [10, 40])
+def test_a_group_that_grew_onto_held_places_is_backfill(came: float) -> None:
+    """b runs on n2 since an hour. b-1 came to n1 before the reservation of half an hour ago, or after it."""
+    b = group("b", 1, last_start=at(-60), preemptible=True, priority=50)
+    grown = tuple(
+        pod(f"b-{i}", f"n{2 - i}", spec=spec(8), started=at(-since)) for i, since in ((0, 60), (1, came))
+    )
+    big = waits("big", 1, 8, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 8}))
+    plan = solved(cluster(nodes=TWO, **world((b, grown), big)))
+    assert nominated(plan) == ({"big-0": "n1"} if came < 30 else {})
+    assert ("b-1" in evicted(plan)) is (came < 30)
+
+
+def test_a_group_that_a_start_counts_on_to_leave_is_not_waited_for() -> None:
+    """big holds n1 and n2, which is closed now. c runs by backfill on n1, and on n3, where big moves."""
+    c = group("c", 2, last_start=at(-10), preemptible=True, priority=50)
+    its_pods = tuple(
+        pod(f"c-{i}", name, spec=spec(8), started=at(-10)) for i, name in enumerate(("n1", "n3"))
+    )
+    big = waits("big", 2, lasts="4h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8}))
+    nodes = (node("n1"), node("n2", not_ready="cordoned"), node("n3"))
+    chosen = settings(reservations={"backfill": "preemptible"})
+    plan = solved(cluster(nodes=nodes, **world((c, its_pods), big)), chosen)
+    assert holds(plan)["big"] == ("kept", 30.0, ["n1", "n3"])
+    assert entry(plan, "big").beside == ()
+
+
 def test_a_start_before_the_promise_evicts_no_pod(caplog: pytest.LogCaptureFixture) -> None:
     """s is backfill of both groups on n2. due may evict it now, early only in five minutes; both fit on
     n1.

@@ -206,7 +206,7 @@ def _by_backfill(times: Times, pod: Pod, group: PodGroup, holder: PodGroup, stor
         and pod.node in stored.nodes
         and group.preemptible
         and group.key not in stored.beside
-        and times.entered(group) >= stored.made
+        and times.entered(group, [pod]) >= stored.made
         and not (group.queue == holder.queue and group.priority > holder.priority + holder.aged)
     )
 

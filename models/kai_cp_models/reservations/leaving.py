@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.holders import outranks
 from kai_cp_models.reservations.times import NEVER, Times
@@ -64,20 +65,18 @@ def _backfilled(
 ) -> list[GroupKey]:
     """Groups that run on the holder's places by backfill and are in its way at ``start``.
 
-    Backfill is preemptible, started at or after the time the reservation was made, which does not wait for
+    Backfill is preemptible, came there at or after the time the reservation was made, which does not wait for
     its end, and does not outrank the holder (12.8). The newest leave first. ``taken``: groups that leave for
     holders before this one.
     """
     snapshot = times.snapshot
-    by_node: dict[str, list[tuple[PodGroup, int]]] = {name: [] for name in stored.nodes}
+    by_node: dict[str, list[tuple[PodGroup, Pod]]] = {name: [] for name in stored.nodes}
     for pod in snapshot.pods:
         on = by_node.get(pod.node or "")
         if on is not None and pod.status in ACTIVE_ALLOCATED:
             owner = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
             if owner is not None:
-                on.append(
-                    (owner, pod.spec.requests[GPU] + pod.spec.gpu.devices * MILLI * pod.spec.gpu.shares)
-                )
+                on.append((owner, pod))
     found, beside = dict[GroupKey, None](), stored.beside | {holder.key}
 
     def remains(group: PodGroup) -> bool:
@@ -89,17 +88,21 @@ def _backfilled(
 
     for name, gpus in sorted(stored.nodes.items()):
         node = snapshot.nodes[snapshot.node_index[name]]
-        there = [(one, size) for one, size in by_node[name] if remains(one)]
-        left = node.allocatable[GPU] - round(gpus * MILLI) - sum(size for _, size in there)
+        there: dict[GroupKey, list[Pod]] = {}
+        for one, pod in by_node[name]:
+            if remains(one):
+                there.setdefault(one.key, []).append(pod)
+        used = sum(map(_size, chain.from_iterable(there.values())))
+        left = node.allocatable[GPU] - round(gpus * MILLI) - used
+        groups = (snapshot.group_by_key[key] for key in there.keys() - beside)
         in_the_way = sorted(
-            {
-                one.key: (one, sum(size for other, size in there if other.key == one.key))
-                for one, _ in there
+            (
+                (one, sum(map(_size, there[one.key])))
+                for one in groups
                 if one.preemptible
-                and one.key not in beside
-                and times.entered(one) >= stored.made
+                and times.entered(one, there[one.key]) >= stored.made
                 and not outranks(one, holder)
-            }.values(),
+            ),
             key=lambda entry: (-times.start(entry[0]), entry[0].key),
         )
         for one, size in in_the_way:
@@ -108,3 +111,8 @@ def _backfilled(
             found[one.key] = None
             left += size
     return list(found)
+
+
+def _size(pod: Pod) -> int:
+    """Milli-GPUs that the pod takes at most."""
+    return pod.spec.requests[GPU] + pod.spec.gpu.devices * MILLI * pod.spec.gpu.shares

@@ -129,11 +129,14 @@ def _beside(cycle: Cycle, times: Times, hold: Hold) -> tuple[GroupKey, ...]:
         earlier = held.node in new and (before is not None or owner in hold.beside)
         if owner is not None and (earlier or (held.node in hold.gpus and owner in by_right)):
             found.add(owner)
-    names = {snapshot.nodes[node].name for node in new}
+    names = {snapshot.nodes[node].name: node in new for node in hold.gpus if new}
+    backfill = set[GroupKey]()
     for pod in snapshot.pods if new else ():
         group = snapshot.group_by_key.get(pod.group) if pod.group and pod.node in names else None
-        if group and pod.status in ACTIVE_ALLOCATED and times.entered(group) >= hold.made:
-            found.add(group.key)
+        if group and pod.status in ACTIVE_ALLOCATED and times.entered(group, [pod]) >= hold.made:
+            # What the start counts on to leave is not waited for.
+            (found if names[pod.node or ""] else backfill).add(group.key)
+    found -= backfill - by_right - (before.beside if before else set())
     there = (key for key in found - {hold.key} if key in snapshot.members)
     return tuple(sorted(key for key in there if any(map(ledger.place_of, snapshot.members[key]))))
 

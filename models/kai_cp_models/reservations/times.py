@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -118,10 +118,10 @@ class Times:
         """When a running group started at the latest: no later than its oldest pod, whatever is noted."""
         return min([self.start(group), *self._started(group)])
 
-    def entered(self, group: PodGroup) -> float:
-        """When a running group took its places; an annotation cannot claim a time before the first pod
-        started."""
-        return max(self.start(group), min(self._started(group), default=0.0))
+    def entered(self, group: PodGroup, pods: Iterable[Pod]) -> float:
+        """When the last of these pods of a running group took its place; an annotation cannot claim a time
+        before it started."""
+        return max([self.start(group), *(pod.started for pod in pods if pod.started is not None)])
 
     def end(self, key: GroupKey | None) -> float:
         """When the capacity of a running group is free again; infinite where unknown."""
