@@ -11,6 +11,7 @@ import pytest
 
 from kai_cp_models.actions import admit, jointly
 from kai_cp_models.actions.run import ActionRun, Opening
+from kai_cp_models.check import violations
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import LabelSelector, Pod, PodAffinityTerm, PodStatus, Requirement
@@ -29,6 +30,8 @@ from tests.support.worlds import (
     queue,
     spec,
 )
+
+ZERO = Shares(0, 0, 0)
 
 
 def world(
@@ -341,6 +344,31 @@ def test_a_victim_that_fits_elsewhere_is_moved_not_lost() -> None:
     assert lost(plan) == set()
     assert len(evicted(plan)) == 1
     assert placed(plan) == {"t-0"}
+
+
+def test_a_moved_victim_is_lost_where_reclaim_may_not_move() -> None:
+    """b holds 5, one over its quota; t needs the places of v and w, for which n3 has others. If both count as
+    lost, b loses too much: w is one more after v."""
+
+    def contest(*, consolidating: bool) -> Snapshot:
+        return cluster(
+            [
+                pod("v-0", "n1", spec=spec(4)),
+                pod("w-0", "n2", spec=spec(1)),
+                pod("t-0", spec=spec(4, node_selector=(("name", "n1"),))),
+                pod("t-1", spec=spec(1, node_selector=(("name", "n2"),))),
+            ],
+            [group("v", queue="b"), group("w", queue="b"), group("t", 2, queue="a")],
+            [node(name, gpus, labels={"name": name}) for name, gpus in (("n1", 4), ("n2", 1), ("n3", 8))],
+            [queue("a", quota=gpu_bound(5), weight=ZERO), queue("b", quota=gpu_bound(4), weight=ZERO)],
+            actions=("allocate", "reclaim"),
+            allow_consolidating_reclaim=consolidating,
+        )
+
+    plan, strict = solved(contest(consolidating=True)), contest(consolidating=False)
+    assert (placed(plan), evicted(plan), lost(plan)) == ({"t-0", "t-1"}, {"v-0", "w-0"}, set())
+    assert solved(strict).decisions == ()
+    assert ["takes too much" in str(one) for one in violations(strict, plan)] == [True]
 
 
 def test_small_pods_that_need_each_other_stay_where_they_run(monkeypatch: pytest.MonkeyPatch) -> None:

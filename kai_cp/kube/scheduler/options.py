@@ -108,7 +108,7 @@ class SchedulerOptions:
     full_hierarchy_fairness: Annotated[bool, Option(help="Compute fair shares on every level of queues.")] = (
         True
     )
-    allow_consolidating_reclaim: Annotated[bool, Option(help="Victims of reclaim may be moved.")] = True
+    allow_consolidating_reclaim: Annotated[bool, Option(help="Moved victims of reclaim are not lost.")] = True
     num_of_status_recording_workers: Annotated[
         int, Option(help="Threads that write events and conditions.", min=1)
     ] = 5

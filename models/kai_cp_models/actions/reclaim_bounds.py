@@ -180,13 +180,14 @@ def inherited(unit: EvictionUnit, base: Ledger, ledger: Ledger) -> Owed:
 def overreaching(
     base: Ledger, asks: Sequence[Ask], ledger: Ledger, owners: Owners, withdrawn: Set[PodKey] = frozenset()
 ) -> Ask | None:
-    """The first trigger that takes more than it may; a pod that was placed again is not lost (4.4).
+    """The first trigger that takes more than it may; a pod that was placed again is not lost where reclaim
+    may move (``allowConsolidatingReclaim``; 4.4).
 
     For each trigger: whether it may reclaim at all, whose pods it may disturb, and KAI's scenario validation
     on the net losses. ``withdrawn``: pods that lost the place which they have in ``base``; if they have one
     again, they got it after the triggers.
     """
-    snapshot = base.snapshot
+    snapshot, net = base.snapshot, base.snapshot.policy.allow_consolidating_reclaim
     book = base.book.copy()
     lost: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts, tuple[Pod, ...]]]] = {}
     disturbed: dict[GroupKey, set[str]] = {}
@@ -200,14 +201,14 @@ def overreaching(
         here = group, [pod for pod in item.pods if pod not in new]
         owed = ((other, [pod]) for other, pod in inherited(item, base, ledger))
         for group, pods in (here, *owed):
-            if away := tuple(pod for pod in pods if not ledger.stays(pod)):
+            if away := tuple(p for p in pods if not ledger.stays(p) or (not net and p.key in ledger.evicted)):
                 parts = counted_apart(group, away) if len(away) > 1 else (away,)
                 lost.setdefault(taker, []).extend((group, charged(base, part), part) for part in parts)
             if any(pod.key in ledger.evicted for pod in pods):
                 disturbed.setdefault(taker, set()).add(group.queue)
                 # A share by memory may be charged otherwise where it goes (2.3).
                 held = [pod for pod in pods if pod.key in ledger.evicted and ledger.stays(pod)]
-                change = amounts.subtract(charged(ledger, held), charged(base, held))
+                change = amounts.subtract(charged(ledger, held), charged(base, held if net else ()))
                 moved.setdefault(taker, []).append((group, change))
     for ask in asks:
         asked = ask.asked

@@ -3,7 +3,8 @@
 Triggers are tested in the order of their first places, as the evictions of an action come before all of its
 places; a trigger without a place comes first. Every lost pod counts for the first of its triggers that may
 take it. Each trigger is tested on totals that include what earlier triggers got and took. A pod group that
-takes nothing and only uses what is left over needs no right to reclaim. A moved victim is not a loss. Within
+takes nothing and only uses what is left over needs no right to reclaim. A moved victim is not a loss, unless
+``allowConsolidatingReclaim`` is false. Within
 one victim queue, some order of the units must pass. As totals only fall, that holds if and only if there is a
 unit that passes the tests as the last one taken.
 """
@@ -66,6 +67,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     if not claims:
         return
     levels, placed, charge = Levels.before_reclaim(world), world.placed, world.start.charge
+    net = world.snapshot.policy.allow_consolidating_reclaim
     for claim in claims:
         got, costs = _sum(charge(pod, placed[pod.key].node) for pod in claim.gets), _costs(world, claim)
         if claim.disturbs:
@@ -74,7 +76,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
         for (queue, preemptible), cost in costs.items():
             levels.charge(queue, preemptible, cost, -1)
         for group, pod in claim.moves:
-            change = amounts.minus(charge(pod, placed[pod.key].node), _cost(world, [pod]))
+            change = amounts.minus(charge(pod, placed[pod.key].node), _cost(world, [pod] if net else []))
             levels.charge(group.queue, group.preemptible, change, 1)
 
 
@@ -101,9 +103,9 @@ def _claims(world: PlannedCluster) -> list[Trigger]:
             named.update(decision.triggers)
             trigger = able[0].key
             gets.setdefault(trigger, [])
-            if key in world.lost:
+            if key in world.lost or not world.snapshot.policy.allow_consolidating_reclaim:
                 taken.setdefault(trigger, {}).setdefault(group.key, []).append(pod)
-            else:
+            if key not in world.lost:
                 moves.setdefault(trigger, []).append((group, pod))
     return [
         Trigger(groups[key], pods, taken.get(key, {}), moves.get(key, ()), key in named)
