@@ -31,28 +31,41 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     for key in sorted(moved):
         pod = world.pod(key)
         group = world.group_of(pod)
-        if key not in world.moved:
-            yield Violation(
-                "defrag", f"pod {key} is evicted without a new place", groups=world.served((key,))
-            )
-        elif group is not None and not group.preemptible:
-            for fault in _serving(world, pod, group, budgets, moved):
-                yield Violation(
-                    "defrag", f"pod {key} cannot be preempted, and {fault}", groups=world.served((key,))
-                )
+        for fault in _faults(world, pod, group, budgets, moved):
+            yield Violation("defrag", f"pod {key} {fault}", groups=world.served((key,)))
 
 
-def _serving(
+def _faults(
     world: PlannedCluster,
     pod: Pod,
-    group: PodGroup,
+    group: PodGroup | None,
     budgets: Collection[DisruptionBudget],
     moved: Collection[PodKey],
 ) -> Iterator[str]:
-    queues = [world.snapshot.queue_by_name[name] for name in world.snapshot.queue_path.get(group.queue, ())]
-    said = [group.notes.defrag, *(queue.notes.defrag for queue in queues)]
-    if True not in said or False in said:
-        yield "no annotation lets it move"
+    if world.snapshot.policy.spreads:
+        yield "is moved, though placementStrategy is spread"
+    if pod.key not in world.moved:
+        yield "is evicted without a new place"
+        return
+    if world.placed[pod.key].node == pod.node:
+        yield "is moved to the node where it runs"
+    if group is None:
+        return
+    path = world.snapshot.queue_path.get(group.queue, ())
+    said = {group.notes.defrag, *(world.snapshot.queue_by_name[name].notes.defrag for name in path)}
+    if group.preemptible:
+        if False in said:
+            yield "is moved, though an annotation forbids it"
+    else:
+        if True not in said or False in said:
+            yield "cannot be preempted, and no annotation lets it move"
+        for fault in _serving(world, pod, budgets, moved):
+            yield f"cannot be preempted, and {fault}"
+
+
+def _serving(
+    world: PlannedCluster, pod: Pod, budgets: Collection[DisruptionBudget], moved: Collection[PodKey]
+) -> Iterator[str]:
     covering = [budget for budget in budgets if covers(budget, pod)]
     if not covering:
         yield "no PodDisruptionBudget covers it"

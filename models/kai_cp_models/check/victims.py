@@ -152,7 +152,8 @@ def _torn(world: PlannedCluster, group: PodGroup, action: ActionName) -> Iterato
 
 def _consolidated(world: PlannedCluster) -> Iterator[Violation]:
     """The limit holds for each trigger; a group that moves for several triggers counts for one of them."""
-    most = world.snapshot.policy.max_consolidation_preemptees
+    policy = world.snapshot.policy
+    most = 0 if policy.spreads else policy.max_consolidation_preemptees
     if most == UNLIMITED:
         return
     alone: dict[GroupKey, set[GroupKey | None]] = {}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from kai_cp.reader.annotations import OwnAnnotations
 from kai_cp_models.check import violations
 from kai_cp_models.defrag.notes import moved
 from kai_cp_models.defrag.questions import BadQuestion, goal_of
@@ -23,7 +24,7 @@ from kai_cp_models.snapshot import PodGroup, Snapshot
 from tests.support.plans import UNHURRIED, evicted, nominated
 from tests.support.rule_objects import objects_of
 from tests.support.times import at, runs, stored, waits, world, written
-from tests.support.worlds import NOW, cluster, gpu_bound, group, node, pods, queue, spec
+from tests.support.worlds import NOW, cluster, evict, gpu_bound, group, node, nominate, pods, queue, spec
 from tests.support.worlds import noted as with_annotations
 
 NODES = (node("n1"), node("n2"), node("n3"))
@@ -53,6 +54,24 @@ def state(plan: Plan) -> tuple[str, int]:
 def two(**more: Any) -> dict[str, Any]:
     """n1 holds 2 GPUs, n2 4 and n3 none: one restart frees n1."""
     return world(runs("a", "n1", 2, since=90, **{**MAY, **more}), runs("b", "n2", 4, since=90, **MAY))
+
+
+@pytest.mark.parametrize(
+    ("to", "notes", "strategy", "words"),
+    [
+        ("n2", (), "binpack", []),
+        ("n1", (), "binpack", ["is moved to the node where it runs"]),
+        ("n2", (("kai-cp/defrag", "false"),), "binpack", ["is moved, though an annotation forbids it"]),
+        ("n2", (), "spread", ["is moved, though placementStrategy is spread"]),
+    ],
+)
+def test_the_checker_knows_what_may_be_moved(
+    to: str, notes: OwnAnnotations, strategy: str, words: list[str]
+) -> None:
+    a, its_pods = runs("a", "n1", 2, since=90, **MAY)
+    snapshot = cluster(nodes=NODES, gpu_strategy=strategy, **world((with_annotations(a, *notes), its_pods)))
+    plan = Plan((evict("a-0", "defrag"), nominate("a-0", to, "defrag")))
+    assert [str(one).removeprefix("defrag: pod ns/a-0 ") for one in violations(snapshot, plan)] == words
 
 
 def test_the_cheapest_step_is_taken() -> None:
