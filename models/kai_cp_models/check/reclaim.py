@@ -4,9 +4,8 @@ Triggers are tested in the order of their first places, as the evictions of an a
 places; a trigger without a place comes first. Every lost pod counts for the first of its triggers that may
 take it. Each trigger is tested on totals that include what earlier triggers got and took. A pod group that
 takes nothing and only uses what is left over needs no right to reclaim. A moved victim is not a loss, unless
-``allowConsolidatingReclaim`` is false. Within
-one victim queue, some order of the units must pass. As totals only fall, that holds if and only if there is a
-unit that passes the tests as the last one taken.
+``allowConsolidatingReclaim`` is false. Within one victim queue, some order of the units must pass. As totals
+only fall, that holds if and only if there is a unit that passes the tests as the last one taken.
 """
 
 from __future__ import annotations

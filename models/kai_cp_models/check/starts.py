@@ -190,11 +190,12 @@ def _leaving(
         if entry.start is None or entry.start > start:
             continue
         found.update(entry.victims)
-        stored = times.stored(entry.group)
-        for pod in world.snapshot.pods if stored else ():
+        if (stored := times.stored(entry.group)) is None:
+            continue
+        holder = world.snapshot.group_by_key[entry.group]
+        for pod in world.snapshot.pods:
             group = world.group_of(pod)
-            holder = world.snapshot.group_by_key[entry.group]
-            if group and stored and _by_backfill(times, pod, group, holder, stored):
+            if group and _by_backfill(times, pod, group, holder, stored):
                 found.add(group.key)
     return frozenset(found)
 

@@ -119,7 +119,7 @@ class GroupNotes:
     defrag: bool | None = None
     moved: Moved | None = None
     failures: Failures | None = None
-    """Of the pod whose bind failed most often."""
+    """Of the pod that failed most often."""
     unread: tuple[Unread, ...] = ()
 
     @property
