@@ -28,7 +28,7 @@ GROUP: Final = "pod-group-name"
 GPU: Final = "nvidia.com/gpu"
 HELD: Final = NOT_FOR_CAPACITY | {"PreemptionDelayNotElapsed", "InVain"}
 """Reasons of a pod group that no new node would remove."""
-COPIED: Final = ("affinity", "tolerations", "nodeSelector", "runtimeClassName", "topologySpreadConstraints")
+COPIED: Final = ("tolerations", "nodeSelector", "runtimeClassName", "topologySpreadConstraints")
 LONGEST_NAME: Final = 253
 COOL_DOWN_SECONDS: Final = 60.0
 """After a scaling pod went, its node takes what waits: nothing is asked for meanwhile."""
@@ -217,6 +217,7 @@ def scaling_pod(pod: Json, devices: int, setup: ScalingSetup) -> dict[str, Any]:
         },
         "spec": {
             **{key: spec[key] for key in COPIED if spec.get(key)},
+            **_affinity(spec, namespace),
             "serviceAccountName": setup.account,
             "automountServiceAccountToken": False,
             "restartPolicy": "OnFailure",
@@ -237,6 +238,27 @@ def scaling_pod(pod: Json, devices: int, setup: ScalingSetup) -> dict[str, Any]:
             ],
         },
     }
+
+
+def _affinity(spec: Json, namespace: str) -> dict[str, Any]:
+    """The pod's affinity as another namespace must say it: a term without namespaces is about its own."""
+    affinity = dict(object_at(spec, "affinity", "spec"))
+    for kind in {"podAffinity", "podAntiAffinity"} & affinity.keys():
+        listed = object_at(affinity, kind, "spec.affinity")
+        affinity[kind] = {
+            key: [_about(one, namespace) for one in objects_at(listed, key, f"spec.affinity.{kind}")]
+            for key in listed
+        }
+    return {"affinity": affinity} if affinity else {}
+
+
+def _about(term: Json, namespace: str) -> Json:
+    """A term of pod affinity, or a weighted one, that names the namespaces of the pods that it is about."""
+    if "podAffinityTerm" in term:
+        return {**term, "podAffinityTerm": _about(object_at(term, "podAffinityTerm"), namespace)}
+    if term.get("namespaces") or term.get("namespaceSelector") is not None:
+        return term
+    return {**term, "namespaces": [namespace]}
 
 
 def scaling_name(namespace: str, name: str) -> str:

@@ -133,6 +133,29 @@ def test_a_scaling_pod_runs_where_its_pod_could() -> None:
     }
 
 
+def test_a_scaling_pod_looks_for_the_pods_of_its_pods_namespace() -> None:
+    """A term without namespaces is about those of the pod that has it, which is another one's here."""
+    near: Object = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "data"}}}
+    named, everywhere = {**near, "namespaces": ["other"]}, {**near, "namespaceSelector": {}}
+    required, preferred = (
+        f"{one}DuringSchedulingIgnoredDuringExecution" for one in ("required", "preferred")
+    )
+    pod = waiting("a")
+    nodes = {required: {"nodeSelectorTerms": [{"matchFields": []}]}}
+    pod["spec"]["affinity"] = {
+        "nodeAffinity": nodes,
+        "podAffinity": {required: [near, named, everywhere]},
+        "podAntiAffinity": {preferred: [{"weight": 1, "podAffinityTerm": near}]},
+    }
+    own = {**near, "namespaces": ["ns"]}
+    assert scaling_pod(pod, 1, SETUP)["spec"]["affinity"] == {
+        "nodeAffinity": nodes,
+        "podAffinity": {required: [own, named, everywhere]},
+        "podAntiAffinity": {preferred: [{"weight": 1, "podAffinityTerm": own}]},
+    }
+    assert "affinity" not in scaling_pod(waiting("b"), 1, SETUP)["spec"]
+
+
 def test_long_names_stay_names() -> None:
     long = "p" * 253
     (made,) = run([waiting(long)]).create
