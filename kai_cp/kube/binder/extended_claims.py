@@ -84,6 +84,9 @@ def _names(pod: Object, claim: str) -> bool:
 
 
 def claim_name(pod: Object) -> str:
-    """Name of the claim behind a pod's extended resources; a later pod of the same name gets another."""
+    """Name of the claim behind a pod's extended resources; a later pod of the same name gets another.
+
+    A part of a name may not begin with a hyphen, so a name that is cut does not end with a dot.
+    """
     meta = pod["metadata"]
-    return f"{meta['name'][:220]}-extended-resources-{meta['uid'][-5:]}"
+    return f"{meta['name'][:220].rstrip('.')}-extended-resources-{meta['uid'][-5:]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 from unittest.mock import Mock
 
@@ -76,6 +77,14 @@ def test_a_claim_behind_an_extended_resource(server: StubServer, setup: Any) -> 
     assert made["metadata"]["annotations"] == {MARK: "true"}
     assert made["spec"]["devices"]["requests"] == requests
     assert made["status"]["allocation"] == ALLOCATION
+
+
+@pytest.mark.parametrize("end", [".", "-", "..", "a"])
+def test_the_claim_of_a_pod_with_a_long_name_has_a_name(end: str) -> None:
+    """Where a name is cut, a part of it may end that may not: no server takes ``a.-extended-resources``."""
+    name = claim_name({"metadata": {"name": f"{'a' * (220 - len(end))}{end}b", "uid": "0-12345"}})
+    assert len(name) <= 253
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in name.split("."))
 
 
 def test_a_claim_is_removed_when_the_bind_fails(server: StubServer, setup: Any) -> None:
