@@ -379,6 +379,36 @@ def test_schedulers_of_shards_are_read_and_confined_as_those_of_the_chart() -> N
     assert all(selector.items() <= labels.items() for selector in selectors.values())
 
 
+def test_a_shard_has_a_scheduler_as_the_chart_makes_one() -> None:
+    """On OpenShift, whose default constraints refuse a pod that names its user."""
+    values = {
+        "openshift": True,
+        "controllers": {"enabled": ["shards"]},
+        "reservation": {"appLabel": "held"},
+    }
+    specs = {
+        item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]["spec"]
+        for item in objects(template(values))
+        if item["kind"] == "Deployment"
+    }
+    told = (one.removeprefix("--").split("=", 1) for one in specs["controllers"]["containers"][0]["args"])
+    given = {pair[0].replace("-", "_"): pair[1] for pair in told if len(pair) == 2}
+    options = ControllerOptions(**{key: given[key] for key in given.keys() & ControllerOptions.__slots__})
+    made = plan({"metadata": {"name": "a", "uid": "u"}}, {}, options).deployment["spec"]["template"]["spec"]
+    assert made["securityContext"] == specs["scheduler"]["securityContext"]
+    assert "podAntiAffinity" in made["affinity"]
+    ours, usual = made["containers"][0], specs["scheduler"]["containers"][0]
+    for key in ("livenessProbe", "readinessProbe", "securityContext", "resources", "volumeMounts", "ports"):
+        assert ours[key] == usual[key], key
+    # Those that are left have these values without being named.
+    assert set(usual["args"]) - set(ours["args"]) == {
+        "--listen-address=:8080",
+        "--schedule-period=1s",
+        "-v",
+        "3",
+    }
+
+
 def test_policies_bound_the_accounts_of_this_release() -> None:
     values = {"mode": "enforce", "schedulerName": "mine", "reservation": {"namespace": "held"}}
     manifest = template(values, "two", "elsewhere")

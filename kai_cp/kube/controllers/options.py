@@ -8,6 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
+from kai_cp.kube.api import names
 from kai_cp.workloads.provisioning import ATOMIC
 
 
@@ -75,6 +76,9 @@ class ControllerOptions:
         str, Option(help="Their label app.kubernetes.io/instance, which the chart's Service selects.")
     ] = ""
     shard_replicas: Annotated[int, Option(help="Replicas of each, where no Config says.", min=0)] = 1
+    resource_reservation_app_label: Annotated[
+        str, Option(help="Label app of reservation pods, as these schedulers are told.")
+    ] = names.RESERVATION_APP
     scale_adjust_namespace: Annotated[str, Option(help="Namespace of scaling pods.")] = "kai-scale-adjust"
     scaling_pod_image: Annotated[str, Option(help="Image of scaling pods.")] = "kai-cp"
     scaling_pod_service_account: Annotated[str, Option(help="Their account.")] = "kai-scale-adjust"

@@ -59,13 +59,14 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
         f"--nodepool-label-key={text_at(common, 'nodePoolLabelKey') or options.nodepool_label_key}",
         f"--queue-label-key={text_at(common, 'queueLabelKey') or options.queue_label_key}",
         f"--partition-label-value={text_at(spec, 'partitionLabelValue', 'spec')}",
+        f"--resource-reservation-app-label={options.resource_reservation_app_label}",
         *flags,
     ]
     labels = {NAME: "kai-cp", COMPONENT: "scheduler", SHARD: name}
     # Not of the selector, which cannot be changed.
     release = {INSTANCE: options.shard_instance} if options.shard_instance else {}
     container = _container(options.shard_image, arguments, object_at(ours, "resources", "service"))
-    pod = _pod(common, options.shard_service_account, container)
+    pod = _pod(common, options.shard_service_account, labels, container)
     owner = {
         "apiVersion": "kai.scheduler/v1",
         "kind": "SchedulingShard",
@@ -96,16 +97,16 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
     return ShardPlan(body, tuple(problems))
 
 
-def _pod(common: Json, service_account: str, container: Json) -> Json:
+def _pod(common: Json, service_account: str, labels: Json, container: Json) -> Json:
     """The pod spec; ``common`` is ``spec.global`` of ``kai-config``, which holds for all pods."""
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": dict(labels)}}
+    preferred = [{"weight": 100, "podAffinityTerm": apart}]
     pod: dict[str, Any] = {
         "serviceAccountName": service_account,
         "priorityClassName": text_at(common, "priorityClassName") or "system-cluster-critical",
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": 10000,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        # The image names its user: OpenShift refuses pods that name one.
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}},
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}],
     }
@@ -151,14 +152,15 @@ def _flags(arguments: Mapping[str, str]) -> tuple[list[str], list[str]]:
 
 def _container(image: str, arguments: list[str], resources: Json) -> dict[str, Any]:
     probe = {"path": "/healthz", "port": "metrics"}
+    patience = {"timeoutSeconds": 5}
     usual: Json = {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}
     return {
         "name": "scheduler",
         "image": image,
         "args": arguments,
         "ports": [{"name": "metrics", "containerPort": 8080}],
-        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 30, "periodSeconds": 20},
-        "readinessProbe": {"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 5},
+        "livenessProbe": {"httpGet": probe, "initialDelaySeconds": 30, "periodSeconds": 20, **patience},
+        "readinessProbe": {"httpGet": {**probe, "path": "/readyz"}, "periodSeconds": 5, **patience},
         "resources": dict(resources or usual),
         "securityContext": {
             "allowPrivilegeEscalation": False,
