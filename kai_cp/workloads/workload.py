@@ -128,8 +128,12 @@ def _labels(owner: Item, pod: Item) -> dict[str, str]:
 def _annotations(owner: Item, pod: Item) -> dict[str, str]:
     found = {keys.USER: pod.annotations[keys.USER]} if keys.USER in pod.annotations else {}
     found[keys.TOP_OWNER] = top_owner_metadata(owner.reference)
-    own = {name: value for name, value in owner.annotations.items() if name not in keys.OURS}
-    return {**_deadline(owner), **found, **own}
+    return {**_deadline(owner), **found, **taken_over(owner.annotations)}
+
+
+def taken_over(annotations: Mapping[str, str]) -> dict[str, str]:
+    """The annotations of a workload that its pod group has, too."""
+    return {name: value for name, value in annotations.items() if name not in keys.OURS}
 
 
 def _deadline(owner: Item) -> dict[str, str]:

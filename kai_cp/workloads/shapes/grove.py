@@ -22,7 +22,7 @@ from kai_cp.workloads.items import (
     value_at,
 )
 from kai_cp.workloads.reads import Forbidden
-from kai_cp.workloads.workload import Workload, inherited
+from kai_cp.workloads.workload import Workload, inherited, taken_over
 
 _GANG: Final = "grove.io/podgang"
 _TOPOLOGY_NAME: Final = "grove.io/topology-name"
@@ -70,8 +70,7 @@ def _completed(group: Group, workload: Workload, gang: Item) -> Group:
     """The gang completed from the workload; the workload's queue label counts too, unlike in KAI."""
     owner = workload.owner
     labels = {**owner.labels, **group.labels}
-    annotations = {**owner.annotations, **group.annotations}
-    annotations.pop(keys.LAST_APPLIED, None)
+    annotations = {**taken_over(owner.annotations), **group.annotations}
     group = replace(group, labels=labels, annotations=annotations)
     queue = workload.settings.queue_label_key
     if owner.labels.get(queue) and queue not in gang.labels:

@@ -37,10 +37,18 @@ def test_an_annotation_counts_before_the_deadline() -> None:
     assert notes(5400, **{"kai-cp/max-runtime": "1h"})["kai-cp/max-runtime"] == "1h"
 
 
-def test_words_of_the_scheduler_are_not_taken_over() -> None:
+@pytest.mark.parametrize("kind", sorted(samples()))
+def test_words_of_the_scheduler_are_not_taken_over(kind: str) -> None:
+    """Whatever has them: a policy refuses pod groups for which another than the scheduler says them."""
     own = {"kai-cp/reservation": "{}", "kai-cp/ended": "now", "kai-cp/reserve": "true"}
-    found = notes(None, **own)
-    assert found.keys() & own.keys() == {"kai-cp/reserve"}
+    documents = deepcopy(samples()[kind])
+    for one in documents:
+        if one.get("kind") != "PodGroup":
+            one.setdefault("metadata", {}).setdefault("annotations", {}).update(own)
+    found = group_documents(documents, GroupingSettings())["podGroups"]
+    assert found
+    for group in found:
+        assert group["metadata"].get("annotations", {}).keys() & own.keys() <= {"kai-cp/reserve"}
 
 
 def told(labels: dict[str, str], annotations: dict[str, str]) -> list[tuple[str, str]]:
