@@ -620,6 +620,22 @@ def test_openshift_takes_every_pod_under_its_default_constraints() -> None:
             assert confined["readOnlyRootFilesystem"] is True
 
 
+@pytest.mark.parametrize(("openshift", "ports"), [(False, {53}), (True, {53, 5353})])
+def test_names_are_looked_up_where_the_cluster_answers(openshift: bool, ports: set[int]) -> None:
+    """OpenShift's DNS pods listen on 5353 behind a Service on 53."""
+    (policy,) = (
+        item
+        for item in objects(template({"openshift": openshift, "networkPolicy": {"enabled": True}}))
+        if item["kind"] == "NetworkPolicy"
+    )
+    dns = [
+        rule["ports"] for rule in policy["spec"]["egress"] if {"port": 53, "protocol": "UDP"} in rule["ports"]
+    ]
+    assert [{(one["port"], one["protocol"]) for one in found} for found in dns] == [
+        {(port, protocol) for port in ports for protocol in ("UDP", "TCP")}
+    ]
+
+
 def test_the_page_names_every_value() -> None:
     page = Path(CHART / "README.md").read_text("utf-8")
     for path, _ in leaves(DEFAULTS):
