@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from kai_cp_models.explain.families import Family
@@ -18,6 +19,8 @@ _MASKED: Final = frozenset(("numa", "dra", "volumes"))
 _COUNTED: Final = frozenset(("kind-limit",))
 """Rules whose rows count what each leaving pod frees, whenever it was placed, and what each moved pod
 takes."""
+_NEIGHBOURS: Final = frozenset(("affinity",))
+"""Rules by which a pod may need others beside it."""
 
 
 class DeviceRows:
@@ -57,30 +60,54 @@ class DeviceRows:
         entering: list[Sequence[Linear]] = [self.m.x[c] for c in asked]
         examples = [self.m.classes[c].example for c in asked]
         sizes = [self.m.classes[c].count for c in asked]
-        for to, pods in self._moving(rule) if family in _COUNTED else ():
+        beside = family in _NEIGHBOURS
+        for to, pod, count in self._neighbours(rule, ledger) if beside else self._counted(family, rule):
             entering.append(to)
-            examples.append(pods[0])
-            sizes.append(len(pods))
+            examples.append(pod)
+            sizes.append(count)
         nodes = [nodes[0] for nodes in self.m.cells.nodes]
         index = self.m.cells.leaver_of
         for row in rule.rows(examples, sizes, nodes):
             terms = [
                 coefficient * entering[c][int(self.m.cells.of[node])]
                 for (c, node), coefficient in row.entering.items()
+                if c < len(asked) or coefficient < 0 or not beside
             ]
             gives = self._gives(row, index)
             self.m.under(self.m.cp.add(sum(terms) - sum(gives) <= row.bound), family, also=also)
 
-    def _moving(self, rule: RuleState) -> Iterator[tuple[list[Linear], list[Pod]]]:
-        """Equal pods that may move, and how many of them go to each cell."""
+    def _neighbours(self, rule: RuleState, ledger: Ledger) -> Iterator[tuple[list[Linear], Pod, int]]:
+        """How many equal pods are in each cell beside those that the rule knows, a pod of them, and their
+        number: pods that move there, and those that keep the place which this cycle gave them. Others may
+        need them; what they need themselves is left out, which allows more than the rule does.
+        """
+        cells = range(len(self.m.cells.nodes))
+        moving: dict[tuple[int, Hashable], list[Pod]] = {}
+        for j, leaver in enumerate(self.m.cells.leavers):
+            if not rule.concerns(leaver.pods[0]):
+                continue
+            kinds = {rule.identity(pod): pod for pod in leaver.pods}
+            if leaver.placed_now and ledger is not self.m.ledger:
+                kept = leaver.count - self.m.gone[j]
+                for pod in kinds.values():
+                    yield [kept if n == leaver.cell else 0 for n in cells], _needless(pod), leaver.count
+            if leaver.mover is not None and leaver.mover in self.m.to:
+                for kind, pod in kinds.items():
+                    moving.setdefault((leaver.mover, kind), []).extend([pod] * leaver.count)
+        for (mover, _), pods in moving.items():
+            to = self.m.to[mover]
+            yield [to.get(n, 0) for n in cells], _needless(pods[0]), len(pods)
+
+    def _counted(self, family: Family, rule: RuleState) -> Iterator[tuple[list[Linear], Pod, int]]:
+        """How many equal pods may move to each cell, a pod of them, and their number."""
         pods: dict[int, list[Pod]] = {}
-        for leaver in self.m.cells.leavers:
+        for leaver in self.m.cells.leavers if family in _COUNTED else ():
             if leaver.mover is not None and leaver.mover in self.m.to:
                 pods.setdefault(leaver.mover, []).extend(leaver.pods)
         for mover, mine in pods.items():
             if rule.concerns(mine[0]) and len({rule.identity(pod) for pod in mine}) == 1:
                 to = self.m.to[mover]
-                yield [to.get(n, 0) for n in range(len(self.m.cells.nodes))], mine
+                yield [to.get(n, 0) for n in range(len(self.m.cells.nodes))], mine[0], len(mine)
 
     def _gives(self, row: Row, index: dict[PodKey, int]) -> list[Linear]:
         """What leaves in a row; of equal pods that are counted, the row assumes the most favourable ones."""
@@ -122,3 +149,8 @@ class DeviceRows:
                     if not allowed[nodes[0]]:
                         row = self.m.cp.add(self.m.x[c][n] <= item.count * sum(others))
                         self.m.under(row, family)
+
+
+def _needless(pod: Pod) -> Pod:
+    """The pod without rules of its own about its neighbours."""
+    return replace(pod, spec=replace(pod.spec, pod_affinity=(), pod_anti_affinity=()))

@@ -242,18 +242,14 @@ def test_two_kinds_together_are_found_where_no_kind_helps_alone(world: Object, a
 
 
 def test_an_affinity_to_what_waits_is_no_wall() -> None:
-    """x must be beside w and on n0, which r fills; w gets n1. With r stopped, both go to n0."""
+    """x must be beside w, and r fills n0 before both. With r stopped, both go there."""
     beside_w = [
         {"labelSelector": {"matchLabels": {"app": "w"}}, "topologyKey": "kubernetes.io/hostname"},
     ]
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": beside_w}}
     raw = cluster(
-        [node("n0", gpus=2, labels={"big": "1"}), node("n1", gpus=1)],
-        [
-            pod("r", "n0", gpus=2),
-            pod("w", gpus=1),
-            pod("x", gpus=1, nodeSelector={"big": "1"}, affinity=affinity),
-        ],
+        [node("n0", gpus=2)],
+        [pod("r", "n0", gpus=2), pod("w", gpus=1), pod("x", gpus=1, affinity=affinity)],
         groups={name: {"preemptibility": "preemptible"} for name in ("r", "w", "x")},
     )
     entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=("stop",)).explain(X)
@@ -261,3 +257,47 @@ def test_an_affinity_to_what_waits_is_no_wall() -> None:
     assert [fix["ops"][0]["pods"] for fix in entry["fixes"]] == [["default/r"]]
     assert "impossible" not in entry["message"]
     assert entry["start"]["because"] == "no estimate: 1 running job declares no end"
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_a_neighbour_that_moves_is_found_at_its_new_place(pods: int) -> None:
+    """x must be beside a pod of w, which fills n0 and cannot be preempted; n1 takes all of them. Two pods of
+    w must be beside each other, too."""
+    beside_w = [
+        {"labelSelector": {"matchLabels": {"job": "w"}}, "topologyKey": "kubernetes.io/hostname"},
+    ]
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": beside_w}}
+    own = {"affinity": affinity} if pods > 1 else {}
+    running = [pod(f"w{i}", "n0", gpus=2 // pods, group="w", labels={"job": "w"}, **own) for i in range(pods)]
+    raw = cluster(
+        [node("n0", gpus=2), node("n1", gpus=3)],
+        [*running, pod("x", gpus=1, affinity=affinity)],
+        groups={"w": {"minMember": pods, "preemptibility": "non-preemptible"}},
+        actions="allocate, consolidation, preempt",
+    )
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=("stop", "move")).explain(X)
+    assert entry["blocking"] == [["affinity", "fragmentation", "non-preemptible", "room:gpu"]]
+    moves = [{"pod": f"default/w{i}", "node": "n1"} for i in range(pods)]
+    assert [fix["ops"][0]["moves"] for fix in entry["fixes"]] == [moves]
+
+
+def test_a_neighbour_that_this_cycle_places_is_there() -> None:
+    """y, of higher priority, fills n0, and x must be beside y. n1 takes both of them once r has ended."""
+    beside_y = [
+        {"labelSelector": {"matchLabels": {"job": "y"}}, "topologyKey": "kubernetes.io/hostname"},
+    ]
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": beside_y}}
+    raw = cluster(
+        [node("n0", gpus=2), node("n1", gpus=3)],
+        [
+            pod("r", "n1", gpus=3),
+            pod("y", gpus=2, labels={"job": "y"}, priority="high"),
+            pod("x", gpus=1, affinity=affinity),
+        ],
+        groups={"r": {"preemptibility": "non-preemptible"}},
+        priorityClasses=[{"metadata": {"name": "high", "uid": "high"}, "value": 60}],
+    )
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=("stop",)).explain(X)
+    assert entry["blocking"]
+    assert ["affinity"] not in entry["blocking"]
+    assert [fix["ops"][0]["pods"] for fix in entry["fixes"]] == [["default/r"]]
