@@ -7,6 +7,7 @@ import importlib.util
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -15,11 +16,13 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from kai_cp.kube.admission.options import RegistrationOptions
+from kai_cp.kube.admission.options import AdmissionOptions, RegistrationOptions
 from kai_cp.kube.admission.registration import configurations
 from kai_cp.kube.api.access import ACCESS, ControllerName
+from kai_cp.kube.binder.options import BinderOptions
 from kai_cp.kube.controllers.options import ControllerOptions
 from kai_cp.kube.controllers.shard_objects import plan
+from kai_cp.kube.scheduler.options import SchedulerOptions
 from tests.deploy.helm import CHART, Object, helm, instead_of_kai, objects, refused, template
 
 DEPLOY = CHART.parents[1]
@@ -384,7 +387,7 @@ def test_a_shard_has_a_scheduler_as_the_chart_makes_one() -> None:
     values = {
         "openshift": True,
         "controllers": {"enabled": ["shards"]},
-        "reservation": {"appLabel": "held"},
+        "reservation": {"appLabel": "held", "namespace": "held-here"},
     }
     specs = {
         item["metadata"]["labels"]["app.kubernetes.io/component"]: item["spec"]["template"]["spec"]
@@ -407,6 +410,38 @@ def test_a_shard_has_a_scheduler_as_the_chart_makes_one() -> None:
         "-v",
         "3",
     }
+
+
+PROGRAMS: dict[str, Any] = {
+    "scheduler": SchedulerOptions,
+    "binder": BinderOptions,
+    "controllers": ControllerOptions,
+    "admission": AdmissionOptions,
+}
+"""What each process can be told."""
+
+
+def test_processes_are_told_the_same() -> None:
+    """A scheduler that looks for reservation pods elsewhere takes each shared GPU for two that are in use."""
+    elsewhere: Object = {
+        "schedulerName": "mine",
+        "nodePoolLabelKey": "pool",
+        "queueLabelKey": "queue",
+        "reservation": {"namespace": "held-here", "appLabel": "held"},
+        "binder": {"hamiCoreEnabled": True},
+        "controllers": {"enabled": ["podgrouper", "shards"], "scaling": {"namespace": "scaled-here"}},
+    }
+    told: dict[str, set[str]] = {}
+    for item in objects(template({**FULL, **elsewhere})):
+        if item["kind"] == "Deployment":
+            container = item["spec"]["template"]["spec"]["containers"][0]
+            told[container["name"]] = {one for one in container["args"] if one.startswith("--")}
+    assert told.keys() == PROGRAMS.keys()
+    for asked, flags in told.items():
+        for other, options in PROGRAMS.items():
+            known = {field.name.replace("_", "-") for field in fields(options)}
+            common = {one for one in flags if one.removeprefix("--").partition("=")[0] in known}
+            assert common <= told[other], (asked, other)
 
 
 def test_policies_bound_the_accounts_of_this_release() -> None:

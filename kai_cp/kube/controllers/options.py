@@ -76,6 +76,9 @@ class ControllerOptions:
         str, Option(help="Their label app.kubernetes.io/instance, which the chart's Service selects.")
     ] = ""
     shard_replicas: Annotated[int, Option(help="Replicas of each, where no Config says.", min=0)] = 1
+    resource_reservation_namespace: Annotated[
+        str, Option(help="Namespace of reservation pods, as these schedulers are told.")
+    ] = names.RESERVATION_NAMESPACE
     resource_reservation_app_label: Annotated[
         str, Option(help="Label app of reservation pods, as these schedulers are told.")
     ] = names.RESERVATION_APP

@@ -59,7 +59,9 @@ def plan(shard: Json, config: Json, options: ControllerOptions) -> ShardPlan:
         f"--nodepool-label-key={text_at(common, 'nodePoolLabelKey') or options.nodepool_label_key}",
         f"--queue-label-key={text_at(common, 'queueLabelKey') or options.queue_label_key}",
         f"--partition-label-value={text_at(spec, 'partitionLabelValue', 'spec')}",
+        f"--resource-reservation-namespace={options.resource_reservation_namespace}",
         f"--resource-reservation-app-label={options.resource_reservation_app_label}",
+        f"--scale-adjust-namespace={options.scale_adjust_namespace}",
         *flags,
     ]
     labels = {NAME: "kai-cp", COMPONENT: "scheduler", SHARD: name}
