@@ -12,7 +12,8 @@ hold is gone.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,7 @@ from kai_cp_models.shown import plural
 from kai_cp_models.snapshot import SetAside, Snapshot
 
 if TYPE_CHECKING:
+    from kai_cp_models.ledger import Ledger
     from kai_cp_models.reservations.timeline import Timeline
 
 NAME: Final = "reservations"
@@ -84,6 +86,18 @@ def set_aside(snapshot: Snapshot) -> Iterator[SetAside]:
     yield from ()
 
 
+@contextmanager
+def lifted(ledger: Ledger, keys: Collection[GroupKey]) -> Iterator[None]:
+    """Meanwhile the holds of ``keys`` bind no group in the ledger, and no group ignores any other hold.
+
+    Afterwards the account of the holds is as it was before.
+    """
+    before = next(rule for rule in ledger.rules if isinstance(rule, HeldRoom))
+    before.without(keys).bind(ledger)
+    yield
+    before.bind(ledger)
+
+
 class HeldRoom(RuleState):
     """The holds of one state, and what is free beside them at each of their starts."""
 
@@ -127,10 +141,20 @@ class HeldRoom(RuleState):
         found._room = found._room.reshape(len(found._instants), len(found._nodes), width)
         by_key = occupancy.times.snapshot.pod_by_key
         found._ends = occupancy.ends_of_pods
-        for key in timeline.placed:
+        for key in timeline.ledger.held:
             group = by_key[key].group
             if group is not None and found._holds(group):
                 found._started[group] = found._started.get(group, 0) + 1
+        return found
+
+    def bind(self, ledger: Ledger) -> None:
+        """Let these holds bind every placement in the ledger from now on, and no others."""
+        ledger.rules = tuple(self if isinstance(rule, HeldRoom) else rule for rule in ledger.rules)
+
+    def without(self, keys: Collection[GroupKey]) -> HeldRoom:
+        """A copy in which holds of ``keys`` bind no group, and none ignores any other."""
+        found = self.copy()
+        found.claims, found.strict = tuple(claim for claim in self.claims if claim.group not in keys), True
         return found
 
     def detach(self) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kai_cp_models.arrays import Ints
-from kai_cp_models.pods import GPU, MILLI, GroupKey, PodKey
+from kai_cp_models.pods import MILLI, GroupKey, PodKey
 from kai_cp_models.reservations.gang import GangNeeds
 
 TICKS_PER_SECOND: Final = 1000
@@ -63,14 +63,6 @@ class Idle:
     edges: NDArray[np.float64]
     unused: Ints
     _costs: dict[tuple[int, float], Ints] = field(default_factory=dict)
-
-    @staticmethod
-    def of(free: Callable[[float], Ints], points: Sequence[float], last: float) -> Idle:
-        """Unused GPUs from the first of ``points`` (now) to ``last``. ``free``: [N, D] at an instant."""
-        edges = sorted({point for point in points if point < last} | {last})
-        rows = [np.maximum(free(edge)[:, GPU], 0) // MILLI for edge in edges[:-1]]
-        width = len(free(points[0]))
-        return Idle(np.array(edges), np.array(rows, dtype=np.int64).reshape(-1, width))
 
     def _lengths(self, start: float, first: float = -np.inf) -> NDArray[np.float64]:
         """Seconds of every interval that lie between ``first`` and ``start``."""

@@ -172,7 +172,7 @@ def _begins(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) ->
     placed = anywhere and Placer(hold.ask.gang).place(ledger, hold.ask.batch) is None
     if not placed and not walk.put(ledger, hold.ask, hold.nodes, checked=True):
         return False
-    walk.ledger = walk.root = ledger
+    walk.root = ledger.copy()
     for pod in hold.ask.pods:
         walk.cycle.placed_by[pod.key] = "reservation"
     walk.cycle.admitted("reservation", hold.key)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from kai_cp_models.fairness.amounts import Amounts, total
-from kai_cp_models.fairness.book import Rows
+from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import in_words
 from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, UNLIMITED, GroupKey, Pod
 from kai_cp_models.reservations.state import Hold, TimeState
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.snapshot import PodGroup
@@ -52,7 +52,7 @@ class Loads:
     ledger: Ledger
     gone: Mapping[GroupKey, float] = field(default_factory=dict)
     """Groups that leave earlier than the state knows."""
-    _known: dict[float, tuple[Rows, Rows]] = field(default_factory=dict)
+    _known: dict[float, QueueBook] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         snapshot, ledger, occupancy = self.ledger.snapshot, self.ledger, self.state.occupancy
@@ -78,6 +78,15 @@ class Loads:
                 if part and end < NEVER:
                     self._ending.append((end, group.queue, charged(ledger, part), group.preemptible))
 
+    def add(self, group: PodGroup, pods: Sequence[Pod]) -> None:
+        """Follow the ledger, in which pods of a group have got their places; nothing else has changed
+        there."""
+        end, cost = self.state.untils.get(group.key, NEVER), charged(self.ledger, pods)
+        self._ending.append((end, group.queue, cost, group.preemptible))
+        for instant, book in self._known.items():
+            if instant < end:
+                book.charge(group.queue, cost, group.preemptible)
+
     def _charged(self) -> Sequence[tuple[PodGroup, float, Amounts]]:
         """Running groups that no cycle has touched: when they end by themselves, and what they cost."""
         times, snapshot, charge = self.state.times, self.ledger.snapshot, self.ledger.fixed.charge
@@ -91,15 +100,15 @@ class Loads:
                     times.charges.append((group, times.end(group.key), cost))
         return times.charges
 
-    def _at(self, instant: float) -> tuple[Rows, Rows]:
-        """What queues hold at an instant, in total and by non-preemptible groups, without any reservation."""
+    def at(self, instant: float) -> QueueBook:
+        """What queues hold at an instant, without any reservation."""
         known = self._known.get(instant)
         if known is None:
             book = self.ledger.book.copy()
             for end, queue, cost, preemptible in self._ending:
                 if end <= instant:
                     book.charge(queue, cost, preemptible, -1)
-            known = self._known[instant] = book.held, book.firm
+            known = self._known[instant] = book
         return known
 
     def beyond(self, one: Load, others: Sequence[Load]) -> Beyond | None:
@@ -114,9 +123,9 @@ class Loads:
     def _beyond_at(self, start: float, one: Load, loads: Sequence[Load]) -> Beyond | None:
         book = self.ledger.book
         line = book.line(one.group.queue)
-        held, firm = self._at(start)
-        total = {q: list(held[q]) for q in line}
-        strict = {q: list(firm[q]) for q in line}
+        known = self.at(start)
+        total = {q: list(known.held[q]) for q in line}
+        strict = {q: list(known.firm[q]) for q in line}
         sharing: set[int] = set()
         promised: set[int] = set()
         for load in loads:

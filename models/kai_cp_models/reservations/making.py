@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
+from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.plan import Offer
 from kai_cp_models.pods import PodKey
@@ -52,7 +54,6 @@ def reserve(walk: Walk, ask: Ask, why: Refusal) -> None:
             walk.state = replace(walk.state, beyond={**walk.state.beyond, key: start.why})
         elif walk.times.drains and never_fits(walk, ask, shape):
             close(walk, ask, shape)
-        walk.look_again()
         return
     walk.settle(start.found)
     walk.made += 1
@@ -84,8 +85,10 @@ def _begin_new(walk: Walk, hold: Hold) -> None:
         ask = walk.asks.get(hold.key)
         further = {} if ask is None else {hold.key: ask.entry}
         walk.order = walk.order.fork(walk.ledger.book, walk.asks, further)
-    # Other asks were admitted before it and stay in their places from now on.
-    walk.movable = {}
+    # Other asks were admitted before it.
+    walk.stay()
+    asking = chain.from_iterable(ask.gang.pods for ask in walk.asks.values())
+    walk.admission = Admission(walk.root, asking, walk.cycle.budget)
 
 
 def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:

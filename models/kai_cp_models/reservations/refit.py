@@ -11,7 +11,7 @@ import numpy as np
 from kai_cp_models.arrays import Ints
 from kai_cp_models.budget import REFIT_SHARE, Allowance
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.pods import GPU, MILLI, GroupKey
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.reservations.gang import GangNeeds
 from kai_cp_models.reservations.items import Idle, NodeOfPod
 from kai_cp_models.reservations.places import places
@@ -33,8 +33,7 @@ def chosen_places(
     """
     if not holds:
         return None
-    last = max(hold.start for hold in holds)
-    idle = Idle.of(timeline.free, timeline.points(), max(last, timeline.now))
+    idle = Idle(*timeline.unused(max(hold.start for hold in holds)))
     if len(holds) == 1 and counted is None and (one := _alone(holds[0], timeline, cycle)) is not None:
         return {holds[0].key: one}
     items = [
@@ -80,12 +79,13 @@ def _domains(cycle: Cycle, shape: GangNeeds) -> tuple[Ints, ...]:
 
 def idle_by_node(hold: Hold, holds: Sequence[Hold], timeline: Timeline) -> dict[int, float]:
     """GPU-hours that stand idle for a hold on each of its nodes until its start (12.3)."""
+    ends, rows = timeline.unused(hold.start)
     edges = sorted(
-        {point for point in timeline.points() if point < hold.start}
-        | {edge for other in holds for edge in (other.start, other.end) if timeline.now < edge < hold.start}
-        | {timeline.now, hold.start}
+        {edge for other in holds for edge in (other.start, other.end) if timeline.now < edge < hold.start}
+        | set(ends.tolist())
     )
     nodes = list(hold.gpus)
+    rows = rows[:, nodes]
     mine = np.array(list(hold.gpus.values()))
     theirs = [
         (other, np.array([other.gpus.get(node, 0) for node in nodes]))
@@ -94,10 +94,10 @@ def idle_by_node(hold: Hold, holds: Sequence[Hold], timeline: Timeline) -> dict[
     ]
     idle = np.zeros(len(nodes))
     for low, high in pairwise(edges):
-        unused = timeline.free(low)[nodes, GPU] // MILLI
+        unused = rows[np.searchsorted(ends, low, side="right") - 1]
         for other, gpus in theirs:
             if other.active(low):
-                unused -= gpus
+                unused = unused - gpus
         idle += np.minimum(mine, np.maximum(unused, 0)) * (high - low) / 3600.0
     return dict(zip(nodes, idle.tolist(), strict=True))
 

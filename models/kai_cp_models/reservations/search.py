@@ -17,7 +17,7 @@ from kai_cp_models.budget import PLACES_SHARE, Allowance, Budget
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GPU, MILLI, GroupKey, PodKey
+from kai_cp_models.pods import GPU, MILLI, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.reservations.gang import GangNeeds, GangPart
 from kai_cp_models.reservations.items import GangInterval, Idle, NodeOfPod, PlacedGangs
 from kai_cp_models.reservations.loads import Beyond, Load, Loads, loads_of
@@ -77,6 +77,15 @@ class Scene:
         self.timeline = self.state.timeline(self.ledger)
         self._before: Timeline | None = None
         self.loads = Loads(self.state, self.ledger)
+
+    def add(self, ask: Ask) -> None:
+        """Follow the ledger, in which the ask has got its places; nothing else has changed there."""
+        self.timeline.add(ask.pods)
+        self.loads.add(ask.group, ask.pods)
+        movable = self.movable.get(ask.group.key)
+        if self._before is not None and (movable is None or movable[0] is not ask):
+            put_again(self._before.ledger, self.ledger, ask.pods)
+            self._before.add(ask.pods)
 
     @property
     def before(self) -> Timeline:
@@ -186,7 +195,7 @@ class Scene:
 
     def idle(self, last: float) -> Idle:
         """The GPUs that stay unused until ``last``."""
-        return Idle.of(self.timeline.free, self.timeline.points(), max(last, self.timeline.now))
+        return Idle(*self.timeline.unused(last))
 
     def _together(
         self,
@@ -229,6 +238,13 @@ class Scene:
         self, items: Sequence[GangInterval], timeline: Timeline, hint: Mapping[GroupKey, NodeOfPod]
     ) -> PlacedGangs:
         return places(items, timeline.free, self.settings, self.allowance(), hint=hint)
+
+
+def put_again(ledger: Ledger, placed: Ledger, pods: Iterable[Pod]) -> None:
+    """Give pods in ``ledger`` the places that they have in ``placed``."""
+    for pod in pods:
+        held = placed.held[pod.key]
+        ledger.place(pod, held.node, held.gpu_groups, pipelined=held.status is PodStatus.PIPELINED)
 
 
 def item_of(hold: Hold, domains: tuple[Ints, ...] = ()) -> GangInterval:

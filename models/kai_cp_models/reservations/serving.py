@@ -13,6 +13,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, quota_check
 from kai_cp_models.refusal import Proof, Refusal
 from kai_cp_models.reservations.gang import shape_of, unsuited
+from kai_cp_models.reservations.held import lifted
 from kai_cp_models.reservations.loads import Beyond, Load, loads_of
 from kai_cp_models.reservations.making import reserve
 from kai_cp_models.reservations.mending import mend
@@ -31,7 +32,7 @@ def start_promised(walk: Walk) -> None:
     promised = {k for k, ask in walk.asks.items() if ask.promised and walk.times.due(k) is None}
     if not promised:
         return
-    walk.line_up(walk.ledger, apart=walk.asks.keys() - promised)
+    walk.line_up(walk.root, apart=walk.asks.keys() - promised)
     while not walk.cycle.budget.passed() and (key := walk.order.pop()) is not None:
         ask = walk.asks[key]
         over = quota_check(walk.ledger, ask, lending=True)
@@ -45,17 +46,15 @@ def start_promised(walk: Walk) -> None:
             further = walk.asks[key] = ask_of(walk.ledger, ask.gang, batch)
             if further.promised:
                 walk.order.push(key, further.entry)
-    # They stay in their places from now on.
-    walk.root, walk.movable = walk.ledger, {}
+    walk.stay()
     walk.refusals.clear()
-    walk.changed()
 
 
 def serve_everybody(walk: Walk) -> None:
     """Serve all other groups in the fair order."""
     for hold in walk.holds:
         walk.waits_itself(hold)
-    walk.line_up(walk.ledger, apart={hold.key for hold in walk.holds})
+    walk.line_up(walk.root, apart={hold.key for hold in walk.holds})
     walk.serve(partial(_start_now, walk), partial(reserve, walk))
 
 
@@ -69,10 +68,9 @@ def _start_now(walk: Walk, ask: Ask) -> Refusal | None:
     until = walk.window_end(ask)
     load = Load(ask.group, cost_of_pods(walk.ledger, ask), walk.now, until, reserved=False, checked=True)
     beyond = walk.scene().loads.beyond(load, loads_of(walk.holds)) if walk.holds else None
-    trial = walk.ledger.copy()
-    why = Refusal("TopologyFragmented") if beyond else Placer(ask.gang).place(trial, ask.batch)
+    why = Refusal("TopologyFragmented") if beyond else Placer(ask.gang).place(walk.ledger, ask.batch)
     if why is None:
-        _admit(walk, ask, trial)
+        walk.started(ask)
         return None
     refused = NoPlaces(beyond)
     if not walk.holds:
@@ -98,13 +96,6 @@ def _start_now(walk: Walk, ask: Ask) -> Refusal | None:
     return why
 
 
-def _admit(walk: Walk, ask: Ask, ledger: Ledger) -> None:
-    walk.ledger = ledger
-    walk.admission.admitted(ask)
-    walk.note_movable(ask)
-    walk.look_again()
-
-
 def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
     """Start the ask by giving other groups other places; None when it has started."""
     if unsuited(walk.ledger, ask):
@@ -122,7 +113,7 @@ def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
     failure = Placer(ask.gang).place(walk.ledger, ask.batch)
     if failure is not None and not walk.put(walk.ledger, ask, found.nodes, checked=True):
         walk.holds, walk.ledger, walk.state = before
-        walk.look_again()
+        walk.changed()
         return NoPlaces(proved=False)
     walk.note_movable(ask)
     walk.changed()
@@ -134,13 +125,10 @@ def _overrule(walk: Walk, ask: Ask) -> bool:
     ignored = walk.state.windows[ask.group.key].ignores & {hold.key for hold in walk.holds}
     if not ignored:
         return False
-    trial = walk.ledger.copy()
-    walk.state.bind(trial, strict=True, without=ignored)
-    if Placer(ask.gang).place(trial, ask.batch) is not None:
-        return False
-    walk.ledger = trial
-    walk.admission.admitted(ask)
-    walk.note_movable(ask)
+    with lifted(walk.ledger, ignored):
+        if Placer(ask.gang).place(walk.ledger, ask.batch) is not None:
+            return False
+    walk.started(ask)
     walk.refusals.clear()
     walk.changed()
     mend(walk, at_once=False)
@@ -149,12 +137,14 @@ def _overrule(walk: Walk, ask: Ask) -> bool:
 
 def _held_from(walk: Walk, ask: Ask, why: Refusal, beyond: Beyond | None) -> Refusal:
     """The reason, if only holds keep the ask from starting; else ``why``."""
-    trial = walk.ledger.copy()
-    drains = [drain.hold for drain in walk.state.drains if drain.key != ask.group.key]
-    walk.state.bind(trial, strict=True, without=frozenset(hold.key for hold in (*walk.holds, *drains)))
-    if Placer(ask.gang).place(trial, ask.batch) is not None:
+    ledger, drains = walk.ledger, [d.hold for d in walk.state.drains if d.key != ask.group.key]
+    with lifted(ledger, {hold.key for hold in (*walk.holds, *drains)}):
+        ledger.mark()
+        Placer(ask.gang).place(ledger, ask.batch)
+        nodes = {ledger.held[pod.key].node for pod in ask.pods if pod.key in ledger.held}
+        ledger.back()
+    if not nodes:
         return why
-    nodes = {trial.held[pod.key].node for pod in ask.pods}
     ahead = [hold for hold in walk.holds if beyond is None and nodes & hold.usage.keys()]
     closed = next((hold for hold in drains if nodes & hold.usage.keys()), None)
     if not ahead and closed is not None and (beyond is None or not walk.holds):

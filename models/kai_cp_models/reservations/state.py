@@ -182,8 +182,7 @@ class TimeState:
         held += [(drain.key, drain.claim()) for drain in self.drains]
         claims = [claim for key, claim in held if key not in without]
         timeline = Timeline(ledger, self.occupancy, self.untils)
-        room = HeldRoom.of(timeline, claims, self.windows, strict=strict)
-        ledger.rules = tuple(room if isinstance(rule, HeldRoom) else rule for rule in ledger.rules)
+        HeldRoom.of(timeline, claims, self.windows, strict=strict).bind(ledger)
 
 
 def window_of(times: Times, group: PodGroup, holders: Iterable[PodGroup]) -> HoldWindow:

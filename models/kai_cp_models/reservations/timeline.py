@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kai_cp_models.arrays import Ints
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.reservations.times import NEVER, Times
 from kai_cp_models.reservations.vectors import demand
 
@@ -113,8 +113,7 @@ def occupancy_of(times: Times, bounds: Mapping[GroupKey, float]) -> Occupancy:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A pod placed in this cycle, or a shared device that this cycle has changed: where, until when, and what
-    it takes."""
+    """From ``until`` on, so much more is free on a node; negative: what comes free there counts elsewhere."""
 
     node: int
     until: float
@@ -134,72 +133,97 @@ class Timeline:
     closed: Sequence[Mapping[int, Ints]] = ()
     _free: dict[float, Ints] = field(default_factory=dict)
     _gpus: dict[float, int] = field(default_factory=dict)
+    _columns: tuple[NDArray[np.float64], Ints, Ints] | None = None
+    _devices: dict[SharedGpu, float] = field(default_factory=dict)
+    """Shared devices which pods of the cycle leave or join: when the last that stays has ended; 0: none
+    does."""
 
     def __post_init__(self) -> None:
-        ledger, occupancy = self.ledger, self.occupancy
-        self.now = occupancy.times.now
+        ledger = self.ledger
+        self.now = self.occupancy.times.now
+        self._endings: list[Ending] = []
         self._base: Ints = ledger.free.copy()
         for usage in self.closed:
             for node, taken in usage.items():
                 self._base[node] -= taken
-        self._gone = [row for key in ledger.evicted if (row := occupancy.rows.get(key)) is not None]
-        self.placed: dict[PodKey, Ending] = {}
-        self._endings: list[Ending] = []
-        by_key = ledger.snapshot.pod_by_key
-        joined: dict[SharedGpu, float] = {}
-        for key, held in ledger.held.items():
-            pod = by_key[key]
+        for key, pod in ledger.evicted.items():
+            # A pod evicted in this cycle already counts as releasing.
+            self._gone(self.occupancy.rows.get(key))
+            for name in pod.gpu_groups if pod.spec.gpu.shares else ():
+                self._on_device(SharedGpu(ledger.home(pod), name))
+        self._enter(ledger.snapshot.pod_by_key[key] for key in ledger.held)
+
+    def add(self, pods: Sequence[Pod]) -> None:
+        """Follow the ledger, in which the pods have got their places; nothing else has changed there."""
+        self._enter(pods)
+        for node in {self.ledger.held[pod.key].node for pod in pods}:
+            left = self.ledger.free[node] - sum(usage[node] for usage in self.closed if node in usage)
+            for free in self._free.values():
+                free[node] += left - self._base[node]
+            self._base[node] = left
+        self._gpus.clear()
+
+    def _enter(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            held, need = self.ledger.held[pod.key], demand(pod)
             end = NEVER if pod.group is None else self.until.get(pod.group, NEVER)
-            need = demand(pod)
             if pod.spec.gpu.shares:
                 need[GPU] = 0
                 for name in held.gpu_groups:
-                    device = SharedGpu(held.node, name)
-                    joined[device] = max(end, joined.get(device, 0.0))
-            self.placed[key] = Ending(held.node, end, need)
-        self._change_devices(joined)
-        self._endings += self.placed.values()
+                    self._on_device(SharedGpu(held.node, name), end)
+            self._ends(held.node, end, need)
 
-    def _change_devices(self, joined: Mapping[SharedGpu, float]) -> None:
-        """Shared devices with pods that this cycle has placed or evicted: each is free again when the last
-        pod that stays on it has ended.
-
-        ``joined``: when the last of the pods placed on it ends. A device that all pods leave counts as
-        releasing already.
+    def _on_device(self, device: SharedGpu, end: float = 0.0) -> None:
+        """Pods leave a shared device, or one joins that stays until ``end``: it is free again when the last
+        that stays on it has ended. A device that all pods leave counts as releasing already.
         """
-        occupancy, changed = self.occupancy, self.ledger.evicted
-        left = {
-            SharedGpu(node, name)
-            for key in changed
-            if (pod := self.ledger.snapshot.pod_by_key[key]).spec.gpu.shares
-            and (node := self.ledger.snapshot.node_index.get(pod.node or "")) is not None
-            for name in pod.gpu_groups
-        }
-        for device in sorted(left | joined.keys()):
-            row = occupancy.devices.get(device)
-            if row is not None:
-                self._gone.append(row)
-            stay = [end for key, end in occupancy.members.get(device, {}).items() if key not in changed]
-            ends = [*stay, *([joined[device]] if device in joined else [])]
-            if ends:
-                self._endings.append(Ending(device.node, max(ends), _whole(self._base.shape[1])))
+        occupancy, last = self.occupancy, self._devices.get(device)
+        whole = _whole(self._base.shape[1])
+        if last is None:
+            self._gone(occupancy.devices.get(device))
+            there = occupancy.members.get(device, {})
+            last = max((until for key, until in there.items() if key not in self.ledger.evicted), default=0.0)
+        elif last:
+            self._ends(device.node, last, -whole)
+        last = self._devices[device] = max(last, end)
+        if last:
+            self._ends(device.node, last, whole)
+
+    def _gone(self, row: int | None) -> None:
+        """What a row of the occupancy will give is not given any more."""
+        if row is not None:
+            occupancy = self.occupancy
+            self._ends(int(occupancy.nodes[row]), float(occupancy.ends[row]), -occupancy.needs[row])
+
+    def _ends(self, node: int, until: float, need: Ints) -> None:
+        if until == NEVER:
+            return
+        self._endings.append(Ending(node, until, need))
+        self._columns = None
+        for instant, free in self._free.items():
+            if until <= instant:
+                free[node] += need
+
+    def _events(self) -> tuple[NDArray[np.float64], Ints, Ints]:
+        """[E], [E], [E, D] when, on which nodes and how much becomes free."""
+        if self._columns is None:
+            occupancy, own = self.occupancy, self._endings
+            needs = np.array([one.need for one in own], dtype=np.int64).reshape(-1, self._base.shape[1])
+            self._columns = (
+                np.concatenate([occupancy.ends, [one.until for one in own]]),
+                np.concatenate([occupancy.nodes, np.array([one.node for one in own], dtype=np.int64)]),
+                np.concatenate([occupancy.needs, needs]),
+            )
+        return self._columns
 
     def free(self, instant: float) -> Ints:
-        """[N, D] free at an instant from now on; read-only."""
+        """[N, D] free at an instant from now on; read-only, and as the ledger is at this moment."""
         known = self._free.get(instant)
         if known is not None:
             return known
-        occupancy = self.occupancy
-        free = self._base.copy()
-        ended = int(np.searchsorted(occupancy.ends, instant, side="right"))
-        np.add.at(free, occupancy.nodes[:ended], occupancy.needs[:ended])
-        for row in self._gone:
-            # A pod evicted in this cycle already counts as releasing.
-            if row < ended:
-                free[occupancy.nodes[row]] -= occupancy.needs[row]
-        for ending in self._endings:
-            if ending.until <= instant:
-                free[ending.node] += ending.need
+        until, nodes, needs = self._events()
+        free, ended = self._base.copy(), until <= instant
+        np.add.at(free, nodes[ended], needs[ended])
         if len(self._free) >= LIMITS.kept_instants:
             self._free.pop(next(iter(self._free)))
         self._free[instant] = free
@@ -212,6 +236,17 @@ class Timeline:
             free = self.free(instant)[:, GPU]
             found = self._gpus[instant] = int(np.maximum(free, 0).sum())
         return found
+
+    def unused(self, last: float) -> tuple[NDArray[np.float64], Ints]:
+        """[K + 1] instants from now to ``last`` between which no GPU becomes free; [K, N] whole GPUs not in
+        use meanwhile."""
+        until, nodes, needs = self._events()
+        ends = (needs[:, GPU] != 0) & (self.now < until) & (until < last)
+        edges = np.unique([self.now, max(last, self.now), *until[ends]])
+        free: Ints = np.zeros((len(edges), len(self._base)), dtype=np.int64)
+        free[0] = self.free(self.now)[:, GPU]
+        np.add.at(free, (np.searchsorted(edges, until[ends]), nodes[ends]), needs[ends, GPU])
+        return edges, np.maximum(free.cumsum(axis=0), 0)[:-1] // MILLI
 
     def points(self, more: Iterable[float] = ()) -> list[float]:
         """Instants from now on at which a group ends: a new group can start only then."""

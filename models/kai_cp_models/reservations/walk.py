@@ -19,13 +19,13 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer
 from kai_cp_models.plan import Reservation
-from kai_cp_models.pods import GroupKey, PodKey, PodStatus
+from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.gang import GangNeeds, shape_of, unsuited
 from kai_cp_models.reservations.holders import Holder
 from kai_cp_models.reservations.items import TICKS_PER_SECOND
 from kai_cp_models.reservations.refit import chosen_places
-from kai_cp_models.reservations.search import FoundPlaces, Scene
+from kai_cp_models.reservations.search import FoundPlaces, Scene, put_again
 from kai_cp_models.reservations.state import Hold, update
 from kai_cp_models.reservations.times import NEVER
 from kai_cp_models.shown import clock
@@ -42,13 +42,13 @@ class Walk(AdmissionPass):
         state = cycle.time
         assert state is not None
         super().__init__(cycle, waiting_groups(cycle, "allocate"))
+        self.root = cycle.ledger
+        """The state before any group except holders has started; no step changes it."""
         cycle.ledger = cycle.ledger.copy()
         self.times = state.times
         self.now = self.times.now
         self.holds: list[Hold] = []
         self.state = replace(state, holds=())
-        self.root = self.ledger
-        """The state before any group except holders has started."""
         self.movable: dict[GroupKey, tuple[Ask, GangNeeds, float]] = {}
         self._scene: Scene | None = None
         self.refusals: dict[tuple[object, ...], Refusal] = {}
@@ -103,20 +103,27 @@ class Walk(AdmissionPass):
         base = self.root.copy()
         self.state.bind(base, strict=True, without=frozenset(hold.key for hold in self.holds))
         moving = {pod.key for ask, _, _ in self.movable.values() for pod in ask.pods}
-        for key, held in self.ledger.held.items():
-            if key not in moving and key not in base.held:
-                pod = base.snapshot.pod_by_key[key]
-                base.place(pod, held.node, held.gpu_groups, pipelined=held.status is PodStatus.PIPELINED)
+        stay = [key for key in self.ledger.held if key not in moving and key not in base.held]
+        put_again(base, self.ledger, map(base.snapshot.pod_by_key.__getitem__, stay))
         return base
 
-    def look_again(self) -> None:
-        """Forget the scene: what is fixed has changed."""
+    def stay(self) -> None:
+        """Those that have started stay in their places from now on."""
+        self.root, self.movable = self.ledger.copy(), {}
         self._scene = None
+
+    def started(self, ask: Ask) -> None:
+        """Follow the ledger, in which the ask has got its places beside all others."""
+        self.admission.admitted(ask)
+        self.note_movable(ask)
+        if self._scene is not None:
+            self._scene.add(ask)
 
     def changed(self) -> None:
         """Forget everything derived from holds or places, as they have changed."""
         self.state = replace(self.state, holds=tuple(self.holds))
-        self.state.bind(self.ledger, strict=True)
+        for ledger in (self.root, self.ledger):
+            self.state.bind(ledger, strict=True)
         self._scene = None
 
     def settle(self, found: FoundPlaces) -> None:

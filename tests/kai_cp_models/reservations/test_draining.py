@@ -81,6 +81,22 @@ def test_only_pods_that_can_be_evicted_at_any_time_start_there() -> None:
     assert bound(plan)["p-0"] in ("n2", "n3")
 
 
+def test_an_earlier_start_opens_no_closed_places() -> None:
+    """e starts before big closes n2 and n3, and takes the last idle GPUs of n1. No other arrangement has a
+    place for g either: only the closed nodes have one."""
+    members = world(
+        runs("a", "n1", 6),
+        runs("b", "n2", 2),
+        runs("c", "n3", 4),
+        waits("e", 1, 2, waited=90, preemptible=False),
+        big(),
+        waits("g", 1, 2, waited=4, preemptible=False),
+    )
+    plan = solved(cluster(nodes=THREE, **members))
+    assert bound(plan) == {"e-0": "n1"}
+    assert reasons(plan)["g"] == "WaitingForReservation"
+
+
 def test_a_part_of_a_node_leaves_the_rest_open() -> None:
     """big needs 4 GPUs of n1, where a uses 2. Of the 6 idle GPUs 2 are open to other groups."""
     members = world(
