@@ -96,11 +96,17 @@ CONFIG: Final[Mapping[str, MigrationRow]] = {
         CONTROLLERS, "queue-label-to-default-metric-value"
     ),
     "binder.cdiEnabled": _values("binder.cdiEnabled", note="KAI detects it from the GPU operator"),
-    "binder.plugins.hamicore.enabled": _values("binder.hamiCoreEnabled"),
+    "binder.plugins.hamicore.enabled": MigrationRow(
+        (Target(VALUES, "binder.hamiCoreEnabled"), Target(ADMISSION, "hami-core-enabled"))
+    ),
     "binder.plugins": _not("order and arguments of the binder's steps are fixed"),
-    "binder.resourceReservation.namespace": _values("reservation.namespace"),
+    "binder.resourceReservation.namespace": MigrationRow(
+        (Target(VALUES, "reservation.namespace"), Target(CONTROLLERS, "resource-reservation-namespace"))
+    ),
     "binder.resourceReservation.serviceAccountName": _values("reservation.serviceAccountName"),
-    "binder.resourceReservation.appLabel": _values("reservation.appLabel"),
+    "binder.resourceReservation.appLabel": MigrationRow(
+        (Target(VALUES, "reservation.appLabel"), Target(CONTROLLERS, "resource-reservation-app-label"))
+    ),
     "binder.resourceReservation.runtimeClassName": _values("reservation.runtimeClassName"),
     "binder.resourceReservation": _not("reservation pods are made by our binder from our image"),
     "binder.replicas": _values("binder.replicas"),
@@ -111,7 +117,9 @@ CONFIG: Final[Mapping[str, MigrationRow]] = {
     "scheduler.service.affinity": _values("scheduler.affinity"),
     "scheduler.GOGC": _not(GO),
     "scheduler.schedulerService": _not("metrics are on port 8080"),
-    "admission.gpuSharing": _flag(ADMISSION, "gpu-sharing-enabled"),
+    "admission.gpuSharing": MigrationRow(
+        (Target(VALUES, "admission.gpuSharing"), Target(ADMISSION, "gpu-sharing-enabled"))
+    ),
     "admission.blockNvidiaVisibleDevices": _flag(
         ADMISSION,
         "block-nvidia-visible-devices",
@@ -127,7 +135,9 @@ CONFIG: Final[Mapping[str, MigrationRow]] = {
     "admission.mutatingWebhookConfigurationName": _not(
         "the names are KAI's: a second set would be called too"
     ),
-    "nodeScaleAdjuster.args.nodeScaleNamespace": _flag(CONTROLLERS, "scale-adjust-namespace"),
+    "nodeScaleAdjuster.args.nodeScaleNamespace": MigrationRow(
+        (Target(VALUES, "controllers.scaling.namespace"), Target(CONTROLLERS, "scale-adjust-namespace"))
+    ),
     "nodeScaleAdjuster.args.nodeScaleServiceAccount": _flag(CONTROLLERS, "scaling-pod-service-account"),
     "nodeScaleAdjuster.args.gpuMemoryToFractionRatio": _flag(CONTROLLERS, "gpu-memory-to-fraction-ratio"),
     "nodeScaleAdjuster.args.scalingPodImage": _not("scaling pods run our image: --scaling-pod-image"),

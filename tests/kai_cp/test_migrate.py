@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,16 @@ def test_every_target_of_the_table_exists() -> None:
                 fields = fields.model_fields[part].annotation
 
 
+def test_flags_that_the_chart_sets_follow_from_its_values() -> None:
+    """A flag alone would be one more for what the chart says, and its other parts would not hear of it."""
+    for place in (CONTROLLERS, ADMISSION):
+        template = (ROOT / f"deploy/chart/kai-cp/templates/{place}.yaml").read_text("utf-8")
+        sets = set(re.findall(r'(?:printf|append \$args) "--([a-z-]+)', template))
+        for path, row in CONFIG.items():
+            if any(target.place == place and target.name in sets for target in row.targets):
+                assert VALUES in {target.place for target in row.targets}, path
+
+
 def test_every_helm_value_leads_to_a_row() -> None:
     for path, target in HELM.items():
         if target.startswith("shard:"):
@@ -100,6 +111,7 @@ def test_a_config_becomes_values_and_flags_that_the_programs_take() -> None:
         "scheduler": {"replicas": 3},
         "binder": {"replicas": 3},
         "reservation": {"namespace": "held"},
+        "admission": {"gpuSharing": True},
     }
     chart_values()(**found.values)
     controllers = found.command(CONTROLLERS)
