@@ -141,12 +141,12 @@ class NodeDrain:
         """[N] masks: one for each domain of the widest required level that all pods of the ask share, or one
         of all nodes.
         """
-        widest = {scopes[0].constraint if scopes else None for scopes, _ in ask.batch.leaves}
-        first = widest.pop() if len(widest) == 1 else None
-        if first is None or not first.required:
+        widest = {scopes[0].constraint if scopes else None: scopes[:1] for scopes, _ in ask.batch.leaves}
+        shared = widest.popitem()[1] if len(widest) == 1 else ()
+        domain = self.ledger.fixed.table.domains_of(shared[0])[1] if shared else None
+        if domain is None:
             yield np.ones(len(self.ledger.idle), dtype=bool)
             return
-        domain = self.ledger.fixed.table.trees[first.topology].domain_at(first.required)
         for index in np.unique(domain[domain >= 0]).tolist():
             yield domain == index
 

@@ -190,12 +190,7 @@ class Problem:
         return found
 
     def _domain(self, group: PodGroup) -> Ints | None:
-        constraint = group.root.constraint
-        if constraint is None or not constraint.required or constraint.error:
-            return None
-        if not self.snapshot.policy.plugin("topology"):
-            return None
-        return self.ledger.fixed.table.trees[constraint.topology].domain_at(constraint.required)
+        return self.ledger.fixed.table.domains_of(group.root)[1]
 
     @cached_property
     def domains(self) -> list[list[int]]:

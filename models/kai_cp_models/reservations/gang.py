@@ -102,27 +102,21 @@ def unsuited(ledger: Ledger, ask: Ask) -> str:
     return ""
 
 
-def shape_of(ledger: Ledger, ask: Ask) -> GangNeeds | None:
-    """The shape of an ask; None where a constraint cannot be resolved, so that the ask fits nowhere."""
+def shape_of(ledger: Ledger, ask: Ask) -> GangNeeds:
+    """The shape of an ask."""
     scopes: list[Scope] = []
     known: dict[str, int] = {}
     grouped: dict[tuple[str, PodSpec], tuple[tuple[int, ...], list[Pod], Mask]] = {}
-    topology = ledger.snapshot.policy.plugin("topology")
     for above, leaf in ask.batch.leaves:
         inside: Mask = np.ones(len(ledger.idle), dtype=bool)
         positions: list[int] = []
-        for subgroup in above if topology else ():
-            constraint = subgroup.constraint
-            if constraint is None:
-                continue
-            if constraint.error:
-                return None
-            tree = ledger.fixed.table.trees[constraint.topology]
-            inside = inside & tree.member
-            if constraint.required:
+        for subgroup in above:
+            member, domain = ledger.fixed.table.domains_of(subgroup)
+            inside = inside & member
+            if domain is not None:
                 if subgroup.name not in known:
                     known[subgroup.name] = len(scopes)
-                    scopes.append(_scope(ledger, ask, subgroup, tree.domain_at(constraint.required)))
+                    scopes.append(_scope(ledger, ask, subgroup, domain))
                 positions.append(known[subgroup.name])
         for pod in leaf.pods:
             key = (leaf.subgroup.name, pod.spec)

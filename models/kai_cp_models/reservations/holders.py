@@ -56,7 +56,7 @@ def candidate(cycle: Cycle, times: Times, ask: Ask) -> GangNeeds | None:
     if unsuited(cycle.ledger, ask):
         return None
     shape = shape_of(cycle.ledger, ask)
-    if shape is None or shape.milli_gpus < settings.min_gpus * MILLI:
+    if shape.milli_gpus < settings.min_gpus * MILLI:
         return None
     return shape
 

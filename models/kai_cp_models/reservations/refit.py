@@ -68,12 +68,12 @@ def _domains(cycle: Cycle, shape: GangNeeds) -> tuple[Ints, ...]:
         for place in fabric.shared:
             if place.any():
                 found.append(np.where(place > 0, place, -1 - np.arange(len(place))))
-    table = cycle.ledger.fixed.table
     constraint = None
-    if shape.pods and shape.pods[0].group is not None:
+    if shape.pods and shape.pods[0].group is not None and cycle.snapshot.policy.plugin("topology"):
         constraint = cycle.snapshot.group_by_key[shape.pods[0].group].root.constraint
     if constraint is not None and constraint.preferred and not constraint.error:
-        found.append(table.trees[constraint.topology].domain_at(constraint.preferred))
+        trees = cycle.ledger.fixed.table.trees
+        found.append(trees[constraint.topology].domain_at(constraint.preferred))
     return tuple(found)
 
 

@@ -235,8 +235,6 @@ class _Estimates:
 
     def _search(self, ask: Ask) -> float:
         shape = shape_of(self._ledger, ask)
-        if shape is None:
-            return NEVER
         points = self._scene.timeline.points()
         low, high = 0, len(points)
         while low < high:

@@ -101,8 +101,6 @@ def _rearranged(walk: Walk, ask: Ask, until: float) -> NoPlaces | None:
     if unsuited(walk.ledger, ask):
         return NoPlaces(proved=False)
     shape = shape_of(walk.ledger, ask)
-    if shape is None:
-        return NoPlaces()
     found = walk.scene().at(ask, shape, walk.now, until, walk.holds, reserved=False)
     if isinstance(found, NoPlaces):
         return found

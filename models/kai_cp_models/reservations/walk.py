@@ -217,9 +217,7 @@ class Walk(AdmissionPass):
             return
         if any(self.ledger.place_of(pod) for pod in ask.gang.pods if pod not in ask.pods):
             return
-        shape = shape_of(self.ledger, ask)
-        if shape is not None:
-            self.movable[key] = (ask, shape, self.window_end(ask))
+        self.movable[key] = ask, shape_of(self.ledger, ask), self.window_end(ask)
 
     def idle_hours(self, hold: Hold) -> float:
         """GPU-hours that stand idle for a hold before its start, with all other holds ignored."""

@@ -173,6 +173,20 @@ def test_moves_are_looked_for_beside_groups_that_needed_none(monkeypatch: pytest
     assert nominated(plan)["v-0"] == "n2"
 
 
+@pytest.mark.usefixtures("speechless")
+def test_a_constraint_counts_only_with_its_plugin() -> None:
+    """Without the plugin, t moves v1 and v2 though they are in no rack; its Topology is not looked for."""
+    gone = TopologyConstraint("gone", "rack", error="topology gone does not exist")
+    members = [*(pod(f"v{i}-0", f"n{i}", spec=spec(1)) for i in (1, 2, 3)), *pods("t", 2, spec=spec(8))]
+    nodes = [*(node(f"n{i}") for i in (1, 2, 3)), node("z", gpus=2)]
+    snapshot = world(members, [group("t", 2, constraint=gone)], nodes)
+    assert not evicted(solved(snapshot))
+    without = replace(snapshot.policy, plugins=snapshot.policy.plugins - {"topology"})
+    plan = solved(replace(snapshot, policy=without))
+    assert {"t-0", "t-1"} <= placed(plan)
+    assert len(evicted(plan)) == 2
+
+
 def scattered(seed: int) -> Snapshot:
     """Eight nodes, most of them with a few small pods, and groups that need whole nodes."""
     rng = random.Random(seed)
