@@ -380,7 +380,12 @@ class Entitlement(NamedTuple):
         if key not in known:
             now = ledger.snapshot.now
             mask, owing = (self._takes(units, undisturbed, now) for units in (ranked.units, ranked.owing))
-            mask[ranked.unit_of[len(ranked.pods) - len(owing) :][~owing]] = False
+            if not owing.all():
+                kept, units = ranked.unit_of[len(ranked.pods) - len(owing) :][~owing], ranked.units
+                # What its group would give up after it stays, too (5.4).
+                first = np.full(int(units["group"].max()) + 1, len(units))
+                np.minimum.at(first, units["group"][kept], units["chain"][kept])
+                mask &= units["chain"] < first[units["group"]]
             found = frozenset(np.flatnonzero(mask).tolist())
             known[key] = known.setdefault(found, found)
         return known[key]

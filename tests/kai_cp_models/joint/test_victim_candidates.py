@@ -24,7 +24,7 @@ from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.settings import Settings
 from tests.support.clusters import clusters
 from tests.support.objects import NOW, Object
-from tests.support.worlds import cluster, group, node, pod, queue, spec
+from tests.support.worlds import cluster, group, leaf, node, pod, queue, spec, tree
 
 L, W = GroupKey("ns", "l"), GroupKey("ns", "w")
 
@@ -65,6 +65,38 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
     assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in ranked} == offered
     ranks = Entitlement.of(ask, PREEMPT).takes(ledger, ranked)
     assert {ranked[rank].group.key for rank in ranks} == taken
+
+
+@pytest.mark.parametrize(("queue_of_m", "taken"), [("q", {"l-b", "l-a"}), ("other", set())])
+def test_what_would_go_after_a_place_is_taken_with_it(queue_of_m: str, taken: set[str]) -> None:
+    """l needs one of its subgroups a and b. b got its place beside a, as m moved. b would go first (5.4);
+    so h may not take a either, if it may not take what moved."""
+    both = tree(1, leaf("a", 1), leaf("b", 1))
+    snapshot = cluster(
+        [
+            pod("m-0", "n1", spec=spec(8)),
+            *(pod(f"l-{name}", subgroup=name, spec=spec(8)) for name in "ab"),
+            pod("h-0", spec=spec(8)),
+        ],
+        [
+            group("m", queue=queue_of_m, priority=40),
+            group("l", priority=20, root=both),
+            group("h", priority=60),
+        ],
+        [node("n1"), node("n2"), node("n3")],
+        [queue("q"), queue("other")],
+    )
+    ledger = Ledger.of(snapshot)
+    moved, first, second = (snapshot.pod_by_key[PodKey("ns", name)] for name in ("m-0", "l-a", "l-b"))
+    ledger.evict(moved)
+    for one, at in ((moved, 1), (first, 2), (second, 0)):
+        ledger.place(one, at, pipelined=True)
+    cycle = Cycle(snapshot, Settings(), ledger, time.monotonic() + 600)
+    cycle.evicted_by[moved.key] = Eviction("consolidation", (L,), "")
+    [ask] = waiting_groups(cycle, "preempt").values()
+    ranked = victim_candidates(cycle, [ask], PREEMPT)
+    assert [one.pods[0].key.name for one in ranked] == ["l-b", "l-a"]
+    assert {ranked[i].pods[0].key.name for i in Entitlement.of(ask, PREEMPT).takes(ledger, ranked)} == taken
 
 
 @pytest.mark.parametrize(("evicted", "offered"), [(True, set()), (False, {L})], ids=["for l", "for none"])
