@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -12,6 +13,7 @@ import yaml
 from typer import Option
 
 from kai_cp import files, yaml_text
+from kai_cp.json_types import short_hash
 from kai_cp.kube.api import names
 from kai_cp.kube.serving.flags import Seconds
 from kai_cp_models.policy import KAI_ACTIONS, POLICY_ACTIONS
@@ -51,6 +53,10 @@ BUDGETS: Final[Mapping[str, Any]] = {
     "minJobSearchDuration": "0s",
     "maxGeneratorSearchDuration": {"default": "2m0s", "NodeLocalGreedy": "30s", "MultiNodeGang": "2m0s"},
 }
+
+
+NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""What an object may be called."""
 
 
 class BadConfiguration(ValueError):
@@ -121,9 +127,12 @@ class SchedulerOptions:
 
     @property
     def lease_name(self) -> str:
-        """Name of the leader lease (11.2)."""
+        """Name of the leader lease (11.2); it differs where pools differ only in what no name may have."""
         pool = self.partition_label_value
-        return f"{self.scheduler_name}-{pool}" if pool else self.scheduler_name
+        usual = f"{self.scheduler_name}-{pool}" if pool else self.scheduler_name
+        if NAME.fullmatch(usual):
+            return usual
+        return f"{re.sub('[^a-z0-9]+', '-', usual.lower()).strip('-')}-{short_hash(usual)}"
 
     @property
     def pool_selector(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,17 @@ def test_flags_reach_the_engines_policy() -> None:
     assert policy.default_staleness_grace_seconds == 5.0
     assert not policy.full_hierarchy_fairness
     assert (policy.node_pool_label, policy.node_pool) == ("pool", "a")
+
+
+@pytest.mark.parametrize("pool", ["", "a100", "A100", "a100_80g", "A100_80G", "x.y", "x-.y"])
+def test_the_lease_of_every_node_pool_has_a_name(pool: str) -> None:
+    """Of a lease whose name has what only labels may have, the server makes none, and no process leads."""
+    name = SchedulerOptions(partition_label_value=pool).lease_name
+    assert all(re.fullmatch("[a-z0-9]([-a-z0-9]*[a-z0-9])?", part) for part in name.split("."))
+    usual = f"kai-scheduler-{pool}".rstrip("-")
+    assert (name == usual) == (pool in ("", "a100", "x.y")), "KAI's own name stays where it is one"
+
+
+def test_node_pools_share_no_lease() -> None:
+    pools = ["a100", "A100", "a-100", "a_100", "A_100"]
+    assert len({SchedulerOptions(partition_label_value=pool).lease_name for pool in pools}) == len(pools)
