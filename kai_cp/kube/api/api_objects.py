@@ -18,6 +18,7 @@ from kai_cp.reader.shares import read_gpu
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import GpuKind, GpuRequest, GroupKey
 
+LONGEST_LABEL: Final = 63
 RECEIVED: Final = {
     GpuKind.REGULAR: "Regular",
     GpuKind.FRACTION: "Fraction",
@@ -101,7 +102,8 @@ def bind_request(
     """The BindRequest of a ``Bind`` decision (9.1). ``pool``: node-pool label and value of the shard."""
     meta = pod["metadata"]
     asked = gpu_request(pod)
-    labels = {names.SELECTED_NODE: decision.node}
+    # For people: a node whose name is too long for a label has none.
+    labels = {names.SELECTED_NODE: decision.node} if len(decision.node) <= LONGEST_LABEL else {}
     if pool is not None and pool[0] and pool[1]:
         labels[pool[0]] = pool[1]
     spec: Object = {

@@ -55,6 +55,15 @@ def test_a_bind_request_says_which_gpus_a_pod_receives(
     assert spec["receivedGPU"] == received
 
 
+@pytest.mark.parametrize(("length", "labelled"), [(63, True), (64, False), (253, False)])
+def test_a_node_may_have_a_longer_name_than_a_label(length: int, labelled: bool) -> None:
+    """The server refuses an order with such a label: the pod would never be bound there."""
+    name = "n" * length
+    made = api_objects.bind_request(pod("p"), node(name), bind("p", name))
+    assert made["spec"]["selectedNode"] == name
+    assert made["metadata"]["labels"] == ({"selected-node": name} if labelled else {})
+
+
 def test_details_go_to_the_binder() -> None:
     details = {"resourceClaimAllocations": [{"name": "c", "allocation": {}}], "numaZones": [{"zone": "0"}]}
     spec = api_objects.bind_request(pod("p"), None, bind("p", "n", details=details))["spec"]
