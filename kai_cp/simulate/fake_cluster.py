@@ -139,12 +139,15 @@ class FakeCluster:
 
     def _nominate(self, plan: Plan) -> None:
         """Waiting pods name the nodes that the plan promises them, and no others."""
-        wanted = {one.pod: one.node for one in plan.decisions if one.kind == "Nominate"}
+        named = {
+            key: (pod.get("status") or {}).get("nominatedNodeName", "") for key, pod in self._pods.items()
+        }
+        wanted = plan.promises(lambda key: named.get(key, ""))
         kept = {one.pod for one in plan.decisions if one.kind != "Nominate"} | self._requests.keys()
         for key, pod in list(self._pods.items()):
             waits = key not in kept and not pod["spec"].get("nodeName") and api_objects.group_of(pod).name
-            node, status = wanted.get(PodKey(*key), ""), pod.get("status") or {}
-            if waits and node != status.get("nominatedNodeName", ""):
+            node = wanted.get(PodKey(*key), "")
+            if waits and node != named[key]:
                 self._change_pod(pod, status={"nominatedNodeName": node})
 
     def _bind(self, pod: Object, decision: Decision, plan: Plan) -> tuple[WriteOutcome, str]:

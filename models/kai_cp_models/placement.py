@@ -94,14 +94,30 @@ class Placer:
     """The places that are being filled, and the nodes in all of them."""
     _whole: Subgroup | None = field(default=None, init=False)
     """What all of the batch is below."""
+    _now: bool = field(default=False, init=False)
+    """Whether only nodes count that take a pod now."""
 
     @for_group(lambda placer, *_: placer.gang.group.key)
     def place(self, ledger: Ledger, batch: Batch) -> Refusal | None:
         """Place the batch in the ledger, or say why it has no place and leave the ledger as it was."""
         self._whole = batch.subgroup
+        if not self.pipeline_only and any(pod.nominated_node for pod in batch.all_pods):
+            # A promise is a right to a place, and no duty to wait for it (4.2).
+            ledger.mark()
+            self._now = True
+            failure = self._subtree(ledger, batch, _ANYWHERE)
+            self._now = False
+            if failure is None and self._started(ledger, batch):
+                ledger.keep()
+                return None
+            ledger.back()
         if (failure := self._subtree(ledger, batch, _ANYWHERE)) is None:
             self.start_together(ledger, batch.all_pods)
         return failure
+
+    def _started(self, ledger: Ledger, batch: Batch) -> bool:
+        """Whether all pods of the batch, which have places, are bound."""
+        return {PodStatus.ALLOCATED} >= set(map(ledger.status, batch.all_pods))
 
     def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> bool:
         """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
@@ -137,8 +153,7 @@ class Placer:
         for position, place in places:
             ledger.mark()
             failure = self._members(ledger, batch, area._replace(close=place, scale=position))
-            starts = self.pipeline_only or {PodStatus.ALLOCATED} >= set(map(ledger.status, batch.all_pods))
-            if failure is None and starts:
+            if failure is None and (self.pipeline_only or self._started(ledger, batch)):
                 ledger.keep()
                 return True
             ledger.back()
@@ -201,6 +216,9 @@ class Placer:
     def _best(self, ledger: Ledger, pod: Pod, area: _Area) -> tuple[int, bool]:
         """The node for the pod, and whether its room is idle; -1: none has room."""
         within = area.for_gpus if pod.spec.requests[GPU] else area.mask
+        if self._now:
+            now = ledger.fits(pod, now=True)
+            within = now if within is None else within & now
         fabric = self._to_fill(ledger, pod, area)
         ranked = area.score is None
         if ranked and fabric is None and (best := ledger.best(pod, within)) is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -255,3 +255,11 @@ class Plan:
     """Of a goal of defragmentation; None: there is none."""
     rollouts: tuple[RolloutHolding, ...] = ()
     """Workloads in rollout as the plan leaves them, where the rule is on."""
+
+    def promises(self, named: Callable[[PodKey], str]) -> dict[PodKey, str]:
+        """The nominated pods that are promised their places, with the nodes (4.2): others leave for them, or
+        the place was promised before. ``named``: the node that the status of a pod names; "" for none."""
+        nominated = (one for one in self.decisions if one.kind == "Nominate")
+        return {
+            one.pod: one.node for one in nominated if one.action != "allocate" or named(one.pod) == one.node
+        }

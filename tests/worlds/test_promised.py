@@ -63,6 +63,21 @@ def test_a_promise_lasts_while_the_place_is_being_freed() -> None:
     assert (nominated(plan), bound(plan), evicted(plan)) == ({"t-0": "n1"}, {}, set())
 
 
+def test_a_promise_is_no_duty_to_wait() -> None:
+    """n2 is idle while v leaves n1: t starts there, and b takes over what is being freed. Where t is a gang
+    that cannot start as a whole, it waits for its places, and b starts."""
+    leaving = pod("v-0", "n1", status=PodStatus.RELEASING)
+    nodes = {"nodes": [ONE, node("n2", gpus=1)]}
+    plan = solved(world(leaving, pod("t-0", nominated_node="n1"), **nodes))
+    assert (bound(plan), nominated(plan)) == ({"t-0": "n2"}, {"b-0": "n1"})
+    gang = {"groups": [group("t", 2, queue="a"), group("b", queue="b")]}
+    nodes["nodes"].append(node("n3", gpus=1))
+    also = pod("w-0", "n3", status=PodStatus.RELEASING)
+    both = (pod("t-0", nominated_node="n1"), pod("t-1", nominated_node="n3"))
+    plan = solved(world(leaving, also, *both, **nodes, **gang))
+    assert (bound(plan), nominated(plan)) == ({"b-0": "n2"}, {"t-0": "n1", "t-1": "n3"})
+
+
 def test_a_gang_is_promised_its_places_when_each_of_its_pods_is() -> None:
     """b takes one of two GPUs first where only one pod of t has a promise; t waits, as it starts together."""
     two = {"nodes": [node("n1", gpus=2)], "groups": [group("t", 2, queue="a"), group("b", queue="b")]}

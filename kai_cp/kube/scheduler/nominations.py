@@ -54,9 +54,9 @@ class Nominations:
         )
 
     def follow(self, plan: Plan) -> None:
-        """Have the waiting pods that the plan nominates say so, and all others that it does not bind name no
-        node. Pods that leave are left alone: what comes in the place of one is another pod."""
-        wanted = {one.pod: one.node for one in plan.decisions if one.kind == "Nominate"}
+        """Have the waiting pods that the plan promises places name their nodes, and all others that it does
+        not bind name none. Pods that leave are left alone: what comes in the place of one is another pod."""
+        wanted = plan.promises(self._named)
         others = {one.pod for one in plan.decisions if one.kind != "Nominate"}
         silent = {one.group for one in plan.unscheduled if one.reason in _UNDECIDED}
         naming = [PodKey(*key_of(pod)) for pod in self._naming(NOMINATED)]
@@ -74,6 +74,10 @@ class Nominations:
         """The node that the status of a pod names, or will soon; "" for none."""
         decided = self._decided.get(PodKey(*key_of(pod)))
         return nominated_to(pod if decided is None else _as_decided(pod, decided))
+
+    def _named(self, key: PodKey) -> str:
+        pod = self._pods.get(key)
+        return "" if pod is None else self.node_of(pod)
 
     def submit_again(self) -> None:
         """Have everything written that is not written yet: the writer may have dropped it."""

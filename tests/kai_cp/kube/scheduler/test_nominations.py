@@ -9,14 +9,15 @@ import pytest
 from kai_cp.kube.api import resources as r
 from kai_cp_models.plan import Decision, Plan, Unscheduled
 from kai_cp_models.pods import GroupKey, PodKey
+from kai_cp_models.policy import ActionName
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
 from tests.kai_cp.kube.samples import bind, evict, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup
 from tests.kai_cp.kube.scheduler.test_group_annotations import held_writer
 
 
-def nominate(name: str, node: str = "n") -> Decision:
-    return Decision("Nominate", PodKey("ns", name), GroupKey("ns", "g"), node, "preempt")
+def nominate(name: str, node: str = "n", action: ActionName = "preempt") -> Decision:
+    return Decision("Nominate", PodKey("ns", name), GroupKey("ns", "g"), node, action)
 
 
 def shown(setup: Setup, name: str) -> str:
@@ -49,6 +50,16 @@ def test_a_nominated_pod_names_its_node_until_a_plan_says_otherwise(setup: Setup
     assert (written(setup, "p0"), shown(setup, "p0")) == ("", "")
     setup.apply(Plan())
     assert patches(setup) == 2
+
+
+def test_only_what_others_leave_for_is_promised(setup: Setup) -> None:
+    """Allocate nominates to capacity that becomes free by itself. What was promised before stays so there."""
+    setup.apply(Plan(decisions=(nominate("p0", action="allocate"), nominate("p1"))))
+    assert (written(setup, "p0"), written(setup, "p1")) == ("", "n")
+    setup.apply(Plan(decisions=(nominate("p0", action="allocate"), nominate("p1", action="allocate"))))
+    assert (written(setup, "p0"), shown(setup, "p1")) == ("", "n")
+    setup.apply(Plan(decisions=(nominate("p1", "m", action="allocate"),)))
+    assert (written(setup, "p1"), shown(setup, "p1")) == ("", "")
 
 
 def test_a_nomination_shows_before_it_is_written_and_the_latest_wins(setup: Setup) -> None:
