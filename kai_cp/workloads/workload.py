@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _UNITS: Final = ((3_600_000_000_000, "h"), (60_000_000_000, "m"))
 _SECOND: Final = 1_000_000_000
+_LONGEST_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,10 @@ class Workload:
 
 
 def group_name(item: Item) -> str:
-    """The usual name of a pod group: ``pg-<name>-<uid>``."""
-    return f"{keys.GROUP_PREFIX}-{item.name}-{item.uid}"
+    """The usual name of a pod group: ``pg-<name>-<uid>``; if it is too long, ``<name>`` is cut."""
+    most = _LONGEST_NAME - len(f"{keys.GROUP_PREFIX}--{item.uid}")
+    name = item.name if len(item.name) <= most else item.name[:most].rstrip(".")
+    return f"{keys.GROUP_PREFIX}-{name}-{item.uid}"
 
 
 def inherited(workload: Workload) -> Group:

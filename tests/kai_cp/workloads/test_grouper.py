@@ -167,6 +167,20 @@ def test_a_pod_that_two_parts_of_a_gang_name_is_in_the_first() -> None:
     assert subgroup_of(answer, "serve-prefill") == "prefill"
 
 
+@pytest.mark.parametrize("length", [213, 214, 253])
+@pytest.mark.parametrize("end", [".", "-", "a"])
+def test_a_pod_with_a_long_name_is_grouped(length: int, end: str) -> None:
+    """As Argo makes them of the names of workflow and template."""
+    one = pod(f"{'a' * 212}{end}{'b' * (length - 213)}"[:length].rstrip(".-"))
+    other = pod(f"{one['metadata']['name'][:-1]}c")
+    answer = grouped(one, other)
+    assert answer["errors"] == []
+    names = {group["metadata"]["name"] for group in answer["podGroups"]}
+    assert len(names) == 2, "the uid tells two apart"
+    assert all(len(name) <= 253 for name in names)
+    assert {each["annotations"]["pod-group-name"] for each in answer["pods"]} == names
+
+
 def test_an_empty_queue_label_above_a_gang_does_not_count() -> None:
     (group,) = grouped(*gang({"labels": {QUEUE: ""}}))["podGroups"]
     assert group["spec"]["queue"] == "default-queue"
