@@ -43,6 +43,8 @@ class NodeView:
         """An example of the pods of the spec."""
         self._accepted = ledger.fixed.table.accepting(pod)
         self._request = pod.spec.requests
+        self._asked = np.flatnonzero(self._request)
+        self._amounts = np.array(self._request)[self._asked]
         gpu = pod.spec.gpu
         self._shares = gpu.devices if gpu.shares else 0
         """Devices of which the pods take a share each."""
@@ -86,13 +88,13 @@ class NodeView:
         ``changed``: the nodes of all changes; the view has followed them.
         """
         seen, found = self._slots.get(now, (0, None))
-        fits, asked = self.now if now else self.later, np.flatnonzero(self._request)
+        fits = self.now if now else self.later
         if found is None or len(changed) - seen > np.count_nonzero(fits):
             found, nodes = np.zeros(len(fits), dtype=np.int64), np.flatnonzero(fits)
         else:
             found, nodes = found.copy(), np.array(changed[seen:], dtype=np.int64)
-        rows = (ledger.idle if now else ledger.free)[np.ix_(nodes, asked)]
-        most = np.maximum((rows // np.array(self._request)[asked]).min(axis=1, initial=_MOST), 1)
+        rows = (ledger.idle if now else ledger.free)[nodes][:, self._asked]
+        most = np.maximum((rows // self._amounts).min(axis=1, initial=_MOST), 1)
         found[nodes] = np.where(fits[nodes], most, 0)
         self._slots = {**self._slots, now: (len(changed), found)}
         return found

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
     from dataclasses import dataclass
 
-    def record(*, frozen: bool, slots: bool):
+    def record(*, frozen: bool, slots: bool, eq: bool = True):
         """A frozen dataclass for mypy, which refuses every change of it. When the program runs it is not
         frozen, because to make a frozen one of many fields takes four times as long."""
-        return dataclass(slots=slots, unsafe_hash=frozen)
+        return dataclass(slots=slots, eq=eq, unsafe_hash=frozen and eq)

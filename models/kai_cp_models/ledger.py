@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 
 _NAMESPACE: Final = uuid.UUID("6f3c9b0e-5a41-5d0e-9d5c-7b1f0f5b3a11")
 
+_NO_NODES: Final = np.zeros(0, dtype=np.int64)
 _NEW_DEVICE: Final = SharedDevice(new=1)
 
 
@@ -281,6 +282,8 @@ class Ledger:
 
     def active_nodes(self, gang: Gang, subgroup: Subgroup) -> Ints:
         """[M] nodes of active-allocated pods below a subgroup; all are looked at once, then what changes."""
+        if gang.waiting and gang.group.key not in self.touched:
+            return _NO_NODES
         known = self._nodes.get(gang.group.key, {})
         counts = known.get(subgroup.name)
         if counts is None:
@@ -391,16 +394,16 @@ class Ledger:
         The same answer as ``fits`` and ``scores`` give ``within`` these nodes (None: all), without scoring
         every node; None where that takes more than ranks: stateful rules, and see ``NodeView.exact``.
         """
-        if any(rule.concerns(pod) for rule in self.rules):
+        if self.rules and any(rule.concerns(pod) for rule in self.rules):
             return None
         view = self.view(pod)
         if not view.exact or not len(view.ranks):
             return None
-        node = self._nominated_to(pod)
+        node = -1 if pod.nominated_node is None else self._nominated_to(pod)
         if node >= 0 and view.later[node] and (within is None or within[node]):
             return node, bool(view.now[node])
         # A place is mostly a few nodes of all.
-        nodes = None if within is None else np.flatnonzero(within)
+        nodes = None if within is None else within.nonzero()[0]
         ranks = view.ranks if nodes is None else view.ranks[nodes]
         at = int(ranks.argmax()) if len(ranks) else -1
         if at < 0 or ranks[at] == NOWHERE:
@@ -488,9 +491,9 @@ class Ledger:
 
     def relied_on(self, pods: Collection[Pod]) -> bool:
         """Whether places that others got in this cycle may rest on those of ``pods``, which then stay."""
-        if any(map(self._keeps_device, pods)):
+        if self.devices and any(map(self._keeps_device, pods)):
             return True
-        if not any(rule.concerns(pod) for rule in self.rules for pod in pods):
+        if not self.rules or not any(rule.concerns(pod) for rule in self.rules for pod in pods):
             return False
         return bool((self.fixed.relying & self.held.keys()) - {pod.key for pod in pods})
 

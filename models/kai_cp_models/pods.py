@@ -124,11 +124,11 @@ class GpuRequest:
     devices: int = 0
     milli_portion: int = 1000
     memory_mib: int = 0
+    shares: bool = field(init=False, repr=False, compare=False)
+    """Whether the pod shares devices with others (FRACTION or MEMORY)."""
 
-    @property
-    def shares(self) -> bool:
-        """Whether the pod shares devices with others (FRACTION or MEMORY)."""
-        return self.kind in _SHARING
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shares", self.kind in _SHARING)
 
 
 @dataclass(frozen=True, slots=True)

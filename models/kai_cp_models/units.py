@@ -193,22 +193,23 @@ class Gang:
         """Pods of known subgroups."""
         self.waiting = len(members) if all(pod.status is PodStatus.PENDING for pod in members) else 0
         """How many pods wait in the snapshot; 0 where not all do."""
+        self._counted: dict[PodStatus, GangTally] = {}
+        """What was counted where all pods had one status; gangs that are alike share it."""
 
     def of_alike(self, group: PodGroup, members: tuple[Pod, ...]) -> Gang:
         """The gang of a group with an equal tree and as many pods; those of both are of one pod set and have
         one status."""
-        state, unknown = self.at_first, bool(self.unknown_subgroup_pods)
+        # One by one: a dictionary for each of so many takes twice as long.
         found = object.__new__(Gang)
-        own = vars(found)
-        own.update(vars(self))
-        # These name pods.
-        own.pop("stopped", None)
-        own.pop("units_at_first", None)
-        found.group, found.pods = group, () if unknown else members
+        found.group, found.top, found.waiting = group, self.top, self.waiting
+        found._leaves, found._counted = self._leaves, self._counted
+        found._sets, found.lines = self._sets, self.lines
+        unknown = self.unknown_subgroup_pods
+        found.pods, found.unknown_subgroup_pods = ((), members) if unknown else (members, ())
         found.by_leaf = {name: members if pods else () for name, pods in self.by_leaf.items()}
-        found.unknown_subgroup_pods = members if unknown else ()
-        if state.batch is not None:
-            found.at_first = state._replace(batch=state.batch.of(members))
+        pending, ready, met, state, batch, tally = self.at_first
+        batch = None if batch is None else batch.of(members)
+        found.at_first = GangState(pending, ready, met, state, batch, tally)
         return found
 
     @cached_property
@@ -229,7 +230,17 @@ class Gang:
 
     def tally(self, status_of: StatusOf) -> GangTally:
         """Its pods, counted now."""
-        counts = {name: StatusCounts.of(list(map(status_of, pods))) for name, pods in self.by_leaf.items()}
+        statuses = [list(map(status_of, pods)) for pods in self.by_leaf.values()]
+        kinds = set[PodStatus]().union(*statuses)
+        if len(kinds) != 1:
+            return self._count(statuses)
+        if (found := self._counted.get(kind := kinds.pop())) is None:
+            found = self._counted[kind] = self._count(statuses)
+        return found
+
+    def _count(self, statuses: Sequence[Sequence[PodStatus]]) -> GangTally:
+        """``statuses``: by pod set, in the order of ``by_leaf``."""
+        counts = {name: StatusCounts.of(some) for name, some in zip(self.by_leaf, statuses, strict=True)}
         sums = [counts[leaf.name].sums(leaf.minimum) for leaf in self._leaves]
         offers: dict[str, list[_Turn]] = {}
         for subgroup in self._sets:
@@ -488,15 +499,16 @@ class Gangs(dict[GroupKey, Gang]):
             for group in compress(before.groups, changed.tolist()):
                 self._known.pop(group.key, None)
         snapshot.derived.gangs = columns, self._known
-        self._alike: dict[tuple[Subgroup, int, PodStatus, str], Gang] = {}
-        """The first gang whose pods are of one pod set and have one status, for each tree and number."""
+        self._alike: dict[tuple[int, int, PodStatus, str], Gang] = {}
+        """The first gang whose pods are of one pod set and have one status, for each tree (by its record, of
+        which there are few) and number."""
         super().__init__(self._known)
 
     def __missing__(self, key: GroupKey) -> Gang:
         group, members = self._snapshot.group_by_key[key], self._snapshot.members[key]
         kind, like = None, None
         if members and (len(members) == 1 or all(_stand_alike(members[0], pod) for pod in members)):
-            kind = group.root, len(members), members[0].status, members[0].subgroup
+            kind = id(group.root), len(members), members[0].status, members[0].subgroup
             like = self._alike.get(kind)
         gang = Gang(group, members) if like is None else like.of_alike(group, members)
         if kind is not None and like is None:

@@ -47,8 +47,9 @@ class _Summing:
     def __init__(self, place: Ints) -> None:
         self.count = int(place.max()) + 1
         order = np.argsort(place, kind="stable")
-        self._order = order if (np.diff(place) < 0).any() else None
-        """None: the nodes come in the order of their places."""
+        self.in_turn = not (np.diff(place) < 0).any()
+        """Whether the nodes come in the order of their places."""
+        self._order = None if self.in_turn else order
         self._numbers, self._starts = np.unique(place[order], return_index=True)
         self.single = len(self._numbers) == len(place)
 
@@ -127,9 +128,9 @@ class Fabric:
             if summed.single and len(kinds) == 1 and begun is None and not len(present):
                 # Every place is a node: no sums are needed.
                 able = holders[(place[holders] > 0) & (free[holders] >= asked)]
-                rank = np.full(summed.count, _LAST)
-                rank[place[able]] = gpus[able]
-                for number in _smallest(rank, np.sort(place[able]), LIMITS.close_places):
+                if not summed.in_turn:
+                    able = able[np.argsort(place[able])]
+                for number in _smallest(gpus[able], place[able], LIMITS.close_places):
                     yield position, place == number
                 continue
             enough = np.logical_and.reduce([summed.of(kind.slots) >= kind.count for kind in kinds])
@@ -149,7 +150,8 @@ class Fabric:
             elif len(holders):
                 rank = total + int(total.max())
                 np.minimum.at(rank, place[holders], gpus[holders])
-            for number in _smallest(rank, np.flatnonzero(enough), LIMITS.close_places):
+            able = np.flatnonzero(enough)
+            for number in _smallest(rank[able], able, LIMITS.close_places):
                 yield position, place == number
 
     def filling(self, slots: Ints, usable: Mask, present: Ints) -> tuple[FilledPlaces, Mask]:
@@ -186,9 +188,8 @@ class Fabric:
         return score
 
 
-def _smallest(rank: Ints, numbers: Ints, most: int) -> Iterator[int]:
+def _smallest(ranks: Ints, numbers: Ints, most: int) -> Iterator[int]:
     """The first ``most`` of ``numbers``, which ascend, by rank, then by number."""
-    ranks = rank[numbers]
     for _ in range(min(most, len(numbers))):
         first = int(ranks.argmin())
         yield int(numbers[first])

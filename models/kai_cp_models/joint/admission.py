@@ -60,6 +60,8 @@ class RefusalCache:
 
     def find(self, ask: Ask) -> Refusal | None:
         """The refusal of an equal batch, or of one that asks for at most as much in every respect."""
+        if not self._known:
+            return None
         key, shape = self._key(ask), ask.kind.shape
         # Without terms, what others may take is more.
         found = self._known.get(key) or self._known.get((ask.kind.signature, ()))

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
 from kai_cp_models.fairness.order import Entry, group_sort_key
+from kai_cp_models.frozen import record
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
 from kai_cp_models.shapes import BatchShape
@@ -68,7 +69,8 @@ class Ask:
     def batch(self) -> Batch:
         """Its pods in the shape of the gang tree."""
         if self._batch is None:
-            self._batch = next(self.gang.batches())
+            self._batch = self.gang.at_first.batch
+        assert self._batch is not None
         return self._batch
 
     @property
@@ -109,7 +111,7 @@ Owed = tuple[tuple[PodGroup, Pod], ...]
 """Evicted pods of other groups."""
 
 
-@dataclass(slots=True, eq=False, frozen=True)
+@record(slots=True, eq=False, frozen=True)
 class EvictionUnit:
     """One eviction unit: ``chain`` is its position in its group's chain; unit k+1 is lost after k.
 

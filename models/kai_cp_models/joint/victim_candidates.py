@@ -23,7 +23,7 @@ from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey
 from kai_cp_models.running import UnitRows, unit_rows
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang, Unit
@@ -263,20 +263,23 @@ class Reach:
 class _Given(NamedTuple):
     """What an action must know of the places that the cycle gave, to take some back (formulation 1.5).
 
-    ``kept``: pod groups whose places stay. ``owed``: what was evicted for each other trigger.
+    ``kept``: pod groups whose places stay. ``owed``: what was evicted for each other trigger. ``promised``:
+    pods whose promised start has come.
     """
 
     policy: EvictionPolicy
     kept: Set[GroupKey]
     owed: Mapping[GroupKey, Owed]
+    promised: Set[PodKey]
 
     @staticmethod
     def of(cycle: Cycle, policy: EvictionPolicy) -> _Given:
         """What holds at the start of a run of the action."""
         evictions = cycle.evicted_by.values()
+        promised = {key for key, action in cycle.placed_by.items() if action == "reservation"}
         if any(eviction.action == RECLAIM.name for eviction in evictions):
             # Reclaim counted on the places that allocate gave.
-            return _Given(policy, cycle.ledger.touched.keys(), {})
+            return _Given(policy, cycle.ledger.touched.keys(), {}, promised)
         # The others still need what was evicted for several, and moves evict nothing for good.
         stay = (one for one in evictions if len(one.triggers) > 1 or not policy.may_lose)
         kept = {key for one in stay for key in one.triggers}
@@ -285,7 +288,7 @@ class _Given(NamedTuple):
             for trigger in one.triggers:
                 if pod.group is not None:
                     owed[trigger] = (*owed.get(trigger, ()), (cycle.snapshot.group_by_key[pod.group], pod))
-        return _Given(policy, kept, owed)
+        return _Given(policy, kept, owed, promised)
 
 
 def _units_of_changed(
@@ -320,10 +323,10 @@ def _given_up(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_GivenUp]:
     ledger, owed = cycle.ledger, given.owed.get(gang.group.key, ())
     # A promised start that has come yields to groups that outrank it in its queue, and to no others
     # (12.8). A place that others of the cycle may rely on stays as well.
-    promised = (cycle.placed_by.get(pod.key) == "reservation" for pod in gang.pods)
+    promised = given.promised and not given.policy.own_queue
     kept = (
         gang.group.key in given.kept
-        or (not given.policy.own_queue and any(promised))
+        or (promised and not given.promised.isdisjoint(pod.key for pod in gang.pods))
         or ledger.relied_on(gang.pods)
     )
     for unit in gang.units(ledger.status):
