@@ -44,6 +44,11 @@ class InSum:
         pairs = enumerate(zip(asked, free, strict=True))
         return [Short(d, need, have) for d, (need, have) in pairs if need > have]
 
+    def beyond(self, pods: Sequence[Pod]) -> bool:
+        """Whether the pods need more than all nodes together have even if empty."""
+        owned = self._ledger.fixed.table.owned
+        return any(asked > owned[d] for d, asked, _ in self.short(pods))
+
     def words(self, pods: Sequence[Pod]) -> str:
         """What all pods that must start together need and what is free, where that is less; of what all nodes
         together lack even if empty, how much.

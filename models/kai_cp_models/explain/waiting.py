@@ -144,7 +144,7 @@ class _Reasons:
         if over := ledger.over_quota(group, batch.all_pods, least):
             return over
         reason, message, pod = why.reason, why.message, why.pod
-        if reason == "OverFairShare" and (owed := _owed_nothing(ledger, group, batch)) is not None:
+        if reason == "OverFairShare" and (owed := self._owed_nothing(group, batch)) is not None:
             return reason, owed
         # The plan changed what its queue holds; a proof needed no search.
         if reason in _BY_BOUNDS or (reason == "NotDecidedInTime" and proved):
@@ -158,9 +158,9 @@ class _Reasons:
             message = f"{self._in_sum.words(batch.all_pods)}, and nothing may be evicted for it"
         elif reason in _WITHOUT_NUMBERS and (sums := self._in_sum.words(batch.all_pods)):
             message = f"{sums}; {message}"
-        owed = _owed_nothing(ledger, group, batch) if reason == "NoRoomInSum" else None
-        if owed and self._needs_reclaim(group):
-            return "OverFairShare", f"{owed}; {message}"
+        if reason == "NoRoomInSum" and self._needs_reclaim(group):
+            owed = self._owed_nothing(group, batch)
+            return (reason, message) if owed is None else ("OverFairShare", f"{owed}; {message}")
         return reason, message
 
     def _of_pod(
@@ -206,10 +206,18 @@ class _Reasons:
 
     def _needs_reclaim(self, group: PodGroup) -> bool:
         """Whether only work of other queues could leave for the group."""
-        ledger, reclaims = self._ledger, "reclaim" in self._cycle.snapshot.policy.actions
-        if not reclaims or _has_lower(ledger, group):
-            return False
-        return bool((ledger.fixed.running.units["queue"] != ledger.book.index(group.queue)).any())
+        return "reclaim" in self._cycle.snapshot.policy.actions and not _has_lower(self._ledger, group)
+
+    def _owed_nothing(self, group: PodGroup, batch: Batch) -> str | None:
+        """Why its queue may not reclaim for the batch (4.4); None where it may, and where reclaim could not
+        help anyway: no other queue runs anything, or all nodes together are too small.
+        """
+        book, queues = self._ledger.book, self._ledger.fixed.running.units["queue"]
+        if (queues == book.index(group.queue)).all() or self._in_sum.beyond(batch.all_pods):
+            return None
+        asked = pessimistic_batch(self._ledger.snapshot, batch.all_pods)
+        why = can_reclaim(book, group.queue, asked, group.preemptible)
+        return None if why is None else why.message
 
     def _beyond_topology(self, group: PodGroup, batch: Batch) -> bool:
         """Whether a gang did not fit even without its required level, and nothing may leave for it."""
@@ -268,13 +276,6 @@ def _beyond_nodes(ledger: Ledger, pod: Pod) -> list[str]:
     ]
     parts = [quantity(name, asked) for name, asked in zip(names, wanted, strict=True) if asked]
     return short or [f"no node has {', '.join(parts)} at once, even if empty"]
-
-
-def _owed_nothing(ledger: Ledger, group: PodGroup, batch: Batch) -> str | None:
-    """Why its queue may not reclaim for the batch (4.4); None where it may."""
-    asked = pessimistic_batch(ledger.snapshot, batch.all_pods)
-    why = can_reclaim(ledger.book, group.queue, asked, group.preemptible)
-    return None if why is None else why.message
 
 
 def _has_lower(ledger: Ledger, group: PodGroup) -> bool:

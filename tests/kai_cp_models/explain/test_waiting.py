@@ -162,10 +162,13 @@ def test_a_proof_leaves_nothing_undecided() -> None:
     [(3, "OverFairShare", "used 6, needs 4"), (2, "NodeFragmented", "4 free in all, at most 2 on one node")],
 )
 def test_shares_with_what_queues_hold_in_the_end(left: int, token: str, words: str) -> None:
-    """x was refused when q held eight GPUs, its fair share. In the end r keeps ``left`` pods on each node."""
+    """x was refused when q held eight GPUs, its fair share. In the end r keeps ``left`` pods on each node;
+    the pod of another queue is on a node without GPUs."""
     running = [pod(f"r-{i}", f"n{1 + i // 4}") for i in range(8)]
-    nodes = [node("n1", 4), node("n2", 4)]
-    snapshot = cluster([*running, pod("x-0", spec=spec(4))], [group("r"), group("x")], nodes)
+    nodes = [node("n1", 4), node("n2", 4), node("n3", 0)]
+    groups = [group("r"), group("x"), group("v", queue="q2")]
+    others = [pod("x-0", spec=spec(4)), pod("v-0", "n3", spec=spec(0))]
+    snapshot = cluster([*running, *others], groups, nodes, [queue(), queue("q2")])
     cycle, key = Cycle(snapshot, SETTINGS, Ledger.of(snapshot), math.inf), GroupKey("ns", "x")
     for i, one in enumerate(running):
         if i % 4 >= left:
@@ -290,6 +293,8 @@ def test_node_outside_a_topology_has_no_place_for_its_pods() -> None:
 
 
 ALL = "allocate, consolidation, reclaim, preempt"
+WEIGHTLESS = tiny.queue("q", quota={"gpu": 1})
+WEIGHTLESS["spec"]["resources"]["gpu"]["overQuotaWeight"] = 0
 TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 1})]
 
 
@@ -369,6 +374,30 @@ TWO_QUEUES = [tiny.queue("q", quota={"gpu": 1}), tiny.queue("q2", quota={"gpu": 
             ),
             "OverFairShare",
             "queue q: fair share 1 GPU, used 1, needs 1; needs 1 GPU; 0 free in all",
+        ),
+        (  # q holds more than its fair share, but no other queue holds anything to reclaim.
+            tiny.world(
+                [tiny.node("a", gpus=2)],
+                [tiny.pod("v", on="a", gpus=2), tiny.pod("t", gpus=1)],
+                queues=[WEIGHTLESS],
+                actions=ALL,
+            ),
+            "NoRoomInSum",
+            "needs 1 GPU; 0 free in all",
+        ),
+        (  # q may reclaim one GPU; t asks for more than there are.
+            tiny.world(
+                [tiny.node("a", gpus=1), tiny.node("b", gpus=1)],
+                [
+                    *(tiny.pod(name, on=on, gpus=1, queue="q2") for name, on in (("v", "a"), ("w", "b"))),
+                    *(tiny.pod(f"t{i}", gpus=1, group="t") for i in range(3)),
+                ],
+                groups={"t": {"minMember": 3}},
+                queues=TWO_QUEUES,
+                actions=ALL,
+            ),
+            "NoRoomInSum",
+            "a pod needs 1 GPU; 0 free in all",
         ),
         (  # Allocate refused t for want of capacity; then v reclaimed a GPU, and took all of the quota.
             tiny.world(

@@ -315,6 +315,9 @@ def test_without_the_predicates_plugin_only_the_node_models_own_rule_is_left() -
     assert broken == ["gpu_kind"]
 
 
+MEM_OVER_9 = Requirement("mem", "Gt", ("9",))
+
+
 def test_refusals_count_each_node_once_by_its_first_reason() -> None:
     world = snapshot(
         node("a", not_ready="cordoned", taints=(GPU_TAINT,)),
@@ -327,6 +330,31 @@ def test_refusals_count_each_node_once_by_its_first_reason() -> None:
         "taint gpu=yes:NoSchedule not tolerated": 2,
     }
     assert refusals(NodeTable(world), pod(gpus=9)) == {"asks for 9 GPUs, the largest node has 8": 4}
+
+
+def test_a_rule_that_refuses_all_nodes_is_told_alone() -> None:
+    world = snapshot(node("a", not_ready="cordoned"), node("b", taints=(GPU_TAINT,)), node("c"))
+    item = pod(node_selector=(("zone", "a"),))
+    assert refusals(NodeTable(world), item) == {"node selector zone=a not met": 3}
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (
+            ((Requirement("zone", "In", ("a", "b")), Requirement("disk", "Exists", ())), (MEM_OVER_9,)),
+            "zone In [a, b] and disk Exists or mem Gt [9]",
+        ),
+        (((Requirement("zone", "In", tuple("abcde")),),), "zone In [a, b, c, d, …]"),
+        (((MEM_OVER_9,),) * 5, " or ".join(["mem Gt [9]"] * 4 + ["…"])),
+        (((),), "an empty term"),
+        ((), "no term"),
+    ],
+)
+def test_an_affinity_that_is_not_met_is_named(terms: tuple[tuple[Requirement, ...], ...], words: str) -> None:
+    world = snapshot(node("a"))
+    expected = {f"required node affinity not met: {words}": 1}
+    assert refusals(NodeTable(world), pod(node_affinity=terms)) == expected
 
 
 def test_no_nodes() -> None:

@@ -24,6 +24,8 @@ FAMILY: Final = "selector"
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _NAME_FIELD: Final = "metadata.name"
+_MOST_TOLD: Final = 4
+"""The most terms, and values of a requirement, that a refusal names."""
 
 
 def mask(table: NodeTable, pod: Pod) -> Mask | None:
@@ -83,7 +85,20 @@ def broken(snapshot: Snapshot, pod: Pod, node: Node) -> str | None:
     terms = pod.spec.node_affinity
     if terms is None or any(term and all(_holds(r, node) for r in term) for term in terms):
         return None
-    return "required node affinity not met"
+    return f"required node affinity not met: {_words(terms)}"
+
+
+def _words(terms: Sequence[Sequence[Requirement]]) -> str:
+    """Node affinity in words, cut where it is long."""
+    told = [" and ".join(map(_requirement_words, term)) or "an empty term" for term in terms[:_MOST_TOLD]]
+    return " or ".join([*told, *(["…"] if len(terms) > _MOST_TOLD else [])]) or "no term"
+
+
+def _requirement_words(requirement: Requirement) -> str:
+    """A requirement as kubectl prints it."""
+    values = requirement.values[:_MOST_TOLD] + ("…",) * (len(requirement.values) > _MOST_TOLD)
+    of = f" [{', '.join(values)}]" if values else ""
+    return f"{requirement.key} {requirement.operator}{of}"
 
 
 def _holds(requirement: Requirement, node: Node) -> bool:

@@ -184,14 +184,15 @@ def refusing(table: NodeTable, pod: Pod) -> list[str]:
 
 
 def refusals(table: NodeTable, pod: Pod) -> dict[str, int]:
-    """Why static rules refuse the pod, with the number of nodes; each node is counted once."""
+    """Why static rules refuse the pod, with the number of nodes; each node is counted once. Of a rule that
+    refuses every node, others that refuse some of them too are not told.
+    """
     snapshot = table.snapshot
+    masks = [(rule, allowed) for rule in STATIC_RULES if (allowed := rule.mask(table, pod)) is not None]
+    enough = [(rule, allowed) for rule, allowed in masks if not allowed.any()]
     found: dict[str, int] = {}
     left = np.ones(len(table), dtype=bool)
-    for rule in STATIC_RULES:
-        allowed = rule.mask(table, pod)
-        if allowed is None:
-            continue
+    for rule, allowed in enough[:1] or masks:
         if rule is size and not allowed.all():
             # All nodes have one reason here; checking each node would cost a pass over all of them.
             return {size.too_large(snapshot, pod) or size.NAME: len(table)}
