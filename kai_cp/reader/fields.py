@@ -135,7 +135,8 @@ def int_at(
     value = holder.get(key)
     if value is None:
         return None
-    if type(value) is not int or not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+    most = 1 << (bits - 1)
+    if type(value) is not int or not -most <= value < most:
         raise Malformed(path(where, key), f"{shown(value)} is not a whole number of {bits} bits")
     if minimum is not None and value < minimum:
         raise Malformed(path(where, key), f"{value} is below {minimum}")
@@ -196,10 +197,5 @@ def ours_at(metadata: Json) -> tuple[tuple[str, str], ...]:
     annotations = metadata.get("annotations")
     if not annotations or not isinstance(annotations, dict):
         return ()
-    return tuple(
-        sorted(
-            (name, text)
-            for name, text in annotations.items()
-            if isinstance(name, str) and name.startswith(OURS) and isinstance(text, str)
-        )
-    )
+    found = [one for one in annotations.items() if isinstance(one[0], str) and one[0].startswith(OURS)]
+    return tuple(sorted(one for one in found if isinstance(one[1], str))) if found else ()

@@ -162,7 +162,7 @@ def _group(
     notes.unknown(spec, _SPEC, "rawObjects.podGroups[].spec")
     priority = priorities.value(said.priority_class_name or "")
     try:
-        refuse_many_subgroups(obj, limits)
+        refuse_many_subgroups(spec, limits)
         whole, root = True, read_tree(spec, fabrics)
     except Malformed as problem:
         # What runs stays in its queue, and may be evicted: a change of the object is no way out.

@@ -33,12 +33,11 @@ def refuse_costly(spec: Json, limits: Limits) -> None:
     _refuse("spec", "values", values, limits.values_per_pod, "values_per_pod")
 
 
-def refuse_many_subgroups(group: Json, limits: Limits) -> None:
-    """Raise Malformed for a pod group with too many subgroups."""
-    subgroups = len(_list(_object(group.get("spec")).get("subGroups")))
-    _refuse(
-        "spec.subGroups", "subgroups", subgroups, limits.subgroups_per_pod_group, "subgroups_per_pod_group"
-    )
+def refuse_many_subgroups(spec: Json, limits: Limits) -> None:
+    """Raise Malformed for the spec of a pod group with too many subgroups."""
+    if subgroups := len(_list(spec.get("subGroups"))):
+        most = limits.subgroups_per_pod_group
+        _refuse("spec.subGroups", "subgroups", subgroups, most, "subgroups_per_pod_group")
 
 
 def _refuse(where: str, what: str, count: int, most: int, setting: str) -> None:

@@ -31,10 +31,8 @@ class _Member:
 def read_tree(spec: Json, fabrics: Mapping[str, TopologyDraft]) -> Subgroup:
     """The root of the tree of subgroups, which has the name "". Raises ``Malformed``."""
     constraint = read_constraint(spec, "spec", fabrics)
-    members = [
-        _member(raw, f"spec.subGroups[{i}]", fabrics)
-        for i, raw in enumerate(objects_at(spec, "subGroups", "spec"))
-    ]
+    subgroups = objects_at(spec, "subGroups", "spec") if "subGroups" in spec else ()
+    members = [_member(raw, f"spec.subGroups[{i}]", fabrics) for i, raw in enumerate(subgroups)]
     min_member = int_at(spec, "minMember", "spec", minimum=0)
     min_sub_group = int_at(spec, "minSubGroup", "spec", minimum=0)
     if not members:
