@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from kai_cp.reader.classes import SchedulingKeys
@@ -34,7 +35,7 @@ class Aligner:
 
     def __init__(self, *, kept: bool = True) -> None:
         self._nodes: Memo[str, NodeDraft, Node] = Memo(kept=kept)
-        self._pods: Memo[Identity, PlacedFacts, Pod] = Memo(kept=kept)
+        self._pods: Memo[Identity, PlacedFacts, Pod] = Memo(kept=kept, telling=attrgetter("status"))
         self._context: object = None
         self._finished: dict[tuple[int, str], tuple[SpecDraft, PodSpec]] = {}
         """Spec by ``id`` of a draft, which is held, and scheduling key."""

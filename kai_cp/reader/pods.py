@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Container, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Container, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
@@ -90,31 +90,20 @@ class UnreadablePod(NamedTuple):
     problem: str
 
 
-PodFactsMemo = Memo[Identity, Any, PodFacts | UnreadablePod]
-PlacedMemo = Memo[Identity, PodFacts | UnreadablePod, PlacedFacts]
+PlacedMemo = Memo[Identity, Any, PlacedFacts]
+OpenPods = dict[Identity, tuple[Any, PodFacts | UnreadablePod]]
+"""Pods that are looked at in every reading: their objects and what these say; None for one that may change in
+place."""
 
 
-def read_facts(
-    objects: ListedObjects, reader: FactReader, context: object, memo: PodFactsMemo
-) -> dict[Identity, PodFacts | UnreadablePod]:
-    """What every pod says of itself. ``context``: what that depends on besides the pods."""
-
-    def read(identity: Identity, item: Any) -> tuple[PodFacts | UnreadablePod, bool]:
-        obj = parsed(item)
-        try:
-            return reader.read(obj, *identity), versioned(obj)
-        except Malformed as problem:
-            return UnreadablePod(obj, str(problem)), versioned(obj)
-
-    return memo.read(objects.unparsed, context, read, changed=objects.changed)
-
-
-def has_gone(facts: Mapping[Identity, PodFacts | UnreadablePod], identity: Identity, uid: str) -> bool:
-    """Whether no pod of that name and UID runs or will run: then claims are taken from it.
+def has_gone(pods: PlacedPods, looked_at: OpenPods, identity: Identity, uid: str) -> bool:
+    """Whether no pod of that name and UID runs or will run: then claims are taken from it. ``looked_at``: in
+    this reading, those that do not stay among them.
 
     One that cannot be read may still run, and one that is told to stop does until it has stopped.
     """
-    found = facts.get(identity)
+    row, opened = pods.rows.get(identity), looked_at.get(identity)
+    found = opened[1] if opened is not None else None if row is None else row.facts
     if found is None or isinstance(found, UnreadablePod):
         return found is None
     return found.uid != uid or found.phase in _PHASES or (found.deleted is not None and not found.node)
@@ -124,10 +113,12 @@ def has_gone(facts: Mapping[Identity, PodFacts | UnreadablePod], identity: Ident
 class PodResolver:
     """Decides for every pod whether it stays, and with which status and place.
 
-    ``hidden``: by pod group and subgroup, the pods that run but could not be kept; they still count in the
-    gang.
+    ``known``: the ``looked_at`` of the last reading with this reader. ``hidden``: by pod group and subgroup,
+    the pods that run but could not be kept; they still count in the gang.
     """
 
+    reader: FactReader
+    known: OpenPods
     policy: Policy
     now: float
     stuck_seconds: float
@@ -137,28 +128,32 @@ class PodResolver:
     groups: Mapping[Identity, PodGroup]
     notes: Notes
     hidden: Counter[tuple[GroupKey, str]] = field(default_factory=Counter)
+    looked_at: OpenPods = field(default_factory=dict)
 
     def resolve(
         self,
-        facts: MutableMapping[Identity, PodFacts | UnreadablePod],
+        objects: ListedObjects,
         memo: PlacedMemo,
+        context: object,
         *,
-        changed: AbstractSet[Identity],
         left_groups: Collection[Identity],
         left_nodes: Collection[Identity],
     ) -> PlacedPods:
         """All pods that stay.
 
-        ``changed``: whose facts are not those of the last reading, which had the ``left_groups`` and
+        ``context``: what the reader depends on besides the pods. The last reading had the ``left_groups`` and
         ``left_nodes`` besides those of this one.
 
         A pod that stays depends on nothing but itself, its promise, its group and its node. One that does not
         stay is looked at in every reading.
         """
-        last = memo.values.items() if left_groups or left_nodes else ()
-        lost = [key for key, row in last if row.group in left_groups or ("", row.node) in left_nodes]
-        again = (*self.promises, *lost)
-        rows = memo.read(facts, self.policy, self._placed, changed=changed, again=again)
+        again = list[Identity](self.promises)
+        if left_groups:
+            again += (key for key, row in memo.values.items() if row.group in left_groups)
+        if left_nodes:
+            again += (key for key, row in memo.values.items() if ("", row.node) in left_nodes)
+        context = self.policy, context
+        rows = memo.read(objects.unparsed, context, self._placed, changed=objects.changed, again=again)
         return PlacedPods.of(rows, memo.changed)
 
     def status(self, facts: PodFacts, promise: Promise | None) -> PodStatus:
@@ -178,21 +173,36 @@ class PodResolver:
             return PodStatus.GATED if facts.gated else PodStatus.PENDING
         return _PHASES.get(facts.phase, PodStatus.UNKNOWN)
 
-    def _placed(self, identity: Identity, facts: PodFacts | UnreadablePod) -> tuple[PlacedFacts | None, bool]:
+    def _placed(self, identity: Identity, item: Any) -> tuple[PlacedFacts | None, bool]:
+        facts, lasting = self._facts(identity, item)
         if isinstance(facts, UnreadablePod):
             self.notes.aside(title("Pod", identity), facts.problem)
-            return self._remnant(identity, facts.obj), False
-        group = self.groups.get((identity[0], facts.group)) if facts.group else None
-        promise = self.promises.get(facts.key) if self.promises else None
-        row = self._found(facts, group, promise if promise and promise.meant_for(facts.uid) else None)
-        final = (
-            row is not None
-            and promise is None
-            and facts.deleted is None
-            and not facts.warnings
-            and (_sound(group, facts) if group else not (facts.group or self._ours(facts)))
-        )
-        return row, final
+            row, final = self._remnant(identity, facts.obj), False
+        else:
+            group = self.groups.get((identity[0], facts.group)) if facts.group else None
+            promise = self.promises.get(facts.key) if self.promises else None
+            row = self._found(facts, group, promise if promise and promise.meant_for(facts.uid) else None)
+            final = (
+                row is not None
+                and promise is None
+                and facts.deleted is None
+                and not facts.warnings
+                and (_sound(group, facts) if group else not (facts.group or self._ours(facts)))
+            )
+        if not (final and lasting):
+            self.looked_at[identity] = item if lasting else None, facts
+        return row, final and lasting
+
+    def _facts(self, identity: Identity, item: Any) -> tuple[PodFacts | UnreadablePod, bool]:
+        """What the pod says of itself, and whether it always will."""
+        known = self.known.get(identity)
+        if known is not None and known[0] is item:
+            return known[1], True
+        obj = parsed(item)
+        try:
+            return self.reader.read(obj, *identity), versioned(obj)
+        except Malformed as problem:
+            return UnreadablePod(obj, str(problem)), versioned(obj)
 
     def _found(self, facts: PodFacts, known: PodGroup | None, promise: Promise | None) -> PlacedFacts | None:
         group = None if known is None else known.key

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from kai_cp.json_types import Json
@@ -23,15 +24,13 @@ from kai_cp.reader.nodes import NodeDraft, NodesMemo, count_dra_gpus, read_nodes
 from kai_cp.reader.notes import IGNORED, Identity, Notes, title
 from kai_cp.reader.objects import KINDS, Lists, lists_of, read_objects
 from kai_cp.reader.pods import (
+    OpenPods,
     PlacedMemo,
     PlacedPods,
-    PodFactsMemo,
     PodResolver,
-    UnreadablePod,
     few_names,
     few_terms,
     has_gone,
-    read_facts,
 )
 from kai_cp.reader.podspec import SpecDraft
 from kai_cp.reader.policy import read_policy, stuck_threshold_seconds
@@ -87,11 +86,12 @@ class ParseMemo:
         self.specs: dict[bytes, SpecDraft] = {}
         self.most_specs = _FEWEST_SPECS
         """Beyond so many, those of pods that have gone are forgotten."""
-        self.namespaces: Namespaces = {}
+        self.reader: tuple[Namespaces, Limits] | None = None
+        """What specs and the facts of pods depend on besides the pods."""
         self.lists: dict[str, ListMemo] | None = {} if self._kept else None
         self.nodes: NodesMemo = Memo(kept=self._kept)
-        self.groups: GroupsMemo = Memo(kept=self._kept)
-        self.facts: PodFactsMemo = Memo(kept=self._kept)
+        self.groups: GroupsMemo = Memo(kept=self._kept, telling=attrgetter("last_start"))
+        self.open_pods: OpenPods = {}
         self.placed: PlacedMemo = Memo(kept=self._kept)
         self.records = Aligner(kept=self._kept)
         self.selectors = Paid()
@@ -219,7 +219,13 @@ def _drafts(
     _report_queues(groups, queues, notes)
     if user_label:
         groups, queues = divided(groups, queues, notes)
+    raw_pods, namespaces = namespaced("Pod", "pods", prefer=_has_node), _namespaces(lists, notes)
+    if memo.reader != (namespaces, limits):
+        # Namespace selectors are resolved inside the specs.
+        memo.specs, memo.open_pods, memo.reader = {}, {}, (namespaces, limits)
     resolver = PodResolver(
+        reader=FactReader(namespaces, memo.specs, limits),
+        known=memo.open_pods,
         policy=policy,
         now=now,
         stuck_seconds=stuck_threshold_seconds(raw),
@@ -229,10 +235,9 @@ def _drafts(
         groups=groups,
         notes=notes,
     )
-    raw_pods = namespaced("Pod", "pods", prefer=_has_node)
-    facts = _facts(raw_pods, _namespaces(lists, notes), limits, memo)
-    extras = read_objects(lists, node_drafts.keys(), policy, notes, partial(has_gone, facts))
-    pods = _pods(facts, resolver, memo)
+    pods = _pods(raw_pods, resolver, memo)
+    gone = partial(has_gone, pods, resolver.looked_at)
+    extras = read_objects(lists, node_drafts.keys(), policy, notes, gone)
     return _Drafts(
         policy,
         fabrics,
@@ -245,36 +250,26 @@ def _drafts(
     )
 
 
-def _facts(
-    objects: ListedObjects, namespaces: Namespaces, limits: Limits, memo: ParseMemo
-) -> dict[Identity, PodFacts | UnreadablePod]:
-    """What every pod says of itself."""
-    if namespaces != memo.namespaces:
-        # Namespace selectors are resolved inside the specs.
-        memo.specs, memo.namespaces = {}, namespaces
-    reader = FactReader(namespaces, memo.specs, limits)
-    facts = read_facts(objects, reader, (namespaces, limits), memo.facts)
-    if len(memo.specs) > memo.most_specs:
-        # Many pods name objects of their own, and so have a spec that no other pod has.
-        there = {id(one.draft) for one in facts.values() if isinstance(one, PodFacts)}
-        memo.specs = {key: draft for key, draft in memo.specs.items() if id(draft) in there}
-        memo.most_specs = 2 * len(memo.specs) + _FEWEST_SPECS
-    return facts
-
-
-def _pods(
-    facts: dict[Identity, PodFacts | UnreadablePod], resolver: PodResolver, memo: ParseMemo
-) -> PlacedPods:
-    """The pods that stay; without memory, ``facts`` are used up."""
-    changed = ((key, memo.groups.values.get(key)) for key in memo.groups.changed)
-    torn = {key for key, one in changed if one is not None and not (one.whole and one.root.plain)}
-    return resolver.resolve(
-        facts,
+def _pods(objects: ListedObjects, resolver: PodResolver, memo: ParseMemo) -> PlacedPods:
+    """The pods that stay."""
+    groups = memo.groups.values
+    changed = {key: groups[key] for key in memo.groups.changed if key in groups}
+    torn = {key for key, one in changed.items() if not (one.whole and one.root.plain)}
+    pods = resolver.resolve(
+        objects,
         memo.placed,
-        changed=memo.facts.changed,
+        memo.reader,
         left_groups=memo.groups.left | torn,
         left_nodes=memo.nodes.left,
     )
+    memo.open_pods = resolver.looked_at
+    if len(memo.specs) > memo.most_specs:
+        # Many pods name objects of their own, and so have a spec that no other pod has.
+        said = (facts for _, facts in memo.open_pods.values() if isinstance(facts, PodFacts))
+        there = pods.drafts.keys() | {id(facts.draft) for facts in said}
+        memo.specs = {key: draft for key, draft in memo.specs.items() if id(draft) in there}
+        memo.most_specs = 2 * len(memo.specs) + _FEWEST_SPECS
+    return pods
 
 
 def _objects(raw: Mapping[str, Any], notes: Notes) -> Mapping[str, Any]:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from kai_cp.reader import ParseMemo, parse
+from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp_models.pods import GroupKey, Pod, PodStatus
+from kai_cp_models.settings import Limits
 from tests.kai_cp.reader.raw import NOW, node, pod, snapshot
 
 Raw = dict[str, Any]
@@ -39,6 +41,37 @@ def test_specs_of_pods_that_have_gone_are_forgotten() -> None:
         most = max(most, len(memo.specs))
     assert 1000 < most < 1010
     assert len(memo.specs) < most
+
+
+def test_objects_are_read_once_while_they_stay_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also pods that have ended or cannot be read, which every reading looks at again; not those without
+    a version, which may change in place, nor with other limits."""
+    read, names = FactReader.read, list[str]()
+
+    def counted(self: FactReader, raw_pod: Raw, namespace: str, name: str) -> PodFacts:
+        names.append(name)
+        return read(self, raw_pod, namespace, name)
+
+    monkeypatch.setattr(FactReader, "read", counted)
+    version, memo = {"resourceVersion": "1"}, ParseMemo()
+    pods = [
+        pod("draft", phase="Succeeded"),
+        pod("ended", phase="Succeeded", metadata=version),
+        pod("runs", node="n1", metadata=version),
+        pod("unreadable", metadata=version, tolerations=7),
+    ]
+    for turn, seen in enumerate((["draft", "ended", "runs", "unreadable"], ["draft"], ["draft"])):
+        found = parse(snapshot(pods=pods), now=NOW + turn, memo=memo)
+        assert names == seen
+        assert [row.item for row in found.set_aside] == ["Pod default/unreadable"]
+        names.clear()
+    # It asks for CPU and memory.
+    for most, aside in ((1, ["Pod default/runs", "Pod default/unreadable"]), (2, ["Pod default/unreadable"])):
+        limits = Limits(resources_per_pod=most)
+        found = parse(snapshot(pods=pods), now=NOW, memo=memo, limits=limits)
+        assert names == ["draft", "ended", "runs", "unreadable"]
+        assert [row.item for row in found.set_aside] == aside
+        names.clear()
 
 
 def bind_request(pod: str = "p", node: str = "n1", *, owner: str = "", **fields: Any) -> Raw:
