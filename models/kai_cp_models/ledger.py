@@ -481,8 +481,7 @@ class Ledger:
         rollouts (3.8). ``now``: what leaves counts until it is gone, and a promised place not yet.
         """
         book, queue, words = self.book, group.queue, ""
-        held = book.held_now(queue, book.held, firm=False) if now else None
-        firm = book.held_now(queue, book.firm, firm=True) if now else None
+        held, firm = (book.bound_by(queue, firm=yes, now=now) for yes in (False, True))
         check = partial(over_bounds, book, queue, asked, held=held, firm=firm)
         over = check(preemptible=group.preemptible)
         if lending and over is not None and over.bound == "quota" and (lent := self.lent(pods, asked)):

@@ -136,6 +136,45 @@ def test_victims_free_the_queue_s_limit() -> None:
     assert bound(plan) == {}
 
 
+GOES, STUCK = PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING
+LIMIT, QUOTA = {"limit": gpu_bound(4)}, {"quota": gpu_bound(4)}
+
+
+@pytest.mark.parametrize(
+    ("status", "bounds", "of_old", "outcome"),
+    [
+        (GOES, LIMIT, {"queue": "q"}, "nominated"),
+        (GOES, LIMIT, {"queue": "sibling"}, "nominated"),
+        (GOES, LIMIT, {"queue": "other"}, "bound"),
+        (GOES, QUOTA, {"queue": "q", "preemptible": False}, "nominated"),
+        (GOES, QUOTA, {"queue": "q", "preemptible": True}, "bound"),
+        (GOES, {}, {"queue": "q"}, "bound"),
+        (STUCK, LIMIT, {"queue": "q"}, "OverLimit"),
+        (STUCK, LIMIT, {"queue": "sibling"}, "OverLimit"),
+        (STUCK, LIMIT, {"queue": "other"}, "bound"),
+        (STUCK, QUOTA, {"queue": "q", "preemptible": False}, "NonPreemptibleOverQuota"),
+        (STUCK, QUOTA, {"queue": "q", "preemptible": True}, "bound"),
+    ],
+)
+def test_pods_that_terminate_count_in_bounds(
+    status: PodStatus, bounds: dict[str, Any], of_old: dict[str, Any], outcome: str
+) -> None:
+    """old terminates on 4 of 8 GPUs; t needs the others. ``bounds``: of the queue above q and its sibling."""
+    queues = [queue("top", **bounds), queue("q", "top"), queue("sibling", "top"), queue("other")]
+    snapshot = cluster(
+        [pod("old-0", "n1", spec=spec(4), status=status), pod("t-0", spec=spec(4))],
+        [group("old", **of_old), group("t", preemptible=False)],
+        queues=queues,
+        actions=ACTIONS,
+    )
+    plan = solved(snapshot)
+    found = {"bound": set(bound(plan)), "nominated": set(nominated(plan))}
+    if outcome in found:
+        assert found[outcome] == {"t-0"}
+    else:
+        assert reasons(plan) == {"t": outcome}
+
+
 def test_non_preemptible_quota_is_not_freed_by_preemptible_victims() -> None:
     """Non-preemptible pods hold all of the quota of 4, so a non-preemptible trigger may not exceed it."""
     snapshot = cluster(

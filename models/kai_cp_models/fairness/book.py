@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints
-from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract
+from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract, total
 from kai_cp_models.fairness.share import cluster_total, divide
 from kai_cp_models.fairness.steps import QueueSteps
-from kai_cp_models.fairness.totals import SCALE, QueueTotals, QueueTree, to_amounts, to_shares
-from kai_cp_models.pods import UNLIMITED
+from kai_cp_models.fairness.totals import SCALE, QueueTotals, QueueTree, terminating, to_amounts, to_shares
+from kai_cp_models.pods import UNLIMITED, PodStatus
 from kai_cp_models.snapshot import Shares, Snapshot
 
 Rows = list[Amounts]
@@ -46,9 +46,11 @@ class QueueBook:
     """The cluster's resources that are divided among the queues."""
     steps: QueueSteps
     """How sibling queues are compared."""
-    unsettled: dict[tuple[str, bool], Amounts] = field(default_factory=dict)
-    """How much more queues hold until evicted pods have left and nominated ones have come, by whether those
-    are preemptible."""
+    stuck: Mapping[tuple[int, bool], Amounts] = field(default_factory=dict)
+    """By row and whether they are preemptible: what pods hold that are told to stop, and whose end is far."""
+    unsettled: dict[tuple[int, bool], Amounts] = field(default_factory=dict)
+    """The same of pods that leave, also by an eviction of the cycle, less what nominated ones will hold. Only
+    rows with a bound are counted."""
     entered: dict[int, int] = field(default_factory=dict)
     """By row, pods that waited and have places of the cycle."""
 
@@ -60,9 +62,9 @@ class QueueBook:
         by_name = divide(snapshot, totals, cluster)
         queues = totals.tree.queues
         allocatable = [allocatable_share(q.quota, q.limit, by_name[q.name]) for q in queues]
-        quota, total = [to_amounts(queue.quota) for queue in queues], to_amounts(cluster)
+        quota, whole = [to_amounts(queue.quota) for queue in queues], to_amounts(cluster)
         floor, shares = [to_amounts(by_name[queue.name]) for queue in queues], _floats(allocatable)
-        return QueueBook(
+        book = QueueBook(
             tree=totals.tree,
             held=_rows(totals.allocated),
             firm=_rows(totals.non_preemptible),
@@ -74,9 +76,12 @@ class QueueBook:
             fair_share_floor=floor,
             allocatable_share=shares,
             allocatable_share_floor=[to_amounts(shares) for shares in allocatable],
-            cluster=total,
-            steps=QueueSteps(totals.tree, floor, quota, shares, total),
+            cluster=whole,
+            steps=QueueSteps(totals.tree, floor, quota, shares, whole),
         )
+        book.stuck = book.bounded(terminating(snapshot, PodStatus.STUCK_IN_RELEASING))
+        book.unsettled = book.bounded(terminating(snapshot, PodStatus.RELEASING))
+        return book
 
     def charge(
         self, queue: str, amounts: Amounts, preemptible: bool, sign: int = 1, *, pods: int = 0
@@ -110,24 +115,44 @@ class QueueBook:
             self.allocatable_share_floor,
             self.cluster,
             self.steps,
+            self.stuck,
             dict(self.unsettled),
             dict(self.entered),
         )
 
     def settles_later(self, queue: str, amounts: Amounts, preemptible: bool, sign: int) -> None:
         """A charge of this sign counts only once pods have left or come."""
-        key = queue, preemptible
         change = subtract if sign > 0 else add
-        self.unsettled[key] = change(self.unsettled.get(key, NOTHING), amounts)
+        for key in self._bounded(queue, preemptible):
+            self.unsettled[key] = change(self.unsettled.get(key, NOTHING), amounts)
 
-    def held_now(self, queue: str, rows: Rows, *, firm: bool) -> Mapping[int, Amounts]:
-        """What the queue and those above it hold before pods leave or come; ``rows``: in the end."""
-        found = {i: rows[i] for i in self.line(queue)}
-        for (other, preemptible), amounts in self.unsettled.items():
-            for i in self.line(other) if not (firm and preemptible) else ():
-                if i in found:
-                    found[i] = add(found[i], amounts)
+    def bounded(self, given: Iterable[tuple[str, bool, Amounts]]) -> dict[tuple[int, bool], Amounts]:
+        """What is given to queues, by whether it is preemptible, summed up in the rows that have a bound."""
+        found: dict[tuple[int, bool], Amounts] = {}
+        for queue, preemptible, amounts in given:
+            for key in self._bounded(queue, preemptible):
+                found[key] = add(found.get(key, NOTHING), amounts)
         return found
+
+    def _bounded(self, queue: str, preemptible: bool) -> Iterator[tuple[int, bool]]:
+        for i in self.line(queue):
+            bounds = self.limit[i] if preemptible else (*self.limit[i], *self.firm_quota[i])
+            if any(bound != UNLIMITED for bound in bounds):
+                yield i, preemptible
+
+    def bound_by(self, queue: str, *, firm: bool, now: bool) -> Rows | Mapping[int, Amounts]:
+        """What bounds count of the queue and of those above it: what they hold, and what is there for long
+        (0.1); ``now``: also what leaves, and not yet what is promised. ``firm``: of what is not preemptible.
+        """
+        rows = self.firm if firm else self.held
+        more = [one for one in (self.stuck, self.unsettled if now else None) if one]
+        kinds = (False,) if firm else (False, True)
+        if not more:
+            return rows
+        return {
+            i: total((rows[i], *(one.get((i, kind), NOTHING) for one in more for kind in kinds)))
+            for i in self.line(queue)
+        }
 
     def index(self, queue: str) -> int:
         """Position of a queue in all rows."""

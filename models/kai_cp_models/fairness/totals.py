@@ -175,6 +175,16 @@ def held(snapshot: Snapshot, pod: Pod) -> Amounts:
     return accepted(snapshot, pod, snapshot.nodes[snapshot.node_index[pod.node]])
 
 
+def terminating(snapshot: Snapshot, status: PodStatus) -> Iterator[tuple[str, bool, Amounts]]:
+    """Queue, whether it is preemptible, and charge of every pod of the status that holds a place."""
+    columns, groups = snapshot.columns, snapshot.groups
+    there = columns.having((status,)) & (columns.group >= 0) & (columns.node >= 0)
+    for row in np.flatnonzero(there).tolist():
+        group = groups[columns.group[row]]
+        if group.queue in snapshot.queue_index:
+            yield group.queue, group.preemptible, held(snapshot, snapshot.pods[row])
+
+
 def to_amounts(shares: Shares) -> Amounts:
     """Shares in whole amount units, cut; -1 stays "unlimited", other negatives stay below zero."""
     return tuple(_cut(value, scale) for value, scale in zip(shares, SCALE, strict=True))  # type: ignore[return-value]

@@ -68,7 +68,7 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
 
 
 @pytest.mark.parametrize(("queue_of_m", "taken"), [("q", {"l-b", "l-a"}), ("other", set())])
-def test_what_would_go_after_a_place_is_taken_with_it(queue_of_m: str, taken: set[str]) -> None:
+def test_later_units_stay_where_a_place_may_not_be_taken(queue_of_m: str, taken: set[str]) -> None:
     """l needs one of its subgroups a and b. b got its place beside a, as m moved. b would go first (5.4);
     so h may not take a either, if it may not take what moved."""
     both = tree(1, leaf("a", 1), leaf("b", 1))
