@@ -360,14 +360,17 @@ class Ledger:
         """Whether the pod is as the snapshot has it, or has a place of this cycle: it is not lost."""
         return pod.key in self.held or pod.key not in self.evicted
 
-    def promised(self, pods: Iterable[Pod]) -> bool:
-        """Whether all these pods wait, and the node that each is nominated to still takes it."""
-        return all(
-            pod.status is PodStatus.PENDING
-            and (node := self._nominated_to(pod)) >= 0
-            and self.fits_on(pod, node, now=False)
-            for pod in pods
-        )
+    def promised(self, pods: Sequence[Pod]) -> bool:
+        """Whether all these pods wait, and the nodes that they are nominated to still take them together."""
+        nodes = [self._nominated_to(pod) if pod.status is PodStatus.PENDING else -1 for pod in pods]
+        taken = min(nodes, default=0) >= 0
+        self.mark()
+        for pod, node in zip(pods, nodes, strict=True):
+            taken = taken and self.fits_on(pod, node, now=False)
+            if taken and pod is not pods[-1]:
+                self.place(pod, node, pipelined=True)
+        self.back()
+        return taken
 
     def _nominated_to(self, pod: Pod) -> int:
         """The node that the pod's status names; -1: none of the snapshot."""

@@ -87,6 +87,16 @@ def test_a_gang_is_promised_its_places_when_each_of_its_pods_is() -> None:
     assert placed(solved(whole)) == {"t-0", "t-1"}
 
 
+@pytest.mark.parametrize(("gpus", "first"), [(2, {"t-0", "t-1"}), (1, {"b-0"})])
+def test_a_gang_is_promised_its_places_together(gpus: int, first: set[str]) -> None:
+    """Each pod of t fits on n1. Where both do not, t has no promise, and its turn comes after b."""
+    nodes = [node("n1", gpus=gpus), node("n2", gpus=1)]
+    groups = [group("t", 2, queue="a"), group("b", queue="b")]
+    plan = solved(world(*pods("t", 2, nominated_node="n1"), nodes=nodes, groups=groups))
+    assert first <= placed(plan)
+    assert ("t-0" in placed(plan)) == ("t-0" in first)
+
+
 def test_pods_beyond_the_minimum_need_no_promise() -> None:
     """t needs one pod and has one more. Its first pod comes first, its second one after b."""
     nodes = [node("n1", gpus=2)]

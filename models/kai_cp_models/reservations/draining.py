@@ -102,7 +102,9 @@ def close(walk: Walk, ask: Ask, shape: GangNeeds) -> None:
     if nodes is None:
         return
     made = walk.now if closed is None else closed.made
-    hold = Hold(ask, shape, walk.now, NEVER, nodes, made, walk.now, (made, 0), beside=walk.placed)
+    # What is beside places that were closed before is noted already.
+    beside = walk.placed if closed is None else frozenset[GroupKey]()
+    hold = Hold(ask, shape, walk.now, NEVER, nodes, made, walk.now, (made, 0), beside=beside)
     idle = IdleSoFar(walk.now, 0.0, 0.0) if closed is None else closed.idle
     walk.state = replace(walk.state, drains=(*walk.state.drains, Drain(hold, idle)))
     walk.refusals.clear()

@@ -9,13 +9,14 @@ from functools import cached_property
 from typing import Any, Final
 
 from kai_cp_models.extras import Key
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodStatus
 from kai_cp_models.records.notes import NO_GROUP_NOTES, GroupNotes, QueueNotes, Stored
 from kai_cp_models.reservations.inputs import Inputs
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import PodGroup, SetAside, Snapshot
 
 NEVER: Final = math.inf
+_ON_THE_WAY: Final = (PodStatus.BINDING, PodStatus.BOUND)
 
 
 class Times:
@@ -120,8 +121,16 @@ class Times:
 
     def entered(self, group: PodGroup, pods: Iterable[Pod]) -> float:
         """When the last of these pods of a running group took its place; an annotation cannot claim a time
-        before it started."""
-        return max([self.start(group), *(pod.started for pod in pods if pod.started is not None)])
+        before it started. A pod that is not started yet came now, if the group was evicted, or the pod
+        created, after the start that is noted."""
+        start = self.start(group)
+
+        def came(pod: Pod) -> float:
+            noted = start >= max(pod.created, group.last_eviction or 0.0)
+            unseen = start if noted or pod.status not in _ON_THE_WAY else self.now
+            return unseen if pod.started is None else pod.started
+
+        return max([start, *map(came, pods)])
 
     def end(self, key: GroupKey | None) -> float:
         """When the capacity of a running group is free again; infinite where unknown."""
