@@ -372,6 +372,10 @@ class Ledger:
         self.back()
         return taken
 
+    def as_promised(self, pod: Pod) -> bool:
+        """Whether the pod has a place of this cycle on the node that it was nominated to."""
+        return pod.key in self.held and self.held[pod.key].node == self._nominated_to(pod)
+
     def _nominated_to(self, pod: Pod) -> int:
         """The node that the pod's status names; -1: none of the snapshot."""
         if pod.nominated_node is None or not self.snapshot.policy.plugin("nominatednode"):

@@ -101,16 +101,20 @@ class Placer:
     def place(self, ledger: Ledger, batch: Batch) -> Refusal | None:
         """Place the batch in the ledger, or say why it has no place and leave the ledger as it was."""
         self._whole = batch.subgroup
-        if not self.pipeline_only and any(pod.nominated_node for pod in batch.all_pods):
+        promised = any(pod.nominated_node for pod in batch.all_pods)
+        if promised and not self.pipeline_only:
             # A promise is a right to a place, and no duty to wait for it (4.2).
             ledger.mark()
             self._now = True
-            failure = self._subtree(ledger, batch, _ANYWHERE)
+            failure = self._placed(ledger, batch)
             self._now = False
             if failure is None and self._started(ledger, batch):
                 ledger.keep()
                 return None
             ledger.back()
+        return self._placed(ledger, batch)
+
+    def _placed(self, ledger: Ledger, batch: Batch) -> Refusal | None:
         if (failure := self._subtree(ledger, batch, _ANYWHERE)) is None:
             self.start_together(ledger, batch.all_pods)
         return failure

@@ -16,11 +16,11 @@ from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, Pod, PodStatus
 from kai_cp_models.queries.shares import waiting_line
 from kai_cp_models.reservations.prepare import prepare
-from kai_cp_models.snapshot import Snapshot
+from kai_cp_models.snapshot import Shares, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, solved
 from tests.support.times import holds, runs, settings, stored, waits, written
 from tests.support.times import world as timed
-from tests.support.worlds import PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 RULED = PLUGINS | {"nominatednode"}
 ONE = node("n1", gpus=1)
@@ -78,6 +78,19 @@ def test_a_promise_is_no_duty_to_wait() -> None:
     assert (bound(plan), nominated(plan)) == ({"b-0": "n2"}, {"t-0": "n1", "t-1": "n3"})
 
 
+def test_a_surplus_pod_waits_for_the_start_of_its_gang() -> None:
+    """n2 is idle for t-2, but the two pods that t needs wait for n1."""
+    nodes, groups = (
+        [node("n1", gpus=2), node("n2", gpus=1)],
+        [group("t", 2, queue="a"), group("b", queue="b")],
+    )
+    needed = pods("t", 2, nominated_node="n1")
+    leaving = pods("v", 2, "n1", status=PodStatus.RELEASING)
+    third = pod("t-2", nominated_node="n2", created=1.0)
+    plan = solved(world(*leaving, *needed, third, nodes=nodes, groups=groups))
+    assert (bound(plan), nominated(plan)) == ({}, {"t-0": "n1", "t-1": "n1", "t-2": "n2"})
+
+
 def test_a_gang_is_promised_its_places_when_each_of_its_pods_is() -> None:
     """b takes one of two GPUs first where only one pod of t has a promise; t waits, as it starts together."""
     two = {"nodes": [node("n1", gpus=2)], "groups": [group("t", 2, queue="a"), group("b", queue="b")]}
@@ -108,6 +121,35 @@ def test_a_promise_is_kept_within_the_limits_of_queues() -> None:
     """The limit of a was lowered to nothing meanwhile."""
     queues = [queue("a", limit=gpu_bound(0)), queue("b", priority=200)]
     assert bound(solved(world(pod("t-0", nominated_node="n1"), queues=queues))) == {"b-0": "n1"}
+
+
+NONE = gpu_bound(0)
+
+
+@pytest.mark.parametrize(
+    ("quota", "minimum_seconds", "first"),
+    [
+        # a holds more than its quota with t, and b no more than its own: r-0 would be next, as it runs.
+        (NONE, 0.0, "b-0"),
+        # Within its quota a keeps what it is promised; and a promise protects as a start does.
+        (gpu_bound(2), 0.0, "t-0"),
+        (NONE, 60.0, "t-0"),
+    ],
+)
+def test_reclaim_takes_a_promised_place_as_if_its_pod_ran(
+    quota: Shares, minimum_seconds: float, first: str
+) -> None:
+    leaving = pod("v-0", "n1", status=PodStatus.RELEASING)
+    queues = [
+        queue("a", quota=quota, reclaim_min_runtime_seconds=minimum_seconds, priority=200),
+        queue("b", quota=gpu_bound(1)),
+    ]
+    groups = [group("t", queue="a"), group("r", queue="a", last_start=NOW), group("b", queue="b")]
+    running = pod("r-0", "n3", status=PodStatus.RUNNING)
+    nodes = [ONE, node("n3", gpus=1)]
+    members = leaving, pod("t-0", nominated_node="n1"), running
+    plan = solved(world(*members, groups=groups, nodes=nodes, queues=queues))
+    assert (nominated(plan), evicted(plan)) == ({first: "n1"}, set())
 
 
 @pytest.mark.parametrize(("preemptible", "first"), [(True, "h-0"), (False, "t-0")])

@@ -194,14 +194,15 @@ def overreaching(
     moved: dict[GroupKey, list[tuple[PodGroup, amounts.Amounts]]] = {}
     for item in sorted(owners, key=attrgetter("rank")):
         group, taker = item.group, owners[item][0]
-        # A place of this cycle that is withdrawn or replaced never counted.
-        if new := [pod for pod in item.pods if pod.key in base.held]:
+        # A place of this cycle that is withdrawn or replaced never counted, unless it was promised before.
+        if new := [pod for pod in item.pods if pod.key in base.held and not base.as_promised(pod)]:
             there = charged(ledger, [pod for pod in new if pod.key not in withdrawn])
             book.charge(group.queue, amounts.subtract(charged(base, new), there), group.preemptible, -1)
         here = group, [pod for pod in item.pods if pod not in new]
         owed = ((other, [pod]) for other, pod in inherited(item, base, ledger))
         for group, pods in (here, *owed):
-            if away := tuple(p for p in pods if not ledger.stays(p) or (not net and p.key in ledger.evicted)):
+            gone = (p for p in pods if not (net and p.key in ledger.held))
+            if away := tuple(p for p in gone if p.key in ledger.evicted or p.key in base.held):
                 parts = counted_apart(group, away) if len(away) > 1 else (away,)
                 lost.setdefault(taker, []).extend((group, charged(base, part), part) for part in parts)
             if any(pod.key in ledger.evicted for pod in pods):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from itertools import compress
+from math import inf
 from operator import attrgetter
 
 from kai_cp_models.actions.home import come_home, has_room_at_home
@@ -236,7 +237,7 @@ def _turns(
     """The entries with which evicted groups come back in the fair order; and what they ask for, where that
     had to be found.
     """
-    # A promise does not hold against a higher priority in the same queue.
+    # A promise does not hold against a higher priority in its queue, nor against those that may reclaim it.
     highest = dict(sorted((ask.group.queue, ask.group.priority) for ask in asks))
     groups, turns, lost = ledger.snapshot.group_by_key, dict[GroupKey, Entry](), dict[GroupKey, Ask]()
     alone = len(highest.keys() | {groups[key].queue for key in victims}) == 1
@@ -246,7 +247,7 @@ def _turns(
             # In one queue, sizes decide no turn, and few are asked what they lack.
             turns[key] = group_sort_key(group, 0), NOTHING
             continue
-        holds = highest.get(group.queue, group.priority) <= group.priority
+        holds = highest.get(group.queue, inf) <= group.priority
         if (ask := missing(ledger, key, pods, promises=holds)) is not None:
             lost[key], turns[key] = ask, ask.entry
     return turns, lost

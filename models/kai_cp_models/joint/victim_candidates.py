@@ -305,9 +305,11 @@ def _units_of_changed(
     pods = [pod for _, some, _ in found for unit in some for pod in unit.pods]
     rows = unit_rows(ledger.snapshot, found, np.array([ledger.charge_of(pod) for pod in pods], np.int64))
     owed: list[Owed] = [()]
-    for u, (_, new, owing) in enumerate(chain.from_iterable(left)):
+    for u, (unit, new, owing) in enumerate(chain.from_iterable(left)):
         if new:
-            rows["new"][u], rows["since"][u] = True, cycle.snapshot.now
+            now, promised = cycle.snapshot.now, all(map(ledger.as_promised, unit.pods))
+            # A promised place protects as a start does (4.2).
+            rows["new"][u], rows["since"][u], rows["started"][u] = True, now, now if promised else np.nan
         if owing:
             rows["owed"][u] = len(owed)
             owed.append(owing)
@@ -398,7 +400,6 @@ class Entitlement(NamedTuple):
         only when it has run long enough.
         """
         seconds = undisturbed[units["queue"]]
-        stops = units["whole"] & ~units["new"]
-        kept = np.isnan(seconds) | (stops & (now < units["started"] + seconds))
+        kept = np.isnan(seconds) | (units["whole"] & (now < units["started"] + seconds))
         found: Mask = ~kept & (units["priority"] + units["aged"] < self.below)
         return found
