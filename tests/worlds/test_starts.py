@@ -340,6 +340,19 @@ def test_a_holder_may_start_earlier_by_preempting() -> None:
 # --- backfill ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("ends", "state"), [("40m", ("later", 40, ["n2"])), (None, ("dropped", 0, []))])
+def test_a_start_that_preempt_takes_back_is_planned_anew(ends: str | None, state: Any) -> None:
+    """big starts on n1 as promised; p of its queue outranks it and takes its place back in the same cycle."""
+    members = world(
+        runs("a", "n2", lasts=ends),
+        waits("big", 1, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 8})),
+        waits("p", 1, waited=5, priority=60),
+    )
+    plan = solved(cluster(nodes=TWO, actions=("allocate", "preempt"), **members))
+    assert (nominated(plan), evicted(plan)) == ({"p-0": "n1"}, set())
+    assert (holds(plan)["big"], entry(plan, "big").cause) == (state, "HigherPriority")
+
+
 def test_none_means_no_backfill() -> None:
     members = world(
         runs("a", "n2", lasts="30m"),

@@ -10,7 +10,6 @@ from kai_cp_models.blame import for_group
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
-from kai_cp_models.records.notes import Stored
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.reservations.holders import Holder, cause_of_delay, drop
 from kai_cp_models.reservations.items import NodeOfPod
@@ -110,7 +109,7 @@ def mend(walk: Walk, *, at_once: bool) -> None:
     while gone := lost(walk.state, walk.ledger):
         keys = {hold.key for hold, _ in gone}
         walk.holds = [hold for hold in walk.holds if hold.key not in keys]
-        walk.owes(_holder(hold, hold.stored) for hold, _ in gone if hold.stored)
+        walk.owes(holder_of(hold) for hold, _ in gone if hold.stored)
         for hold, refused in gone:
             again[hold.key] += 1
             known = again[hold.key] <= LIMITS.held_again
@@ -118,14 +117,16 @@ def mend(walk: Walk, *, at_once: bool) -> None:
             if hold.stored is None:
                 _made_anew(walk, hold, known=known)
             else:
-                later(walk, _holder(hold, hold.stored), refused, at_once=at_once, known=known)
+                later(walk, holder_of(hold), refused, at_once=at_once, known=known)
         for hold in walk.holds:
             if hold.key in keys:
                 walk.waits_itself(hold)
 
 
-def _holder(hold: Hold, stored: Stored) -> Holder:
-    return Holder(hold.ask, hold.shape, stored, hold.order[0], hold.start)
+def holder_of(hold: Hold) -> Holder:
+    """The holder of a hold that was promised before this cycle."""
+    assert hold.stored is not None
+    return Holder(hold.ask, hold.shape, hold.stored, hold.order[0], hold.start)
 
 
 def lost(state: TimeState, ledger: Ledger) -> list[tuple[Hold, NoPlaces]]:
