@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kai_cp_models.plan import Unscheduled
 from kai_cp_models.pods import ACTIVE_USED, GpuRequest, PodStatus
 from kai_cp_models.queries.why import (
+    DEVICE_RULES,
     VICTIM_RULES,
     Blocking,
     Families,
@@ -21,6 +22,7 @@ from kai_cp_models.queries.why import (
     kind_of,
     lasting,
     ordered,
+    refused_by_others,
     refused_nodes,
     subject_of,
 )
@@ -54,6 +56,8 @@ _HARDWARE: Final = frozenset(("room", "fragmentation", "topology", "numa", "dra"
 """Rules that a set about the hardware alone is made of."""
 
 
+_LEVELS: Final = {"kubernetes.io/hostname": "node"}
+"""Levels that have a word."""
 _OTHERS: Final = (
     "deleted pods that do not end, or pods of no pod group, hold the rest, and neither can be stopped"
 )
@@ -78,9 +82,11 @@ def sentence(situation: Situation, group: PodGroup, why: Unscheduled | None, fou
     told = why is not None and why.reason in _OF_QUEUE
     if told or kinds & {"queue", "readiness", "backoff", "dependency", "limit", "kind-limit", "quota"}:
         return engine or words(first)
-    if "room" not in kinds:
+    of_devices = not _disturbs(first) and bool(kinds & DEVICE_RULES)
+    if "room" not in kinds or of_devices:
         if engine and (not stays or why is None or why.reason not in _OF_ROOM):
-            return engine
+            stay = why is not None and why.reason == "NodeFragmented" and _disturbs(first)
+            return f"{engine}; {_victims(first)}" if stay else engine
         batch = situation.batch(group.key)
         pods = len(batch.all_pods) if batch is not None else 0
         what = f"its {pods} pods" if pods > 1 else "its next pod"
@@ -103,6 +109,7 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
     free = np.maximum(free_after(situation), 0)
     scope = next((s for item in classes for s in item.scopes if s.constraint and s.constraint.required), None)
     level = str(scope.constraint.required) if scope and scope.constraint and "topology" in families else ""
+    within, at = _together(situation, group, level, whole=scope is group.root)
     parts = []
     for family in ordered(families):
         if kind_of(family) != "room":
@@ -115,17 +122,22 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
         if not each:
             parts += [_share(item.example.spec.gpu) for item in classes if item.example.spec.gpu.shares][:1]
             continue
-        usable = np.ones(len(free), dtype=bool)
+        usable = at.copy()
         for item in classes:
             refused = [mask for rule, mask in item.refused.items() if rule in families]
+            told = refused_nodes(situation, item) if refused else []
+            if _disturbs(families):
+                # Without a rule about pods that run the set is about empty nodes.
+                others, why = refused_by_others(situation, item, families)
+                refused, told = [*refused, others], [*told, *why]
             usable &= ~np.logical_or.reduce(refused) if refused else True
-            parts += [why for why in refused_nodes(situation, item) if refused and why not in parts]
+            parts += [why for why in told if why not in parts]
         total, most = int(free[usable, d].sum()), int(free[usable, d].max(initial=0))
         alike = each * pods == asked
         wants = quantity(name, each if alike else asked)
         wants += f" for {'each of ' if alike else ''}{pods} pods" if pods > 1 else ""
-        wants += f", all in one {level}" if level else ""
-        where = "" if usable.all() else " on nodes that accept it"
+        wants += f", {within}" if within else ""
+        where = "" if usable.all() else " there" if (usable == at).all() else " on nodes that accept it"
         has = amount(name, total)
         parts.append(f"needs {wants}; {has} {'is' if has == '1' else 'are'} free{where}")
         if total >= asked:
@@ -133,6 +145,23 @@ def _room(situation: Situation, group: PodGroup, families: Families) -> str:
         if not _disturbs(families):
             parts.append(_at_most(snapshot, d, usable, families, level))
     return "; ".join(parts)
+
+
+def _together(
+    situation: Situation, group: PodGroup, level: str, *, whole: bool
+) -> tuple[str, NDArray[np.bool_]]:
+    """Where a required topology level wants the pods, in words ("" without one), and the nodes of that place,
+    [N]: all, where it is not settled by pods that run. ``whole``: the level is asked of the whole group.
+    """
+    nodes = situation.snapshot.nodes
+    place = _LEVELS.get(level, level)
+    pods = situation.gang(group.key).pods if level and whole else ()
+    held = next((at for pod in pods if (at := situation.after.place_of(pod)) is not None), None)
+    label = nodes[held[0]].labels.get(level) if held is not None else None
+    there = np.array([label is None or node.labels.get(level) == label for node in nodes], dtype=np.bool_)
+    if label is not None:
+        return f"in the {place} of its pods that run", there
+    return f"all {'on' if place == 'node' else 'in'} one {place}" if level else "", there
 
 
 def _share(gpu: GpuRequest) -> str:
@@ -150,7 +179,7 @@ def _at_most(snapshot: Snapshot, d: int, usable: NDArray[np.bool_], families: Fa
             has[place] += node.allocatable[d]
     most = amount(snapshot.dimensions[d], max(has.values(), default=0))
     if level or "fragmentation" in families:
-        return f"the largest {level or 'node'} has {most}"
+        return f"the largest {_LEVELS.get(level, level) or 'node'} has {most}"
     return f"{'all nodes' if usable.all() else 'these nodes'} together have {most}"
 
 

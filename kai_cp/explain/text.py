@@ -40,7 +40,8 @@ def _head(entry: Json) -> Iterator[str]:
     needs = entry["needs"]
     words = [f"{entry['state'].upper()}  podgroup {entry['podGroup']}", f"queue {entry['queue'] or '(none)'}"]
     if needs["pods"]:
-        words.append(f"needs {needs['pods']} pod{'s' * (needs['pods'] > 1)} with {_gpus(needs['gpu'])}")
+        asked = _gpus(needs["gpu"]) if needs["gpu"] else of_queue("cpu", needs["cpu"])
+        words.append(f"needs {needs['pods']} pod{'s' * (needs['pods'] > 1)} with {asked}")
     if entry["waitingSeconds"]:
         words.append(f"waiting {age(entry['waitingSeconds'])}")
     place = entry["position"]
@@ -169,6 +170,8 @@ def _operation(op: Json) -> str:
         return f"add {op['count']} node{'s' * (op['count'] != 1)} like {op['like']}"
     if what == "set-request":
         return _request(str(op["resource"]), op["value"])
+    if what == "set-min-member" and op.get("subGroup"):
+        return f"set the minMember of its subgroup {op['subGroup']} to {op['value']}"
     words = _PLAIN.get(what)
     if words is not None:
         return words.format(**{key: _listed(value) for key, value in op.items()})

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from kai_cp_models.arrays import Ints
+from kai_cp_models.arrays import Ints, Mask
 from kai_cp_models.explain import repair
 from kai_cp_models.explain.ask import AskClass, classes_of, device_families
 from kai_cp_models.explain.blocking import Blocking, blocking_of, blocking_of_all
@@ -73,6 +73,7 @@ __all__ = [
     "own_faults",
     "protected_until",
     "question_of",
+    "refused_by_others",
     "refused_nodes",
     "refuses",
     "shortages",
@@ -127,6 +128,21 @@ def lasting(situation: Situation, group: PodGroup, sets: Iterable[Families]) -> 
 def refused_nodes(situation: Situation, item: AskClass) -> list[str]:
     """Why static rules refuse a class of pods, in words with the number of nodes."""
     return refusing(situation.after.fixed.table, item.example)
+
+
+def refused_by_others(situation: Situation, item: AskClass, families: Families) -> tuple[Mask, list[str]]:
+    """[N] nodes that stateful rules of these families refuse a class of pods beside what is there when the
+    plan is carried out, and why, in words.
+    """
+    ledger = situation.after
+    refused = np.zeros(len(ledger.idle), dtype=np.bool_)
+    words: list[str] = []
+    for family, position in device_families(ledger, [item]):
+        allowed = ledger.rules[position].mask(item.example, now=False) if family in families else None
+        if allowed is not None and not allowed.all():
+            refused |= ~allowed
+            words.append(ledger.rules[position].refusals(item.example))
+    return refused, [one for one in words if one]
 
 
 def free_after(situation: Situation) -> Ints:

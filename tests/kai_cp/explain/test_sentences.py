@@ -57,3 +57,71 @@ def test_numbers_that_the_cycle_knows_are_told(group: objects.Object, owed: int,
     )
     entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=()).explain(GroupKey("default", "x"))
     assert end in entry["message"], entry
+
+
+def beside(key: str, app: str) -> objects.Object:
+    """A required affinity to pods of ``app`` in one place of ``key``, or against them."""
+    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}
+    return {"affinity": {key: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+KEPT = {"preemptibility": "non-preemptible"}
+RACKS = {
+    "metadata": {"name": "dc", "uid": "dc"},
+    "spec": {"levels": [{"nodeLabel": "rack"}, {"nodeLabel": "kubernetes.io/hostname"}]},
+}
+
+
+def asks_for(level: str) -> objects.Object:
+    """Two pods of one place of the level."""
+    return {"minMember": 2, "topologyConstraint": {"topology": "dc", "requiredTopologyLevel": level}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "x", "words"),
+    [
+        (  # r fills n0, and x must be beside it; n1 is idle, but the rule is in the way there.
+            [pod("r", "n0", gpus=2), pod("x", gpus=1, **beside("podAffinity", "r"))],
+            {},
+            "pod affinity rules refuse 1 node; needs 1 GPU; 0 are free on nodes that accept it; what runs",
+        ),
+        (  # r and s are on both nodes, and x must be beside neither.
+            [
+                pod("r", "n0", gpus=1),
+                pod("s", "n1", gpus=1, labels={"app": "r"}),
+                pod("x", gpus=1, **beside("podAntiAffinity", "r")),
+            ],
+            {},
+            "pod anti-affinity rules refuse 2 nodes; what runs there cannot be preempted",
+        ),
+        (  # One GPU is free on each node.
+            [pod("r", "n0", gpus=1), pod("s", "n1", gpus=2)]
+            + [pod(f"x{i}", gpus=1, group="x") for i in range(2)],
+            asks_for("kubernetes.io/hostname"),
+            "needs 1 GPU for each of 2 pods, all on one node; 2 are free, at most 1 on one node; what runs",
+        ),
+        (  # A pod of x runs in the rack of n0, which r fills; the rack of n1 is idle.
+            [pod("r", "n0", gpus=1), pod("x0", "n0", gpus=1, group="x"), pod("x1", gpus=1, group="x")],
+            asks_for("rack"),
+            "needs 1 GPU, in the rack of its pods that run; 0 are free there; what runs there cannot be",
+        ),
+    ],
+)
+def test_free_capacity_behind_a_rule_is_not_counted(
+    pods: list[objects.Object], x: objects.Object, words: str
+) -> None:
+    """Two nodes, each a rack; only x may be preempted."""
+    nodes = [node(f"n{i}", gpus=2 + i, labels={"rack": f"r{i}"}) for i in range(2)]
+    groups = {"r": KEPT, "s": KEPT, "x": x}
+    raw = cluster(nodes, pods, groups=groups, topologies=[RACKS], actions="allocate, consolidation, preempt")
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=()).explain(GroupKey("default", "x"))
+    assert entry["message"].startswith(words)
+
+
+def test_idle_nodes_are_not_told_where_no_node_takes_a_pod_and_its_neighbour() -> None:
+    """r fills any of the two nodes, and x must be beside it."""
+    pods = [pod("r", "n0", gpus=2), pod("x", gpus=1, **beside("podAffinity", "r"))]
+    raw = cluster([node(f"n{i}", gpus=2) for i in range(2)], pods, groups={"r": KEPT})
+    entry = Explainer(Draft(raw, NOW), Settings(), budget=60.0, kinds=()).explain(GroupKey("default", "x"))
+    words = "no placement of its next pod keeps room:gpu + fragmentation + affinity"
+    assert entry["message"] == f"{words}; impossible on these nodes, whatever ends or is stopped"

@@ -29,6 +29,20 @@ def test_fixes_that_were_not_looked_for_are_not_called_useless() -> None:
     assert "none that was tried helps" in words(("add-nodes",))
 
 
+def test_a_job_without_gpus_needs_cpus() -> None:
+    world = cluster([node("n0")], [pod("x", requests={"cpu": "9", "memory": "1Gi"})])
+    entry = Explainer(Draft(world, NOW), Settings(), kinds=()).explain(GroupKey("default", "x"))
+    assert "needs 1 pod with 9 CPUs" in lines(entry)[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [({}, "set its minMember to 1"), ({"subGroup": "d"}, "set the minMember of its subgroup d to 1")],
+)
+def test_a_smaller_minimum_names_its_subgroup(more: Object, words: str) -> None:
+    assert describe({"ops": [{"op": "set-min-member", "podGroup": "default/x", "value": 1, **more}]}) == words
+
+
 def test_a_moved_pod_is_not_called_evicted() -> None:
     """One of two pods of one GPU moves for x, which needs both GPUs of a node."""
     running = [pod("r0", "n0", gpus=1), pod("r1", "n1", gpus=1)]
