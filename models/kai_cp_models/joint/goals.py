@@ -235,15 +235,16 @@ def _summed(goals: Sequence[Goal], weights: GoalWeights) -> Goal:
     ]
     common = lcm(*(share.denominator for share in shares))
     parts = [int(share * common) for share in shares]
-    words = " + ".join(f"{weights.of(goal.name):g} {goal.name} [{goal.unit}]" for goal in goals)
+    words = " + ".join(f"{weights.of(goal.name):g} {goal.name}" for goal in goals)
+    unit = f"1/{common}"
 
     def costs(plan: Disturbing) -> Mapping[str, Linear]:
         terms = (part * sum(goal.costs(plan).values()) for part, goal in zip(parts, goals, strict=True))
-        return {words: sum(terms)}
+        return {f"{words} [{unit}]": sum(terms)}
 
     return Goal(
         " + ".join(goal.name for goal in goals),
-        f"1/{common}",
+        unit,
         costs,
         moves=sum(part * goal.moves for part, goal in zip(parts, goals, strict=True)),
     )

@@ -70,6 +70,10 @@ def test_a_moved_pod_is_not_called_evicted() -> None:
             ("preempt: lost GPUs [milli-GPUs]", 8_000, False),
             "by preempt in all: 8; at least 4 in any",
         ),
+        (
+            ("reclaim: 1 lost_work + 2 moved_pods [1/3600000]", 10_800_000, True),
+            "1 lost_work + 2 moved_pods by preempt in all: 3; no permitted plan has less",
+        ),
     ],
 )
 def test_costs_of_a_plan_have_the_units_of_the_reader(stage: tuple[str, int, bool], words: str) -> None:

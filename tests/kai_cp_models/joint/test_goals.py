@@ -175,6 +175,9 @@ def test_a_weight_says_how_much_lost_work_a_restart_is_worth(weight: float, move
     """Either moving one pod of ``fresh`` saves all work, or the pod that leaves is stopped instead."""
     plan = solved(move_or_lose(), with_goals("lost_work + moved_pods", moved_pods=weight))
     assert len(evicted(plan) - lost(plan)) == moves
+    # A millisecond of one milli-GPU is the smallest part of a GPU-hour.
+    unit = 1000 * 3600
+    assert f"preempt: 1 lost_work + {weight} moved_pods [1/{unit}]" in {s.name for s in plan.stages}
 
 
 WRONG: list[tuple[Any, str]] = [
