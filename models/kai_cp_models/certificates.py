@@ -73,7 +73,8 @@ def dead_end(rules: Iterable[RuleState], pods: Sequence[Pod]) -> Refusal | None:
 
 
 def _missing_object(beside: Surroundings, ask: Ask) -> Refusal | None:
-    return dead_end(beside.base.rules, ask.pods)
+    rules = beside.base.rules
+    return dead_end(rules, ask.pods) if rules else None
 
 
 def _no_node_accepts(beside: Surroundings, ask: Ask) -> Refusal | None:

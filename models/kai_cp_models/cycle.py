@@ -51,6 +51,8 @@ class Cycle:
     """Triggers of each action in the order of their admission, in which their claims are tested."""
     turns: tuple[GroupKey, ...] = ()
     """What was popped in allocate, in order."""
+    served: tuple[GroupKey, ...] = ()
+    """Whose batches it admitted, in order."""
     left_out: dict[GroupKey, str] = field(default_factory=dict)
     """Pod groups that the present action leaves alone, as plans with them failed, with the reason."""
     refused: dict[ActionName, frozenset[GroupKey]] = field(default_factory=dict)

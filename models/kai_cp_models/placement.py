@@ -35,7 +35,9 @@ def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str
 
     ``lending``: quotas lend to rollouts, because nothing is evicted for the ask (3.8).
     """
-    return ledger.over_quota(ask.group, ask.pods, ask.kind.shape.optimistic, lending=lending)
+    # Only a rule lends, and asks whose pods are not needed need not make them.
+    pods = ask.pods if ledger.rules else ()
+    return ledger.over_quota(ask.group, pods, ask.kind.shape.optimistic, lending=lending)
 
 
 def largest_first(asks: Iterable[Ask]) -> list[Ask]:

@@ -123,7 +123,7 @@ class AdmissionPass:
     def record(self, seconds: float, *, joint: bool = True) -> None:
         """Note in the cycle what was served; ``joint`` False: models were not asked."""
         cycle, admission = self.cycle, self.admission
-        cycle.turns = tuple(self.turns)
+        cycle.turns, cycle.served = tuple(self.turns), tuple(ask.group.key for ask in admission.asks)
         for key in cycle.ledger.held:
             cycle.placed_by.setdefault(key, "allocate")
         cycle.stages.append(

@@ -141,19 +141,21 @@ def shared_out(
     found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
     able = [(ask, takes_of(ask)) for ask in asks]
     for ask, mine in able:
-        need, within = sum(gpu_weight(pod) for pod in ask.pods), set[str]()
+        need, within, seen = sum(gpu_weight(pod) for pod in ask.pods), set[str](), 0
         for item in left:
-            victim = item.group
-            if need <= 0 or item.rank not in mine or victim.queue in within:
+            victim, seen = item.group, seen + 1
+            if item.rank not in mine or victim.queue in within:
                 continue
             if over_due(ask, item):
                 found[item] = (ask.group.key,)
                 need -= item.weight
                 book.charge(victim.queue, item.holds, victim.preemptible, -1)
+                if need <= 0:
+                    break
             else:
                 # It only comes nearer to its due.
                 within.add(victim.queue)
-        left = [item for item in left if item not in found]
+        left[:seen] = [item for item in left[:seen] if item not in found]
         book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
     for item, gone in zip(ranked, lost, strict=True):
         if item in found or not (gone or any(pod.key in moved for pod in item.pods)):

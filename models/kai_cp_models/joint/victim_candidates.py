@@ -191,6 +191,8 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
     """The pod groups on shared GPUs of the snapshot that pods have joined in this action; no pod joins one
     that goes away (2.6), so pods that already ran there, or got their place before, stay."""
     ledger, homes, by = cycle.ledger, cycle.ledger.fixed.homes, cycle.placed_by
+    if not ledger.devices:
+        return frozenset()
     mine = {key for key, action in by.items() if action == policy.name} & ledger.held.keys()
     places = ((ledger.held[key].node, name) for key in mine for name in ledger.held[key].gpu_groups)
     joined = {name for node, name in places if not ledger.devices[node, name].new}

@@ -13,7 +13,7 @@ import numpy as np
 from kai_cp_models.actions.asking import line_of
 from kai_cp_models.arrays import Ints
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.fairness.amounts import Amounts
+from kai_cp_models.fairness.amounts import Amounts, add
 from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
@@ -87,6 +87,10 @@ class ServedBatches:
     def _turns(self) -> Mapping[GroupKey, int]:
         """The fair order of all waiting groups, or where that suffices up to the last of ``groups``; what the
         cycle gave to one at first is charged at its position."""
+        if self.as_served:
+            turns = self._cycle.turns
+            last = next((i for i in reversed(range(len(turns))) if turns[i] in self.groups), -1)
+            return dict(zip(turns[: last + 1], count()))
         book = self._base.book.copy()
         order, left = line_of(self._base, self._asks, book), set(self.groups)
         found: dict[GroupKey, int] = {}
@@ -102,6 +106,18 @@ class ServedBatches:
             book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
             order.charged(ask.group.queue)
         return found
+
+    @cached_property
+    def as_served(self) -> bool:
+        """Whether allocate alone gave places: to these groups, looking once at each that waits, and charging
+        what it asks for. Then its turns are those that are asked for here."""
+        cycle, asks, book = self._cycle, self._asks, self._base.book
+        once = len(cycle.turns) == len(asks) and asks.keys() == set(cycle.turns)
+        mine = len(cycle.served) == len(self.groups) and self.groups == set(cycle.served)
+        if not (once and mine and self._first) or cycle.ledger.evicted or cycle.time is not None:
+            return False
+        given = book.summed((asks[key].group.queue, asks[key].asked) for key in cycle.served)
+        return list(map(add, book.held, given)) == cycle.ledger.book.held
 
     @cached_property
     def _first(self) -> bool:
