@@ -2,7 +2,8 @@
 
 Every decision names a known pod and node; a pod is bound, nominated and evicted at most once; only
 pending pods are bound; only pending or evicted pods are nominated; only running pods are evicted, and
-never one that this cycle placed (14.1); a share names one distinct GPU group per device. Actions come
+never one that this cycle placed (14.1); a share names one distinct GPU group per device, and only evictions
+name pod groups that they are for. Actions come
 in the order of the policy, and an eviction comes before the nominations that rely on it
 (snapshot format, section 3).
 """
@@ -55,6 +56,8 @@ def _alone(world: PlannedCluster, decision: Decision) -> Iterator[str]:
     if pod.group != decision.group:
         yield f"the pod belongs to pod group {pod.group}, not to {decision.group}"
     if decision.kind == "Evict":
+        if not set(decision.gpu_groups) <= set(pod.gpu_groups):
+            yield f"it does not use GPU groups {', '.join(decision.gpu_groups)}"
         if pod.node != decision.node:
             yield f"the pod is on node {pod.node}, not on {decision.node}"
         if pod.group not in world.snapshot.group_by_key:
@@ -79,6 +82,10 @@ def _place(world: PlannedCluster, decision: Decision, pod: Pod) -> Iterator[str]
         and decision.pod not in world.evictions
     ):
         yield f"the pod is {pod.status.value} and is not evicted"
+    if decision.triggers:
+        yield "a place has no triggers"
+    if "" in decision.gpu_groups:
+        yield "a GPU group has no name"
     wanted = pod.spec.gpu.devices if pod.spec.gpu.shares else 0
     if len(decision.gpu_groups) != wanted:
         yield f"{len(decision.gpu_groups)} GPU groups are named, {wanted} needed"

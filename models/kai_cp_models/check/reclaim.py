@@ -4,8 +4,9 @@ Triggers are tested in the order of their first places, as the evictions of an a
 places; a trigger without a place comes first. Every lost pod counts for the first of its triggers that may
 take it. Each trigger is tested on totals that include what earlier triggers got and took. A pod group that
 takes nothing and only uses what is left over needs no right to reclaim. A moved victim is not a loss, unless
-``allowConsolidatingReclaim`` is false. Within one victim queue, some order of the units must pass. As totals
-only fall, that holds if and only if there is a unit that passes the tests as the last one taken.
+``allowConsolidatingReclaim`` is false. Within one victim queue, some order of the units must pass in which
+each pod group gives up its surplus before its core (5.4). As totals only fall, that holds if and only if
+there is a pod group whose last unit passes the tests as the last one of all.
 """
 
 from __future__ import annotations
@@ -122,21 +123,6 @@ def _costs(world: PlannedCluster, claim: Trigger) -> _Costs:
     return found
 
 
-def _units(group: PodGroup, lost: list[Pod]) -> list[list[Pod]]:
-    """The units of a group: the first ``minimum`` lost pods of a pod set together, others alone."""
-    minimum = {leaf.name: leaf.minimum for leaf in group.root.leaves()}
-    core: list[Pod] = []
-    units: list[list[Pod]] = []
-    for pod in sorted(lost, key=lambda p: p.sort_key):
-        name = tree.leaf_name(pod)
-        if minimum.get(name, 0) > 0:
-            minimum[name] -= 1
-            core.append(pod)
-        else:
-            units.append([pod])
-    return [*units, core] if core else units
-
-
 def _cost(world: PlannedCluster, pods: list[Pod]) -> CheckedAmounts:
     return _sum(world.start.charge(pod, pod.node) for pod in pods if pod.node is not None)
 
@@ -159,7 +145,7 @@ def _judge(
         # What is too much without all the units is so with each of them.
         if not _may_lose(loss.theirs, loss.left, quota) and not any(
             _may_lose(loss.theirs, amounts.plus(loss.left, _cost(world, unit)), quota)
-            for unit in _units_below(world, claim, loss.theirs.name)
+            for unit in _last_units(world, claim, loss.theirs.name)
         ):
             lost = ", ".join(amounts.in_words(i, x) for i, x in enumerate(loss.lost) if x)
             held = loss.theirs.described()
@@ -232,16 +218,32 @@ def _saturation(world: PlannedCluster, claim: Trigger, losses: list[_Loss]) -> I
 
 def _involved(world: PlannedCluster, claim: Trigger, theirs: str) -> tuple[bool, bool, bool]:
     """Resources that the trigger asks for, or that pods ask for which it takes from a queue."""
-    taken = (pod for unit in _units_below(world, claim, theirs) for pod in unit)
+    taken = (pod for _, lost in _taken_below(world, claim, theirs) for pod in lost)
     return amounts.involves(world.snapshot, [*claim.gets, *taken])
 
 
-def _units_below(world: PlannedCluster, claim: Trigger, theirs: str) -> Iterator[list[Pod]]:
-    """The units that the trigger takes from a queue and those below it."""
+def _taken_below(world: PlannedCluster, claim: Trigger, theirs: str) -> Iterator[tuple[PodGroup, list[Pod]]]:
+    """What the trigger takes from a queue and those below it, by pod group."""
     for key, lost in claim.takes.items():
         victim = world.snapshot.group_by_key[key]
         if theirs in world.snapshot.queue_path[victim.queue]:
-            yield from _units(victim, lost)
+            yield victim, lost
+
+
+def _last_units(world: PlannedCluster, claim: Trigger, theirs: str) -> Iterator[list[Pod]]:
+    """What each pod group that the trigger takes from may give up last: the first ``minimum`` lost pods of
+    its pod sets together; without such pods, the first of any pod set.
+    """
+    for victim, lost in _taken_below(world, claim, theirs):
+        by_leaf: dict[str, list[Pod]] = {}
+        for pod in sorted(lost, key=lambda p: p.sort_key):
+            by_leaf.setdefault(tree.leaf_name(pod), []).append(pod)
+        minimum = {leaf.name: leaf.minimum for leaf in victim.root.leaves()}
+        core = [pod for name, pods in by_leaf.items() for pod in pods[: minimum.get(name, 0)]]
+        if core:
+            yield core
+        else:
+            yield from (pods[:1] for pods in by_leaf.values())
 
 
 def _sum(costs: Iterable[CheckedAmounts]) -> CheckedAmounts:

@@ -4,9 +4,9 @@ start plus the minimum runtime.
 No pod group started after the oldest of its pods that run, whatever is noted.
 
 A protected pod group may only lose or move pods above its minimum, and only if it has such pods at all; every
-subgroup that met its minimum must still meet it, without the pods that such an action moves. What a later
-action evicts was kept when this one ended. Of several triggers the one counts that the eviction is charged
-to.
+subgroup that met its minimum must still meet it, without the pods that such an action moves, and without
+those that terminate. What a later action evicts was kept when this one ended. Of several triggers the one
+counts that the eviction is charged to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.victims import takers
 from kai_cp_models.plan import Decision
-from kai_cp_models.pods import ACTIVE_USED, PodKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, PodKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import PodGroup
 
@@ -108,6 +108,8 @@ def _spares_the_minimum(
     kept = tree.counts(
         p
         for p in members
-        if (p.status in ACTIVE_USED or p.key in world.placed) and p.key not in taken and p.key not in gone
+        if (p.status in ACTIVE_ALLOCATED or p.key in world.placed)
+        and p.key not in taken
+        and p.key not in gone
     )
     return elastic and tree.satisfied(group.root, kept)

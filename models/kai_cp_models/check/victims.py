@@ -5,19 +5,22 @@ eviction names its triggers. Each of them has a nominated place by that action, 
 victim: in ``preempt`` a trigger of the same queue
 with strictly higher priority, in ``reclaim`` one of another leaf queue. Consolidation serves preemptible pod
 groups only, loses none and moves a limited number of pod groups for each. No eviction is triggered by a pod
-group in its preemption delay, or with a waiting pod whose binds failed again and again. (Min runtime:
-``runtime``; fairness: ``reclaim``; actions without triggers have modules of their own, such as ``stale``.)
+group in its preemption delay, or with a waiting pod whose binds failed again and again. No pod is moved to
+where it runs. An action serves no more pod groups of a leaf queue than ``queueDepthPerAction`` says. (Min
+runtime: ``runtime``; fairness: ``reclaim``; actions without triggers have modules of their own, such as
+``stale``.)
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import UNLIMITED, GroupKey
-from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
+from kai_cp_models.policy import EVICTION_ACTIONS, STATE_ACTIONS, TIME_ACTIONS, ActionName
 from kai_cp_models.snapshot import PodGroup
 
 
@@ -38,11 +41,23 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
             if tree.leaf_name(world.pod(key)) not in tree.leaf_names(victim):
                 words = f"pod {key} is evicted by {decision.action}, but its subgroup is unknown"
                 yield Violation("victims", words, groups=world.served((key,)))
+            if _at_home(world, decision):
+                words = f"pod {key} is moved by {decision.action} to where it runs"
+                yield Violation("victims", words, groups=world.served((key,)))
             for fault in known[alike]:
                 what = f"pod {key} of pod group {victim.key} is evicted by {decision.action}"
                 yield Violation("victims", f"{what}{fault}", groups=world.served((key,)))
     yield from _triggers(world)
     yield from _consolidated(world)
+    yield from _beyond_depth(world)
+
+
+def _at_home(world: PlannedCluster, eviction: Decision) -> bool:
+    """Whether an evicted pod gets the place that it has; on its node it may get other devices or zones."""
+    place = world.placed.get(eviction.pod)
+    if place is None or place.node != eviction.node or place.details:
+        return False
+    return set(place.gpu_groups) == set(world.pod(eviction.pod).gpu_groups)
 
 
 def takers(world: PlannedCluster, victim: PodGroup, decision: Decision) -> Sequence[PodGroup]:
@@ -148,6 +163,29 @@ def _torn(world: PlannedCluster, group: PodGroup, action: ActionName) -> Iterato
         if all(parts) and not tree.satisfied(subgroup, before):
             words = f"{tree.label(group, subgroup)}, for which {action} evicts, gets its pods in part by it"
             yield Violation("victims", words, groups=(group.key,))
+
+
+def _beyond_depth(world: PlannedCluster) -> Iterator[Violation]:
+    """``queueDepthPerAction``: allocate serves that many groups of each leaf queue, and where no other action
+    gives out what is left over, as many once more; an action with depth 0 evicts for none.
+    """
+    depths = world.snapshot.policy.queue_depth
+    for decision in world.evictions.values() if 0 in depths.values() else ():
+        if depths.get(decision.action) == 0:
+            words = f"pod {decision.pod} is evicted by {decision.action}, which serves no pod groups"
+            yield Violation("victims", words, groups=world.served((decision.pod,)))
+    depth = depths.get("allocate")
+    if depth is None:
+        return
+    alone = world.turns.keys().isdisjoint(EVICTION_ACTIONS)
+    served = Counter[str]()
+    for group in world.touched_groups:
+        places = (world.placed[p.key] for p in world.placed_of(group) if p.key in world.added)
+        if any(place.action == "allocate" for place in places):
+            served[group.queue] += 1
+            if served[group.queue] > depth * (2 if alone else 1):
+                words = f"allocate serves pod group {group.key}, queue {group.queue} has a depth of {depth}"
+                yield Violation("victims", words, groups=(group.key,))
 
 
 def _consolidated(world: PlannedCluster) -> Iterator[Violation]:

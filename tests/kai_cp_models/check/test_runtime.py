@@ -129,3 +129,23 @@ def test_an_owner_cannot_write_that_its_pods_started_later(
     )
     assert any(fault.startswith("runtime") for fault in violations(snapshot, taken)) is spared
     assert any("last-start-timestamp" in one.reason for one in snapshot.set_aside) is said
+
+
+@pytest.mark.parametrize(("state", "spared"), [("Running", True), ("Releasing", False)])
+def test_a_pod_that_terminates_is_none_that_the_group_keeps(state: str, spared: bool) -> None:
+    """A protected group may give up what it has beyond its minimum of one pod: of two pods one, and none
+    where the other goes away by itself."""
+    snapshot = world(
+        [node(gpus=1), node("n1", gpus=1)],
+        [
+            pod("runs-0", "n1", gpus=1, group="runs", state=state),
+            pod("runs-1", "n0", gpus=1, group="runs"),
+            pod("high", gpus=1, priority="build"),
+        ],
+        groups={"runs": {"annotations": {"kai.scheduler/last-start-timestamp": ago(10)}}},
+        actions="preempt",
+        minruntime={"defaultPreemptMinRuntime": "10m"},
+    )
+    plan = Plan((_named("runs-1", "Evict", "preempt", "n0", "high"), _named("high", "Nominate", "preempt")))
+    faults = violations(snapshot, plan)
+    assert [fault.partition(":")[0] for fault in faults] == ([] if spared else ["runtime"])
