@@ -145,6 +145,11 @@ class Columns:
         return found
 
     @property
+    def nominated(self) -> Mask:
+        """[P] whether the pod names a node that it waits for."""
+        return self.of_pods.rows["nominated"]
+
+    @property
     def reservation(self) -> Mask:
         """[P] as ``Pod.reservation``."""
         return self.of_pods.rows["reservation"]

@@ -118,6 +118,8 @@ class _Engine:
         """How many decisions it has."""
         self._located: tuple[object, Mapping[GroupKey, Locality]] = None, {}
         """How close the gangs of a plan are, and of which."""
+        self._left_out = set[GroupKey]()
+        """Pod groups that some action left alone, as plans with them failed."""
         self._made = Plan()
         """What was decided and checked: decisions and reservations."""
         self._cycle = Cycle(
@@ -265,6 +267,7 @@ class _Engine:
                 self._level, "%s is decided again without %s", action, ", ".join(map(str, sorted(groups)))
             )
             saved.left_out |= dict.fromkeys(groups, str(fault))
+            self._left_out |= groups
         self._cycle = saved
         self._cycle.dropped.add(action)
         self._cycle.stages.append(
@@ -292,7 +295,8 @@ class _Engine:
             self._cycle.at_rest |= rested
             return "", frozenset()
         started = time.monotonic()
-        broken = audit(self._snapshot, made, self._cycle.settings.rules, start=self._start)
+        rules = self._cycle.settings.rules
+        broken = audit(self._snapshot, made, rules, start=self._start, left_out=self._left_out)
         checking = time.monotonic() - started
         self._checked += checking
         if broken:

@@ -705,7 +705,7 @@ def test_the_checker_takes_a_pod_without_a_limit_to_stay(
 
 
 def test_the_checker_wants_a_cause_and_keeps_promises() -> None:
-    moved = replace(HELD, state="later", start=at(40), promised=at(40))
+    moved = replace(HELD, state="later", start=at(40), promised=at(40), made=at(-30))
     old = waits("big", 2, lasts="4h", reserve=True, waited=60, stored=stored(30, {"n1": 8, "n2": 8}))
     broken = faults(Plan(reservations=(moved,)), old, runs("a", "n2", lasts="40m"))
     assert ["without a cause" in line or "promises less" in line for line in broken] == [True, True]

@@ -5,7 +5,7 @@ Every module of this package with a function ``broken`` is a subject; there is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Final
@@ -14,6 +14,7 @@ from kai_cp_models import check
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.snapshot_facts import SnapshotFacts
 from kai_cp_models.plan import Plan
+from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Snapshot
 
@@ -38,17 +39,28 @@ def audit(
     options: OptionalRules | None = None,
     *,
     start: SnapshotFacts | None = None,
+    left_out: Collection[GroupKey] = (),
 ) -> list[Violation]:
     """Every rule that the plan breaks; empty when the plan may be sent.
 
     What already breaks a rule in the snapshot is not reported; only what the plan adds or makes worse is.
     ``options``: rules that KAI lacks and that are on. ``start``: shared by audits of one snapshot.
+    ``left_out``: pod groups that some action left alone, as plans with them failed.
     """
     if not plan.decisions and not plan.reservations:
         return []
     rules = options if options is not None else OptionalRules.model_validate({})
-    world = PlannedCluster(snapshot, plan, rules, start)
-    return [fault for subject in SUBJECTS.values() for fault in subject(world)]
+
+    def lawful(other: Plan) -> bool:
+        return next(_faults(PlannedCluster(snapshot, other, rules, world.start)), None) is None
+
+    failed = (one.group for one in plan.unscheduled if one.reason == "InternalError")
+    world = PlannedCluster(snapshot, plan, rules, start, lawful, frozenset((*left_out, *failed)))
+    return list(_faults(world))
+
+
+def _faults(world: PlannedCluster) -> Iterator[Violation]:
+    return (fault for subject in SUBJECTS.values() for fault in subject(world))
 
 
 def violations(

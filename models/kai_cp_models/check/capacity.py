@@ -113,7 +113,7 @@ def _over(
         # What a node does not advertise is not charged, but for devices that are shared on it.
         amount = amount if room > 0 else devices if i == GPU else 0
         if max(room, 0) < amount:
-            numbers = _numbers(i, amount, room, dimension)
+            numbers = numbers_of(i, amount, room, dimension)
             yield Violation(
                 "capacity",
                 f"node {node.name} would hold {numbers} {when} (placed there: {newest})",
@@ -133,7 +133,8 @@ def _asks(resident: Resident, dimension: int) -> bool:
     return resident.pod.spec.requests[dimension] > 0 or (dimension == GPU and bool(resident.gpu_groups))
 
 
-def _numbers(index: int, amount: int, room: int, dimension: str) -> str:
+def numbers_of(index: int, amount: int, room: int, dimension: str) -> str:
+    """How much of how much, in words."""
     if index in (CPU, MEMORY, GPU):
         return f"{amounts.number(index, amount)} of {amounts.in_words(index, room)}"
     return f"{amount} of {room} {dimension}"

@@ -8,8 +8,8 @@ nomination in the end. A pod that an earlier action placed and a later one withd
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
@@ -72,6 +72,10 @@ class PlannedCluster:
     options: OptionalRules = OptionalRules.model_validate({})
     known: SnapshotFacts | None = None
     """Results that audits of the same snapshot share."""
+    lawful: Callable[[Plan], bool] | None = None
+    """Whether another plan for the snapshot breaks no rule; None: this is such another plan."""
+    left_out: Collection[GroupKey] = ()
+    """Pod groups that were left alone, because plans with them failed: what they had a right to is free."""
 
     @cached_property
     def start(self) -> SnapshotFacts:
@@ -144,6 +148,21 @@ class PlannedCluster:
             if pod.key in added:
                 found.setdefault((decision.kind, decision.action), []).append((pod, decision.node))
         return {of: self.start.held_by(places) for of, places in found.items()}
+
+    def plan_without(self, groups: Collection[GroupKey], staying: Collection[PodKey] = ()) -> Plan:
+        """The plan in which some groups get no places, nothing is evicted for them alone, and some pods run
+        on where they are.
+        """
+        gone, kept, found = set(groups), set(staying), list[Decision]()
+        for decision in self.plan.decisions:
+            left = tuple(key for key in decision.triggers if key not in gone)
+            if decision.kind == "Evict" and len(left) < len(decision.triggers):
+                kept |= set() if left else {decision.pod}
+                decision = replace(decision, triggers=left)
+            found.append(decision)
+        served = {key for key in self.added if self.pod(key).group in gone}
+        decisions = tuple(one for one in found if one.pod not in kept and one.pod not in served)
+        return replace(self.plan, decisions=decisions, localities={})
 
     # --- actions -------------------------------------------------------------------------------
 

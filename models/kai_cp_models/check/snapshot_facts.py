@@ -200,6 +200,13 @@ class SnapshotFacts:
         return {(name, group) for pod, name in self.sharing for group in pod.gpu_groups}, members
 
     @cached_property
+    def nominated_groups(self) -> Sequence[PodGroup]:
+        """Pod groups of which a pod names a node that it waits for."""
+        columns = self.snapshot.columns
+        groups = columns.group[columns.nominated]
+        return [self.snapshot.groups[at] for at in np.unique(groups[groups >= 0]).tolist()]
+
+    @cached_property
     def by_uid(self) -> Mapping[str, Pod]:
         """The pods by UID."""
         return {pod.uid: pod for pod in self.snapshot.pods}

@@ -14,17 +14,20 @@ groups whose enforced maximum is over, which get no places again until their del
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from operator import add
+from typing import Final
 
-from kai_cp_models.check.capacity import used
-from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
+from kai_cp_models.check.capacity import numbers_of, used
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.plan import Decision, Reservation
-from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, GroupKey, Pod, PodKey
+from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, MILLI, PODS, GroupKey, Pod, PodKey
 from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.snapshot import PodGroup
 
-_HOLDING = ("made", "kept", "earlier", "later")
+HOLDING: Final = ("made", "kept", "earlier", "later")
+"""States of a hold with a start."""
 _SECOND = 1.0
 _HOUR = 3600.0
 
@@ -46,9 +49,9 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     for group, count in Counter(entry.group for entry in entries).items():
         if count > 1:
             yield Violation("starts", f"pod group {group} has {count} reservations", groups=(group,))
-    holds = {e.group: e for e in entries if e.state in _HOLDING and e.group in world.snapshot.group_by_key}
+    holds = {e.group: e for e in entries if e.state in HOLDING and e.group in world.snapshot.group_by_key}
     for entry in entries:
-        if entry.state in _HOLDING:
+        if entry.state in HOLDING:
             yield from _form(world, times, entry)
             yield from _room(world, times, entry, holds)
         elif entry.state == "draining":
@@ -57,11 +60,20 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
         elif entry.state == "started":
             yield from _begun(world, times, entry.group)
     yield from _again(world, times)
+    yield from _unheld(world, times)
     for key, decision in world.evictions.items():
         if decision.action == "reservation":
             yield from _evicted(world, times, world.pod(key), decision)
         elif decision.action == "maxruntime":
             yield from _ended(world, times, world.pod(key))
+
+
+def _unheld(world: PlannedCluster, times: Times) -> Iterator[Violation]:
+    """Places by reservation for groups that hold none."""
+    for key, place in world.placed.items():
+        if place.action == "reservation" and not _may_start(world, times, place.group):
+            words = f"pod {key} gets a place by reservation, and its pod group holds none"
+            yield Violation("starts", words, pods=(key,))
 
 
 def _again(world: PlannedCluster, times: Times) -> Iterator[Violation]:
@@ -96,8 +108,16 @@ def _begun(world: PlannedCluster, times: Times, key: GroupKey) -> Iterator[Viola
     group = world.snapshot.group_by_key.get(key)
     if group is None or not world.placed_of(group):
         yield Violation("starts", f"{key} is said to have started, but gets no place", groups=(key,))
-    elif times.due(key) is None and (times.notes(key).price is None or not times.hero(group)):
+    elif not _may_start(world, times, key):
         yield Violation("starts", f"{key} is said to have started, but has no right to places", groups=(key,))
+
+
+def _may_start(world: PlannedCluster, times: Times, key: GroupKey | None) -> bool:
+    """Whether the group was promised a start, has places closed for it, or has accepted a price."""
+    group = world.snapshot.group_by_key.get(key) if key is not None else None
+    if key is None or group is None:
+        return False
+    return times.due(key) is not None or (times.notes(key).price is not None and times.hero(group))
 
 
 def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[Violation]:
@@ -156,32 +176,62 @@ def _room(
     start = entry.start
     if start is None:
         return
-    leaving = _leaving(world, times, holds, start)
-    for name, gpus in sorted(entry.nodes.items()):
+    gone = leaving(world, times, holds, start)
+    others = [one for one in holds.values() if one.group != entry.group and _runs(world, times, one, start)]
+    asked = {one.group: _asked(world, one.group) for one in (entry, *others)}
+    for name in sorted(entry.nodes):
         if name not in world.snapshot.node_index:
             continue
         node = world.node(name)
-        there = [
+        there = (
             resident
             for resident in (*world.staying(name), *world.arriving(name))
-            if _until(world, times, resident, leaving, start) > start
-        ]
-        taken = used(world, node, there)[GPU] + _milli(gpus)
-        for other in holds.values():
-            if other.group != entry.group and other.start is not None and other.start <= start:
-                expected = times.expected(world.snapshot.group_by_key[other.group])
-                if expected is None or start < other.start + expected:
-                    taken += _milli(other.nodes.get(name, 0.0))
-        if taken > node.allocatable[GPU]:
-            yield Violation(
-                "starts",
-                f"node {name} would hold {taken / MILLI:g} of {node.allocatable[GPU] / MILLI:g} GPUs"
-                f" when {entry.group} starts",
-                groups=(entry.group,),
-            )
+            if until(world, times, resident.pod, gone, start) > start
+        )
+        taken, mine = used(world, node, there), _amounts(entry, name, asked[entry.group])
+        for amounts in (
+            mine,
+            *(_amounts(one, name, asked[one.group]) for one in others if name in one.nodes),
+        ):
+            taken = list(map(add, taken, amounts))
+        for i, (amount, most) in enumerate(zip(taken, node.allocatable, strict=True)):
+            if mine[i] and amount > most:
+                numbers = numbers_of(i, amount, most, world.snapshot.dimensions[i])
+                words = f"node {name} would hold {numbers} when {entry.group} starts"
+                yield Violation("starts", words, groups=(entry.group,))
 
 
-def _leaving(
+def _runs(world: PlannedCluster, times: Times, hold: Reservation, start: float) -> bool:
+    """Whether a holder runs at an instant."""
+    expected = times.expected(world.snapshot.group_by_key[hold.group])
+    begins = hold.start if hold.start is not None else NEVER
+    return begins <= start and (expected is None or start < begins + expected)
+
+
+def _asked(world: PlannedCluster, key: GroupKey) -> list[int]:
+    """What each pod of a group asks for that waits; where they are not alike, nothing but a milli-GPU.
+
+    Slots of pods are left out: which pods share GPUs by then is not known.
+    """
+    members = world.snapshot.members[key] if key in world.snapshot.group_by_key else ()
+    alike = {pod.spec.requests for pod in members if pod.key not in world.placed}
+    if len(alike) == 1 and (found := list(*alike))[GPU]:
+        found[PODS] = 0
+        return found
+    found = [0] * len(world.snapshot.dimensions)
+    found[GPU] = 1
+    return found
+
+
+def _amounts(entry: Reservation, name: str, asked: Sequence[int]) -> list[int]:
+    """What a hold takes of a node, where each of its pods asks for the same."""
+    milli = _milli(entry.nodes.get(name, 0.0))
+    found = [amount * (milli // asked[GPU]) for amount in asked]
+    found[GPU] = milli
+    return found
+
+
+def leaving(
     world: PlannedCluster, times: Times, holds: Mapping[GroupKey, Reservation], start: float
 ) -> frozenset[GroupKey]:
     """Groups that are evicted at some start up to ``start``: backfill, and victims of accepted prices."""
@@ -189,7 +239,8 @@ def _leaving(
     for entry in holds.values():
         if entry.start is None or entry.start > start:
             continue
-        found.update(entry.victims)
+        if times.notes(entry.group).price is not None:
+            found.update(entry.victims)
         if (stored := times.stored(entry.group)) is None:
             continue
         holder = world.snapshot.group_by_key[entry.group]
@@ -212,21 +263,19 @@ def _by_backfill(times: Times, pod: Pod, group: PodGroup, holder: PodGroup, stor
     )
 
 
-def _until(
-    world: PlannedCluster, times: Times, resident: Resident, leaving: frozenset[GroupKey], start: float
-) -> float:
-    """When a pod that is on a node in the end leaves it."""
-    group = world.group_of(resident.pod)
+def until(world: PlannedCluster, times: Times, pod: Pod, gone: Collection[GroupKey], start: float) -> float:
+    """When a pod that is on a node in the end leaves it. ``gone``: groups that are evicted at the start."""
+    group = world.group_of(pod)
     if group is None:
         return NEVER
-    if not resident.placed:
-        return start if group.key in leaving else times.end(group.key)
-    if _starts_by_reservation(world, resident.pod.key):
+    if pod.key not in world.placed:
+        return start if group.key in gone else times.end(group.key)
+    if _starts_by_reservation(world, pod.key):
         expected = times.expected(group)
         return NEVER if expected is None else times.now + expected
     if times.gives_way(group):
         return start
-    return times.until(group) if group.preemptible or _limited(world, times, resident.pod, group) else NEVER
+    return times.until(group) if group.preemptible or _limited(world, times, pod, group) else NEVER
 
 
 def _limited(world: PlannedCluster, times: Times, pod: Pod, group: PodGroup) -> bool:
@@ -260,6 +309,9 @@ def _evicted(world: PlannedCluster, times: Times, pod: Pod, decision: Decision) 
     if stored is not None and stored.start <= times.now:
         members = world.snapshot.members[victim.key]
         if any(_by_backfill(times, p, victim, holder, stored) for p in members):
+            if not any(world.arriving(p.node or "") for p in world.evicted_of(victim)):
+                words = f"{what} for {holder.key}, and nothing gets a place where {victim.key} was"
+                yield Violation("starts", words, groups=groups)
             return
     if not times.hero(holder) or price is None:
         yield Violation("starts", f"{what} for {holder.key}, which has no right to its places", groups=groups)

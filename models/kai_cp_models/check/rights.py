@@ -1,0 +1,80 @@
+"""Rights: no pod leaves only for a pod group that may not take it (4.7).
+
+Preempt serves what comes first. If all pod groups that a victim is evicted for come before another group of
+their queue, which has no right to any victim there, then this other group gets what is left over and nothing
+more: where the victim would run on if it were not served, it waits. So the same plan without the group and
+without the eviction may not be one that breaks no rule.
+
+In other queues the order depends on shares, so what comes first is not judged there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kai_cp_models.check.capacity import used
+from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
+from kai_cp_models.pods import GroupKey, Pod
+from kai_cp_models.snapshot import PodGroup
+
+
+def broken(world: PlannedCluster) -> Iterator[Violation]:
+    """Evictions of which only groups without a right have something."""
+    if world.lawful is None:
+        return
+    victims: dict[str, list[PodGroup]] = {}
+    for group in world.disturbed_groups:
+        if any(world.evictions[pod.key].action == "preempt" for pod in world.evicted_of(group)):
+            victims.setdefault(group.queue, []).append(group)
+    for some in victims.values():
+        least = min(group.priority + group.aged_at_start for group in some)
+        for victim in some:
+            yield from _served_in_vain(world, victim, least)
+
+
+def _served_in_vain(world: PlannedCluster, victim: PodGroup, least: float) -> Iterator[Violation]:
+    """``least``: what a priority must exceed for a right to any victim of the queue."""
+    evicted = [p for p in world.evicted_of(victim) if world.evictions[p.key].action == "preempt"]
+    triggers = {key for pod in evicted for key in world.evictions[pod.key].triggers}
+    for home in dict.fromkeys(pod.node or "" for pod in evicted):
+        others = tuple(
+            dict.fromkeys(
+                group.key
+                for resident in world.arriving(home)
+                if resident.pod.key in world.added
+                and (group := world.group_of(resident.pod)) is not None
+                and group.priority <= least
+                and _comes_last(world, group, triggers - {group.key})
+            )
+        )
+        for unit in (evicted, [p for p in evicted if p.node == home]) if others else ():
+            if _stays(world, unit, others):
+                words = f"pod {unit[0].key} is evicted by preempt, and only {others[0]} has something of it"
+                yield Violation("rights", f"{words}, which may not take it", groups=others)
+                return
+
+
+def _comes_last(world: PlannedCluster, group: PodGroup, triggers: set[GroupKey]) -> bool:
+    """Whether the triggers are of the group's queue and come before it, which is promised nothing."""
+    groups = world.snapshot.group_by_key
+    before = (
+        one is not None and one.queue == group.queue and one.priority + one.aged > group.priority + group.aged
+        for one in map(groups.get, triggers)
+    )
+    waiting = world.snapshot.members[group.key]
+    return bool(triggers) and all(before) and all(pod.nominated_node is None for pod in waiting)
+
+
+def _stays(world: PlannedCluster, unit: Sequence[Pod], others: tuple[GroupKey, ...]) -> bool:
+    """Whether the pods could run on, if the other groups were not served."""
+    keys, gone = {pod.key for pod in unit}, set(others)
+    for name in {pod.node for pod in unit if pod.node is not None}:
+        node = world.node(name)
+        end = [r for r in world.end(name) if r.pod.group not in gone and r.pod.key not in keys]
+        back = [r for r in world.before(name) if r.pod.key in keys]
+        if any(
+            amount > max(has, 0)
+            for amount, has in zip(used(world, node, end + back), node.allocatable, strict=True)
+        ):
+            return False
+    return world.lawful is not None and world.lawful(world.plan_without(others, keys))

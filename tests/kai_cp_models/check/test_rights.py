@@ -1,0 +1,96 @@
+"""Which plans evict for a group that may not take the victim, as the checker judges it (4.7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kai_cp_models.plan import Decision
+from kai_cp_models.pods import PodStatus
+from kai_cp_models.policy import ActionName
+from tests.support.worlds import cluster, evict, group, judged, named, node, nominate, pod, queue, spec
+
+
+def _judged(*decisions: Decision, later: dict[str, Any], **more: Any) -> list[str]:
+    """v (10) is on n1; n2 empties by itself; t (90) and u, which is as ``later`` says, wait for 8 GPUs."""
+    running = [pod("v-0", "n1", spec=spec(8)), pod("r-0", "n2", spec=spec(8), status=PodStatus.RELEASING)]
+    waiting = [pod("t-0", spec=spec(8)), pod("u-0", spec=spec(8), **more)]
+    groups = [group("v", priority=10), group("t", priority=90), group("u", **{"priority": 10, **later})]
+    nodes, queues = [node(), node("n2")], [queue(), queue("other")]
+    return judged(cluster([*running, *waiting], groups, nodes, queues), *decisions)
+
+
+_FOR_T = (evict("v-0", "preempt", "t"), nominate("t-0", "n2", "preempt"))
+
+
+@pytest.mark.parametrize(
+    ("later", "fault"),
+    [
+        # t has n2, and v stops for u alone, which does not come before v.
+        ({"priority": 10}, True),
+        ({"priority": 5}, True),
+        # u may take v: t takes n2 beside it.
+        ({"priority": 20}, False),
+        # In another queue u may have come first: then t took v's place, and both changed places.
+        ({"queue": "other"}, False),
+        # Its age brings u before t, though it gives no right: u got n2 first.
+        ({"aged": 81}, False),
+    ],
+)
+@pytest.mark.parametrize("action", ["preempt", "consolidation"])
+def test_no_pod_stops_only_for_a_group_without_a_right(
+    later: dict[str, Any], fault: bool, action: ActionName
+) -> None:
+    place = nominate("u-0", "n1", action)
+    in_turn = (*_FOR_T, place) if action == "preempt" else (place, *_FOR_T)
+    faults = _judged(*in_turn, later=later)
+    assert named(faults, "rights", "ns/v-0", "ns/u") is fault
+    assert bool(faults) is fault
+
+
+def test_a_trigger_without_a_right_is_none() -> None:
+    faults = _judged(
+        evict("v-0", "preempt", "t", "u"),
+        nominate("t-0", "n2", "preempt"),
+        nominate("u-0", "n1", "preempt"),
+        later={},
+    )
+    assert named(faults, "rights", "ns/v-0", "ns/u")
+
+
+def test_a_promised_place_comes_first() -> None:
+    """u was nominated before: it comes before t, so t may have taken v's place, and changed places with u."""
+    assert _judged(*_FOR_T, nominate("u-0", "n1", "preempt"), later={}, nominated_node="n2") == []
+
+
+@pytest.mark.parametrize(("left", "fault"), [(4, False), (8, True)])
+def test_groups_without_a_right_get_what_is_left_over(left: int, fault: bool) -> None:
+    """t takes 4 of v's GPUs and u what is left; where t lies elsewhere, v could run on."""
+    snapshot = cluster(
+        [pod("v-0", "n1", spec=spec(8)), pod("t-0", spec=spec(4)), pod("u-0", spec=spec(left))],
+        [group("v", priority=10), group("t", priority=90), group("u", priority=10)],
+        [node(), node("n2", gpus=4)],
+    )
+    target = "n2" if fault else "n1"
+    places = nominate("t-0", target, "preempt"), nominate("u-0", "n1", "preempt")
+    faults = judged(snapshot, evict("v-0", "preempt", "t"), *places)
+    assert named(faults, "rights", "ns/v-0", "ns/u") is fault
+    assert bool(faults) is fault
+
+
+def test_a_gang_that_cannot_run_in_part_is_no_waste() -> None:
+    """t takes the place of v-1; v-0 cannot run alone, so what it leaves is for u."""
+    snapshot = cluster(
+        [
+            pod("v-0", "n1", spec=spec(8)),
+            pod("v-1", "n2", spec=spec(8)),
+            pod("t-0", spec=spec(8, node_selector=(("zone", "b"),))),
+            pod("u-0", spec=spec(8)),
+        ],
+        [group("v", 2, priority=10), group("t", priority=90), group("u", priority=10)],
+        [node(), node("n2", labels={"zone": "b"})],
+    )
+    evictions = evict("v-0", "preempt", "t"), evict("v-1", "preempt", "t", node="n2")
+    places = nominate("t-0", "n2", "preempt"), nominate("u-0", "n1", "preempt")
+    assert judged(snapshot, *evictions, *places) == []
