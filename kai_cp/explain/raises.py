@@ -103,10 +103,11 @@ def _least(trials: Trials, field: Field, bounds: Sequence[QueueBound]) -> Fix:
 def _lowered(trials: Trials, bounds: Sequence[QueueBound], order: Sequence[int]) -> tuple[list[int], bool]:
     """Steps of every bound, one after the other as few as the others allow, and whether no fewer help.
 
-    What goes below a queue, and what is owed to it, may let less than the full raise do.
+    What goes below a queue, and what is owed to it, may let less than the full raise do. Of several bounds
+    only limits that all have to be raised in full are proved: each was tried lower beside the others in full.
     """
     steps = [one.steps for one in bounds]
-    proved = len(bounds) == 1
+    proved = True
     for i in order:
 
         def helps(count: int, i: int = i) -> bool:
@@ -118,10 +119,12 @@ def _lowered(trials: Trials, bounds: Sequence[QueueBound], order: Sequence[int])
                 steps[i] = 0
                 continue
         except NoTime:
+            proved = False
             break
         steps[i], sure = smallest(helps, steps[i])
         proved = proved and sure
-    return steps, proved
+    limits = all(one.field == "limit" and one.steps == some for one, some in zip(bounds, steps, strict=True))
+    return steps, proved and (len(bounds) == 1 or limits)
 
 
 def _operations(bounds: Sequence[QueueBound], steps: Sequence[int]) -> tuple[Object, ...]:

@@ -301,3 +301,16 @@ def test_a_neighbour_that_this_cycle_places_is_there() -> None:
     assert entry["blocking"]
     assert ["affinity"] not in entry["blocking"]
     assert [fix["ops"][0]["pods"] for fix in entry["fixes"]] == [["default/r"]]
+
+
+@pytest.mark.parametrize("of_q", [2, 3])
+def test_limits_that_must_all_be_raised_in_full_are_the_least(of_q: int) -> None:
+    """r holds two GPUs and cannot be preempted; x asks for two. mid may have two, and q below it ``of_q``."""
+    raw = cluster(
+        [node("n0", gpus=8)],
+        [pod("r", "n0", gpus=2), pod("x", gpus=2)],
+        groups={"r": {"preemptibility": "non-preemptible"}},
+        queues=[queue("mid", limit={"gpu": 2}), queue("q", "mid", limit={"gpu": of_q})],
+    )
+    found = fixes(raw)["raise-limit"]
+    assert (found["amount"], found["least"]) == (2 + 4 - of_q, "proved")
