@@ -362,7 +362,7 @@ class Ledger:
 
     def promised(self, pods: Sequence[Pod]) -> bool:
         """Whether all these pods wait, and the nodes that they are nominated to still take them together."""
-        nodes = [self._nominated_to(pod) if pod.status is PodStatus.PENDING else -1 for pod in pods]
+        nodes = [self.nominated_to(pod) if pod.status is PodStatus.PENDING else -1 for pod in pods]
         taken = min(nodes, default=0) >= 0
         self.mark()
         for pod, node in zip(pods, nodes, strict=True):
@@ -374,9 +374,9 @@ class Ledger:
 
     def as_promised(self, pod: Pod) -> bool:
         """Whether the pod has a place of this cycle on the node that it was nominated to."""
-        return pod.key in self.held and self.held[pod.key].node == self._nominated_to(pod)
+        return pod.key in self.held and self.held[pod.key].node == self.nominated_to(pod)
 
-    def _nominated_to(self, pod: Pod) -> int:
+    def nominated_to(self, pod: Pod) -> int:
         """The node that the pod's status names; -1: none of the snapshot."""
         if pod.nominated_node is None or not self.snapshot.policy.plugin("nominatednode"):
             return -1
@@ -406,7 +406,7 @@ class Ledger:
         view = self.view(pod)
         if not view.exact or not len(view.ranks):
             return None
-        node = -1 if pod.nominated_node is None else self._nominated_to(pod)
+        node = -1 if pod.nominated_node is None else self.nominated_to(pod)
         if node >= 0 and view.later[node] and (within is None or within[node]):
             return node, bool(view.now[node])
         # A place is mostly a few nodes of all.

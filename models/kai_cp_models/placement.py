@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,25 @@ def place_all(ledger: Ledger, asks: Iterable[Ask], *, pipeline_only: bool = Fals
     )
 
 
+def bound(ledger: Ledger, pods: Iterable[Pod]) -> bool:
+    """Whether all these pods are bound in this cycle."""
+    return {PodStatus.ALLOCATED} >= set(map(ledger.status, pods))
+
+
+def bound_elsewhere(ledger: Ledger, ask: Ask) -> bool:
+    """Bind all pods of an ask that has places, wherever they fit now; False: nothing has changed."""
+    if ledger.relied_on(ask.pods):
+        return False
+    ledger.mark()
+    for pod in ask.pods:
+        ledger.unplace(pod)
+    placer = Placer(ask.gang, only="now")
+    fits = quota_check(ledger, ask, lending=True) is None and placer.place(ledger, ask.batch) is None
+    starts = fits and bound(ledger, ask.pods)
+    (ledger.keep if starts else ledger.back)()
+    return starts
+
+
 class _Area(NamedTuple):
     """Where a subtree may go.
 
@@ -87,48 +106,32 @@ _ANYWHERE: Final = _Area()
 class Placer:
     """Places batches of one pod group in ledgers.
 
-    ``pipeline_only``: every place is a promise (the simulations of eviction actions, 4.7).
+    ``pipeline_only``: every place is a promise (the simulations of eviction actions, 4.7). ``only``: those
+    nodes count that the pods are nominated to, or that take a pod now; None: all.
     """
 
     gang: Gang
     pipeline_only: bool = False
+    only: Literal["nominated", "now"] | None = None
     _filled: tuple[FilledPlaces, Mask] | None = field(default=None, init=False)
     """The places that are being filled, and the nodes in all of them."""
     _whole: Subgroup | None = field(default=None, init=False)
     """What all of the batch is below."""
-    _now: bool = field(default=False, init=False)
-    """Whether only nodes count that take a pod now."""
 
     @for_group(lambda placer, *_: placer.gang.group.key)
     def place(self, ledger: Ledger, batch: Batch) -> Refusal | None:
         """Place the batch in the ledger, or say why it has no place and leave the ledger as it was."""
         self._whole = batch.subgroup
-        promised = any(pod.nominated_node for pod in batch.all_pods)
-        if promised and not self.pipeline_only:
-            # A promise is a right to a place, and no duty to wait for it (4.2).
-            ledger.mark()
-            self._now = True
-            failure = self._placed(ledger, batch)
-            self._now = False
-            if failure is None and self._started(ledger, batch):
-                ledger.keep()
-                return None
-            ledger.back()
-        return self._placed(ledger, batch)
-
-    def _placed(self, ledger: Ledger, batch: Batch) -> Refusal | None:
         if (failure := self._subtree(ledger, batch, _ANYWHERE)) is None:
             self.start_together(ledger, batch.all_pods)
         return failure
 
-    def _started(self, ledger: Ledger, batch: Batch) -> bool:
-        """Whether all pods of the batch, which have places, are bound."""
-        return {PodStatus.ALLOCATED} >= set(map(ledger.status, batch.all_pods))
-
     def _close(self, ledger: Ledger, batch: Batch, area: _Area) -> bool:
         """Place the batch in the closest place inside ``area``, if it starts there as it would elsewhere."""
         self._filled = None
-        if len(self.gang.pods) < 2 or (fabric := ledger.fixed.close_fabric) is None:
+        if len(self.gang.pods) < 2 or self.only == "nominated":
+            return False
+        if (fabric := ledger.fixed.close_fabric) is None:
             return False
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
         part = batch.subgroup is not self._whole
@@ -159,7 +162,7 @@ class Placer:
         for position, place in places:
             ledger.mark()
             failure = self._members(ledger, batch, area._replace(close=place, scale=position))
-            if failure is None and (self.pipeline_only or self._started(ledger, batch)):
+            if failure is None and (self.pipeline_only or bound(ledger, batch.all_pods)):
                 ledger.keep()
                 return True
             ledger.back()
@@ -222,16 +225,19 @@ class Placer:
     def _best(self, ledger: Ledger, pod: Pod, area: _Area) -> tuple[int, bool]:
         """The node for the pod, and whether its room is idle; -1: none has room."""
         within = area.for_gpus if pod.spec.requests[GPU] else area.mask
-        if self._now:
+        if self.only == "now":
             now = ledger.fits(pod, now=True)
             within = now if within is None else within & now
-        fabric = self._to_fill(ledger, pod, area)
+        nominated = self.only == "nominated"
+        fabric = None if nominated else self._to_fill(ledger, pod, area)
         ranked = area.score is None
         if ranked and fabric is None and (best := ledger.best(pod, within)) is not None:
-            return best
+            return best if not nominated or best[0] == ledger.nominated_to(pod) else (-1, False)
         fitting = ledger.fits(pod, now=False)
         if within is not None:
             fitting &= within
+        if nominated:
+            fitting &= np.arange(len(fitting)) == ledger.nominated_to(pod)
         if area.score is not None:
             fitting &= ~np.isnan(area.score)
         if pod.spec.gpu.kind is GpuKind.MEMORY:

@@ -258,8 +258,6 @@ class Plan:
 
     def promises(self, named: Callable[[PodKey], str]) -> dict[PodKey, str]:
         """The nominated pods that are promised their places, with the nodes (4.2): others leave for them, or
-        the place was promised before. ``named``: the node that the status of a pod names; "" for none."""
-        nominated = (one for one in self.decisions if one.kind == "Nominate")
-        return {
-            one.pod: one.node for one in nominated if one.action != "allocate" or named(one.pod) == one.node
-        }
+        have left before. ``named``: the node that the status of a pod names; "" for none."""
+        found = (one for one in self.decisions if one.kind == "Nominate")
+        return {one.pod: one.node for one in found if one.action != "allocate" or named(one.pod)}

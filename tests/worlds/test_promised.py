@@ -63,18 +63,27 @@ def test_a_promise_lasts_while_the_place_is_being_freed() -> None:
     assert (nominated(plan), bound(plan), evicted(plan)) == ({"t-0": "n1"}, {}, set())
 
 
-def test_a_promise_is_no_duty_to_wait() -> None:
-    """n2 is idle while v leaves n1: t starts there, and b takes over what is being freed. Where t is a gang
-    that cannot start as a whole, it waits for its places, and b starts."""
+@pytest.mark.parametrize(
+    ("priority", "starts", "waits_on"),
+    [(50, {"t-0": "n2"}, {"b-0": "n1"}), (200, {"b-0": "n2"}, {"t-0": "n1"})],
+)
+def test_a_promise_is_no_duty_to_wait_and_no_right_to_other_places(
+    priority: int, starts: dict[str, str], waits_on: dict[str, str]
+) -> None:
+    """n2 is idle while v leaves n1: t starts there if it comes before b in the fair order without its
+    promise; b takes over what is being freed."""
     leaving = pod("v-0", "n1", status=PodStatus.RELEASING)
-    nodes = {"nodes": [ONE, node("n2", gpus=1)]}
-    plan = solved(world(leaving, pod("t-0", nominated_node="n1"), **nodes))
-    assert (bound(plan), nominated(plan)) == ({"t-0": "n2"}, {"b-0": "n1"})
-    gang = {"groups": [group("t", 2, queue="a"), group("b", queue="b")]}
-    nodes["nodes"].append(node("n3", gpus=1))
-    also = pod("w-0", "n3", status=PodStatus.RELEASING)
+    more = {"nodes": [ONE, node("n2", gpus=1)], "queues": [queue("a"), queue("b", priority=priority)]}
+    plan = solved(world(leaving, pod("t-0", nominated_node="n1"), **more))
+    assert (bound(plan), nominated(plan)) == (starts, waits_on)
+
+
+def test_a_gang_that_cannot_start_elsewhere_as_a_whole_waits_for_its_places() -> None:
+    nodes, queues = [node(name, gpus=1) for name in ("n1", "n2", "n3")], [queue("a"), queue("b", priority=50)]
+    leaving = [pod(f"v-{i}", f"n{i}", status=PodStatus.RELEASING) for i in (1, 3)]
     both = (pod("t-0", nominated_node="n1"), pod("t-1", nominated_node="n3"))
-    plan = solved(world(leaving, also, *both, **nodes, **gang))
+    groups = [group("t", 2, queue="a"), group("b", queue="b")]
+    plan = solved(world(*leaving, *both, nodes=nodes, groups=groups, queues=queues))
     assert (bound(plan), nominated(plan)) == ({"b-0": "n2"}, {"t-0": "n1", "t-1": "n3"})
 
 

@@ -18,9 +18,9 @@ from kai_cp_models.certificates import OVER_BOUNDS
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
-from kai_cp_models.joint.problem import Ask, AskKind, ask_of
+from kai_cp_models.joint.problem import Ask, AskKind, ask_of, in_turn
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, quota_check
+from kai_cp_models.placement import Placer, bound, bound_elsewhere, quota_check
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GpuKind, GroupKey
 from kai_cp_models.refusal import Proof, Refusal
@@ -44,10 +44,13 @@ class AdmissionPass:
     """What shows that limits and quotas refuse a group; None: its queue may hold less with other places."""
     known: dict[AskKind, Refusal] = field(default_factory=dict, init=False)
     """Why no ask of a kind gets places, until the next batch is admitted."""
+    kept: dict[GroupKey, Ask] = field(default_factory=dict, init=False)
+    """What got the places that it was promised, and may start elsewhere in its own turn."""
 
     def __contains__(self, key: object) -> bool:
-        """Whether a group that waits is of a kind that may get places."""
-        return not self.known or self.asks[key].kind not in self.known  # type: ignore[index]
+        """Whether a group is of a kind that may get places, or has some already."""
+        known = self.known
+        return not known or key in self.kept or self.asks[key].kind not in known  # type: ignore[index]
 
     def line_up(self, base: Ledger, apart: Container[GroupKey] = ()) -> None:
         """Set out to serve all groups but those ``apart``. ``base``: the ledger without their batches."""
@@ -66,6 +69,7 @@ class AdmissionPass:
         found = AdmissionPass(cycle, dict(self.asks), self.refused, list(self.turns))
         found.over_bounds = self.over_bounds
         found.order, found.admission = self.order.fork(cycle.ledger.book), self.admission.proved()
+        found.kept = self.kept.copy()
         return found
 
     def serve(
@@ -85,8 +89,17 @@ class AdmissionPass:
                 # A joint pass goes on where the greedy one was, with all that waited there.
                 cycle.waiting[key] = left_out(cycle, "allocate", key)
                 continue
+            if not ask.promised and (kept := self.kept.pop(key, None)) is not None:
+                if not bound(cycle.ledger, kept.pods):
+                    bound_elsewhere(cycle.ledger, kept)
+                self._go_on(kept)
+                continue
             over = quota_check(cycle.ledger, ask, lending=True)
             why = Refusal(*over, proof=self.over_bounds) if over else start(ask)
+            if why is not None and ask.promised:
+                # What it was promised is taken; it may get other places in its own turn.
+                self._push(in_turn(ask))
+                continue
             self.turns.append(key)
             if why is not None:
                 self._count(() if over and self.over_bounds else (why,))
@@ -95,14 +108,28 @@ class AdmissionPass:
                 continue
             self.known.clear()
             cycle.waiting.pop(key, None)
-            self.order.use(cycle.ledger.book, ask.group.queue)
-            batch = cycle.ledger.state(ask.gang).batch if len(ask.pods) < len(ask.gang.pods) else None
-            if batch is not None:
-                self.asks[key] = ask_of(cycle.ledger, ask.gang, batch)
-                self.order.push(key, self.asks[key].entry)
+            if ask.promised:
+                self.kept.setdefault(key, ask)
+            self._go_on(ask)
         # Batches that were not looked at before time ended are refused without a proof.
-        self.refused += len(self.order)
-        self.unproved += len(self.order)
+        left = len(self.order) - len(self.kept)
+        self.refused += left
+        self.unproved += left
+
+    def _go_on(self, ask: Ask) -> None:
+        """What the group of an ask that has places asks for next: its own turn, where those were promised."""
+        ledger, key = self.cycle.ledger, ask.group.key
+        self.order.use(ledger.book, ask.group.queue)
+        batch = ledger.state(ask.gang).batch if len(ask.pods) < len(ask.gang.pods) else None
+        further = None if batch is None else ask_of(ledger, ask.gang, batch)
+        if key in self.kept and (further is None or not further.promised):
+            further = in_turn(self.kept[key])
+        if further is not None:
+            self._push(further)
+
+    def _push(self, ask: Ask) -> None:
+        self.asks[ask.group.key] = ask
+        self.order.push(ask.group.key, ask.entry)
 
     def _next(self) -> GroupKey | None:
         """The next group of a kind that may get places; those before it are refused."""
@@ -165,7 +192,8 @@ def allocate(
     def start(ask: Ask) -> Refusal | None:
         nonlocal first
         refusal = _admit(run, ask)
-        if refusal is not None and refusal.proof is None and first is None and not joint:
+        missed = refusal is not None and refusal.proof is None and not ask.promised
+        if missed and first is None and not joint:
             first = run.proved(cycle.save())
             first.order.push(ask.group.key, ask.entry)
         return refusal
@@ -178,7 +206,12 @@ def allocate(
 
 
 def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
-    """Give the ask places, or say why it gets none."""
+    """Give the ask places, those that it is promised if there are such, or say why it gets none."""
+    if ask.promised:
+        refusal = Placer(ask.gang, only="nominated").place(run.cycle.ledger, ask.batch)
+        if refusal is None:
+            run.admission.admitted(ask)
+        return refusal
     if (refusal := run.admission.known_refusal(ask)) is not None:
         # What quotas lend depends on more than the kind.
         if quota_check(run.cycle.ledger, ask) is None:

@@ -102,6 +102,12 @@ def ask_of(
     return Ask(group, ledger.fixed.gangs, entry, kind, batch)
 
 
+def in_turn(ask: Ask) -> Ask:
+    """The ask in its own turn of the fair order, as if it were promised nothing."""
+    key, asked = ask.entry
+    return Ask(ask.group, ask.gangs, (group_sort_key(ask.group, key[2]), asked), ask.kind, ask.batch)
+
+
 def runs(ledger: Ledger, ask: Ask) -> bool:
     """Whether pods of its group run already. None of them moves for it, as one of an equal ask might."""
     return any(ledger.place_of(pod) is not None for pod in ask.gang.pods)
