@@ -20,7 +20,8 @@ policies (``other_policy(cluster, seed)``): plugins and actions left out, limits
 and what is refused there is refused beside nothing that got a place.
 ``--options`` draws all of that, GPUs by claim, closed places, heroes, maximum run times, users and
 defragmentation, and the settings, too (``with_options(seed)``). ``--stateful`` draws clusters that are dense
-in claims, volumes, terms between pods and ports (``stateful(seed)``).
+in claims, volumes, terms between pods and ports (``stateful(seed)``). With ``--promised`` about half of the
+groups that wait are nominated (``promised(cluster, seed)``), whatever else is drawn.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from kai_cp_models.snapshot import Snapshot
 from tests.properties.oracle import Placement
 from tests.support import objects as raw
 from tests.support.clusters import FEATURES, random_cluster
-from tests.support.extras import TOGETHER, everything, other_policy
+from tests.support.extras import TOGETHER, everything, other_policy, promised
 from tests.support.options import with_options
 from tests.support.stateful import stateful
 
@@ -303,6 +304,11 @@ def places_of(snapshot: Snapshot, pod: Pod) -> Iterator[Placement]:
 
 def _cluster(seed: int, options: argparse.Namespace) -> tuple[raw.Object, Settings]:
     """What the options of the command draw."""
+    cluster, settings = _drawn(seed, options)
+    return (promised(cluster, seed) if options.promised else cluster), settings
+
+
+def _drawn(seed: int, options: argparse.Namespace) -> tuple[raw.Object, Settings]:
     if options.options:
         return with_options(seed)
     if options.stateful:
@@ -324,6 +330,7 @@ def main() -> int:
     parser.add_argument("--rest", action="store_true", help="ask once there is nothing to do any more")
     parser.add_argument("--options", action="store_true", help="draw every feature, the policy and settings")
     parser.add_argument("--stateful", action="store_true", help="draw what stateful rules read, densely")
+    parser.add_argument("--promised", action="store_true", help="nominate about half of what waits")
     options = parser.parse_args()
     seeds = range(options.first, options.first + options.count)
     refused = proved = 0

@@ -12,7 +12,7 @@ import pytest
 
 from tests.properties.reasking import Audit, rested, tiny_cluster, tried_out
 from tests.support.clusters import random_cluster
-from tests.support.extras import TOGETHER, everything, other_policy
+from tests.support.extras import TOGETHER, everything, other_policy, promised
 from tests.support.options import with_options
 
 COUNT = int(os.environ.get("KAI_CP_PROOF_CLUSTERS", "25"))
@@ -39,6 +39,11 @@ def test_a_proved_refusal_holds_beside_every_rule(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT, 3))
 def test_a_proved_refusal_holds_under_every_policy(seed: int) -> None:
     assert list(Audit(other_policy(everything(seed), seed), TOGETHER).refuted()) == []
+
+
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + COUNT, 3))
+def test_a_proved_refusal_holds_beside_promised_places(seed: int) -> None:
+    assert list(Audit(promised(everything(seed), seed), TOGETHER).refuted()) == []
 
 
 @pytest.mark.parametrize("seed", [*range(FIRST, FIRST + COUNT, 3), 7_700_004, 18_000_035])

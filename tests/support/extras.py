@@ -56,6 +56,24 @@ def with_extras(cluster: raw.Object, seed: int, kinds: frozenset[str]) -> raw.Ob
     return cluster
 
 
+def promised(cluster: raw.Object, seed: int) -> raw.Object:
+    """The cluster, changed in place, in which the pods of half of the pod groups that wait are nominated,
+    mostly to one node."""
+    rng, objects = Random(seed), cluster["rawObjects"]
+    nodes = [node["metadata"]["name"] for node in objects["nodes"]]
+    waiting: dict[str, list[raw.Object]] = {}
+    for pod in objects["pods"]:
+        if not pod["spec"].get("nodeName"):
+            name = (pod["metadata"].get("annotations") or {}).get("pod-group-name", "")
+            waiting.setdefault(name, []).append(pod)
+    for _, pods in sorted(waiting.items()) if nodes else ():
+        one = rng.choice(nodes) if rng.random() < 0.6 else None
+        if rng.random() < 0.5:
+            for pod in pods:
+                pod.setdefault("status", {})["nominatedNodeName"] = one or rng.choice(nodes)
+    return cluster
+
+
 def other_policy(cluster: raw.Object, seed: int) -> raw.Object:
     """The cluster, changed in place, under a policy that differs from KAI's default in some respects."""
     rng = Random(seed)
