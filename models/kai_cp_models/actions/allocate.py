@@ -108,8 +108,6 @@ class AdmissionPass:
                 continue
             self.known.clear()
             cycle.waiting.pop(key, None)
-            if ask.promised:
-                self.kept.setdefault(key, ask)
             self._go_on(ask)
         # Batches that were not looked at before time ended are refused without a proof.
         left = len(self.order) - len(self.kept)
@@ -211,6 +209,7 @@ def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
         refusal = Placer(ask.gang, only="nominated").place(run.cycle.ledger, ask.batch)
         if refusal is None:
             run.admission.admitted(ask)
+            run.kept.setdefault(ask.group.key, ask)
         return refusal
     if (refusal := run.admission.known_refusal(ask)) is not None:
         # What quotas lend depends on more than the kind.
