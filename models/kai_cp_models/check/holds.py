@@ -255,7 +255,7 @@ def _vanished(world: PlannedCluster, times: Times, told: dict[GroupKey, Reservat
         stored, entry = times.stored(group.key), told.get(group.key)
         if stored is None or times.runs(group) or world.placed_of(group):
             continue
-        if entry is None and allocated and not _overruled(world, group):
+        if entry is None and allocated:
             words = f"the plan says nothing of the start that {group.key} was promised"
             yield Violation("holds", words, groups=(group.key,))
         elif entry is not None and entry.state in _CAUSES and entry.cause in _LATER:
@@ -264,12 +264,6 @@ def _vanished(world: PlannedCluster, times: Times, told: dict[GroupKey, Reservat
                 names = ", ".join(map(str, others))
                 words = f"the start that {group.key} was promised is given up for {names}"
                 yield Violation("holds", words, groups=others)
-
-
-def _overruled(world: PlannedCluster, holder: PodGroup) -> bool:
-    """Whether a group gets a place that outranks the holder: preempt may have taken those of a start that had
-    come, of which a plan says nothing."""
-    return any(_outranks(one, holder) and world.placed_of(one) for one in world.touched_groups)
 
 
 def _instead(world: PlannedCluster, holder: PodGroup, stored: Stored) -> tuple[GroupKey, ...]:

@@ -90,10 +90,7 @@ def _within_bounds(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod])
     asked = (0, 0, 0)
     for pod in batch:
         asked = amounts.plus(asked, world.start.charge(pod, pod.nominated_node or ""))
-    leaving = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
-    known = world.snapshot.node_index.keys()
-    gone = [(p, p.node) for p in world.snapshot.pods if p.status in leaving and p.node and p.node in known]
-    total, firm = sums(world, world.start.held, world.start.held_by(gone))
+    total, firm = sums(world, world.start.held, *world.start.terminating)
     for name in world.snapshot.queue_path.get(group.queue, ()):
         queue = world.snapshot.queue_by_name[name]
         for held, bounds in (

@@ -122,6 +122,13 @@ class SnapshotFacts:
         return [(pod, pod.node or "") for pod in map(pods.__getitem__, rows)]
 
     @cached_property
+    def terminating(self) -> tuple[HeldByQueues, HeldByQueues]:
+        """What queues hold through pods that are being deleted, and through those that are stuck in it."""
+        statuses = PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING
+        one, other = ([p for p in self._holding if p[0].status is status] for status in statuses)
+        return self.held_by(one), self.held_by(other)
+
+    @cached_property
     def residents(self) -> Mapping[str, Sequence[Pod]]:
         """Pods that hold a place, by node."""
         found: dict[str, list[Pod]] = {}

@@ -20,7 +20,7 @@ from kai_cp_models.check import tree
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import UNLIMITED, GroupKey
-from kai_cp_models.policy import EVICTION_ACTIONS, STATE_ACTIONS, TIME_ACTIONS, ActionName
+from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 from kai_cp_models.snapshot import PodGroup
 
 
@@ -166,8 +166,8 @@ def _torn(world: PlannedCluster, group: PodGroup, action: ActionName) -> Iterato
 
 
 def _beyond_depth(world: PlannedCluster) -> Iterator[Violation]:
-    """``queueDepthPerAction``: allocate serves that many groups of each leaf queue, and where no other action
-    gives out what is left over, as many once more; an action with depth 0 evicts for none.
+    """``queueDepthPerAction``: allocate serves that many groups of each leaf queue, and as the last action,
+    which gives out what is left over, as many once more; an action with depth 0 evicts for none.
     """
     depths = world.snapshot.policy.queue_depth
     for decision in world.evictions.values() if 0 in depths.values() else ():
@@ -177,13 +177,13 @@ def _beyond_depth(world: PlannedCluster) -> Iterator[Violation]:
     depth = depths.get("allocate")
     if depth is None:
         return
-    alone = world.turns.keys().isdisjoint(EVICTION_ACTIONS)
+    serving = [action for action in world.snapshot.policy.actions if action not in STATE_ACTIONS]
     served = Counter[str]()
     for group in world.touched_groups:
         places = (world.placed[p.key] for p in world.placed_of(group) if p.key in world.added)
         if any(place.action == "allocate" for place in places):
             served[group.queue] += 1
-            if served[group.queue] > depth * (2 if alone else 1):
+            if served[group.queue] > depth * (2 if serving[-1] == "allocate" else 1):
                 words = f"allocate serves pod group {group.key}, queue {group.queue} has a depth of {depth}"
                 yield Violation("victims", words, groups=(group.key,))
 

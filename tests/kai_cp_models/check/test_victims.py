@@ -59,7 +59,8 @@ def test_a_share_moves_to_another_device_of_its_node(device: str, fault: bool) -
         ({"allocate": 1}, ("allocate", "preempt"), 1, False),
         ({"allocate": 1}, ("allocate", "preempt"), 2, True),
         ({"preempt": 0}, ("allocate", "preempt"), 2, False),
-        # What allocate alone leaves over is offered to as many once more.
+        # What is left over at the end is offered to as many once more, by the last action.
+        ({"allocate": 1}, ("preempt", "allocate"), 2, False),
         ({"allocate": 1}, ("allocate",), 2, False),
         ({"allocate": 1}, ("allocate",), 3, True),
         ({"allocate": 0}, ("allocate",), 1, True),
