@@ -4,8 +4,7 @@ A holder wants a start and may have one; no pod of it holds a place. It holds wh
 that accept them, and no less than the gang needs. Promises are told as they were made. A start that becomes
 later, or is dropped, has one of the causes of the page, and where a cause can be seen, it is there. Who is
 named as beside it has a place, and only an accepted price makes others leave. With the hold no queue is
-beyond its limit of GPUs at the start. No promise is broken for groups that take its places without a right to
-that: the same plan with the promise and without those others would break no rule.
+beyond its limit of GPUs at the start. Whether a promise that is broken could have been kept is not judged.
 
 The order of starts, quotas and fair shares at later instants, ports, affinity and budgets are not judged.
 """
@@ -14,12 +13,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from kai_cp_models.check import amounts, nodes, tree
 from kai_cp_models.check.amounts import CheckedAmounts
-from kai_cp_models.check.levels import Levels
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.starts import HOLDING, leaving, until
 from kai_cp_models.plan import Reservation
@@ -33,7 +30,6 @@ from kai_cp_models.pods import (
     Pod,
     PodStatus,
 )
-from kai_cp_models.records.notes import Stored
 from kai_cp_models.reservations.times import NEVER, TIMES, Times
 from kai_cp_models.snapshot import PodGroup, Subgroup
 
@@ -248,7 +244,7 @@ def _bounded(world: PlannedCluster, times: Times, entry: Reservation, group: Pod
 
 
 def _vanished(world: PlannedCluster, times: Times, told: dict[GroupKey, Reservation]) -> Iterator[Violation]:
-    """Promises of which the plan says nothing, or which it breaks for others."""
+    """Promises of which the plan says nothing."""
     # Before allocate no plan says anything of holds, nor where allocate failed.
     allocated = any(decision.action in ("allocate", "reservation") for decision in world.plan.decisions)
     for group in world.snapshot.groups:
@@ -258,51 +254,3 @@ def _vanished(world: PlannedCluster, times: Times, told: dict[GroupKey, Reservat
         if entry is None and allocated:
             words = f"the plan says nothing of the start that {group.key} was promised"
             yield Violation("holds", words, groups=(group.key,))
-        elif entry is not None and entry.state in _CAUSES and entry.cause in _LATER:
-            others = _instead(world, group, stored)
-            if others and _could_be_kept(world, times, group, stored, others):
-                names = ", ".join(map(str, others))
-                words = f"the start that {group.key} was promised is given up for {names}"
-                yield Violation("holds", words, groups=others)
-
-
-def _instead(world: PlannedCluster, holder: PodGroup, stored: Stored) -> tuple[GroupKey, ...]:
-    """Pod groups that the plan gives places on the holder's nodes, though they have no right to that."""
-    found: dict[GroupKey, None] = {}
-    for name in stored.nodes:
-        for resident in world.arriving(name):
-            pod, one = resident.pod, world.group_of(resident.pod)
-            promised = pod.nominated_node is not None or world.placed[pod.key].action == "reservation"
-            if one is not None and pod.key in world.added and not promised and not _outranks(one, holder):
-                found[one.key] = None
-    return tuple(found)
-
-
-def _could_be_kept(
-    world: PlannedCluster, times: Times, group: PodGroup, stored: Stored, others: tuple[GroupKey, ...]
-) -> bool:
-    """Whether the promise and the rest of the plan break no rule together, without the other groups."""
-    if world.lawful is None or stored.start <= times.now or group.key in world.left_out:
-        return False
-    entry = Reservation(
-        group.key,
-        group.queue,
-        "kept",
-        start=stored.start,
-        promised=stored.promised,
-        made=stored.made,
-        nodes=stored.nodes,
-    )
-    rest = world.plan_without(others)
-    starts = (e for e in rest.reservations or () if e.group != group.key)
-    plan = replace(rest, reservations=(*starts, entry))
-    levels = Levels(world.start, *world.start.held)
-    for name, held in _at_start(world, times, entry, group).items():
-        level = levels[name]
-        gpus = float(held[GPU])
-        if gpus > level.bounds["allocatable"][GPU] or (
-            not group.preemptible and gpus > level.bounds["quota"][GPU]
-        ):
-            # Fair shares or quotas may not allow it any more.
-            return False
-    return world.lawful(plan)

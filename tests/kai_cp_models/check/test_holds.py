@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from kai_cp_models.check import audit, violations
+from kai_cp_models.check import violations
 from kai_cp_models.plan import Decision, Plan, Reservation
 from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.reservations.prepare import prepare
@@ -150,39 +150,6 @@ def test_a_promise_does_not_vanish() -> None:
     assert _faults(_of(None, bind("s-0", "n3", "preempt")), OLD, s) == []
     begun = replace(KEPT, state="started", start=at(0), nodes={"n1": 8.0, "n2": 8.0})
     assert _faults(_of(begun, bind("big-0"), bind("big-1", "n2"), bind("s-0", "n3")), OLD, s) == []
-
-
-@pytest.mark.parametrize(
-    ("late", "other", "fault"),
-    [
-        # s stays for ever where the start was promised, and nothing else is in the way.
-        ([], {}, True),
-        # a overran, so the start could not be kept in any case.
-        ([runs("a", "n1", lasts="1h", since=70)], {}, False),
-        # What outranks the holder ignores the hold; what ends before the start does not break it.
-        ([], {"priority": 99}, False),
-    ],
-)
-@pytest.mark.parametrize("state", ["dropped", "later"])
-def test_no_promise_is_broken_for_others(
-    late: list[Member], other: dict[str, Any], fault: bool, state: str
-) -> None:
-    s = waits("s", 1, 8, **other)
-    nodes = {"n1": 8.0, "n3": 8.0} if state == "later" else {}
-    entry = replace(KEPT, state=state, start=at(80), nodes=nodes, cause="Overrun")
-    faults = _faults(_of(entry, bind("s-0", "n2")), OLD, s, *late)
-    assert named(faults, "holds", "is given up for ns/s") is fault
-    assert bool(faults) is fault
-
-
-def test_a_holder_that_was_left_alone_has_no_promise() -> None:
-    s = waits("s", 1, 8)
-    snapshot = cluster(nodes=[node("n1"), node("n2")], **world(OLD, s))
-    seen = prepare(snapshot, ON)[0]
-    entry = replace(KEPT, state="dropped", nodes={}, cause="Overrun")
-    plan = _of(entry, bind("s-0", "n2"))
-    assert audit(seen, plan, ON.rules)
-    assert audit(seen, plan, ON.rules, left_out=[GroupKey("ns", "big")]) == []
 
 
 def test_only_what_holds_starts_by_reservation() -> None:
