@@ -34,7 +34,7 @@ from kai_cp_models.joint.search import Objective, StageResult, lexicographic
 from kai_cp_models.joint.victim_candidates import within_ceiling
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
-from kai_cp_models.pods import GroupKey
+from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.solver import cp_model
 
@@ -224,11 +224,17 @@ class _Search:
     def _plan(
         self, ledger: Ledger, answer: Answer, owners: Owners, stages: Sequence[StageResult] = ()
     ) -> EvictionPlan:
+        def as_it_was(pod: Pod) -> bool:
+            states = ((one.held.get(pod.key), pod.key in one.evicted) for one in (self._base, ledger))
+            return next(states) == next(states)
+
+        # What came home is not disturbed, so it is not open to others.
+        left = {item: some for item, some in owners.items() if not all(map(as_it_was, item.pods))}
         return EvictionPlan(
             ledger,
             tuple(answer.asks),
             tuple(self._ranked),
-            owners,
+            left,
             tuple(self._bounded(stages)),
             self.complete or not (any(answer.lost) or answer.moved),
             len(self._model.cp.proto.variables),

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
+from kai_cp.reader import parse
 from kai_cp_models.actions import admit, jointly
+from kai_cp_models.actions.eviction_plan import EvictionPlan, NoPlan
+from kai_cp_models.actions.run import ActionRun
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import Plan
+from tests.support import objects as raw
 from tests.support import tiny
+from tests.support.clusters import random_cluster
 from tests.support.plans import lost, placed, solved
 
 
@@ -57,3 +63,20 @@ def test_goals_are_proved_where_no_move_betters_them() -> None:
     assert (lost(plan), placed(plan)) == ({"b"}, {"t"})
     assert statuses(plan)["threshold by age"] == "OPTIMAL"
     assert set(statuses(plan).values()) == {"OPTIMAL"}
+
+
+def test_a_plan_disturbs_no_unit_that_came_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model lets go of more than the plan needs in the end; what runs on is open to no other trigger."""
+    disturbed = list[bool]()
+
+    def tried(run: ActionRun, chunk: Sequence[Ask], *, optional: bool = False) -> EvictionPlan | NoPlan:
+        found = jointly.attempt(run, chunk, optional=optional)
+        for unit in found.owners if isinstance(found, EvictionPlan) else ():
+            states = [[(of.status(p), of.place_of(p)) for p in unit.pods] for of in (run.base, found.ledger)]
+            disturbed.append(states[0] != states[1])
+        return found
+
+    monkeypatch.setattr(admit, "attempt", tried)
+    solved(parse(random_cluster(44), now=raw.NOW.timestamp()))
+    assert disturbed
+    assert all(disturbed)
