@@ -5,7 +5,8 @@ their queue, which has no right to any victim there, then this other group gets 
 more: where the victim would run on if it were not served, it waits. So the same plan without the group and
 without the eviction may not be one that breaks no rule.
 
-In other queues the order depends on shares, so what comes first is not judged there.
+In other queues the order depends on shares, so what comes first is not judged there, nor what reclaim gives
+a place, which has rights and victims of its own.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def _served_in_vain(world: PlannedCluster, victim: PodGroup, least: float) -> It
                 group.key
                 for resident in world.arriving(home)
                 if resident.pod.key in world.added
+                and world.placed[resident.pod.key].action != "reclaim"
                 and (group := world.group_of(resident.pod)) is not None
                 and group.priority <= least
                 and _comes_last(world, group, triggers - {group.key})
