@@ -488,7 +488,7 @@ class Ledger:
         rollouts (3.8). ``now``: what leaves counts until it is gone, and a promised place not yet.
         """
         book, queue, words = self.book, group.queue, ""
-        held, firm = (book.bound_by(queue, firm=yes, now=now) for yes in (False, True))
+        held, firm = (book.bound_by(book.line(queue), firm=yes, now=now) for yes in (False, True))
         check = partial(over_bounds, book, queue, asked, held=held, firm=firm)
         over = check(preemptible=group.preemptible)
         if lending and over is not None and over.bound == "quota" and (lent := self.lent(pods, asked)):

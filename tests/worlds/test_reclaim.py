@@ -607,3 +607,14 @@ def test_no_larger_group_stops_so_that_one_of_its_own_queue_may_follow(priority:
     nodes = [node("n1"), node("n2", gpus=4)]
     plan = solved(cluster(members, groups, nodes, queues, actions=("allocate", "reclaim")))
     assert (lost(plan), placed(plan)) == ({"s-0"}, {"a-0"})
+
+
+def test_what_is_stuck_in_termination_counts_in_the_limit_of_a_plan() -> None:
+    """Queue a may hold 2 GPUs and s is stuck on one of them. t and u would fit in place of b and c."""
+    groups = [group(name, queue="q") for name in "bc"] + [group(name, queue="a") for name in "stu"]
+    stuck = pod("s-0", "n3", status=PodStatus.STUCK_IN_RELEASING)
+    members = [pod("b-0", "n1"), pod("c-0", "n2"), stuck, pod("t-0"), pod("u-0")]
+    queues = [queue("q", quota=gpu_bound(0)), queue("a", quota=gpu_bound(3), limit=gpu_bound(2))]
+    nodes = [node(name, gpus=1) for name in ("n1", "n2", "n3")]
+    plan = solved(cluster(members, groups, nodes, queues))
+    assert (placed(plan), len(evicted(plan)), reasons(plan)) == ({"t-0"}, 1, {"u": "OverLimit"})

@@ -2,10 +2,10 @@
 
 This is tested for every resource that the plan adds to a queue. What the queue holds in the end stays within
 its limit; what its non-preemptible pod groups hold stays within its quota. Binds must keep the bounds while
-the victims are still there. A queue that was over its bound before gets nothing, unless the plan frees more
-there; no pod moves that could not start there anew. Rollouts may exceed a quota by what their old pods give
-back (3.8): other pods fit by the plain sum, and all pods together fit once what is given back is subtracted.
-Only leaf queues run pod groups (4.1).
+the victims are still there, and what terminates; what is stuck in that counts as if it ran. A queue that was
+over its bound before gets nothing, unless the plan frees more there; no pod moves that could not start there
+anew. Rollouts may exceed a quota by what their old pods give back (3.8): other pods fit by the plain sum, and
+all pods together fit once what is given back is subtracted. Only leaf queues run pod groups (4.1).
 """
 
 from __future__ import annotations
@@ -100,11 +100,16 @@ def _over(
     for (change, firm_change), times in ((more, 1), *changes):
         total.add_all(change, times)
         firm.add_all(firm_change, times)
+    there = HeldByQueue(total), HeldByQueue(firm)
+    releasing, stuck = world.start.terminating
+    for gone in (releasing, stuck) if now else (stuck,):
+        there[0].add_all(gone[0])
+        there[1].add_all(gone[1])
     when = "now" if now else "in the end"
     borrowed = held(world, rollouts.borrowing(map(world.pod, keys)))[1]
     for comes in (more, *(change for change, times in changes if times > 0)):
-        yield from _beyond(world, total, comes[0], when, firm=False)
-    yield from _beyond(world, _without(firm, borrowed), _without(more[1], borrowed), when, firm=True)
+        yield from _beyond(world, there[0], comes[0], when, firm=False)
+    yield from _beyond(world, _without(there[1], borrowed), _without(more[1], borrowed), when, firm=True)
     if borrowed:
         given_back = rollouts.given_back(world.places(now=now))
         yield from _beyond(world, _without(firm, given_back), borrowed, when, firm=True)

@@ -140,10 +140,11 @@ class QueueBook:
             if any(bound != UNLIMITED for bound in bounds):
                 yield i, preemptible
 
-    def bound_by(self, queue: str, *, firm: bool, now: bool) -> Rows | Mapping[int, Amounts]:
-        """What bounds count of the queue and of those above it: what they hold, and what is there for long
-        (0.1); ``now``: also what leaves, and not yet what is promised. ``firm``: of what is not preemptible.
-        """
+    def bound_by(
+        self, queues: Iterable[int], *, firm: bool = False, now: bool = False
+    ) -> Rows | Mapping[int, Amounts]:
+        """What bounds count of these queues: what they hold, and what is there for long (0.1); ``now``: also
+        what leaves, and not yet what is promised. ``firm``: of what is not preemptible."""
         rows = self.firm if firm else self.held
         more = [one for one in (self.stuck, self.unsettled if now else None) if one]
         kinds = (False,) if firm else (False, True)
@@ -151,7 +152,7 @@ class QueueBook:
             return rows
         return {
             i: total((rows[i], *(one.get((i, kind), NOTHING) for one in more for kind in kinds)))
-            for i in self.line(queue)
+            for i in queues
         }
 
     def index(self, queue: str) -> int:

@@ -53,7 +53,8 @@ def over_limit(
 
     ``among``: the rows of queues that are looked at are not 0 here; None: all.
     """
-    return _first_over(book, queue, amounts, book.held, book.limit, bound="limit", among=among)
+    held = book.bound_by(book.line(queue))
+    return _first_over(book, queue, amounts, held, book.limit, bound="limit", among=among)
 
 
 def over_bounds(

@@ -144,13 +144,14 @@ class EvictingModel(JointModel):
         stay within quota, at every level (3.7). Victims are preemptible, so losses leave quotas as they are.
         """
         book = self.ledger.book
-        for firm, holds, most in ((False, book.held, book.limit), (True, book.firm, book.firm_quota)):
+        for firm, most in ((False, book.limit), (True, book.firm_quota)):
             asked: dict[tuple[int, int], list[tuple[int, cp_model.IntVar]]] = {}
             for ask, admitted in zip(self.asks, self.admitted, strict=True):
                 line = () if firm and ask.group.preemptible else book.line(ask.group.queue)
                 for i, (r, size) in product(line, enumerate(ask.kind.shape.optimistic)):
                     if size and most[i][r] != UNLIMITED:
                         asked.setdefault((i, r), []).append((size, admitted))
+            holds = book.bound_by({i for i, _ in asked}, firm=firm)
             for (i, r), sizes in asked.items():
                 held, limit = holds[i][r], most[i][r]
                 wanted = sum(size * admitted for size, admitted in sizes)

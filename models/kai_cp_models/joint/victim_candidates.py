@@ -210,7 +210,8 @@ def _beyond_limits(book: QueueBook) -> Mask:
     start anew. The last row stands for queues that do not exist.
     """
     found = np.zeros((len(book.tree.queues) + 1, len(NOTHING)), dtype=bool)
-    pairs = (zip(held, most, strict=True) for held, most in zip(book.held, book.limit, strict=True))
+    holds = book.bound_by(range(len(book.held)))
+    pairs = (zip(holds[i], most, strict=True) for i, most in enumerate(book.limit))
     beyond = np.array([[UNLIMITED != most < held for held, most in pair] for pair in pairs], dtype=bool)
     for i, one in enumerate(book.tree.queues if beyond.any() else ()):
         found[i] = beyond[list(book.line(one.name))].any(axis=0)
