@@ -609,7 +609,7 @@ def test_no_larger_group_stops_so_that_one_of_its_own_queue_may_follow(priority:
     assert (lost(plan), placed(plan)) == ({"s-0"}, {"a-0"})
 
 
-def test_what_is_stuck_in_termination_counts_in_the_limit_of_a_plan() -> None:
+def test_a_limit_counts_what_is_stuck_in_termination() -> None:
     """Queue a may hold 2 GPUs and s is stuck on one of them. t and u would fit in place of b and c."""
     groups = [group(name, queue="q") for name in "bc"] + [group(name, queue="a") for name in "stu"]
     stuck = pod("s-0", "n3", status=PodStatus.STUCK_IN_RELEASING)

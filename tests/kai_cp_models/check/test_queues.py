@@ -31,7 +31,7 @@ from tests.support.worlds import (
         (PodStatus.SUCCEEDED, False, False),
     ],
 )
-def test_what_terminates_counts_until_it_is_gone(
+def test_a_terminating_pod_counts_until_it_is_gone(
     bound: str, status: PodStatus, bound_now: bool, waiting: bool
 ) -> None:
     """The queue may hold 8 GPUs, r is on 8, and g asks for 8 on another node. None of them can be
