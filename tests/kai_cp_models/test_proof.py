@@ -251,23 +251,6 @@ def a_gang_that_ends_gives_back_quota(refutable: bool) -> tuple[Snapshot, Plan]:
     return snapshot, Plan((evicts("stale-0", "n0", "stalegangeviction", group="stale"), waits("waits", "n0")))
 
 
-def a_pod_that_leaves_may_count_for_the_minimum(refutable: bool) -> tuple[Snapshot, Plan]:
-    """The victim started a moment ago; the checker counts its second pod, which is leaving, as kept."""
-    snapshot = world(
-        [node(gpus=1)],
-        [
-            pod("victim-0", "n0", gpus=1, group="victim"),
-            *([pod("victim-1", "n0", group="victim", state="Releasing")] if refutable else []),
-            pod("waits", gpus=1, priority="build"),
-        ],
-        groups={"victim": {"annotations": {"kai.scheduler/last-start-timestamp": ago(10)}}},
-        actions="allocate, preempt",
-        minruntime={"defaultPreemptMinRuntime": "10m"},
-    )
-    better = [evicts("victim-0", "n0", "preempt", "waits", group="victim"), waits("waits", "n0", "preempt")]
-    return snapshot, Plan(tuple(better))
-
-
 def without_shares_every_queue_may_reclaim(refutable: bool) -> tuple[Snapshot, Plan]:
     """Fair shares forbid it, but they may be switched off."""
     snapshot = world(
@@ -431,7 +414,6 @@ HOLES = {
     a_gang_may_move_to_another_rack: "wide",
     memory_is_less_of_a_larger_gpu: "pair",
     a_gang_that_ends_gives_back_quota: "waits",
-    a_pod_that_leaves_may_count_for_the_minimum: "waits",
     without_shares_every_queue_may_reclaim: "waits",
     a_gang_may_borrow_in_part: "pair",
     what_one_leaves_of_a_budget_another_uses: "wide",
