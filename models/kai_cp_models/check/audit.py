@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
+from itertools import count
 from pkgutil import iter_modules
 from typing import Final
 
@@ -19,6 +20,11 @@ from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Snapshot
 
 Subject = Callable[[PlannedCluster], Iterator[Violation]]
+
+MOST_DECISIONS: Final = 1_000
+"""Decisions of a plan that is compared with other plans; each of these is checked as a whole."""
+MOST_PLANS: Final = 16
+"""Plans with which one is compared: with all of them a check takes 17 times as long at most."""
 
 
 def _subjects() -> Iterator[tuple[str, Subject]]:
@@ -51,11 +57,15 @@ def audit(
         return []
     rules = options if options is not None else OptionalRules.model_validate({})
 
+    compared, small = count(1), len(plan.decisions) <= MOST_DECISIONS
+
     def lawful(other: Plan) -> bool:
-        return next(_faults(PlannedCluster(snapshot, other, rules, world.start)), None) is None
+        late = next(compared) > MOST_PLANS
+        return not late and next(_faults(PlannedCluster(snapshot, other, rules, world.start)), None) is None
 
     failed = (one.group for one in plan.unscheduled if one.reason == "InternalError")
-    world = PlannedCluster(snapshot, plan, rules, start, lawful, frozenset((*left_out, *failed)))
+    others = lawful if small else None
+    world = PlannedCluster(snapshot, plan, rules, start, others, frozenset((*left_out, *failed)))
     return list(_faults(world))
 
 

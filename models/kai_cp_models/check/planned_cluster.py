@@ -73,7 +73,7 @@ class PlannedCluster:
     known: SnapshotFacts | None = None
     """Results that audits of the same snapshot share."""
     lawful: Callable[[Plan], bool] | None = None
-    """Whether another plan for the snapshot breaks no rule; None: this is such another plan."""
+    """Whether another plan for the snapshot breaks no rule; None: this is such a plan, or a large one."""
     left_out: Collection[GroupKey] = ()
     """Pod groups that were left alone, because plans with them failed: what they had a right to is free."""
 

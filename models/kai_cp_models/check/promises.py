@@ -76,6 +76,8 @@ def _instead(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod]) -> tu
             own = action == "reservation" or pod.nominated_node is not None
             if owner is not None and pod.key in world.added and not own:
                 found[owner.key] = None
+    if not found:
+        return ()
     above = (
         one for one in world.touched_groups if one.queue == group.queue and one.priority > group.priority
     )

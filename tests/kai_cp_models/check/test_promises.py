@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -62,6 +63,13 @@ def test_promised_places_go_to_no_other_group(more: dict[str, Any], fault: bool)
     faults = judged(_world(**more), *_TAKEN)
     assert named(faults, "promises", "ns/g", "ns/h") is fault
     assert bool(faults) is fault
+
+
+@pytest.mark.parametrize("limit", ["MOST_DECISIONS", "MOST_PLANS"])
+def test_a_large_plan_is_compared_with_no_other(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each other plan is checked as a whole, so that many of them would outlast the cycle."""
+    monkeypatch.setattr(import_module("kai_cp_models.check.audit"), limit, 0)
+    assert judged(_world(), *_TAKEN) == []
 
 
 @pytest.mark.parametrize(
