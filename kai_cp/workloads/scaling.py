@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp.object_names import LONGEST_LABEL, LONGEST_NAME
 from kai_cp.reader.fields import Malformed, object_at, objects_at, strings_at, text_at
 from kai_cp.reader.quantity import quantity
 from kai_cp.reader.requests import pod_level
@@ -29,7 +30,6 @@ GPU: Final = "nvidia.com/gpu"
 HELD: Final = NOT_FOR_CAPACITY | {"PreemptionDelayNotElapsed", "InVain"}
 """Reasons of a pod group that no new node would remove."""
 COPIED: Final = ("tolerations", "nodeSelector", "runtimeClassName", "topologySpreadConstraints")
-LONGEST_NAME: Final = 253
 COOL_DOWN_SECONDS: Final = 60.0
 """After a scaling pod went, its node takes what waits: nothing is asked for meanwhile."""
 
@@ -275,6 +275,6 @@ def with_digest(namespace: str, name: str) -> str:
 
 def label_value(name: str) -> str:
     """A pod's name as a label value, which is shorter than names may be."""
-    if len(name) <= 63:
+    if len(name) <= LONGEST_LABEL:
         return name
     return f"{name[:52].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:10]}"

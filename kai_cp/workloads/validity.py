@@ -6,17 +6,14 @@ import re
 from typing import Any, Final
 
 from kai_cp.json_types import Json
+from kai_cp.object_names import LABEL, LONGEST_LABEL, LONGEST_NAME, SUBDOMAIN
 from kai_cp.reader.fields import shown
 from kai_cp.workloads.groups import Group
 from kai_cp.workloads.items import GroupingError
 
-_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = re.compile(rf"{_LABEL}(\.{_LABEL})*")
-_SUBGROUP: Final = re.compile(_LABEL)
+_SUBGROUP: Final = re.compile(LABEL)
 _LABEL_VALUE: Final = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_LONGEST_NAME: Final = 253
-_LONGEST_LABEL: Final = 63
 
 
 def refuse_invalid(body: Json, group: Group) -> None:
@@ -28,14 +25,14 @@ def refuse_invalid(body: Json, group: Group) -> None:
 
 def _metadata_problem(meta: Json) -> tuple[str, str] | None:
     name = meta["name"]
-    if len(name) > _LONGEST_NAME or not _SUBDOMAIN.fullmatch(name):
+    if len(name) > LONGEST_NAME or not SUBDOMAIN.fullmatch(name):
         return "metadata.name", f"{shown(name)} is not a name of an object"
     for key, value in (meta.get("labels") or {}).items():
         prefix, _, short = key.rpartition("/")
-        good = _LABEL_NAME.fullmatch(short) and len(short) <= _LONGEST_LABEL
-        if not good or (prefix and not _SUBDOMAIN.fullmatch(prefix)):
+        good = _LABEL_NAME.fullmatch(short) and len(short) <= LONGEST_LABEL
+        if not good or (prefix and not SUBDOMAIN.fullmatch(prefix)):
             return f"metadata.labels[{key}]", "is not a name of a label"
-        if len(value) > _LONGEST_LABEL or not _LABEL_VALUE.fullmatch(value):
+        if len(value) > LONGEST_LABEL or not _LABEL_VALUE.fullmatch(value):
             return f"metadata.labels[{key}]", f"{shown(value)} is not a value of a label"
     return None
 
@@ -48,7 +45,7 @@ def spec_problem(spec: Json) -> tuple[str, str] | None:
     by_name: dict[str, Json] = {}
     for i, subgroup in enumerate(spec.get("subGroups") or ()):
         name = subgroup["name"]
-        if len(name) > _LONGEST_LABEL or not _SUBGROUP.fullmatch(name):
+        if len(name) > LONGEST_LABEL or not _SUBGROUP.fullmatch(name):
             return (
                 f"spec.subGroups[{i}].name",
                 f"{shown(name)} is not a name of a subgroup: a-z, 0-9 and - only",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import yaml
 
 from kai_cp import yaml_text
+from kai_cp.object_names import LONGEST_NAME
 from kai_cp.reader.times import go_duration
 from kai_cp.workloads import keys
 from kai_cp.workloads.defaults import KindDefaults
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 _UNITS: Final = ((3_600_000_000_000, "h"), (60_000_000_000, "m"))
 _SECOND: Final = 1_000_000_000
-_LONGEST_NAME: Final = 253
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Workload:
 
 def group_name(item: Item) -> str:
     """The usual name of a pod group: ``pg-<name>-<uid>``; if it is too long, ``<name>`` is cut."""
-    most = _LONGEST_NAME - len(f"{keys.GROUP_PREFIX}--{item.uid}")
+    most = LONGEST_NAME - len(f"{keys.GROUP_PREFIX}--{item.uid}")
     name = item.name if len(item.name) <= most else item.name[:most].rstrip(".")
     return f"{keys.GROUP_PREFIX}-{name}-{item.uid}"
 

@@ -11,6 +11,7 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import names, resources
 from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.api.transforms import with_parameters
+from kai_cp.object_names import LONGEST_LABEL
 from kai_cp.reader.nodes import gpu_memory_mib
 from kai_cp.reader.pods import MOST_GRACE_SECONDS
 from kai_cp.reader.requests import read_requests
@@ -18,7 +19,6 @@ from kai_cp.reader.shares import read_gpu
 from kai_cp_models.plan import Decision
 from kai_cp_models.pods import GpuKind, GpuRequest, GroupKey
 
-LONGEST_LABEL: Final = 63
 RECEIVED: Final = {
     GpuKind.REGULAR: "Regular",
     GpuKind.FRACTION: "Fraction",

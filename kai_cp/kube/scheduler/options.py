@@ -16,6 +16,7 @@ from kai_cp import files, yaml_text
 from kai_cp.json_types import short_hash
 from kai_cp.kube.api import names
 from kai_cp.kube.serving.flags import Seconds
+from kai_cp.object_names import SUBDOMAIN
 from kai_cp_models.policy import KAI_ACTIONS, POLICY_ACTIONS
 
 NANOSECONDS: Final = 1_000_000_000
@@ -53,10 +54,6 @@ BUDGETS: Final[Mapping[str, Any]] = {
     "minJobSearchDuration": "0s",
     "maxGeneratorSearchDuration": {"default": "2m0s", "NodeLocalGreedy": "30s", "MultiNodeGang": "2m0s"},
 }
-
-
-NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-"""What an object may be called."""
 
 
 class BadConfiguration(ValueError):
@@ -130,7 +127,7 @@ class SchedulerOptions:
         """Name of the leader lease (11.2); it differs where pools differ only in what no name may have."""
         pool = self.partition_label_value
         usual = f"{self.scheduler_name}-{pool}" if pool else self.scheduler_name
-        if NAME.fullmatch(usual):
+        if SUBDOMAIN.fullmatch(usual):
             return usual
         return f"{re.sub('[^a-z0-9]+', '-', usual.lower()).strip('-')}-{short_hash(usual)}"
 

@@ -1,0 +1,15 @@
+"""What the API server accepts as names of objects and as labels."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+LONGEST_NAME: Final = 253
+"""Letters of an object's name at most."""
+LONGEST_LABEL: Final = 63
+"""Letters of a label's value at most, and of the part of its key that is no prefix."""
+LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+"""One part of an object's name."""
+SUBDOMAIN: Final = re.compile(rf"{LABEL}(\.{LABEL})*")
+"""An object's name."""
