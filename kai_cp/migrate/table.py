@@ -35,6 +35,10 @@ def _flag(place: str, *names: str, note: str = "") -> MigrationRow:
     return MigrationRow(tuple(Target(place, name) for name in names), note)
 
 
+def _both(value: str, place: str, flag: str) -> MigrationRow:
+    return MigrationRow((Target(VALUES, value), Target(place, flag)))
+
+
 def _not(note: str) -> MigrationRow:
     return MigrationRow((), note)
 
@@ -53,12 +57,8 @@ CONFIG: Final[Mapping[str, MigrationRow]] = {
         ),
         "also for the webhooks: kai-cp webhooks --scheduler-name",
     ),
-    "global.nodePoolLabelKey": MigrationRow(
-        (Target(VALUES, "nodePoolLabelKey"), Target(CONTROLLERS, "nodepool-label-key"))
-    ),
-    "global.queueLabelKey": MigrationRow(
-        (Target(VALUES, "queueLabelKey"), Target(CONTROLLERS, "queue-label-key"))
-    ),
+    "global.nodePoolLabelKey": _both("nodePoolLabelKey", CONTROLLERS, "nodepool-label-key"),
+    "global.queueLabelKey": _both("queueLabelKey", CONTROLLERS, "queue-label-key"),
     "global.nodeSelector": _values("scheduler.nodeSelector", "binder.nodeSelector"),
     "global.tolerations": _values("scheduler.tolerations", "binder.tolerations"),
     "global.affinity": _values("scheduler.affinity", "binder.affinity"),
@@ -96,16 +96,14 @@ CONFIG: Final[Mapping[str, MigrationRow]] = {
         CONTROLLERS, "queue-label-to-default-metric-value"
     ),
     "binder.cdiEnabled": _values("binder.cdiEnabled", note="KAI detects it from the GPU operator"),
-    "binder.plugins.hamicore.enabled": MigrationRow(
-        (Target(VALUES, "binder.hamiCoreEnabled"), Target(ADMISSION, "hami-core-enabled"))
-    ),
+    "binder.plugins.hamicore.enabled": _both("binder.hamiCoreEnabled", ADMISSION, "hami-core-enabled"),
     "binder.plugins": _not("order and arguments of the binder's steps are fixed"),
-    "binder.resourceReservation.namespace": MigrationRow(
-        (Target(VALUES, "reservation.namespace"), Target(CONTROLLERS, "resource-reservation-namespace"))
+    "binder.resourceReservation.namespace": _both(
+        "reservation.namespace", CONTROLLERS, "resource-reservation-namespace"
     ),
     "binder.resourceReservation.serviceAccountName": _values("reservation.serviceAccountName"),
-    "binder.resourceReservation.appLabel": MigrationRow(
-        (Target(VALUES, "reservation.appLabel"), Target(CONTROLLERS, "resource-reservation-app-label"))
+    "binder.resourceReservation.appLabel": _both(
+        "reservation.appLabel", CONTROLLERS, "resource-reservation-app-label"
     ),
     "binder.resourceReservation.runtimeClassName": _values("reservation.runtimeClassName"),
     "binder.resourceReservation": _not("reservation pods are made by our binder from our image"),
@@ -117,9 +115,7 @@ CONFIG: Final[Mapping[str, MigrationRow]] = {
     "scheduler.service.affinity": _values("scheduler.affinity"),
     "scheduler.GOGC": _not(GO),
     "scheduler.schedulerService": _not("metrics are on port 8080"),
-    "admission.gpuSharing": MigrationRow(
-        (Target(VALUES, "admission.gpuSharing"), Target(ADMISSION, "gpu-sharing-enabled"))
-    ),
+    "admission.gpuSharing": _both("admission.gpuSharing", ADMISSION, "gpu-sharing-enabled"),
     "admission.blockNvidiaVisibleDevices": _flag(
         ADMISSION,
         "block-nvidia-visible-devices",
@@ -135,8 +131,8 @@ CONFIG: Final[Mapping[str, MigrationRow]] = {
     "admission.mutatingWebhookConfigurationName": _not(
         "the names are KAI's: a second set would be called too"
     ),
-    "nodeScaleAdjuster.args.nodeScaleNamespace": MigrationRow(
-        (Target(VALUES, "controllers.scaling.namespace"), Target(CONTROLLERS, "scale-adjust-namespace"))
+    "nodeScaleAdjuster.args.nodeScaleNamespace": _both(
+        "controllers.scaling.namespace", CONTROLLERS, "scale-adjust-namespace"
     ),
     "nodeScaleAdjuster.args.nodeScaleServiceAccount": _flag(CONTROLLERS, "scaling-pod-service-account"),
     "nodeScaleAdjuster.args.gpuMemoryToFractionRatio": _flag(CONTROLLERS, "gpu-memory-to-fraction-ratio"),

@@ -20,7 +20,7 @@ from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask, AskKind, ask_of, in_turn
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, bound, bound_elsewhere, quota_check
+from kai_cp_models.placement import Placer, bound, quota_check, start_elsewhere
 from kai_cp_models.plan import Stage
 from kai_cp_models.pods import GpuKind, GroupKey
 from kai_cp_models.refusal import Proof, Refusal
@@ -91,7 +91,7 @@ class AdmissionPass:
                 continue
             if not ask.promised and (kept := self.kept.pop(key, None)) is not None:
                 if not bound(cycle.ledger, kept.pods):
-                    bound_elsewhere(cycle.ledger, kept)
+                    start_elsewhere(cycle.ledger, kept)
                 self._go_on(kept)
                 continue
             over = quota_check(cycle.ledger, ask, lending=True)

@@ -45,8 +45,8 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     ledger, known, gangs = cycle.ledger, at_first(cycle.ledger), cycle.ledger.fixed.gangs
     found, changed = dict(known.asks), [*known.kept, *cycle.left_out]
     # Most groups are as in the snapshot and ask in every action, or places for all their pods are held.
-    for key, changes in ledger.touched.items():
-        if key in found and changes == gangs[key].waiting:
+    for key in ledger.touched:
+        if key in found and ledger.served(gangs[key]):
             del found[key]
         else:
             changed.append(key)

@@ -225,8 +225,9 @@ class _Search:
         self, ledger: Ledger, answer: Answer, owners: Owners, stages: Sequence[StageResult] = ()
     ) -> EvictionPlan:
         def as_it_was(pod: Pod) -> bool:
-            states = ((one.held.get(pod.key), pod.key in one.evicted) for one in (self._base, ledger))
-            return next(states) == next(states)
+            key, base = pod.key, self._base
+            same = base.held.get(key) == ledger.held.get(key)
+            return same and (key in base.evicted) == (key in ledger.evicted)
 
         # What came home is not disturbed, so it is not open to others.
         left = {item: some for item, some in owners.items() if not all(map(as_it_was, item.pods))}

@@ -56,7 +56,6 @@ def audit(
     if not plan.decisions and not plan.reservations:
         return []
     rules = options if options is not None else OptionalRules.model_validate({})
-
     compared, small = count(1), len(plan.decisions) <= MOST_DECISIONS
 
     def lawful(other: Plan) -> bool:
