@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kai_cp.json_types import Json
 from kai_cp.reader.affinity import read_node_terms
@@ -228,38 +228,49 @@ Pool = tuple[str, str]
 """Driver and name."""
 
 
-def read_pool(obj: Json, identity: Identity) -> tuple[Pool, int, int]:
-    """The pool of a slice, its generation, and its number of slices."""
+class PoolPart(NamedTuple):
+    """What a slice says of its pool. ``node``: whose devices it lists; "": of no single one. ``size``: how
+    many slices the pool has."""
+
+    pool: Pool
+    node: str
+    generation: int
+    size: int
+
+
+def read_pool(obj: Json, identity: Identity) -> PoolPart:
+    """The part of its pool that a slice is."""
     spec = object_at(obj, "spec")
     pool, where = object_at(spec, "pool", "spec"), "spec.pool"
     generation = int_at(pool, "generation", where, bits=64)
     size = int_at(pool, "resourceSliceCount", where, bits=64)
-    name = text_at(pool, "name", where) or text_at(spec, "nodeName", "spec")
-    return (name_at(spec, "driver", "spec"), name), generation or 0, 1 if size is None else size
+    node = text_at(spec, "nodeName", "spec")
+    name = text_at(pool, "name", where) or node
+    return PoolPart(
+        (name_at(spec, "driver", "spec"), name), node, generation or 0, 1 if size is None else size
+    )
 
 
-def newest(pools: Mapping[Identity, tuple[Pool, int, int]]) -> tuple[list[Identity], dict[Pool, str]]:
-    """Slices of the newest generation of complete pools, by pool and name; and why others are left out."""
-    generations: dict[Pool, int] = {}
-    for pool, generation, _ in pools.values():
-        generations[pool] = max(generation, generations.get(pool, generation))
-    current = [
-        (pool, identity, size)
-        for identity, (pool, generation, size) in pools.items()
-        if generation == generations[pool]
-    ]
-    present: dict[Pool, int] = {}
-    for pool, *_ in current:
-        present[pool] = present.get(pool, 0) + 1
-    used: list[Identity] = []
-    left_out: dict[Pool, str] = {}
-    for pool, identity, size in sorted(current):
-        if present[pool] >= size:
-            used.append(identity)
-        else:
-            reason = f"{present[pool]} of its {size} slices are known; its devices are not used"
-            left_out.setdefault(pool, reason)
-    return used, left_out
+def newest(parts: Mapping[Identity, PoolPart]) -> list[Identity]:
+    """Slices that no newer one of their pool for the same node replaces, by pool and name; first those of the
+    node after which the pool is named, as its devices are meant where those of others have their names."""
+    generations: dict[tuple[Pool, str], int] = {}
+    for pool, node, generation, _ in parts.values():
+        generations[pool, node] = max(generation, generations.get((pool, node), generation))
+    current = ((at, part) for at, part in parts.items() if part.generation == generations[part[:2]])
+    return [at for *_, at in sorted((part.pool, part.node != part.pool[1], at) for at, part in current)]
+
+
+def incomplete(parts: Mapping[Identity, PoolPart]) -> dict[Identity, str]:
+    """Slices of whose pool and generation not all are known, and why they are left out."""
+    known: dict[tuple[Pool, int], int] = {}
+    for pool, _, generation, _ in parts.values():
+        known[pool, generation] = known.get((pool, generation), 0) + 1
+    return {
+        at: f"{present} of its {size} slices are known; its devices are not used"
+        for at, (pool, _, generation, size) in parts.items()
+        if (present := known[pool, generation]) < size
+    }
 
 
 def read_slice(
@@ -267,7 +278,7 @@ def read_slice(
 ) -> tuple[dict[Counter, Fraction], list[Device]]:
     """Counters and devices of a slice; ``nodes``: names of the nodes that exist. Raises ``Malformed``."""
     spec = object_at(obj, "spec")
-    pool = read_pool(obj, identity)[0]
+    pool = read_pool(obj, identity).pool
     node = text_at(spec, "nodeName", "spec")
     if node and node not in nodes:
         raise Malformed("spec.nodeName", f"node {node} does not exist")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kai_cp.json_types import Json
-from kai_cp.reader.devices import Pool, read_pool
+from kai_cp.reader.devices import PoolPart, newest, read_pool
 from kai_cp.reader.document import parsed
 from kai_cp.reader.fields import Malformed, bool_at, entry, object_at, objects_at, shown, strings_at, text_at
 from kai_cp.reader.listed import ListedObjects
@@ -72,26 +73,20 @@ def read_nodes(
     return {name: draft for (_, name), draft in drafts.items()}
 
 
-def count_dra_gpus(slices: Iterable[Any]) -> dict[str, int]:
+def count_dra_gpus(slices: Mapping[Identity, Any]) -> dict[str, int]:
     """The number of GPU devices in slices bound to a node, by node (2.5); unreadable slices count none.
 
     While a driver replaces the slices of a pool, the newest ones count, as for claims.
     """
-    newest: dict[Pool, int] = {}
-    of_gpus: list[tuple[Pool, int, str, int]] = []
-    for raw in slices:
-        try:
-            pool, generation, _ = read_pool(raw, ("", ""))
-        except Malformed:
-            continue
-        newest[pool] = max(generation, newest.get(pool, generation))
-        node, devices = raw["spec"].get("nodeName"), raw["spec"].get("devices")
-        if isinstance(node, str) and isinstance(devices, list) and "gpu" in pool[0].lower():
-            of_gpus.append((pool, generation, node, len(devices)))
+    parts: dict[Identity, PoolPart] = {}
+    for identity, raw in slices.items():
+        with suppress(Malformed):
+            parts[identity] = read_pool(raw, identity)
     found: dict[str, int] = {}
-    for pool, generation, node, count in of_gpus:
-        if generation == newest[pool]:
-            found[node] = found.get(node, 0) + count
+    for identity in newest(parts):
+        part, devices = parts[identity], slices[identity]["spec"].get("devices")
+        if part.node and isinstance(devices, list) and "gpu" in part.pool[0].lower():
+            found[part.node] = found.get(part.node, 0) + len(devices)
     return found
 
 

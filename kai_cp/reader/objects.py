@@ -16,6 +16,7 @@ from kai_cp.reader.budgets import read_budget
 from kai_cp.reader.devices import (
     HasGone,
     claim_reader,
+    incomplete,
     newest,
     read_device_class,
     read_pool,
@@ -39,7 +40,7 @@ from kai_cp_models.extras import Extras
 from kai_cp_models.pods import PodKey
 from kai_cp_models.policy import Policy
 from kai_cp_models.records.budgets import BUDGETS
-from kai_cp_models.records.devices import DEVICES, Counter, Device, DeviceObjects
+from kai_cp_models.records.devices import DEVICES, Counter, Device, DeviceId, DeviceObjects
 from kai_cp_models.records.storage import STORAGE, VOLUME_CLAIMS, StorageObjects
 from kai_cp_models.records.zones import TOPOLOGIES, NumaTopology
 
@@ -129,17 +130,24 @@ class _Reading:
 
 
 def _devices(read: _Reading, nodes: Set[str], policy: Policy, has_gone: HasGone) -> DeviceObjects:
-    slices, left_out = newest(read.each("resourceSlices", read_pool))
-    for pool, reason in left_out.items():
+    parts = read.each("resourceSlices", read_pool)
+    slices, left_out = newest(parts), incomplete(parts)
+    pools = {parts[at].pool: left_out[at] for at in reversed(slices) if at in left_out}
+    for pool, reason in sorted(pools.items()):
         read.notes.aside(f"ResourcePool {pool[0]}/{pool[1]}", reason)
-    devices: list[Device] = []
+    devices: dict[DeviceId, Device] = {}
     counters: dict[Counter, Fraction] = {}
-    parse = partial(read_slice, nodes=nodes)
-    for drawn, found in read.each("resourceSlices", parse, slices).values():
-        counters |= drawn
-        devices += found
+    parse, used = partial(read_slice, nodes=nodes), (at for at in slices if at not in left_out)
+    for at, (drawn, found) in read.each("resourceSlices", parse, used).items():
+        own = {device.id: device for device in found}
+        if len(own) < len(found) or not devices.keys().isdisjoint(own):
+            twice = "its pool has a device of that name already; none of its devices is used"
+            read.notes.aside(title(KINDS["resourceSlices"], at), f"spec.devices: {twice}")
+            continue
+        counters = drawn | counters
+        devices |= own
     return DeviceObjects(
-        devices=tuple(devices),
+        devices=tuple(devices.values()),
         counters=counters,
         classes=read.named("deviceClasses", read_device_class),
         taint_rules=tuple(read.each("deviceTaintRules", read_taint_rule).values()),

@@ -200,7 +200,7 @@ def _drafts(
     lists: Lists = lists_of(objects, notes, memo.lists)
     fabrics = read_topologies(cluster_scoped("Topology", "topologies"), notes)
     raw_nodes = cluster_scoped("Node", "nodes")
-    dra_gpus = count_dra_gpus(lists.get("resourceSlices", NOTHING_LISTED).values())
+    dra_gpus = count_dra_gpus(lists.get("resourceSlices", NOTHING_LISTED))
     all_nodes = {name for _, name in raw_nodes}
     node_drafts = read_nodes(in_pool(raw_nodes, policy), policy, dra_gpus, notes, memo.nodes)
     lists = _of_our_nodes(lists, all_nodes - node_drafts.keys())

@@ -1,4 +1,4 @@
-"""ResourceClaims: whose users are gone, so that what is allocated to them comes free."""
+"""DRA objects: ResourceClaims whose users are gone, and what ResourceSlices say of one pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kai_cp.reader import parse
 from kai_cp_models.records.devices import DEVICES
 from tests.support import tiny
-from tests.support.devices import allocation, claim, exact
+from tests.support.devices import allocation, claim, device, exact, slice_of
 from tests.support.objects import NOW, Object
 
 GOING: Object = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -69,3 +69,43 @@ def test_users_that_are_gone(held: Object, pods: list[Object], gone: set[str]) -
     made = parse(raw, now=NOW.timestamp()).extras[DEVICES]
     assert made is not None
     assert made.claims["default", "c"].gone == gone
+
+
+def part(name: str, node: str, *devices: str, pool: str = "n1", generation: int = 1, size: int = 1) -> Object:
+    """A slice called ``name`` of ``pool`` with devices of ``node``; "": of all nodes."""
+    place: Object = {"nodeName": node} if node else {"allNodes": True}
+    made = slice_of(pool, *map(device, devices), **place)
+    made["metadata"]["name"] = name
+    made["spec"]["pool"] |= {"generation": generation, "resourceSliceCount": size}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("others", "devices", "aside"),
+    [
+        # What a slice of n0 says of the pool that is named after n1 takes nothing from n1.
+        ([part("a", "n0", "d")], ["n1/d"], ["ResourceSlice a"]),
+        ([part("a", "n0", "d", "e")], ["n1/d"], ["ResourceSlice a"]),
+        ([part("a", "n0", "e")], ["n1/d", "n0/e"], []),
+        ([part("a", "n0", "e", generation=9)], ["n1/d", "n0/e"], []),
+        ([part("a", "n0", "e", size=9)], ["n1/d"], ["ResourcePool nic.example.com/n1"]),
+        ([part("a", "", "d")], ["n1/d"], ["ResourceSlice a"]),
+        # A newer slice for the same node replaces, one that lists a device twice does not count.
+        ([part("z", "n1", "e", generation=2)], ["n1/e"], []),
+        ([part("a", "n0", "e", "e", pool="n0")], ["n1/d"], ["ResourceSlice a"]),
+        # A pool of both nodes: its name tells nothing, so the first slice by name counts.
+        ([part("a", "n0", "e", pool="net"), part("b", "n1", "e", pool="net")],
+         ["n1/d", "n0/e"], ["ResourceSlice b"]),
+        ([part("a", "n0", "e", pool="net", size=2), part("b", "n1", "f", pool="net", size=2)],
+         ["n1/d", "n0/e", "n1/f"], []),
+        ([part("a", "n0", "e", pool="net", size=2)], ["n1/d"], ["ResourcePool nic.example.com/net"]),
+    ],
+)  # fmt: skip
+def test_slices_name_each_device_once(others: list[Object], devices: list[str], aside: list[str]) -> None:
+    """One slice of n1, named b-mine, lists d; the names of others come before and after it."""
+    slices = [part("b-mine", "n1", "d"), *others]
+    found = tiny.world([tiny.node("n0"), tiny.node("n1")], [], resourceSlices=slices)
+    objects = found.extras[DEVICES]
+    assert objects is not None
+    assert [f"{one.node or ''}/{one.id.device}" for one in objects.devices] == devices
+    assert [one.item for one in found.set_aside] == aside

@@ -131,9 +131,12 @@ def test_slices_of_an_old_generation_count_no_gpus() -> None:
 
     def slices(driver: str, generation: int, many: int) -> list[Raw]:
         pool = {"name": "n0", "generation": generation, "resourceSliceCount": many}
-        devices = [{"name": "d0"}, {"name": "d1"}]
-        spec = {"nodeName": "n0", "driver": driver, "pool": pool, "devices": devices}
-        return [{"metadata": {"name": f"{driver}-{generation}-{i}"}, "spec": spec} for i in range(many)]
+        spec = {"nodeName": "n0", "driver": driver, "pool": pool}
+        devices = [[{"name": f"d{2 * i}"}, {"name": f"d{2 * i + 1}"}] for i in range(many)]
+        return [
+            {"metadata": {"name": f"{driver}-{generation}-{i}"}, "spec": spec | {"devices": found}}
+            for i, found in enumerate(devices)
+        ]
 
     lists = [*slices("gpu.a", 2, 2), *slices("gpu.a", 1, 1), *slices("gpu.b", 1, 1)]
     assert read(node("n0"), resourceSlices=lists).dra_gpus == 6
