@@ -197,6 +197,8 @@ class JointModel:
         cells = self.cells = NodeCells.of(classes, self._alike(), list(domains.values()), self.ledger)
         # Counted before any variable is made, which takes longer.
         variables, counted = 0, list[tuple[int, PodClass, dict[int, int]]]()
+        new = sum(item.most * item.example.spec.gpu.devices for item in classes if item.shares)
+        gpus = np.minimum(self._table.allocatable[:, GPU] // MILLI, new).tolist()
         for number, item in enumerate(classes):
             takes = item.mask & ~cells.alike if item.shares else item.mask
             most = cells.most(np.where(takes, self._room_for(item.example), 0))
@@ -204,6 +206,10 @@ class JointModel:
                 most[POOL] = item.most
             counted.append((number, item, most))
             variables += len(most)
+            for cell in most if item.shares else ():
+                # Each device has a count of its own (``ShareRows``).
+                on_node = len(self.ledger.groups_on.get(cell, ())) + gpus[cell]
+                variables += len(self._members) if cell == POOL else on_node
             if variables > LIMITS.model_counts:
                 raise ModelTooLarge("too many classes and kinds of nodes")
         for number, item, most in counted:

@@ -50,6 +50,22 @@ def test_a_model_beyond_the_limit_is_refused(
         kind(ledger, asks)
 
 
+@pytest.mark.parametrize(("shared", "counts"), [(0, 12), (2, 18)])
+def test_counts_of_devices_are_counted(shared: int, counts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three kinds of shares, one of which needs two devices, so no pool: each has a count for the node and
+    one for each of its three GPUs, and for each device that is shared already, which counts beside those."""
+    held = [pod(f"r-{i}", "n1", spec=fraction(30), gpu_groups=[f"g{i}"]) for i in range(shared)]
+    kinds = [fraction(20), fraction(30), fraction(40, devices=2)]
+    waiting = [pod(f"{name}-0", spec=kind) for name, kind in zip("abc", kinds, strict=True)]
+    ledger, asks, _ = problem(cluster([*held, *waiting], nodes=[node("n1", 3)]))
+    monkeypatch.setattr(joint_model, "LIMITS", replace(LIMITS, model_counts=counts))
+    made = JointModel(ledger, asks).cp.proto.variables
+    assert sum(one.name.startswith(("x[", "w[")) for one in made) == counts
+    monkeypatch.setattr(joint_model, "LIMITS", replace(LIMITS, model_counts=counts - 1))
+    with pytest.raises(ModelTooLarge):
+        JointModel(ledger, asks)
+
+
 @pytest.mark.parametrize("kind", [NodeModel, JointModel])
 def test_a_model_that_is_too_large_has_no_counts_yet(
     kind: type[JointModel], monkeypatch: pytest.MonkeyPatch
