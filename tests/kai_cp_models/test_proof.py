@@ -445,6 +445,24 @@ def test_a_group_that_another_permitted_plan_serves_is_not_called_impossible(
     assert proved[group] == (not refutable)
 
 
+@pytest.mark.parametrize(("state", "leaves"), [("Running", False), ("Releasing", True), ("Stuck", True)])
+def test_a_protected_group_gives_up_no_pod_for_one_that_leaves(state: str, leaves: bool) -> None:
+    """The victim started a moment ago, and its minimum is one pod."""
+    snapshot = world(
+        [node(gpus=1)],
+        [
+            pod("victim-0", "n0", gpus=1, group="victim"),
+            pod("victim-1", "n0", group="victim", state=state),
+            pod("waits", gpus=1, priority="build"),
+        ],
+        groups={"victim": STARTED},
+        actions="allocate, preempt",
+        minruntime={"defaultPreemptMinRuntime": "10m"},
+    )
+    plan = decide(snapshot, Settings(), deadline=time.monotonic() + FAR)
+    assert [one.proved for one in plan.unscheduled] == [leaves]
+
+
 def test_a_pod_that_runs_in_a_queue_that_does_not_exist_costs_no_proof() -> None:
     """Consolidation could move its share to a larger GPU; what it gives up is charged to no queue."""
     large = {"nvidia.com/gpu.memory": str(MIB_PER_GPU * 2)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import compress
-from typing import Final
 
 import numpy as np
 
@@ -18,8 +17,6 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, GpuKind, Pod, PodStatus
 from kai_cp_models.reservations.times import NEVER, TIMES
 from kai_cp_models.running import UNIT, UnitRows
-
-_LEAVING: Final = (PodStatus.RELEASING, PodStatus.STUCK_IN_RELEASING)
 
 
 class Departures:
@@ -91,12 +88,12 @@ class Departures:
 
     @cached_property
     def _spared(self) -> Mask:
-        """[P] pods of groups that may have their minimum without them: other pods run beyond it, wait, or
-        leave. Which of its pods such a group gives up is left open, and whether leaving ones count."""
+        """[P] pods of groups that may have their minimum without them: other pods run beyond it, or wait.
+        Which of its pods such a group gives up is left open."""
         running, columns = self.base.fixed.running, self._snapshot.columns
         groups = np.zeros(len(running.groups) + 1, dtype=bool)
         groups[running.units["group"][~running.units["whole"]]] = True
-        groups[running.index[columns.group[columns.having((*_LEAVING, PodStatus.PENDING))]]] = True
+        groups[running.index[columns.group[columns.having((PodStatus.PENDING,))]]] = True
         found: Mask = self.movable & groups[self._units["group"]]
         return found
 
