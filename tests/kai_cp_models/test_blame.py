@@ -14,14 +14,27 @@ from kai_cp_models.check import Violation, audit
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import Plan
-from kai_cp_models.pods import GroupKey, Pod, PodSpec
+from kai_cp_models.pods import GroupKey, Pod, PodSpec, PodStatus
 from kai_cp_models.rules.stateful import ports
 from kai_cp_models.rules.stateful.ports import PortState
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Shares, Snapshot
 from kai_cp_models.units import Gang
 from tests.support.plans import evicted, placed, reasons
-from tests.support.worlds import bind, cluster, evict, group, node, nominate, plan, pod, queue, spec
+from tests.support.worlds import (
+    PLUGINS,
+    bind,
+    cluster,
+    evict,
+    gpu_bound,
+    group,
+    node,
+    nominate,
+    plan,
+    pod,
+    queue,
+    spec,
+)
 
 NAMES = ("queue", "limit", "node", "pod", "pod-1", "pod-10", "capacity", "quota", "reclaim")
 """Words of the sentences, and beginnings of each other. Every name is a queue, a node and a pod group."""
@@ -214,3 +227,26 @@ def test_the_joint_pass_of_allocate_is_made_again_without_the_group_at_fault(
     found = decide(snapshot, SETTINGS)
     assert placed(found) == {"m1-0", "m2-0", "w2-0"}
     assert reasons(found) == {"w1": "InternalError"}
+
+
+def test_what_a_failure_left_out_is_not_called_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    """a comes first and is promised the only node, which reclaim gives to t. The check refuses each such
+    plan: beside a none serves t, but that is not why t waits.
+    """
+    members = [pod("a-0", nominated_node="n1"), pod("old-0", "n1", status=PodStatus.RELEASING), pod("t-0")]
+    groups = [group(name, queue="v" if name == "a" else "q") for name in ("a", "old", "t")]
+    queues = [queue("q", quota=gpu_bound(1)), queue("v", quota=gpu_bound(0))]
+    more: dict[str, Any] = {"actions": ("allocate", "reclaim"), "plugins": PLUGINS | {"nominatednode"}}
+    snapshot = cluster(members, groups, [node("n1", gpus=1)], queues, **more)
+    assert placed(decide(snapshot, SETTINGS)) == {"t-0"}
+    plain = engine.audit
+
+    def refusing(snapshot: Snapshot, found: Plan, *more: Any, **named: Any) -> Sequence[Violation]:
+        if any(decision.group == key("t") for decision in found.decisions):
+            return [Violation("capacity", "refused", groups=(key("t"),))]
+        return plain(snapshot, found, *more, **named)
+
+    monkeypatch.setattr(engine, "audit", refusing)
+    found = decide(snapshot, SETTINGS)
+    assert placed(found) == {"a-0"}
+    assert [(row.reason, row.proved) for row in found.unscheduled] == [("InternalError", False)]

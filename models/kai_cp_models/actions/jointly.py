@@ -270,13 +270,20 @@ class _Search:
         return lexicographic(model.cp, goals, self._allowance(), bettering=True)[1]
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
-        """Ways to charge what is disturbed: to each trigger in turn until its need is met, and as the solver
-        chose."""
-        if self._policy.by_share:
-            base, takes, moved = self._base, self._run.takes_of, answer.moved
-            asks, lost = answer.asks, answer.lost
-            yield shared_out(base, self._policy, asks, self._ranked, lost, moved=moved, takes_of=takes)
-        yield _owners(self._model, answer, solver)
+        """Ways to charge what is disturbed. Under reclaim each trigger takes in turn what it needs of what it
+        may take, or of that with which the solver charges triggers of its rights.
+        """
+        chosen = _owners(self._model, answer, solver)
+        if not self._policy.by_share:
+            yield chosen
+            return
+        given: dict[GroupKey, set[int]] = {}
+        for item, keys in chosen.items():
+            for key in keys:
+                given.setdefault(key, set()).add(item.rank)
+        share = partial(shared_out, self._base, self._policy, answer.asks, self._ranked, answer.lost)
+        yield share(moved=answer.moved, takes_of=self._run.takes_of)
+        yield share(moved=answer.moved, takes_of=lambda ask: given.get(ask.group.key, ()))
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
         ratio = self._run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu

@@ -66,7 +66,8 @@ class Refuter:
             if one is not None and one.refusal is not None:
                 # One that is ready in no plan needs no certificate; one that cannot be read may be ready.
                 found |= {key: Proof(one.refusal.reason)} if one.refusal.reason != "InternalError" else {}
-            elif one is not None and one.ask is not None:
+            elif one is not None and one.ask is not None and refused[key].reason != "InternalError":
+                # What a failure left out would be served by the plan that failed.
                 asks[key] = one.ask
         if asks:
             self._compose(asks, found)
