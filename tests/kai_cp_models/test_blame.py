@@ -229,7 +229,7 @@ def test_the_joint_pass_of_allocate_is_made_again_without_the_group_at_fault(
     assert reasons(found) == {"w1": "InternalError"}
 
 
-def test_what_a_failure_left_out_is_not_called_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_a_failure_left_out_is_not_called_proved(monkeypatch: pytest.MonkeyPatch) -> None:
     """a comes first and is promised the only node, which reclaim gives to t. The check refuses each such
     plan: beside a none serves t, but that is not why t waits.
     """
