@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from kai_cp.cli.common import BAD_INPUT, WRONG_USAGE, complain
+from kai_cp.kube.api.names import RESERVATION_NAMESPACE
 from kai_cp.kube.plugin.take import ClusterChoice, NoSnapshot, take
+from kai_cp.kube.scheduler.options import SchedulerOptions
 
 NAMESPACED: Final = ("pending", "evictions", "plan", "inspect", "solve")
 """Commands that show pod groups of namespaces."""
@@ -54,6 +56,9 @@ Options:
   --source WHERE         scheduler (its last cycle), api (the lists), auto
   --snapshot FILE        read this file instead of the cluster
   --scheduler-name NAME  schedulerName of the pods, with --source api
+  --reservation-namespace NAME
+                         namespace of reservation pods, with --source api
+                         (the chart's reservation.namespace)
   -h, --help             this page
 
 Rights: the ClusterRole of the chart that ends in -reader. Where pods of the
@@ -79,7 +84,17 @@ class PluginRequest:
     source: str = "auto"
     snapshot: str = ""
     scheduler_name: str = "kai-scheduler"
+    reservation_namespace: str = RESERVATION_NAMESPACE
     rest: list[str] = field(default_factory=list)
+
+    def taken(self) -> tuple[bytes, str]:
+        """The cluster as a zip, and where it comes from."""
+        options = SchedulerOptions(
+            nodepool_label_key="",
+            scheduler_name=self.scheduler_name,
+            resource_reservation_namespace=self.reservation_namespace,
+        )
+        return take(self.cluster, self.source, options)
 
 
 class BadRequest(ValueError):
@@ -94,6 +109,7 @@ VALUES: Final = {
     "--source": "source",
     "--snapshot": "snapshot",
     "--scheduler-name": "scheduler_name",
+    "--reservation-namespace": "reservation_namespace",
 }
 SWITCHES: Final = {"-A": "everywhere", "--all-namespaces": "everywhere", "-w": "watch", "--watch": "watch"}
 
@@ -181,7 +197,7 @@ def _difference(request: PluginRequest) -> int:
 
 def _taken(request: PluginRequest, folder: str) -> str:
     """The cluster in a file of the folder; a message says where it comes from."""
-    data, origin = take(request.cluster, request.source, request.scheduler_name)
+    data, origin = request.taken()
     path = Path(folder) / f"{_name(request.cluster)}.zip"
     path.write_bytes(data)
     print(f"from {origin}", file=sys.stderr)
@@ -196,7 +212,7 @@ def _snapshot(request: PluginRequest) -> int:
     files = [word for word in request.rest[1:] if word != "--anonymize"]
     if len(files) != 1:
         raise BadRequest("snapshot take needs one FILE")
-    data, origin = take(request.cluster, request.source, request.scheduler_name)
+    data, origin = request.taken()
     if "--anonymize" in request.rest:
         data = _anonymized(data)
     target = Path(files[0])

@@ -64,8 +64,9 @@ class ClusterChoice:
         return f"context {self.context}" if self.context else "the current context"
 
 
-def take(cluster: ClusterChoice, source: str, scheduler_name: str = "kai-scheduler") -> tuple[bytes, str]:
-    """The snapshot as a zip, and where it comes from. ``source``: *auto*, *scheduler* or *api*.
+def take(cluster: ClusterChoice, source: str, options: SchedulerOptions) -> tuple[bytes, str]:
+    """The snapshot as a zip, and where it comes from. ``source``: *auto*, *scheduler* or *api*. ``options``:
+    those of the scheduler, where the lists are read.
 
     Raises:
         NoSnapshot: The cluster cannot be reached, or a right is missing.
@@ -84,7 +85,7 @@ def take(cluster: ClusterChoice, source: str, scheduler_name: str = "kai-schedul
                 if source == "scheduler" or error.status != 403:
                     raise
                 why = f" ({error.message})"
-        return _listed(transport, scheduler_name), f"the API server's lists{why}"
+        return _listed(transport, options), f"the API server's lists{why}"
     except Unauthorized:
         raise NoSnapshot(
             f"{cluster.said}: the API server refuses the credentials; they may have expired: log in again",
@@ -196,7 +197,7 @@ def _forwarded(cluster: ClusterChoice, namespace: str, pod: str) -> Iterator[int
                 stream.close()
 
 
-def _listed(transport: Transport, scheduler_name: str) -> bytes:
+def _listed(transport: Transport, options: SchedulerOptions) -> bytes:
     """The cluster from the API server's lists, all node pools together."""
     lists: dict[str, Any] = {}
     for kind in KINDS:
@@ -208,7 +209,6 @@ def _listed(transport: Transport, scheduler_name: str) -> bytes:
             lists[kind.key] = None  # not served here
             continue
         lists[kind.key] = [kind.transform(item) for item in items]
-    options = SchedulerOptions(nodepool_label_key="", scheduler_name=scheduler_name)
     raw = {
         "config": default_config(),
         "schedulerParams": options.params(),
