@@ -18,7 +18,7 @@ from pydantic_core import ErrorDetails
 
 from kai_cp import files, yaml_text
 from kai_cp.json_types import short_hash
-from kai_cp_models.settings import Settings
+from kai_cp_models.settings import GoalWeights, Settings, goals_of
 
 _UNITS: Final = {
     "seconds": "s",
@@ -200,6 +200,17 @@ def _kind(kind: Any) -> str:
 def as_yaml(settings: Settings) -> str:
     """The settings as a file that ``load`` reads back to the same."""
     return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def idle_weights(settings: Settings) -> list[str]:
+    """One sentence for each weight that was changed and counts nowhere: its goal is in no sum."""
+    objective = settings.objective
+    added = {name for entry in objective.goals if len(parts := goals_of(entry)) > 1 for name in parts}
+    return [
+        f"objective.weights.{name}: has no effect, because objective.goals adds {name} to no other goal"
+        for name, field in GoalWeights.model_fields.items()
+        if name not in added and objective.weights.of(name) != field.default
+    ]
 
 
 def digest(settings: Settings) -> str:

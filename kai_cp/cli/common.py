@@ -54,12 +54,13 @@ def fail(text: str, status: int) -> NoReturn:
 def settings_or_exit(
     path: Path | None, overrides: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> Settings:
-    """Settings from file and options, with the memory limit applied; wrong settings end the program.
+    """Settings from file and options, with the memory limit applied; wrong settings end the program, and
+    those without effect are named.
 
     ``defaults`` hold where neither names a value.
     """
     from kai_cp.memory import bound
-    from kai_cp.settings import BadSettings, load
+    from kai_cp.settings import BadSettings, idle_weights, load
 
     options = {name: f"--{name.rpartition('.')[2].removesuffix('_seconds')}" for name in overrides}
     for name, value in overrides.items():
@@ -72,6 +73,8 @@ def settings_or_exit(
         for name, option in options.items():
             said = said.replace(f"{path or 'settings'}: {name}: ", f"{option}: ")
         fail(said, WRONG_USAGE)
+    for said in idle_weights(settings):
+        complain(f"{path or 'settings'}: {said}")
     bound(settings.limits.memory_bytes)
     return settings
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kai_cp.report.settings import as_markdown
-from kai_cp.settings import BadSettings, as_yaml, describe, digest, load
+from kai_cp.settings import BadSettings, as_yaml, describe, digest, idle_weights, load
 from kai_cp_models.settings import Settings
 from tests.kai_cp.test_cli import run
 
@@ -153,3 +153,23 @@ def test_of_an_option_and_a_file_the_one_that_is_wrong_is_named(tmp_path: Path) 
         BadSettings, match=r"c\.yaml: solver\.budget_seconds: .* greater than 0, not -1\n.*:1: .*workers"
     ):
         load(file, {"solver.budget_seconds": -1})
+
+
+@pytest.mark.parametrize(
+    ("objective", "idle"),
+    [
+        ("{}", []),
+        ("{weights: {moved_pods: 2}}", ["moved_pods"]),
+        (
+            "{goals: [threshold, lost_work + moved_pods], weights: {moved_pods: 2, moved_groups: 2}}",
+            ["moved_groups"],
+        ),
+        ("{goals: [moved_pods], weights: {moved_pods: 2}}", ["moved_pods"]),
+    ],
+)
+def test_a_weight_that_counts_nowhere_is_named(tmp_path: Path, objective: str, idle: list[str]) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"objective: {objective}\n")
+    assert [said.split(":")[0].rpartition(".")[2] for said in idle_weights(load(path))] == idle
+    shown = run("config", "show", "--config", str(path))
+    assert (shown.returncode, shown.stderr.count("has no effect")) == (0, len(idle))
