@@ -82,7 +82,7 @@ turn."""
 _PROPOSED: Final = frozenset(("move", "stop"))
 """Kinds of which a model proposes what to do."""
 _PART_OF_A_PAIR: Final = 0.25
-"""The same for two kinds together."""
+"""The same for two kinds together of which a model proposes one."""
 _ALONE: Final = frozenset(("wait", "combined", "enable-action"))
 """Kinds that are not combined with others."""
 
@@ -212,19 +212,24 @@ def _combined(trials: Trials, result: Fixes, kinds: Sequence[str]) -> None:
     pairs, late = _Pairs(trials), False
     open_ = [k for k in kinds if k not in alone and k not in _ALONE]
     open_ = [k for k in open_ if k in _PROPOSED or any(True for _ in _plenty(trials, k))]
-    for left, right in combinations(open_, 2):
-        reach = RELAXES[left] | RELAXES[right]
-        if not all(any(kind_of(f) in reach for f in s) for s in sets):
+    best: tuple[int, Fix] | None = None
+    # A model's proposals take many cycles, so they come last; a cheaper pair of them replaces what was found.
+    order = sorted((not _PROPOSED.isdisjoint(pair), i, pair) for i, pair in enumerate(combinations(open_, 2)))
+    for proposed, rank, pair in order:
+        reach = RELAXES[pair[0]] | RELAXES[pair[1]]
+        blocked = not all(any(kind_of(f) in reach for f in s) for s in sets)
+        if blocked or (best is not None and best[0] < rank):
             continue
         try:
-            with trials.part(_PART_OF_A_PAIR):
-                fix = pairs.least(left, right)
+            with trials.part(_PART_OF_A_PAIR if proposed else _PART):
+                fix = pairs.least(*pair)
         except NoTime:
             late = True
             continue
-        if fix is not None:
-            result.found.append(fix)
-            return
+        best = (rank, fix) if fix is not None else best
+    if best is not None:
+        result.found.append(best[1])
+        return
     because = _NOT_TRIED if late else "no two kinds together that were tried help"
     result.none.append({"kind": "combined", "because": because})
 

@@ -113,11 +113,12 @@ def _fixes(entry: Json) -> list[str]:
     for i, line in enumerate(fix_lines(entry), 1):
         found += _part("Fixes" if i == 1 else "", f"{i}. {line}")
     untried = [one["kind"] for one in entry["noFix"] if one["because"].startswith("not tried")]
+    names = ", ".join("two kinds together" if kind == "combined" else kind for kind in untried)
     if not entry["fixes"]:
         tried = len(entry["noFix"]) > len(untried)
         found += _part("Fixes", "none that was tried helps" if tried else "none was tried")
     if untried:
-        found += _part("", f"not tried for lack of time: fixes of kind {', '.join(untried)} (--budget)")
+        found += _part("", f"not tried for lack of time: {names}; a larger --budget tries more")
     return found
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from kai_cp.explain.document import Explainer
 from kai_cp.explain.draft import Draft
+from kai_cp.explain.fixes import _Pairs
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.settings import ExplainSettings, FixKind, Settings
 from tests.kai_cp.explain.clusters import NOW, cluster
@@ -239,6 +240,19 @@ FIRM: Object = {"preemptibility": "non-preemptible"}
 def test_two_kinds_together_are_found_where_no_kind_helps_alone(world: Object, amounts: Object) -> None:
     found = fixes(world)
     assert (list(found), found["combined"]["amounts"]) == (["combined"], amounts)
+
+
+def test_pairs_of_a_model_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time may be over by then, and the other pairs take few cycles."""
+    tried: list[bool] = []
+
+    def least(_pairs: object, *pair: str) -> None:
+        tried.append(not {"move", "stop"}.isdisjoint(pair))
+
+    monkeypatch.setattr(_Pairs, "least", least)
+    fixes(cluster([node("n0", gpus=2)], [pod("hog", "n0", gpus=2), pod("x", gpus=4)], groups={"hog": FIRM}))
+    assert tried == sorted(tried)
+    assert {False, True} <= set(tried)
 
 
 def test_an_affinity_to_what_waits_is_no_wall() -> None:
