@@ -78,7 +78,7 @@ class FakeCluster:
         self._clean()
         lost = lost_places(plan, self._lost_before)
         self._nominate(plan)
-        results = [self._act(decision, plan) for decision in plan.decisions]
+        results = [self._act(decision) for decision in plan.decisions]
         stopped = {key for one, outcome, _ in results if outcome == "done" for key in one.triggers}
         for group in lost.keys() & stopped:
             uid = self._pods[lost[group]]["metadata"].get("uid", "")
@@ -114,12 +114,12 @@ class FakeCluster:
         self._pods.pop((namespace, name), None)
         self._requests.pop((namespace, name), None)
 
-    def _act(self, decision: Decision, plan: Plan) -> WriteResult:
+    def _act(self, decision: Decision) -> WriteResult:
         pod = self._pods.get(decision.pod)
         if pod is None:
             return WriteResult(decision, "gone", "no such pod")
         if decision.kind == "Bind":
-            return WriteResult(decision, *self._bind(pod, decision, plan))
+            return WriteResult(decision, *self._bind(pod, decision))
         if decision.kind == "Evict":
             return WriteResult(decision, *self._evict(pod, decision))
         return WriteResult(decision, "done")
@@ -150,7 +150,7 @@ class FakeCluster:
             if waits and node != named[key]:
                 self._change_pod(pod, status={"nominatedNodeName": node})
 
-    def _bind(self, pod: Object, decision: Decision, plan: Plan) -> tuple[WriteOutcome, str]:
+    def _bind(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         key = _key(pod)
         if key in self._requests or pod["spec"].get("nodeName"):
             return "conflict", "it is being bound already"
@@ -158,7 +158,7 @@ class FakeCluster:
         if node is None:
             return "gone", f"no node {decision.node}"
         if decision.group is not None:
-            self._note_start(decision.group, plan)
+            self._note_start(decision.group)
         params = self._raw.get("schedulerParams") or {}
         partition = params.get("partitionParams") or {}
         pool = (partition.get("NodePoolLabelKey") or "", partition.get("NodePoolLabelValue") or "")
@@ -169,15 +169,14 @@ class FakeCluster:
         self._at(self.now + self._bind_seconds, lambda: self._bound(key, uid))
         return "done", ""
 
-    def _note_start(self, group: GroupKey, plan: Plan) -> None:
+    def _note_start(self, group: GroupKey) -> None:
         pods = [pod for pod in self._pods.values() if api_objects.group_of(pod) == group]
         placed = any(
             pod["spec"].get("nodeName") or _key(pod) in self._requests
             for pod in pods
             if "deletionTimestamp" not in pod["metadata"]
         )
-        waits = any(d.kind == "Nominate" and d.group == group for d in plan.decisions)
-        if not placed and not waits:
+        if not placed:
             self._annotate(group, names.LAST_START)
 
     def _bound(self, key: ObjectKey, uid: str | None) -> None:

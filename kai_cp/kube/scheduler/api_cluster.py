@@ -436,12 +436,14 @@ class ApiCluster:
         )
 
     def _note_starts(self, plan: Plan) -> dict[GroupKey, str | None]:
-        """Note the start of the pod groups that begin with the plan; what was noted of each before."""
-        waits = {d.group for d in plan.decisions if d.kind == "Nominate"}
+        """Note the start of the pod groups that begin with the plan; what was noted of each before.
+
+        What a plan nominates of a group beside what it binds is surplus: a minimum starts as a whole (4.2).
+        """
         binds = {d.group for d in plan.decisions if d.kind == "Bind" and d.group is not None}
         before = {}
         stamp = api_objects.rfc3339(self._clock())
-        for key in sorted(key for key in binds - waits if not self._has_place(key)):
+        for key in sorted(key for key in binds if not self._has_place(key)):
             before[key] = self.annotations.of(key).get(names.LAST_START)
             self.annotations.set(key, {names.LAST_START: stamp})
         return before

@@ -9,6 +9,7 @@ import pytest
 from kai_cp.explain.cycle import Cycles, carried_out
 from kai_cp.explain.draft import Draft
 from kai_cp.explain.operations import applied
+from kai_cp.explain.raw import LAST_START
 from kai_cp_models.plan import Plan
 from tests.properties.reasking import SETTINGS
 from tests.support import objects as raw
@@ -118,6 +119,17 @@ def test_each_of_several_shared_gpus_is_held() -> None:
     notes = {"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"}
     world = cluster([node("n0", gpus=2)], [pod("x", notes=notes), pod("y", gpus=1)])
     assert settled(world) == [{"x": "n0"}, {}, {}]
+
+
+def test_a_group_that_grows_does_not_start_again() -> None:
+    world = cluster(
+        [node("n0", gpus=2)], [pod("x-0", "n0", group="x", gpus=1), pod("x-1", group="x", gpus=1)]
+    )
+    before = world["rawObjects"]["podGroups"][0]["metadata"].get("annotations", {}).get(LAST_START)
+    decided = Cycles(SETTINGS).decide(Draft(world, NOW))
+    assert bound(decided.situation.plan) == {"x-1": "n0"}
+    (after,) = carried_out(decided, 60.0).objects("podGroups")
+    assert after["metadata"].get("annotations", {}).get(LAST_START) == before
 
 
 def test_an_evicted_pod_gives_its_device_up() -> None:

@@ -55,6 +55,17 @@ def test_a_reader_that_remembers_sees_every_change() -> None:
     assert seen.pods[0].status is PodStatus.RUNNING
 
 
+def test_a_group_starts_with_its_minimum_though_surplus_waits() -> None:
+    """It is protected for its minimum run time from then on (4.6)."""
+    twin, key = cluster(), GroupKey("ns", "g")
+    nominated = Decision("Nominate", PodKey("ns", "b"), key, "n", "allocate")
+    twin.apply(Plan(decisions=(bind("a", "n"), nominated)))
+    assert parse(twin.snapshot(), now=twin.now).group_by_key[key].last_start == NOW
+    twin.advance(60.0)
+    twin.apply(Plan(decisions=(bind("b", "n"),)))
+    assert parse(twin.snapshot(), now=twin.now).group_by_key[key].last_start == NOW
+
+
 def test_waiting_pods_name_the_nodes_that_the_last_plan_promised() -> None:
     """What is bound meanwhile keeps its name, as Kubernetes leaves it, too."""
     twin, key = cluster(bind_seconds=5.0), GroupKey("ns", "g")

@@ -76,7 +76,9 @@ def test_an_order_that_the_server_refuses_has_failed(setup: Setup) -> None:
 
 
 def test_starts_and_evictions_are_stamped(setup: Setup) -> None:
-    setup.apply(Plan(decisions=(bind("p0", "n"),)))
+    """A group starts with what is bound, though surplus is nominated beside it."""
+    surplus = Decision("Nominate", PodKey("ns", "p1"), GroupKey("ns", "g"), "n", "allocate")
+    setup.apply(Plan(decisions=(bind("p0", "n"), surplus)))
     shown = setup.live.snapshot()["rawObjects"]["podGroups"][0]["metadata"]["annotations"]
     assert shown == {"kai.scheduler/last-start-timestamp": "1970-01-01T00:16:40Z"}
     setup.settle("p0")
@@ -118,18 +120,6 @@ def test_a_pod_is_not_evicted_twice(setup: Setup) -> None:
     assert setup.apply(plan)[0].outcome == "done"
     assert setup.apply(plan)[0].outcome == "conflict"
     assert len(setup.server.requests("DELETE", "/pods/")) == 1
-
-
-def test_a_gang_that_waits_has_not_started(setup: Setup) -> None:
-    nominate = bind("p1", "n")
-    plan = Plan(
-        decisions=(bind("p0", "n"), type(nominate)("Nominate", nominate.pod, nominate.group, "n", "allocate"))
-    )
-    setup.apply(plan)
-    assert setup.writer.drain(PATIENCE_SECONDS)
-    found = setup.server.get(r.POD_GROUPS, "ns", "g")
-    assert found is not None
-    assert "annotations" not in found["metadata"]
 
 
 def test_failed_requests_are_cleaned_and_their_pods_held_back(setup: Setup) -> None:
