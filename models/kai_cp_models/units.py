@@ -8,7 +8,7 @@ is always a whole *eviction unit*: surplus pods first, then surplus subgroups, t
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain, compress, islice, pairwise
@@ -36,14 +36,10 @@ class Batch:
     pods: tuple[Pod, ...] = ()
     parts: tuple[Batch, ...] = ()
 
-    @property
+    @cached_property
     def all_pods(self) -> tuple[Pod, ...]:
         """Every pod of the batch, in placement order."""
-        return self.pods or self._of_parts
-
-    @cached_property
-    def _of_parts(self) -> tuple[Pod, ...]:
-        return tuple(pod for part in self.parts for pod in part.all_pods)
+        return self.pods or tuple(pod for part in self.parts for pod in part.all_pods)
 
     def of(self, pods: tuple[Pod, ...]) -> Batch:
         """The same for other pods, where all are of one pod set."""
@@ -107,14 +103,8 @@ class StatusCounts(NamedTuple):
 
     def sums(self, minimum: int) -> tuple[int, int, int, int, int]:
         """What a pod set with this minimum adds to ``GangTally.sums``."""
-        active, solid = self.active, self.active - self.pipelined
-        return (
-            self.pending,
-            active,
-            active < minimum,
-            active > minimum,
-            solid < minimum and self.pipelined > 0,
-        )
+        pending, active, waits, _ = self
+        return pending, active, active < minimum, active > minimum, active - waits < minimum and waits > 0
 
 
 _Turn = tuple[int, int, float, str]
@@ -367,10 +357,9 @@ class Gang:
         }
         if top.leaf:
             return tuple(units_of_pod_set(active[top.name], top.minimum))
-        met = self.tally(status_of).met
+        tally = self.tally(status_of)
+        met, (_, _, short, over, _) = tally.met, tally.sums
         stood = satisfied(top, met)
-        short = sum(met[leaf.name] < leaf.minimum for leaf in self._leaves)
-        over = sum(met[leaf.name] > leaf.minimum for leaf in self._leaves)
         for pods in chain(_surplus(top, met, active), iter(partial(_all_of, top, active), ())):
             state = 0 if short else 2 if over else 1
             # The last pod of each pod set, or all of them.
@@ -379,7 +368,10 @@ class Gang:
                 over -= met[leaf.name] == leaf.minimum + 1
                 short += met[leaf.name] == leaf.minimum
                 active[leaf.name].pop()
-                _lose(line, met)
+                for one in line:
+                    met[one.name] -= 1
+                    if met[one.name] != one.minimum - 1:
+                        break
             whole, stood = not stood, satisfied(top, met)
             found.append(Unit(pods, state, whole or not stood))
         return tuple(found)
@@ -452,14 +444,6 @@ def giving(subgroup: Subgroup, met: Met) -> Iterator[Subgroup]:
             yield from giving(child, met)
 
 
-def _lose(line: Iterable[Subgroup], met: Met) -> None:
-    """A pod set, the first of the line, has one pod less that counts."""
-    for subgroup in line:
-        met[subgroup.name] -= 1
-        if met[subgroup.name] != subgroup.minimum - 1:
-            return
-
-
 def satisfied(subgroup: Subgroup, met: Met) -> bool:
     """Whether a subgroup is counted to meet its minimum (5.1)."""
     return met[subgroup.name] >= subgroup.minimum
@@ -469,9 +453,7 @@ def _turn(subgroup: Subgroup, count: int) -> _Turn:
     """The turn of a subgroup that is counted to meet its minimum so far."""
     if count < subgroup.minimum:
         return (0, 0, 0.0, subgroup.name)
-    required = subgroup.minimum > 0
-    ratio = count / subgroup.minimum if required else float(count)
-    return (1, 0 if required else 1, ratio, subgroup.name)
+    return (1, subgroup.minimum <= 0, count / max(subgroup.minimum, 1), subgroup.name)
 
 
 def stands(

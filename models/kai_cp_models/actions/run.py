@@ -25,7 +25,7 @@ from kai_cp_models.joint.goals import Disruption, GoalList
 from kai_cp_models.joint.policy import EvictionPolicy
 from kai_cp_models.joint.problem import Ask, AskKind, EvictionUnit, runs
 from kai_cp_models.joint.returning import InLine, Returning
-from kai_cp_models.joint.victim_candidates import Entitlement, VictimOrder, victim_candidates
+from kai_cp_models.joint.victim_candidates import VictimOrder, victim_candidates
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import MILLI, GroupKey, PodKey
@@ -82,8 +82,6 @@ class ActionRun:
     refused: set[GroupKey] = field(default_factory=set)
     plans: dict[tuple[GroupKey, ...], list[EvictionPlan]] = field(default_factory=dict)
     """First plans by what they were looked for, as far as they may be asked for again."""
-    _takes: dict[AskKind, frozenset[int]] = field(default_factory=dict)
-    """Sets of units that asks of each kind may take."""
     _losable: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -94,7 +92,7 @@ class ActionRun:
     def again(self) -> ActionRun:
         """A run of the same asks in the same state, of which nothing is decided."""
         run = ActionRun(self.cycle, self.policy, self.base, self.asks)
-        run.plans, run._takes, run._losable = self.plans, self._takes, self._losable
+        run.plans, run._losable = self.plans, self._losable
         # What is computed once follows from asks and state alone.
         known = (
             one for one in vars(self).items() if isinstance(vars(ActionRun).get(one[0]), cached_property)
@@ -189,11 +187,7 @@ class ActionRun:
 
     def takes_of(self, ask: Ask) -> frozenset[int]:
         """Ranks of the units that the ask may take."""
-        found = self._takes.get(ask.kind)
-        if found is None:
-            entitled = Entitlement.of(ask, self.policy)
-            found = self._takes[ask.kind] = entitled.takes(self.base, self.ranked)
-        return found
+        return self.ranked.takes(ask)
 
     def taken_by(self, asks: Iterable[Ask]) -> set[int]:
         """Ranks of the units that any of the asks may take; there are many asks and few different sets."""

@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from functools import cached_property
-from itertools import chain
-from typing import Any, Final, NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 import numpy as np
 
@@ -23,8 +22,8 @@ from kai_cp_models.fairness.totals import RESOURCES
 from kai_cp_models.joint.policy import RECLAIM, EvictionPolicy
 from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod, PodKey
-from kai_cp_models.running import UnitRows, unit_rows
+from kai_cp_models.pods import ACTIVE_USED, UNLIMITED, GroupKey, Pod
+from kai_cp_models.running import GroupUnits, UnitRows, unit_rows
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import Gang, Unit
 
@@ -57,16 +56,9 @@ class VictimOrder(Sequence[EvictionUnit]):
     """
 
     def __init__(
-        self,
-        ledger: Ledger,
-        groups: Sequence[PodGroup],
-        pods: Sequence[Pod],
-        units: UnitRows,
-        owed: list[Owed],
-        *,
-        reach: Reach,
+        self, reach: Reach, groups: Sequence[PodGroup], pods: Sequence[Pod], units: UnitRows, owed: list[Owed]
     ) -> None:
-        turns = _turns(groups, units)
+        ledger, turns = reach.ledger, _turns(groups, units)
         order = victim_order(ledger.book, units["queue"], units["group"], turns, units["gives"])
         self.units: UnitRows = units[order]
         counts, self._owed, self._groups = self.units["pods"], owed, groups
@@ -78,15 +70,47 @@ class VictimOrder(Sequence[EvictionUnit]):
         self.unit_of: Ints = np.repeat(np.arange(len(order)), counts)
         self.unit_of = np.append(self.unit_of, np.array([rank for rank, *_ in along], np.int64))
         stopped = [(group, [Unit((pod,), 0, True)], True) for _, group, pod in along]
-        self.owing = unit_rows(ledger.snapshot, stopped, np.zeros((len(along), RESOURCES), np.int64))
+        self._owing = unit_rows(ledger.snapshot, stopped, np.zeros((len(along), RESOURCES), np.int64))
         """What was evicted for units, the last of ``pods``, as units that stop their groups."""
-        self.owing["queue"][[not group.preemptible for _, group, _ in along]] = -1
+        self._owing["queue"][[not group.preemptible for _, group, _ in along]] = -1
         self.reach = reach
-        self.present: Ints = np.unique(np.append(self.units["queue"], self.owing["queue"]))
+        self._queues: Ints = np.unique(np.append(self.units["queue"], self._owing["queue"]))
         """Where the queues of all these are."""
         self._made: list[EvictionUnit | None] = [None] * len(order)
-        self.known: dict[object, frozenset[int]] = {}
-        """Ranks of the units that some asks may take, see ``Entitlement.takes``."""
+        self._taken: dict[object, frozenset[int]] = {}
+        """What ``takes`` found, by kind of ask, by rights and by itself."""
+
+    def takes(self, ask: Ask) -> frozenset[int]:
+        """Ranks of the units that the ask may take, with all that was evicted for them.
+
+        Equal sets are one object, because comparing large ones takes long.
+        """
+        taken, owing, units = self._taken, self._owing, self.units
+        if ask.kind not in taken:
+            one = self.reach.entitled(ask)
+            seconds = self.reach.undisturbed(one)
+            rights = seconds[self._queues].tobytes(), one.below
+            if rights not in taken:
+                mask, along = (self._open(rows, seconds, one.below) for rows in (units, owing))
+                if not along.all():
+                    kept = self.unit_of[len(self.pods) - len(owing) :][~along]
+                    # What its group would give up after it stays, too (5.4).
+                    first = np.full(int(units["group"].max()) + 1, len(units))
+                    np.minimum.at(first, units["group"][kept], units["chain"][kept])
+                    mask &= units["chain"] < first[units["group"]]
+                found = frozenset(np.flatnonzero(mask).tolist())
+                taken[rights] = taken.setdefault(found, found)
+            taken[ask.kind] = taken[rights]
+        return taken[ask.kind]
+
+    def _open(self, units: UnitRows, undisturbed: Floats, below: float) -> Mask:
+        """[U] which units may be taken by such rights, whatever was evicted for them; a group may be stopped
+        only when it has run long enough.
+        """
+        seconds, now = undisturbed[units["queue"]], self.reach.ledger.snapshot.now
+        kept = np.isnan(seconds) | (units["whole"] & (now < units["started"] + seconds))
+        found: Mask = ~kept & (units["priority"] + units["aged"] < below)
+        return found
 
     def best_in_turn(self, count: int) -> bool:
         """Whether no other units that free as many GPUs are better than the first ``count`` by the default
@@ -118,12 +142,6 @@ class VictimOrder(Sequence[EvictionUnit]):
         """[U] the leaf queue of each."""
         return [self._groups[g].queue for g in self.units["group"].tolist()]
 
-    @cached_property
-    def _rows(self) -> Sequence[tuple[Any, ...]]:
-        names = ("group", "chain", "state", "pods", "first", "weight", "work", "owed", "since")
-        columns = (self.units[name].tolist() for name in (*names, "whole", "new", "movable", "gives"))
-        return list(zip(*columns, strict=True))
-
     def __len__(self) -> int:
         return len(self._made)
 
@@ -137,10 +155,12 @@ class VictimOrder(Sequence[EvictionUnit]):
         return self._made[rank] or self._make(rank)
 
     def _make(self, rank: int) -> EvictionUnit:
-        g, chain, state, count, first, weight, work, o, since, whole, new, movable, holds = self._rows[rank]
+        g, *_, chain, state, count, first, weight, work, o, _, _, since, whole, new, movable, gives = (
+            self.units[rank].item()
+        )
         group, pods, owed = self._groups[g], tuple(self.pods[first : first + count]), self._owed[o]
         bucket, age = (group.queue, group.priority, state), (since, group.created)
-        place = rank, bucket, age, tuple(holds), weight, work
+        place = rank, bucket, age, tuple(gives.tolist()), weight, work
         found = self._made[rank] = EvictionUnit(group, pods, chain, whole, new, movable, owed, *place)
         return found
 
@@ -184,7 +204,7 @@ def victim_candidates(cycle: Cycle, asks: Sequence[Ask], policy: EvictionPolicy)
         units, groups, pods = np.concatenate((units, more)), [*groups, *changed], [*pods, *new]
     units["work"] = np.where(units["new"], 0, units["weight"] * _ages(cycle, units))
     units["movable"] &= ~(_beyond_limits(ledger.book)[units["queue"]] & (units["gives"] > 0)).any(axis=1)
-    return VictimOrder(ledger, groups, pods, units, owed, reach=reach)
+    return VictimOrder(reach, groups, pods, units, owed)
 
 
 def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
@@ -209,20 +229,29 @@ def _beyond_limits(book: QueueBook) -> Mask:
     """[queue, resource] where the queue, or one above it, holds more than its limit: what moves would have to
     start anew. The last row stands for queues that do not exist.
     """
-    found = np.zeros((len(book.tree.queues) + 1, len(NOTHING)), dtype=bool)
     holds = book.bound_by(range(len(book.held)))
     pairs = (zip(holds[i], most, strict=True) for i, most in enumerate(book.limit))
     beyond = np.array([[UNLIMITED != most < held for held, most in pair] for pair in pairs], dtype=bool)
-    for i, one in enumerate(book.tree.queues if beyond.any() else ()):
-        found[i] = beyond[list(book.line(one.name))].any(axis=0)
-    return found
+    return np.array([beyond[list(line)].any(axis=0) for line in book.tree.lines] + [[False] * len(NOTHING)])
+
+
+class Entitlement(NamedTuple):
+    """What asks with equal rights may disturb: which groups, and which of their units (4.3, 4.6).
+
+    ``asked``: of the ask, under reclaim. ``below``: the priority that groups must be below, without what they
+    keep for their age.
+    """
+
+    queue: str
+    below: float
+    asked: Amounts
 
 
 class Reach:
     """At which queues entitlements may look under a policy, in the state of a ledger."""
 
     def __init__(self, ledger: Ledger, policy: EvictionPolicy, victims: VictimFilter | None = None) -> None:
-        self._snapshot, self._policy, self._tree = ledger.snapshot, policy, ledger.book.tree
+        self.ledger, self._policy, self._tree = ledger, policy, ledger.book.tree
         self.filter = victims or (VictimFilter(ledger.book) if policy.by_share else None)
         """Under reclaim; by default of the book as it is now."""
 
@@ -231,10 +260,15 @@ class Reach:
         queues that do not exist."""
         found = np.full(len(self._tree.queues) + 1, -np.inf if self._policy.may_lose else np.inf)
         found[-1] = -np.inf
-        for one in {Entitlement.of(ask, self._policy) for ask in {ask.kind: ask for ask in asks}.values()}:
+        for one in set(map(self.entitled, {ask.kind: ask for ask in asks}.values())):
             queues, _ = self._queues(one)
             found[queues] = np.maximum(found[queues], one.below)
         return found
+
+    def entitled(self, ask: Ask) -> Entitlement:
+        """The rights of an ask."""
+        below = ask.group.priority if self._policy.own_queue else np.inf
+        return Entitlement(ask.group.queue, below, ask.asked if self._policy.by_share else NOTHING)
 
     def undisturbed(self, one: Entitlement) -> Floats:
         """[queue] seconds that its groups run undisturbed (4.6), NaN where all stay; a last row as above."""
@@ -248,7 +282,7 @@ class Reach:
         if self.filter is not None:
             levels = self.filter.victims(self._tree.index[one.queue], (one.asked,))
             leaves, levels = self._tree.leaf_rows[levels >= 0], levels[levels >= 0]
-            method = self._snapshot.policy.reclaim_resolve_method
+            method = self.ledger.snapshot.policy.reclaim_resolve_method
             return leaves, levels if method == "lca" else leaves
         own, every = self._tree.index[one.queue], np.arange(len(self._tree.queues))
         found = every[own : own + 1] if self._policy.own_queue else every
@@ -260,89 +294,64 @@ class Reach:
 
     def _granted(self, i: int) -> float:
         name = self._tree.queues[i].name
-        return granted(self._snapshot, name, self._policy.name, name)
+        return granted(self.ledger.snapshot, name, self._policy.name, name)
 
 
-class _Given(NamedTuple):
-    """What an action must know of the places that the cycle gave, to take some back (formulation 1.5).
-
-    ``kept``: pod groups whose places stay. ``owed``: what was evicted for each other trigger. ``promised``:
-    pods whose promised start has come.
-    """
-
-    policy: EvictionPolicy
-    kept: Set[GroupKey]
-    owed: Mapping[GroupKey, Owed]
-    promised: Set[PodKey]
-
-    @staticmethod
-    def of(cycle: Cycle, policy: EvictionPolicy) -> _Given:
-        """What holds at the start of a run of the action."""
-        evictions = cycle.evicted_by.values()
-        promised = {key for key, action in cycle.placed_by.items() if action == "reservation"}
-        if any(eviction.action == RECLAIM.name for eviction in evictions):
-            # Reclaim counted on the places that allocate gave.
-            return _Given(policy, cycle.ledger.touched.keys(), {}, promised)
-        # The others still need what was evicted for several, and moves evict nothing for good.
-        stay = (one for one in evictions if len(one.triggers) > 1 or not policy.may_lose)
-        kept = {key for one in stay for key in one.triggers}
-        owed: dict[GroupKey, Owed] = {}
-        for pod, one in ((cycle.snapshot.pod_by_key[key], one) for key, one in cycle.evicted_by.items()):
-            for trigger in one.triggers:
-                if pod.group is not None:
-                    owed[trigger] = (*owed.get(trigger, ()), (cycle.snapshot.group_by_key[pod.group], pod))
-        return _Given(policy, kept, owed, promised)
+def _given(cycle: Cycle, policy: EvictionPolicy) -> tuple[Set[GroupKey | None], dict[GroupKey | None, Owed]]:
+    """Pod groups whose places of this cycle stay, and what was evicted for each other trigger (formulation
+    1.5)."""
+    pods, evictions = cycle.snapshot.pod_by_key, cycle.evicted_by
+    if any(one.action == RECLAIM.name for one in evictions.values()):
+        # Reclaim counted on the places that allocate gave.
+        return cycle.ledger.touched.keys(), {}
+    # The others still need what was evicted for several, and moves evict nothing for good.
+    stay = (one for one in evictions.values() if len(one.triggers) > 1 or not policy.may_lose)
+    kept: set[GroupKey | None] = {key for one in stay for key in one.triggers}
+    if not policy.own_queue:
+        # A promised start that has come yields to groups that outrank it in its queue alone (12.8).
+        kept.update(pods[key].group for key, by in cycle.placed_by.items() if by == "reservation")
+    owed: dict[GroupKey | None, Owed] = {}
+    for key, one in evictions.items():
+        if (group := pods[key].group) is not None:
+            left = cycle.snapshot.group_by_key[group], pods[key]
+            owed |= {trigger: (*owed.get(trigger, ()), left) for trigger in one.triggers}
+    return kept, owed
 
 
 def _units_of_changed(
     cycle: Cycle, groups: Sequence[PodGroup], policy: EvictionPolicy
 ) -> tuple[UnitRows, list[Pod], list[Owed]]:
     """What these groups could give up, with the pods, and what was evicted for it."""
-    ledger, given = cycle.ledger, _Given.of(cycle, policy)
-    gangs = [ledger.fixed.gangs[group.key] for group in groups]
-    left = [list(_given_up(cycle, gang, given)) for gang in gangs]
-    found = [
-        (gang.group, [unit for unit, _, _ in some], ledger.state(gang).satisfied)
-        for gang, some in zip(gangs, left, strict=True)
-    ]
+    ledger, (kept, owed), found = cycle.ledger, _given(cycle, policy), list[GroupUnits]()
+    for gang in (ledger.fixed.gangs[group.key] for group in groups):
+        # A place that others of the cycle may rely on stays as well.
+        stays = gang.group.key in kept or ledger.relied_on(gang.pods)
+        found.append((gang.group, list(_given_up(ledger, gang, stays=stays)), ledger.state(gang).satisfied))
     pods = [pod for _, some, _ in found for unit in some for pod in unit.pods]
     rows = unit_rows(ledger.snapshot, found, np.array([ledger.charge_of(pod) for pod in pods], np.int64))
-    owed: list[Owed] = [()]
-    for u, (unit, new, owing) in enumerate(chain.from_iterable(left)):
-        if new:
+    along: list[Owed] = [()]
+    for u, (group, unit) in enumerate((group, unit) for group, some, _ in found for unit in some):
+        placed = [pod.key in ledger.held for pod in unit.pods]
+        if all(placed):
             now, promised = cycle.snapshot.now, all(map(ledger.as_promised, unit.pods))
             # A promised place protects as a start does (4.2).
             rows["new"][u], rows["since"][u], rows["started"][u] = True, now, now if promised else np.nan
-        if owing:
-            rows["owed"][u] = len(owed)
-            owed.append(owing)
-    return rows, pods, owed
-
-
-_GivenUp = tuple[Unit, bool, Owed]
-"""A unit, whether its pods got their places in this cycle, and what was evicted for these."""
-
-
-def _given_up(cycle: Cycle, gang: Gang, given: _Given) -> Iterator[_GivenUp]:
-    """The units of a gang that the cycle has changed, as far as they may still be disturbed."""
-    ledger, owed = cycle.ledger, given.owed.get(gang.group.key, ())
-    # A promised start that has come yields to groups that outrank it in its queue, and to no others
-    # (12.8). A place that others of the cycle may rely on stays as well.
-    promised = given.promised and not given.policy.own_queue
-    kept = (
-        gang.group.key in given.kept
-        or (promised and not given.promised.isdisjoint(pod.key for pod in gang.pods))
-        or ledger.relied_on(gang.pods)
-    )
-    for unit in gang.units(ledger.status):
-        placed = [pod.key in ledger.held for pod in unit.pods]
-        # What an earlier action of the cycle moved is not disturbed twice.
-        moved = (there and pod.status in ACTIVE_USED for pod, there in zip(unit.pods, placed, strict=True))
-        if any(moved) or (kept and any(placed)):
-            break
-        yield unit, all(placed), owed if any(placed) else ()
         # What is owed is taken with the first of the places.
-        owed = () if any(placed) else owed
+        if any(placed) and (owing := owed.pop(group.key, ())):
+            rows["owed"][u] = len(along)
+            along.append(owing)
+    return rows, pods, along
+
+
+def _given_up(ledger: Ledger, gang: Gang, *, stays: bool) -> Iterator[Unit]:
+    """The units of a gang that the cycle has changed, as far as they may still be disturbed. ``stays``: no
+    place of this cycle may."""
+    for unit in gang.units(ledger.status):
+        placed = [pod for pod in unit.pods if pod.key in ledger.held]
+        # What an earlier action of the cycle moved is not disturbed twice.
+        if (placed and stays) or any(pod.status in ACTIVE_USED for pod in placed):
+            return
+        yield unit
 
 
 def _ages(cycle: Cycle, units: UnitRows) -> Ints:
@@ -358,51 +367,3 @@ def _ages(cycle: Cycle, units: UnitRows) -> Ints:
     some = ages[known & (units["chain"] == 0)]
     found: Ints = np.where(known, ages, int(some.sum()) // len(some) if len(some) else 1)
     return found
-
-
-class Entitlement(NamedTuple):
-    """What asks with equal rights may disturb: which groups, and which of their units (4.3, 4.6).
-
-    ``asked``: of the ask, under reclaim. ``below``: the priority that groups must be below, without what they
-    keep for their age.
-    """
-
-    policy: EvictionPolicy
-    queue: str
-    below: float
-    asked: Amounts
-
-    @staticmethod
-    def of(ask: Ask, policy: EvictionPolicy) -> Entitlement:
-        """The rights of an ask under an action."""
-        below = ask.group.priority if policy.own_queue else np.inf
-        return Entitlement(policy, ask.group.queue, below, ask.asked if policy.by_share else amounts.NOTHING)
-
-    def takes(self, ledger: Ledger, ranked: VictimOrder) -> frozenset[int]:
-        """Ranks of the units that may be taken, with all that was evicted for them.
-
-        Equal sets are one object, because comparing large ones takes long.
-        """
-        known, undisturbed = ranked.known, ranked.reach.undisturbed(self)
-        key = undisturbed[ranked.present].tobytes(), self.below
-        if key not in known:
-            now = ledger.snapshot.now
-            mask, owing = (self._takes(units, undisturbed, now) for units in (ranked.units, ranked.owing))
-            if not owing.all():
-                kept, units = ranked.unit_of[len(ranked.pods) - len(owing) :][~owing], ranked.units
-                # What its group would give up after it stays, too (5.4).
-                first = np.full(int(units["group"].max()) + 1, len(units))
-                np.minimum.at(first, units["group"][kept], units["chain"][kept])
-                mask &= units["chain"] < first[units["group"]]
-            found = frozenset(np.flatnonzero(mask).tolist())
-            known[key] = known.setdefault(found, found)
-        return known[key]
-
-    def _takes(self, units: UnitRows, undisturbed: Floats, now: float) -> Mask:
-        """[U] which of the units may be taken, apart from what was evicted for them; a group may be stopped
-        only when it has run long enough.
-        """
-        seconds = undisturbed[units["queue"]]
-        kept = np.isnan(seconds) | (units["whole"] & (now < units["started"] + seconds))
-        found: Mask = ~kept & (units["priority"] + units["aged"] < self.below)
-        return found

@@ -105,7 +105,7 @@ class Rights:
             reach = Reach(departures.base, RECLAIM, VictimFilter(book, lost, self._gained))
             for queue, asked in ((queue, asked) for queue, sizes in asking.items() for asked in sizes):
                 if reclaim_conceivable(book, queue, asked, lost=lost):
-                    own = reach.undisturbed(Entitlement(RECLAIM, queue, np.inf, asked))
+                    own = reach.undisturbed(Entitlement(queue, np.inf, asked))
                     seconds = np.fmin(seconds, own)
             more = departures.old_enough(seconds)
             if (more == found).all():

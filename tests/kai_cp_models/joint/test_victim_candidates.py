@@ -63,7 +63,7 @@ def test_a_place_is_taken_with_what_was_evicted_for_it(
     [ask] = waiting_groups(cycle, "preempt").values()
     ranked = victim_candidates(cycle, [ask], PREEMPT)
     assert {one.group.key: tuple(left.key.name for _, left in one.owed) for one in ranked} == offered
-    ranks = Entitlement.of(ask, PREEMPT).takes(ledger, ranked)
+    ranks = ranked.takes(ask)
     assert {ranked[rank].group.key for rank in ranks} == taken
 
 
@@ -96,7 +96,7 @@ def test_later_units_stay_where_a_place_may_not_be_taken(queue_of_m: str, taken:
     [ask] = waiting_groups(cycle, "preempt").values()
     ranked = victim_candidates(cycle, [ask], PREEMPT)
     assert [one.pods[0].key.name for one in ranked] == ["l-b", "l-a"]
-    assert {ranked[i].pods[0].key.name for i in Entitlement.of(ask, PREEMPT).takes(ledger, ranked)} == taken
+    assert {ranked[i].pods[0].key.name for i in ranked.takes(ask)} == taken
 
 
 @pytest.mark.parametrize(("evicted", "offered"), [(True, set()), (False, {L})], ids=["for l", "for none"])
@@ -138,7 +138,7 @@ def test_queues_are_looked_at_as_pair_by_pair(cluster: Object, method: Any) -> N
             else nan
             for queue in snapshot.queues
         ]
-        found = reach.undisturbed(Entitlement(RECLAIM, mine, inf, asked))
+        found = reach.undisturbed(Entitlement(mine, inf, asked))
         assert repr(found.tolist()) == repr([*expected, nan])
         dues = {queue: due_bounds(ledger.book, mine, asked, queue) for queue in leaves if queue != mine}
         above = {queue: due for queue, due in dues.items() if over(ledger.book.allocated_of(due[0]), due[1])}
