@@ -108,16 +108,14 @@ class Counting:
             # Shares request no whole GPUs.
             amounts, whole = list(pod.spec.requests), pod.spec.requests[GPU] // MILLI
             if pod.spec.gpu.shares:
-                amounts[GPU] = self._least_milli_gpus(pod)
+                # The least that it takes of a device: memory is given out in whole MiB (2.3).
+                table = self.ledger.fixed.table
+                memory = table.gpu_memory_mib[table.accepting(pod) & (table.gpu_memory_mib > 0)]
+                parts = (MILLI * share_mib(pod, mib) // mib for mib in np.unique(memory).tolist())
+                amounts[GPU] = pod.spec.gpu.devices * min(parts, default=0)
             found = np.array([*(whole // size for size in self._sizes), *amounts], dtype=np.int64)
             self._demands[pod.spec] = found
         return found
-
-    def _least_milli_gpus(self, pod: Pod) -> int:
-        """The least that a share takes of its devices: memory is given out in whole MiB (2.3)."""
-        memory = self.ledger.fixed.table.gpu_memory_mib
-        sizes = np.unique(memory[self.ledger.fixed.table.accepting(pod) & (memory > 0)]).tolist()
-        return pod.spec.gpu.devices * min((MILLI * share_mib(pod, mib) // mib for mib in sizes), default=0)
 
     @cached_property
     def overfull(self) -> Mask:

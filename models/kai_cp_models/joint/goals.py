@@ -121,11 +121,6 @@ def _works(plan: Disturbing) -> Mapping[str, Linear]:
     }
 
 
-def _stops(item: EvictionUnit) -> int:
-    """1 for a unit that stops a running pod group when it is lost."""
-    return int(item.whole and not item.placed_now)
-
-
 def _weights(count: int) -> Iterable[int]:
     """Weights of units: each more than all before it together; of many, its depth."""
     return (1 << position if count <= LIMITS.exact_order else position + 1 for position in range(count))
@@ -135,15 +130,6 @@ def _latest(plan: Disturbing) -> Linear:
     """The moved pods, by the order in which they would move."""
     pods = [pod.key for item in plan.units for pod in leaving_first(item)]
     return _moved(plan, dict(zip(pods, _weights(len(pods)), strict=True)))
-
-
-def _by_rank(ranked: Sequence[EvictionUnit]) -> list[int]:
-    """Lost GPUs in percent; those of units that policy takes last count for more."""
-    last = max(len(ranked) - 1, 1)
-    return [
-        item.weight * (_PERCENT + LIMITS.late_percent * position // last)
-        for position, item in enumerate(ranked)
-    ]
 
 
 # --- what is no sum ----------------------------------------------------------------------------------
@@ -210,7 +196,9 @@ _ALL: Final = (
     Goal(
         "stopped_groups",
         "pod groups",
-        lambda plan: {"pod groups stopped": _lost(plan, map(_stops, plan.units))},
+        lambda plan: {
+            "pod groups stopped": _lost(plan, (int(u.whole and not u.placed_now) for u in plan.units))
+        },
     ),
     Goal(
         "moved_pods",
@@ -236,18 +224,13 @@ def _summed(goals: Sequence[Goal], weights: GoalWeights) -> Goal:
     common = lcm(*(share.denominator for share in shares))
     parts = [int(share * common) for share in shares]
     words = " + ".join(f"{weights.of(goal.name):g} {goal.name}" for goal in goals)
-    unit = f"1/{common}"
 
     def costs(plan: Disturbing) -> Mapping[str, Linear]:
         terms = (part * sum(goal.costs(plan).values()) for part, goal in zip(parts, goals, strict=True))
-        return {f"{words} [{unit}]": sum(terms)}
+        return {f"{words} [1/{common}]": sum(terms)}
 
-    return Goal(
-        " + ".join(goal.name for goal in goals),
-        unit,
-        costs,
-        moves=sum(part * goal.moves for part, goal in zip(parts, goals, strict=True)),
-    )
+    moves = sum(part * goal.moves for part, goal in zip(parts, goals, strict=True))
+    return Goal(" + ".join(goal.name for goal in goals), f"1/{common}", costs, moves=moves)
 
 
 class GoalList:
@@ -272,5 +255,8 @@ class GoalList:
     def rough(self, model: EvictingModel) -> list[Objective]:
         """A rough measure of disruption, for attempts that only ask whether there are places."""
         if model.policy.may_lose and self.by_policy:
-            return [Objective("lost GPUs by rank", _lost(model, _by_rank(model.units)))]
+            # In percent; those of units that policy takes last count for more.
+            last, late = max(len(model.units) - 1, 1), LIMITS.late_percent
+            weights = (one.weight * (_PERCENT + late * o // last) for o, one in enumerate(model.units))
+            return [Objective("lost GPUs by rank", _lost(model, weights))]
         return (self.entries or (GOALS["moved_pods"],))[0].objectives(model)[:1]

@@ -8,7 +8,7 @@ while that trigger is admitted. Between queues what they hold decides, see ``InL
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import product
 from operator import itemgetter
 
@@ -18,10 +18,8 @@ from kai_cp_models.fairness.order import FairOrder, group_sort_key
 from kai_cp_models.joint.problem import Ask, EvictionUnit, fits_in_place_of
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodSpec
+from kai_cp_models.shapes import BatchShape
 from kai_cp_models.snapshot import PodGroup
-
-_Kinds = tuple[Pod, ...]
-"""One pod of each spec."""
 
 
 class Returning:
@@ -29,11 +27,11 @@ class Returning:
 
     def __init__(self, ledger: Ledger, units: Iterable[EvictionUnit]) -> None:
         self._ledger = ledger
-        self._fits: dict[tuple[frozenset[PodSpec], frozenset[PodSpec]], bool] = {}
+        self._fits: dict[tuple[frozenset[PodSpec], BatchShape], bool] = {}
         # A group that loses its gang starts again from below its minimum; surplus pods come after all such
         # groups.
         turns = (
-            (group_sort_key(unit.group, 0 if unit.whole else 1), o, len(unit.pods), _kinds(unit.pods))
+            (group_sort_key(unit.group, 0 if unit.whole else 1), o, unit.pods)
             for o, unit in enumerate(units)
             if not unit.group.root.constrained
         )
@@ -44,20 +42,16 @@ class Returning:
         if ask.group.root.constrained:
             return []
         earlier = self._in_turn[: bisect_left(self._in_turn, ask.entry[0], key=itemgetter(0))]
-        count, kinds = len(ask.pods), _kinds(ask.pods)
-        return sorted(o for _, o, pods, mine in earlier if pods <= count and self._replace(mine, kinds))
+        shape = ask.kind.shape
+        return sorted(o for _, o, pods in earlier if len(pods) <= shape.count and self._replace(pods, shape))
 
-    def _replace(self, mine: _Kinds, theirs: _Kinds) -> bool:
-        key = frozenset(pod.spec for pod in mine), frozenset(pod.spec for pod in theirs)
-        found = self._fits.get(key)
-        if found is None:
-            pairs = product(mine, theirs)
-            found = self._fits[key] = all(fits_in_place_of(self._ledger, *pair) for pair in pairs)
-        return found
-
-
-def _kinds(pods: Sequence[Pod]) -> _Kinds:
-    return tuple({pod.spec: pod for pod in pods}.values())
+    def _replace(self, pods: Iterable[Pod], shape: BatchShape) -> bool:
+        """Whether each of the pods fits wherever one of such a batch does."""
+        mine = {pod.spec: pod for pod in pods}
+        if (key := (frozenset(mine), shape)) not in self._fits:
+            pairs = product(mine.values(), shape.examples)
+            self._fits[key] = all(fits_in_place_of(self._ledger, *pair) for pair in pairs)
+        return self._fits[key]
 
 
 class InLine:

@@ -96,10 +96,8 @@ def solve(
     status = solver.solve(model)
     taken = time.monotonic() - started
     SOLVING.seconds += taken
-    done = (
-        LOAD_WORK * len(model.proto.variables)
-        + DETERMINISTIC_TIME_WORK * solver.response_proto.deterministic_time
-    )
+    done = DETERMINISTIC_TIME_WORK * solver.response_proto.deterministic_time
+    done += LOAD_WORK * len(model.proto.variables)
     proved = status in (cp_model.OPTIMAL, cp_model.INFEASIBLE)
     cut = not proved and taken >= seconds
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -170,11 +168,15 @@ def lexicographic(
 
 
 def _minimise(model: cp_model.CpModel, goals: Sequence[Objective], *, bounded: bool) -> None:
-    """Let the next solve minimise the goals in order; ``bounded``: at most as in the known plan."""
-    cost = _sum_in_order(model, goals, [goal.cost for goal in goals])
-    most = [goal.most for goal in goals if goal.most is not None]
-    if bounded and len(most) == len(goals):
-        model.add(cost <= _sum_in_order(model, goals, most))
+    """Let the next solve minimise one sum that orders solutions as the goals do: a unit of each weighs more
+    than all later ones can change together. ``bounded``: at most as in the known plan."""
+    cost, most = goals[0].cost, goals[0].most
+    for goal in goals[1:]:
+        weight = _span(model, goal.cost) + 1
+        cost = weight * cost + goal.cost
+        most = None if most is None or goal.most is None else weight * most + goal.most
+    if bounded and most is not None:
+        model.add(cost <= most)
     model.minimize(cost)
 
 
@@ -199,16 +201,6 @@ def _together(model: cp_model.CpModel, goals: Sequence[Objective]) -> Sequence[O
     """The first goals, as far as their sum in order stays small."""
     sizes = accumulate((_span(model, goal.cost) + 1 for goal in goals), mul)
     return goals[: max(1, sum(1 for _ in takewhile(LIMITS.sum_of_goals.__ge__, sizes)))]
-
-
-def _sum_in_order(model: cp_model.CpModel, goals: Sequence[Objective], costs: Sequence[Linear]) -> Linear:
-    """One cost that orders solutions as the goals do in their order: a unit of each weighs more than
-    all later goals can change together. ``costs``: of the goals, as expressions or as values.
-    """
-    found = costs[0]
-    for goal, cost in zip(goals[1:], costs[1:], strict=True):
-        found = (_span(model, goal.cost) + 1) * found + cost
-    return found
 
 
 def _span(model: cp_model.CpModel, cost: Linear) -> int:
