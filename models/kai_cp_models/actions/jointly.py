@@ -335,7 +335,7 @@ def _cut(
         a = model.asks.index(beyond)
         took = [
             part[o]
-            for bound, part in zip(model.bounds, model.taken, strict=True)
+            for bound, part in model.taken
             if a in bound.asks
             for o in lost
             if o in part
@@ -366,7 +366,7 @@ def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver) -> 
     moved = {o for o, item in enumerate(model.units) if any(pod.key in answer.moved for pod in item.pods)}
     found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
     admitted = {ask.group.key for ask in answer.asks}
-    for bound, part in zip(model.bounds, model.taken, strict=True):
+    for bound, part in model.taken:
         owners = tuple(key for a in bound.asks if (key := model.asks[a].group.key) in admitted)
         if not owners:
             continue

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import inf
+from typing import TypeAlias
 
 from kai_cp_models.fairness.amounts import Amounts, milli_gpus
 from kai_cp_models.fairness.reclaim import ResourceBounds
@@ -39,6 +40,10 @@ class ReclaimBound:
     takes: frozenset[int]
     """Positions of the units that the class may take."""
     bounds: Mapping[str, tuple[str, ResourceBounds]]
+
+
+_Taken: TypeAlias = "Mapping[int, cp_model.IntVar]"
+"""A literal for each of some units, by their positions."""
 
 
 class EvictingModel(JointModel):
@@ -78,9 +83,9 @@ class EvictingModel(JointModel):
             self._within_share()
         if policy.own_queue:
             self._stay_before()
-        self.bounds = tuple(bounds)
-        self.taken = self._attribution()
-        for bound, part in zip(self.bounds, self.taken, strict=True):
+        self.taken = self._attribution(bounds)
+        """By class of triggers, for each unit that it may take, whether it is lost to the class."""
+        for bound, part in self.taken:
             self._bounded(bound, part)
         if self._optional:
             self._only_for_admitted()
@@ -194,29 +199,25 @@ class EvictingModel(JointModel):
             for o in returning.come_back_first(ask):
                 self.cp.add_implication(admitted, ~self.lost[o])
 
-    def _attribution(self) -> list[dict[int, cp_model.IntVar]]:
-        """taken[e][o]: unit o is lost to class e of triggers; a unit is lost to exactly one."""
-        alone = len(self.bounds) == 1
-        taken = [
-            {
-                o: self.lost[o] if alone else self.cp.new_bool_var(f"taken[{e},{o}]")
-                for o in sorted(bound.takes)
-            }
-            for e, bound in enumerate(self.bounds)
-        ]
+    def _attribution(self, bounds: Sequence[ReclaimBound]) -> list[tuple[ReclaimBound, _Taken]]:
+        """A unit is lost to exactly one class of triggers; one that none may take stays where it is."""
+        taken, new = list[tuple[ReclaimBound, _Taken]](), self.cp.new_bool_var
+        for e, bound in enumerate(bounds):
+            names = {o: f"taken[{e},{o}]" for o in sorted(bound.takes)}
+            part = {o: self.lost[o] if len(bounds) == 1 else new(name) for o, name in names.items()}
+            taken.append((bound, part))
         for o, (item, lost) in enumerate(zip(self.units, self.lost, strict=True)):
-            owners = [part[o] for part in taken if o in part]
-            if not owners or not alone:
+            owners = [part[o] for _, part in taken if o in part]
+            if not owners or len(bounds) > 1:
                 self.cp.add(sum(owners) == lost)
-            if not owners:
-                for pod in item.pods:
-                    self.cp.add(self.moved[pod.key] == 0)
+            for pod in item.pods if not owners else ():
+                self.cp.add(self.moved[pod.key] == 0)
         return taken
 
     def _only_for_admitted(self) -> None:
         """A unit is disturbed only if some trigger that may take it is admitted (formulation 1.3)."""
         permits: dict[int, list[cp_model.IntVar]] = {}
-        for e, (bound, part) in enumerate(zip(self.bounds, self.taken, strict=True)):
+        for e, (bound, part) in enumerate(self.taken):
             acts = self._any(f"acts[{e}]", [self.admitted[a] for a in bound.asks])
             for o, literal in part.items():
                 self.cp.add_implication(literal, acts)
@@ -234,7 +235,7 @@ class EvictingModel(JointModel):
         book, last = self.ledger.book, max(bound.asks)
         i = book.index(level)
         found: dict[int, Linear] = {}
-        for other, part in zip(self.bounds, self.taken, strict=True):
+        for other, part in self.taken:
             inside = all(i in book.line(self.asks[a].group.queue) for a in other.asks)
             if min(other.asks) > last or inside:
                 continue
@@ -242,59 +243,47 @@ class EvictingModel(JointModel):
                 found[o] = found.get(o, 0) + literal
         return found
 
-    def _bounded(self, bound: ReclaimBound, part: Mapping[int, cp_model.IntVar]) -> None:
-        """Before a unit goes, its levelled queue holds more than its due in some resource (4.4)."""
-        by_level: dict[str, list[int]] = {}
-        for o in sorted(part, key=lambda o: self.units[o].rank):
-            found = bound.bounds.get(self.units[o].group.queue)
-            if found is not None:
-                by_level.setdefault(found[0], []).append(o)
-        for level, members in by_level.items():
-            held = self.ledger.book.held[self.ledger.book.index(level)]
-            bounds = bound.bounds[self.units[members[0]].group.queue][1]
-            excess = {
-                r: held[r] - most for r, most in enumerate(bounds) if most is not None and held[r] > most
-            }
-            self._keep_over(level, members, part, excess, self._gone_before(bound, level))
+    def _bounded(self, bound: ReclaimBound, part: _Taken) -> None:
+        """Before a unit goes, its levelled queue holds more than its due in some resource (4.4): lost units
+        leave one by one in rank order.
 
-    def _keep_over(
-        self,
-        level: str,
-        members: Sequence[int],
-        part: Mapping[int, cp_model.IntVar],
-        excess: Mapping[int, int],
-        gone: Mapping[int, Linear],
-    ) -> None:
-        """Lost units leave one by one in rank order, each while the queue holds more than a bound.
-
-        ``excess``: how much more, by resource. ``whys``: the resource for which a unit may go. Of many units
-        the sum exceeds the bound by the smallest one at most; then infeasibility is no proof.
+        Of many units the sum exceeds what is above the due by the smallest one at most; then infeasibility
+        is no proof.
         """
-        line, queue = self.ledger.book.line, self.ledger.book.index(level)
-        below = [o for o, item in enumerate(self.units) if queue in line(item.group.queue)]
-        alone = len(excess) == len(self.bounds) == 1 and len(members) == len(below)
-        many = len(excess) == 1 and len(below) > LIMITS.unequal_units
-        whys = dict.fromkeys(excess, part)
-        if len(excess) != 1:
-            whys = {r: {o: self.cp.new_bool_var(f"over[{level},{r},{o}]") for o in members} for r in excess}
-            for o in members:
-                self.cp.add_bool_or([*(whys[r][o] for r in excess), ~part[o]])
-        for r, most in excess.items():
-            # Of equal units this says it all; of others it shows at once that too little is above the due.
-            sizes = {self.units[o].holds[r] for o in members}
-            going = sum(self.units[o].holds[r] * whys[r][o] for o in members)
-            self.cp.add(going <= most - 1 + (min(sizes - {0}, default=0) if many else max(sizes)))
-            equal = alone and len(sizes) == 1
-            self.exact &= equal or not many
-            if not (equal or many):
-                self._one_by_one(r, most, below, {o: whys[r][o] for o in members}, gone)
+        book, by_level = self.ledger.book, dict[tuple[str, ResourceBounds], list[int]]()
+        for o in sorted(part, key=lambda o: self.units[o].rank):
+            if (terms := bound.bounds.get(self.units[o].group.queue)) is not None:
+                by_level.setdefault(terms, []).append(o)
+        for (level, due), members in by_level.items():
+            queue, gone = book.index(level), self._gone_before(bound, level)
+            held = enumerate(zip(book.held[queue], due, strict=True))
+            excess = {r: has - most for r, (has, most) in held if most is not None and has > most}
+            below = [o for o, item in enumerate(self.units) if queue in book.line(item.group.queue)]
+            alone = len(excess) == len(self.taken) == 1 and len(members) == len(below)
+            many = len(excess) == 1 and len(below) > LIMITS.unequal_units
+            # The resource for which a unit may go.
+            whys = dict.fromkeys(excess, part)
+            if len(excess) != 1:
+                new = self.cp.new_bool_var
+                whys = {r: {o: new(f"over[{level},{r},{o}]") for o in members} for r in excess}
+                for o in members:
+                    self.cp.add_bool_or([*(whys[r][o] for r in excess), ~part[o]])
+            for r, most in excess.items():
+                # Of equal units this says it all; of others it shows at once that too little is over.
+                sizes = {self.units[o].holds[r] for o in members}
+                going = sum(self.units[o].holds[r] * whys[r][o] for o in members)
+                self.cp.add(going <= most - 1 + (min(sizes - {0}, default=0) if many else max(sizes)))
+                equal = alone and len(sizes) == 1
+                self.exact &= equal or not many
+                if not (equal or many):
+                    self._one_by_one(r, most, below, {o: whys[r][o] for o in members}, gone)
 
     def _one_by_one(
         self,
         r: int,
         excess: int,
         below: Sequence[int],
-        whys: Mapping[int, cp_model.IntVar],
+        whys: _Taken,
         gone: Mapping[int, Linear],
     ) -> None:
         """Where a literal of ``whys`` holds, what goes before its unit is less than the excess."""
