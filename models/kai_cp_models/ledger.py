@@ -71,8 +71,6 @@ class Held(NamedTuple):
 
 NodeCounts = Mapping[int, int]
 """How many pods there are on a node, by its index."""
-_Done = tuple[Pod, Held | None, int]
-"""A pod that got (1) or lost (-1) a place; None: that of the snapshot."""
 
 
 class Fixed:
@@ -175,10 +173,10 @@ class Ledger:
     """Of changed pod groups; one holds as long as its tally is that of the group."""
     _shared: tuple[int, SharedFree] | None = None
     """The shared devices, and the number of changes after which they were computed."""
-    _log: list[_Done] = field(default_factory=list, init=False)
-    """Operations since the oldest mark."""
-    _marks: list[tuple[int, tuple[RuleState, ...] | None]] = field(default_factory=list, init=False)
-    """The marks that are open: the length of the log there, and the rules of then once one has changed."""
+    _log: list[tuple[Pod, Held | None, int]] = field(default_factory=list, init=False)
+    """Operations since the oldest mark, see ``_apply``."""
+    _marks: list[tuple[int, tuple[RuleState, ...]]] = field(default_factory=list, init=False)
+    """The marks that are open: the length of the log there, and the rules."""
 
     @classmethod
     def of(
@@ -205,30 +203,28 @@ class Ledger:
 
     def mark(self) -> None:
         """From here on operations can be taken back, until ``back`` or ``keep`` closes this mark."""
-        self._marks.append((len(self._log), None))
+        self._marks.append((len(self._log), self.rules))
 
     def keep(self) -> None:
         """Close the last mark and leave everything as it is."""
-        _, rules = self._marks.pop()
+        self._marks.pop()
         if not self._marks:
             self._log.clear()
-        elif rules is not None and self._marks[-1][1] is None:
-            self._marks[-1] = self._marks[-1][0], rules
 
     def back(self) -> None:
         """Close the last mark and take back, in reverse order, every operation since."""
-        length, rules = self._marks.pop()
         # Rules may have answered differently since, so their old state is restored instead of reversed.
-        self.rules = rules or self.rules
+        length, self.rules = self._marks.pop()
         for pod, held, sign in reversed(self._log[length:]):
             self._apply(pod, held, -sign)
         del self._log[length:]
 
     def _concerned(self, pod: Pod) -> list[RuleState]:
-        """The rules that an operation on the pod concerns; they are remembered as they were before it."""
+        """The rules that an operation on the pod concerns; those that a mark remembers stay as they are."""
         concerned = [rule for rule in self.rules if rule.concerns(pod)]
-        if concerned and self._marks and self._marks[-1][1] is None:
-            self._marks[-1] = self._marks[-1][0], tuple(rule.copy() for rule in self.rules)
+        if concerned and self._marks and self._marks[-1][1] is self.rules:
+            self.rules = tuple(rule.copy() for rule in self.rules)
+            concerned = [rule for rule in self.rules if rule.concerns(pod)]
         return concerned
 
     # --- questions -------------------------------------------------------------------------------
@@ -346,11 +342,6 @@ class Ledger:
     def fits_on(self, pod: Pod, node: int, *, now: bool) -> bool:
         """The same for one node."""
         return bool(self.fits(pod, now=now)[node])
-
-    def _as_before(self, pod: Pod, node: int) -> bool:
-        """Whether rules do not ask again for what the pod needs there, if it has its devices again."""
-        here = pod.key in self.evicted and node == self.home(pod)
-        return here and any(rule.concerns(pod) for rule in self.rules)
 
     def own_devices_free(self, pod: Pod) -> bool:
         """Whether an evicted share fits its devices: those that all others leave count as whole GPUs."""
@@ -529,14 +520,16 @@ class Ledger:
         """Give the pod a place: bound this cycle, or pipelined (bound when something frees up, be it only a
         device or the limit or quota of its queue). ``gpu_groups``: of a share; None: as KAI chooses them,
         or its own where it runs on by them alone."""
-        names = gpu_groups or ()
+        names, rules = gpu_groups or (), self._concerned(pod)
         if pod.spec.gpu.shares:
-            returns = not names and self._as_before(pod, node) and self.own_devices_free(pod)
+            # Rules do not ask again for what it needs at home, if it has its devices again.
+            home = bool(rules) and not names and pod.key in self.evicted and node == self.home(pod)
+            returns = home and self.own_devices_free(pod)
             names = pod.gpu_groups if returns else names or self.choose_groups(pod, node)
             pipelined = pipelined or not self.devices_free(pod, node, names, now=True)
         pipelined = pipelined or (bool(self.book.unsettled) and self._queue_waits(pod, node))
         status = PodStatus.PIPELINED if pipelined else PodStatus.ALLOCATED
-        for rule in self._concerned(pod):
+        for rule in rules:
             rule.place(pod, node, pipelined=pipelined)
         self._do(pod, Held(node, names, status), 1)
 
@@ -668,10 +661,11 @@ class Ledger:
         if names and pod.spec.gpu.shares:
             for role, step in members:
                 self._share(pod, node, names, role, step)
-        if charged:
-            self._charge_queue(
-                pod, node, sign, later=promised, new=held is not None and pod.key not in self.evicted
-            )
+        if charged and (group := self._in_queue(pod)) is not None:
+            charge, new = self.fixed.charge(pod, node), held is not None and pod.key not in self.evicted
+            self.book.charge(group.queue, charge, group.preemptible, sign, pods=sign * new)
+            if promised:
+                self.book.settles_later(group.queue, charge, group.preemptible, sign)
         if pod.group is not None:
             self._recount(pod, pod.group, before, node, -sign if held is None else sign)
 
@@ -710,14 +704,6 @@ class Ledger:
                 self.devices[node, name] = after
             if names_now:
                 self.groups_on[node] = tuple(sorted(names_now))
-
-    def _charge_queue(self, pod: Pod, node: int, sign: int, *, later: bool, new: bool) -> None:
-        group = self._in_queue(pod)
-        if group is not None:
-            charge = self.fixed.charge(pod, node)
-            self.book.charge(group.queue, charge, group.preemptible, sign, pods=sign * new)
-            if later:
-                self.book.settles_later(group.queue, charge, group.preemptible, sign)
 
     def _in_queue(self, pod: Pod) -> PodGroup | None:
         """The group of the pod, if its queue exists."""

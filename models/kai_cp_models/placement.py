@@ -23,7 +23,7 @@ from kai_cp_models.domains.locality import EqualPods, Fabric, FilledPlaces
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Answer, Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GPU, GpuKind, GroupKey, Pod, PodSpec, PodStatus
+from kai_cp_models.pods import GPU, GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.scores import scores
 from kai_cp_models.snapshot import Subgroup
@@ -132,24 +132,16 @@ class Placer:
         if (fabric := ledger.fixed.close_fabric) is None:
             return False
         pods = [pod for pod in batch.all_pods if pod.spec.requests[GPU]]
-        part = batch.subgroup is not self._whole
+        part, now = batch.subgroup is not self._whole, not self.pipeline_only
         # Parts of a gang with a preferred level follow KAI's scores of its domains (8.4).
-        by_score = part and area.score is not None
-        if not pods or by_score:
+        if not pods or (part and area.score is not None):
             return False
         present = ledger.active_nodes(self.gang, batch.subgroup)
         if len(pods) < 2 and not len(present):
             return False
-        alike: dict[PodSpec, list[Pod]] = {}
-        for pod in pods:
-            alike.setdefault(pod.spec, []).append(pod)
-        now = not self.pipeline_only
-        kinds = [
-            EqualPods(len(one), one[0].spec.requests[GPU], ledger.slots(one[0], now=now))
-            for one in alike.values()
-        ]
+        counts, examples = Counter(pod.spec for pod in pods), {pod.spec: pod for pod in pods}.items()
         places = fabric.holding(
-            kinds,
+            [EqualPods(counts[x], x.requests[GPU], ledger.slots(one, now=now)) for x, one in examples],
             (ledger.idle if now else ledger.free)[:, GPU],
             area.for_gpus,
             present,
@@ -223,19 +215,16 @@ class Placer:
     def _best(self, ledger: Ledger, pod: Pod, area: _Area) -> tuple[int, bool]:
         """The node for the pod, and whether its room is idle; -1: none has room."""
         within = area.for_gpus if pod.spec.requests[GPU] else area.mask
-        if self.only == "now":
-            now = ledger.fits(pod, now=True)
-            within = now if within is None else within & now
-        nominated = self.only == "nominated"
-        fabric = None if nominated else self._to_fill(ledger, pod, area)
-        ranked = area.score is None
+        if self.only is not None:
+            named = np.arange(len(ledger.free)) == ledger.nominated_to(pod)
+            able = named if self.only == "nominated" else ledger.fits(pod, now=True)
+            within = able if within is None else within & able
+        fabric, ranked = self._to_fill(ledger, pod, area), area.score is None
         if ranked and fabric is None and (best := ledger.best(pod, within)) is not None:
-            return best if not nominated or best[0] == ledger.nominated_to(pod) else (-1, False)
+            return best
         fitting = ledger.fits(pod, now=False)
         if within is not None:
             fitting &= within
-        if nominated:
-            fitting &= np.arange(len(fitting)) == ledger.nominated_to(pod)
         if area.score is not None:
             fitting &= ~np.isnan(area.score)
         if pod.spec.gpu.kind is GpuKind.MEMORY:
@@ -264,9 +253,9 @@ class Placer:
 
     def _to_fill(self, ledger: Ledger, pod: Pod, area: _Area) -> Fabric | None:
         """The fabric where the pod is one of a gang that fills one place before the next."""
-        fabric = ledger.fixed.close_fabric if len(self.gang.pods) > 1 and pod.spec.requests[GPU] else None
-        closer = fabric is not None and fabric.closest < min(area.scale, len(fabric.scales))
-        return fabric if closer else None
+        one = len(self.gang.pods) < 2 or not pod.spec.requests[GPU] or self.only == "nominated"
+        fabric = None if one else ledger.fixed.close_fabric
+        return fabric if fabric and fabric.closest < min(area.scale, len(fabric.scales)) else None
 
     def _filling(
         self, ledger: Ledger, fabric: Fabric, pod: Pod, fitting: Mask, now: Mask

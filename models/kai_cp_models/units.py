@@ -488,16 +488,14 @@ class Gangs(dict[GroupKey, Gang]):
 
     def __missing__(self, key: GroupKey) -> Gang:
         group, members = self._snapshot.group_by_key[key], self._snapshot.members[key]
-        kind, like = None, None
-        if members and (len(members) == 1 or all(_stand_alike(members[0], pod) for pod in members)):
-            kind = id(group.root), len(members), members[0].status, members[0].subgroup
-            like = self._alike.get(kind)
-        gang = Gang(group, members) if like is None else like.of_alike(group, members)
-        if kind is not None and like is None:
-            self._alike[kind] = gang
+        first = members[0] if members else None
+        if first is None or any(
+            p.status is not first.status or p.subgroup != first.subgroup for p in members
+        ):
+            gang = Gang(group, members)
+        elif like := self._alike.get(kind := (id(group.root), len(members), first.status, first.subgroup)):
+            gang = like.of_alike(group, members)
+        else:
+            gang = self._alike[kind] = Gang(group, members)
         self[key] = self._known[key] = gang
         return gang
-
-
-def _stand_alike(pod: Pod, other: Pod) -> bool:
-    return pod.status is other.status and pod.subgroup == other.subgroup

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
 from kai_cp_models.fairness.amounts import NOTHING, Amounts
@@ -104,8 +104,7 @@ def ask_of(
 
 def in_turn(ask: Ask) -> Ask:
     """The ask in its own turn of the fair order, as if it were promised nothing."""
-    key, asked = ask.entry
-    return Ask(ask.group, ask.gangs, (group_sort_key(ask.group, key[2]), asked), ask.kind, ask.batch)
+    return replace(ask, entry=(group_sort_key(ask.group, ask.entry[0][2]), ask.asked))
 
 
 def runs(ledger: Ledger, ask: Ask) -> bool:
