@@ -196,9 +196,6 @@ class SearchLimits:
     changed_nodes: int = _limit(
         48, "nodes", "from which on it is faster to look at them together, as measured"
     )
-    new_line_share: float = _limit(
-        0.5, "share of the asks", "below which a fair order is made anew, which is faster than to copy it"
-    )
 
 
 LIMITS: Final = SearchLimits()

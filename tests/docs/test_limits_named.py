@@ -10,7 +10,6 @@ from tests.docs.test_lists import ROOT
 
 COST_NOTHING = {
     "changed_nodes": "which of two equal computations is faster",
-    "new_line_share": "the same",
     "replaced_share": "whether allocate keeps the other places or takes the model's, for the same groups",
     "kept_instants": "the size of a cache",
     "patterns": "which of two exact models is smaller",

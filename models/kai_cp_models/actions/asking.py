@@ -14,7 +14,6 @@ from kai_cp_models.fairness.order import FairOrder, group_sort_key
 from kai_cp_models.joint.policy import POLICIES
 from kai_cp_models.joint.problem import Ask, ask_of
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.limits import LIMITS
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.refusal import Refusal
@@ -128,8 +127,8 @@ def _as_read(ledger: Ledger) -> Iterator[WaitingGroup | None]:
             yield one
         else:
             like = known[number]
-            ask = Ask(group, gangs, like.entry, like.kind)
-            ask.entry = group_sort_key(group, like.entry[0][2]), like.asked
+            (_, _, elastic, *_), asked = like.entry
+            ask = Ask(group, gangs, (group_sort_key(group, elastic), asked), like.kind)
             yield WaitingGroup(group, None, delay_of(snapshot, group), ask)
 
 
@@ -146,8 +145,6 @@ def _waiting(ledger: Ledger, gang: Gang, *, first: bool = False) -> WaitingGroup
 def line_of(ledger: Ledger, asks: Mapping[GroupKey, Ask], book: QueueBook | None = None) -> FairOrder:
     """The asks in the fair order of the book; None: of the ledger's book."""
     book, (_, first, _, line) = book or ledger.book, at_first(ledger)
-    if len(asks) < LIMITS.new_line_share * len(first):
-        return FairOrder(ledger.snapshot, book, {key: ask.entry for key, ask in asks.items()})
     changed = asks.keys() & ledger.touched.keys()
     others = {key: asks[key].entry for key in changed if first.get(key) is not asks[key]}
     return line.fork(book, asks if others or len(asks) < len(first) else None, others)

@@ -7,7 +7,7 @@ would take its place back in the next cycle (formulation 1.3).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 from math import inf
@@ -217,6 +217,9 @@ def _replay(
         elif put_back(ledger, key, victims[key], ask=lost.get(key)):
             early |= {key} if left and not failed else set()
             order.use(ledger.book, queue)
+    outcome = Simulated(None, frozenset(early), frozenset(served))
+    if not served or (len(served) < len(wanted) and not some):
+        return outcome
     last += sorted(coming & victims.keys())
     # Pods that can stay where they are get their places before others look for new ones.
     for key in last:
@@ -225,10 +228,10 @@ def _replay(
             lost.pop(key, None)
     for key in last:
         put_elsewhere(ledger, key, victims[key], ask=lost.get(key))
-    if not served or (len(served) < len(wanted) and not some) or not ledger.upheld():
-        return Simulated(None, frozenset(early), frozenset(served))
+    if not ledger.upheld():
+        return outcome
     settle_moves(ledger, gone)
-    return Simulated(ledger, frozenset(early), frozenset(served))
+    return replace(outcome, ledger=ledger)
 
 
 def _turns(

@@ -8,7 +8,7 @@ and after a change only the queues on its path are computed again.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from copy import copy
 from heapq import heappop, heappush
 from itertools import chain, islice
@@ -71,7 +71,7 @@ class FairOrder:
     def fork(
         self,
         book: QueueBook,
-        only: Container[GroupKey] | None = None,
+        only: Collection[GroupKey] | None = None,
         also: Mapping[GroupKey, Entry] = MappingProxyType({}),
     ) -> Self:
         """An independent order of the groups that wait here, over another book of the same queues.
@@ -83,9 +83,10 @@ class FairOrder:
         if only is None:
             result._waiting, result._passed = dict(self._waiting), dict(self._passed)
         else:
-            left = ((i, islice(waiting, self._passed[i], None)) for i, waiting in self._waiting.items())
+            leaves = self._waiting.keys() & {self._leaf_of.get(self._groups[group].queue) for group in only}
+            left = ((i, islice(self._waiting[i], self._passed[i], None)) for i in leaves)
             result._waiting = {i: [one for one in waiting if one[1] in only] for i, waiting in left}
-            result._passed = dict.fromkeys(self._waiting, 0)
+            result._passed = dict.fromkeys(result._waiting, 0)
         result._forget()
         result._add(also)
         return result
