@@ -229,7 +229,7 @@ function cluster() {
   const total = world.nodes.reduce((sum, node) => sum + node.gpus, 0);
   const count = (test) => world.nodes.reduce((sum, _, n) => sum + cellsOf(n).filter((cell) => test(cell, n)).length, 0);
   const free = count((cell, n) => cell === FREE && !world.nodes[n].closed);
-  const hover = h("p", { id: "hover", role: "status" }, "Point at a GPU to see who holds it.");
+  const hover = h("p", { id: "hover", role: "status" }, "Point at a GPU to see which pods hold it.");
   const drawn = { paint, cellsOf, focus, owns, hover };
   const map = h("div", { class: "map" }, [...blocks].map(([name, numbers]) => block(name, numbers, drawn)));
   const widest = Math.max(8, ...world.nodes.map((node) => node.gpus > 16 ? 8 : node.gpus));
@@ -243,7 +243,7 @@ function cluster() {
       marked ? h("button", { type: "button", onclick: () => go({ group: "" }) }, focus < 0 ? `${marked} is not here ✕` : `Highlighted: ${marked} ✕`) : null),
     h("ul", { class: "legend" }, [...paint].slice(0, PALETTE.length).map(([queue, colour]) => swatch(colour, queue)),
       paint.size > PALETTE.length ? swatch(GREY, "other queues") : null, count((cell) => [].concat(cell)[0] === OTHER) ? swatch(GREY, "another scheduler's") : null,
-      swatch("var(--free)", "free"), swatch("var(--closed)", "takes no pods"), count(Array.isArray) ? h("li", {}, "without a corner: shared") : null),
+      swatch("var(--free)", "free"), swatch("var(--closed)", "takes no pods"), count(Array.isArray) ? h("li", {}, "with a corner cut off: shared") : null),
     blocks.size ? map : h("p", { class: "empty" }, world.nodes.length ? "No node matches the search." : "There are no nodes."),
     hover,
     h("h2", {}, "Nodes"),
