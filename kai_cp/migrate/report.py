@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kai_cp.json_types import Document, Json
+from kai_cp.json_types import Document, Json, short_hash
 from kai_cp.migrate.table import (
     ADMISSION,
     CONFIG,
@@ -18,8 +18,11 @@ from kai_cp.migrate.table import (
     VALUES,
     MigrationRow,
 )
+from kai_cp.object_names import LONGEST_LABEL
 from kai_cp.reader.fields import Malformed, object_at, text_at
 
+_LONGEST: Final = LONGEST_LABEL - len("kai-cp-scheduler-")
+"""Letters of a shard's name in the chart, in a release called ``kai-cp``."""
 USUAL: Final = ("podgrouper", "podgroup-controller", "queue-controller")
 
 
@@ -179,10 +182,13 @@ def _shard(found: Migration, where: str, document: Document) -> dict[str, Any]:
     if usage.get("clientType") and not (usage.get("connectionString") or usage.get("connectionStringEnvVar")):
         found.differs.append(
             f"shard {name}: usageDBConfig names no connectionString, which KAI's operator fills in: write "
-            "your "
-            "Prometheus's address there"
+            "your Prometheus's address there"
         )
-    shard: dict[str, Any] = {"name": name, "schedulingShard": name}
+    short = name
+    if len(name) > _LONGEST:
+        short = f"{name[: _LONGEST - 13].rstrip('-.')}-{short_hash(name)}"
+        found.differs.append(f"shard {name}: its scheduler is called {short}: the chart's names are labels")
+    shard: dict[str, Any] = {"name": short, "schedulingShard": name}
     pool = text_at(spec, "partitionLabelValue", "spec")
     return {**shard, "nodePool": pool} if pool else shard
 

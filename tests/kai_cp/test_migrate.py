@@ -147,6 +147,17 @@ def test_shards_keep_their_names_and_say_what_is_missing() -> None:
     assert found.unread == ["file: spec.news: not known to this version"]
 
 
+def test_a_long_name_of_a_shard_is_shortened_for_the_chart() -> None:
+    """The chart refuses a scheduler whose name is no label; two long names stay apart."""
+    names = [f"{'a' * 29}-pool-{'b' * 15}{i}" for i in "12"] + ["c" * 46]
+    found = of(*map(shard, names))
+    one, two, three = found.values["shards"]
+    assert [one["schedulingShard"], two["schedulingShard"], three["name"]] == names
+    assert one["name"] != two["name"]
+    assert {len(f"kai-cp-scheduler-{one['name']}") <= 63 for one in found.values["shards"]} == {True}
+    assert [line.split(":")[0] for line in found.differs] == [f"shard {name}" for name in names[:2]]
+
+
 def test_helm_values_are_read_by_what_they_fill() -> None:
     values = {
         "global": {"gpuSharing": True, "registry": "r", "nodeSelector": {"a": "b"}},
