@@ -1,19 +1,17 @@
 """Victims: which pod groups may be evicted, by which action and for which group (4.1, 4.3).
 
 Only active, preemptible pod groups are victims, without pods that name an unknown subgroup (1.2). Every
-eviction names its triggers. Each of them has a nominated place by that action, and one of them may take the
-victim: in ``preempt`` a trigger of the same queue
-with strictly higher priority, in ``reclaim`` one of another leaf queue. Consolidation serves preemptible pod
-groups only, loses none and moves a limited number of pod groups for each. No eviction is triggered by a pod
-group in its preemption delay, or with a waiting pod whose binds failed again and again. No pod is moved to
-where it runs. An action serves no more pod groups of a leaf queue than ``queueDepthPerAction`` says. (Min
-runtime: ``runtime``; fairness: ``reclaim``; actions without triggers have modules of their own, such as
-``stale``.)
+eviction names its triggers. Each of them has a nominated place by that action, and may take the victim: in
+``preempt`` a trigger of the same queue with strictly higher priority, in ``reclaim`` one of another leaf
+queue. Consolidation serves preemptible pod groups only, loses none and moves a limited number of pod groups
+for each. No eviction is triggered by a pod group in its preemption delay, or with a waiting pod whose binds
+failed again and again. No pod is moved to where it runs. An action serves no more pod groups of a leaf queue
+than ``queueDepthPerAction`` says. (Min runtime: ``runtime``; fairness: ``reclaim``; actions without triggers
+have modules of their own, such as ``stale``.)
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from kai_cp_models.check import tree
@@ -90,9 +88,9 @@ def _faults(world: PlannedCluster, victim: PodGroup, decision: Decision, lost: b
         yield " without a new place"
     if not decision.triggers:
         yield " for no pod group"
-    elif not takers(world, victim, decision):
-        refused = [_refusal(trigger, victim, decision.action) for trigger in _named(world, decision)]
-        yield f", but no trigger may take it: {'; '.join(refused or ['unknown pod groups'])}"
+    refused = [_refusal(trigger, victim, decision.action) for trigger in _named(world, decision)]
+    for why in filter(None, refused):
+        yield f", but not every trigger may take it: {why}"
 
 
 def _refusal(trigger: PodGroup, victim: PodGroup, action: str) -> str:
@@ -166,26 +164,25 @@ def _torn(world: PlannedCluster, group: PodGroup, action: ActionName) -> Iterato
 
 
 def _beyond_depth(world: PlannedCluster) -> Iterator[Violation]:
-    """``queueDepthPerAction``: allocate serves that many groups of each leaf queue, and as the last action,
-    which gives out what is left over, as many once more; an action with depth 0 evicts for none.
+    """``queueDepthPerAction``: an action evicts for so many groups of each leaf queue, and allocate serves as
+    many; as the last action, which gives out what is left over, as many once more.
     """
-    depths = world.snapshot.policy.queue_depth
-    for decision in world.evictions.values() if 0 in depths.values() else ():
-        if depths.get(decision.action) == 0:
-            words = f"pod {decision.pod} is evicted by {decision.action}, which serves no pod groups"
-            yield Violation("victims", words, groups=world.served((decision.pod,)))
-    depth = depths.get("allocate")
-    if depth is None:
-        return
-    serving = [action for action in world.snapshot.policy.actions if action not in STATE_ACTIONS]
-    served = Counter[str]()
-    for group in world.touched_groups:
-        places = (world.placed[p.key] for p in world.placed_of(group) if p.key in world.added)
-        if any(place.action == "allocate" for place in places):
-            served[group.queue] += 1
-            if served[group.queue] > depth * (2 if serving[-1] == "allocate" else 1):
-                words = f"allocate serves pod group {group.key}, queue {group.queue} has a depth of {depth}"
-                yield Violation("victims", words, groups=(group.key,))
+    policy, served = world.snapshot.policy, dict[tuple[ActionName, str], dict[GroupKey, None]]()
+    places = (decision for key, decision in world.placed.items() if key in world.added)
+    decisions = (*world.evictions.values(), *places)
+    for decision in decisions if policy.queue_depth else ():
+        own = () if decision.group is None or decision.action != "allocate" else (decision.group,)
+        for key in own if decision.kind != "Evict" else decision.triggers:
+            if key in world.snapshot.group_by_key:
+                queue = world.snapshot.group_by_key[key].queue
+                served.setdefault((decision.action, queue), {})[key] = None
+    last = [action for action in policy.actions if action not in STATE_ACTIONS][-1:]
+    for (action, queue), groups in served.items():
+        depth = policy.queue_depth.get(action, len(groups))
+        most = depth * 2 if [action] == last == ["allocate"] else depth
+        if len(groups) > most:
+            words = f"{action} serves {len(groups)} pod groups of queue {queue}, which has a depth of {depth}"
+            yield Violation("victims", words, groups=tuple(groups)[most:])
 
 
 def _consolidated(world: PlannedCluster) -> Iterator[Violation]:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import pytest
 
+from kai_cp_models.policy import ActionName
+from kai_cp_models.snapshot import PodGroup
 from tests.support.worlds import (
     bind,
     cluster,
     evict,
     fraction,
+    gpu_bound,
     group,
     judged,
     named,
     node,
     nominate,
     pod,
+    queue,
     spec,
 )
 
@@ -83,5 +87,53 @@ def test_an_action_that_serves_none_evicts_none(depth: dict[str, int], fault: bo
         queue_depth=depth,
     )
     faults = judged(snapshot, evict("v-0", "preempt", "t"), nominate("t-0", action="preempt"))
-    assert named(faults, "victims", "ns/v-0", "serves no pod groups") is fault
+    assert named(faults, "victims", "depth of 0") is fault
     assert bool(faults) is fault
+
+
+@pytest.mark.parametrize(("depth", "fault"), [({}, False), ({"preempt": 2}, False), ({"preempt": 1}, True)])
+def test_an_action_evicts_for_as_many_groups_as_the_queue_is_deep(depth: dict[str, int], fault: bool) -> None:
+    snapshot = cluster(
+        [
+            *(pod(f"{name}-0", "n1", spec=spec(4)) for name in "vw"),
+            *(pod(f"{t}-0", spec=spec(4)) for t in "tu"),
+        ],
+        [group(name, priority=10) for name in "vw"] + [group(name, priority=90) for name in "tu"],
+        queue_depth=depth,
+    )
+    faults = judged(
+        snapshot,
+        evict("v-0", "preempt", "t"),
+        evict("w-0", "preempt", "u"),
+        *(nominate(f"{name}-0", action="preempt") for name in "tu"),
+    )
+    assert named(faults, "victims", "preempt serves 2", "depth of 1") is fault
+    assert bool(faults) is fault
+
+
+@pytest.mark.parametrize(
+    ("action", "other", "words"),
+    [
+        ("preempt", group("u", priority=90), ""),
+        ("preempt", group("u", priority=10), "has priority 10"),
+        ("preempt", group("u", priority=90, queue="r"), "is in queue r"),
+        ("reclaim", group("u", priority=90), "is in the victim's queue q"),
+        ("consolidation", group("u"), ""),
+        ("consolidation", group("u", preemptible=False), "is not preemptible"),
+    ],
+)
+def test_every_trigger_that_an_eviction_names_may_take_the_victim(
+    action: ActionName, other: PodGroup, words: str
+) -> None:
+    trigger = group("t", priority=90, queue="r" if action == "reclaim" else "q")
+    snapshot = cluster(
+        [pod("v-0", "n1", spec=spec(8)), *(pod(f"{name}-0", spec=spec(4)) for name in "tu")],
+        [group("v", priority=10), trigger, other],
+        [node(), node("n2")],
+        [queue("q", quota=gpu_bound(0)), queue("r", quota=gpu_bound(8))],
+    )
+    moves = [nominate("v-0", "n2", action)] if action == "consolidation" else []
+    places = [nominate(f"{name}-0", "n1", action) for name in "tu"]
+    faults = judged(snapshot, evict("v-0", action, "t", "u"), *moves, *places)
+    assert named(faults, "victims", "ns/v-0", words) is bool(words)
+    assert bool(faults) is bool(words)
