@@ -20,7 +20,7 @@ import numpy as np
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Resident, Violation
 from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, PODS
-from kai_cp_models.policy import EVICTION_ACTIONS, STATE_ACTIONS, ActionName
+from kai_cp_models.policy import ActionName
 from kai_cp_models.snapshot import Node
 
 
@@ -43,13 +43,7 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
 
 def _evicted_for(world: PlannedCluster) -> Iterator[Violation]:
     """Nodes on which nominations of allocate need what later actions evict."""
-    if any(world.earlier(action, "allocate") for action in EVICTION_ACTIONS):
-        return
-    gone = {
-        key
-        for key, eviction in world.evictions.items()
-        if world.earlier("allocate", eviction.action) and eviction.action not in STATE_ACTIONS
-    }
+    gone = world.evicted_later
     nominated = (d for d in world.nominations.values() if not world.earlier("allocate", d.action))
     for name in sorted({d.node for d in nominated} & {world.pod(key).node for key in gone}):
         still = (r for r in world.before(name) if r.pod.key in gone)

@@ -16,7 +16,7 @@ from typing import Final
 from kai_cp_models.check.snapshot_facts import HeldByQueues, SnapshotFacts
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GroupKey, Pod, PodKey, PodSpec, PodStatus
-from kai_cp_models.policy import ActionName
+from kai_cp_models.policy import EVICTION_ACTIONS, STATE_ACTIONS, ActionName
 from kai_cp_models.settings import OptionalRules
 from kai_cp_models.snapshot import Node, PodGroup, Snapshot
 
@@ -179,6 +179,16 @@ class PlannedCluster:
         """Whether an action has its turn before another; one that the policy does not name has none."""
         turns = self.turns
         return left in turns and right in turns and turns[left] < turns[right]
+
+    @cached_property
+    def evicted_later(self) -> frozenset[PodKey]:
+        """What actions after allocate evict, which was there when allocate gave places. Nothing where such an
+        action comes before it: what was moved out of its way may be home again.
+        """
+        if any(self.earlier(action, "allocate") for action in EVICTION_ACTIONS):
+            return frozenset()
+        later = ((key, d.action) for key, d in self.evictions.items() if self.earlier("allocate", d.action))
+        return frozenset(key for key, action in later if action not in STATE_ACTIONS)
 
     def served(self, evicted: Iterable[PodKey]) -> tuple[GroupKey, ...]:
         """The pod groups that evictions are for; the pods' own where they are for none."""

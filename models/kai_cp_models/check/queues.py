@@ -2,10 +2,11 @@
 
 This is tested for every resource that the plan adds to a queue. What the queue holds in the end stays within
 its limit; what its non-preemptible pod groups hold stays within its quota. Binds must keep the bounds while
-the victims are still there, and what terminates; what is stuck in that counts as if it ran. A queue that was
-over its bound before gets nothing, unless the plan frees more there; no pod moves that could not start there
-anew. Rollouts may exceed a quota by what their old pods give back (3.8): other pods fit by the plain sum, and
-all pods together fit once what is given back is subtracted. Only leaf queues run pod groups (4.1).
+the victims are still there, and what terminates; what is stuck in that counts as if it ran. What allocate
+nominates keeps them without what later actions evict (as in ``capacity``). A queue that was over its bound
+before gets nothing, unless the plan frees more there; no pod moves that could not start there anew. Rollouts
+may exceed a quota by what their old pods give back (3.8): other pods fit by the plain sum, and all pods
+together fit once what is given back is subtracted. Only leaf queues run pod groups (4.1).
 """
 
 from __future__ import annotations
@@ -33,8 +34,13 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     moved = held(world, map(world.pod, world.moved))
     gone = held(world, map(world.pod, world.evictions), moved=False)
     rollouts = Rollouts(world)
-    yield from _over(world, rollouts, world.binds, bound, (), now=True)
-    yield from _over(world, rollouts, world.added, added, ((moved, 1), (gone, -1)), now=False)
+    yield from _over(world, rollouts, world.binds, bound, (), when="now")
+    yield from _over(world, rollouts, world.added, added, ((moved, 1), (gone, -1)), when="in the end")
+    if world.evicted_later:
+        early = sums(world, *(part for (_, action), part in parts if not world.earlier("allocate", action)))
+        gone = held(world, map(world.pod, world.evictions.keys() - world.evicted_later), moved=False)
+        keys = (key for key in world.added if not world.earlier("allocate", world.placed[key].action))
+        yield from _over(world, rollouts, keys, early, ((gone, -1),), when="after allocate")
 
 
 def _homeless(world: PlannedCluster) -> Iterator[Violation]:
@@ -93,9 +99,10 @@ def _over(
     more: HeldByQueues,
     changes: Sequence[tuple[HeldByQueues, int]],
     *,
-    now: bool,
+    when: str,
 ) -> Iterator[Violation]:
     """``more``: what the pods with these keys hold. ``changes``: what else comes (1) or goes (-1)."""
+    now = when == "now"
     total, firm = map(HeldByQueue, world.start.held)
     for (change, firm_change), times in ((more, 1), *changes):
         total.add_all(change, times)
@@ -105,7 +112,6 @@ def _over(
     for gone in (releasing, stuck) if now else (stuck,):
         there[0].add_all(gone[0])
         there[1].add_all(gone[1])
-    when = "now" if now else "in the end"
     borrowed = held(world, rollouts.borrowing(map(world.pod, keys)))[1]
     for comes in (more, *(change for change, times in changes if times > 0)):
         yield from _beyond(world, there[0], comes[0], when, firm=False)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kai_cp_models.pods import PodStatus
+from kai_cp_models.policy import ActionName
 from tests.support.worlds import (
     bind,
     cluster,
+    evict,
     gpu_bound,
     group,
     judged,
@@ -48,3 +50,20 @@ def test_a_terminating_pod_counts_until_it_is_gone(
     ):
         assert named(faults, "queues", "16 of 8 GPUs", bound) is expected
         assert bool(faults) is expected
+
+
+@pytest.mark.parametrize(("action", "fault"), [("allocate", True), ("preempt", False)])
+def test_allocate_counts_what_later_actions_evict(action: ActionName, fault: bool) -> None:
+    """The queue may hold 8 GPUs, and v holds them until preempt evicts it for t."""
+    snapshot = cluster(
+        [pod("v-0", "n1", spec=spec(8)), *(pod(f"{name}-0", spec=spec(4)) for name in "tx")],
+        [group("v", priority=10), group("t", priority=90), group("x", priority=50)],
+        [node(), node("n2")],
+        [queue("q", limit=gpu_bound(8))],
+    )
+    places = nominate("t-0", "n1", "preempt"), nominate("x-0", "n2", action)
+    first, last = places if action == "preempt" else places[::-1]
+    evicted = evict("v-0", "preempt", "t")
+    faults = judged(snapshot, *((evicted, first) if action == "preempt" else (first, evicted)), last)
+    assert named(faults, "queues", "12 of 8 GPUs (limit) after allocate") is fault
+    assert bool(faults) is fault
