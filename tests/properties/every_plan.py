@@ -2,12 +2,14 @@
 
 A world has two nodes, a few running pods and one or two waiting pods, with anything that rules and rights
 read: budgets, ports, terms between pods, volumes, spread, minimum and maximum run times, limits and quotas of
-GPUs and CPUs, queues below queues, gangs, subgroups, required and preferred domains, taints, shares of GPUs
-of two sizes, MIG instances, few pod slots, pods that are leaving, kinds of GPUs, rollouts, nodes that are
-closed or offer less than runs there, pods of other schedulers, weights of queues. Each pod that runs may
-stay, be lost or move, by any action; each that waits may be bound, nominated or left. The checker alone says
-which of these plans are permitted. None may serve a group whose refusal is proved beside all groups that the
-engine serves and that come before it.
+GPUs, CPUs and memory, queues below queues, gangs, subgroups, required and preferred domains, taints, shares
+of GPUs of two sizes, MIG instances, few pod slots, pods that are leaving or stuck in it, kinds of GPUs,
+rollouts, nodes that are closed or offer less than runs there, pods of other schedulers, weights of queues,
+promised places, stale gangs, gated and finished pods, surplus pods, delays, groups that cannot be preempted,
+and any order of actions, left-out plugins and other parameters. Each pod that runs may stay, be lost or move,
+by any action; each that waits may be bound, nominated or left. The checker alone says which of these plans
+are permitted. None may serve a group whose refusal is proved beside all groups that the engine serves and
+that come before it, and none that serves the same pods may better a stage that is called optimal.
 
 ``python -m tests.properties.every_plan --first 0 --count 200`` does this for many fresh worlds; exit status 1
 when a proof is refuted. A finding is reproduced with ``drawn(seed)``.
@@ -19,6 +21,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Set
+from copy import deepcopy
 from itertools import islice, product
 from random import Random
 from typing import Any, Final, Literal
@@ -30,8 +33,9 @@ from kai_cp_models.policy import ActionName
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
+from tests.properties.comparing import bettered
 from tests.properties.oracle import Placement
-from tests.properties.reasking import Audit, places_of
+from tests.properties.reasking import Audit, gained, places_of
 from tests.support.devices import STATIC, csi_node, on_nodes, storage_class, volume, volume_claim, volumes
 from tests.support.objects import Object, ago
 from tests.support.tiny import cluster, node, pod, queue
@@ -48,10 +52,17 @@ EVICTING: Final[tuple[ActionName, ...]] = ("consolidation", "reclaim", "preempt"
 KINDS: Final = (
     *("budgets", "terms", "ports", "spread", "volumes", "nodes", "times", "limits", "gangs"),
     *("subgroups", "domains", "taints", "shares", "mig", "cpus", "tree", "slots", "leaving"),
-    *("kinds", "rollouts", "lacking", "closed", "others", "weights"),
+    *("kinds", "rollouts", "lacking", "closed", "others", "weights", "memory", "promised", "stuck", "stale"),
+    *("gated", "done", "surplus", "delays", "firm", "order", "runtimes", "left out", "parameters"),
+)
+LEFT_OUT: Final = (
+    *("elastic", "minruntime", "nominatednode", "predicates", "priority", "proportion", "subgrouporder"),
+    *("taskorder", "topology"),
 )
 MOST_PLANS: Final = 30_000
 """The most plans of one world that are looked at."""
+MOST_COMPARED: Final = 2_000
+"""The most plans of one world that are compared with what is called optimal."""
 ZONE: Final = "zone"
 MIG: Final = "nvidia.com/mig-1g.5gb"
 HOST: Final = "kubernetes.io/hostname"
@@ -72,7 +83,7 @@ class _World:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.drawn = frozenset(random.sample(KINDS, random.choice((1, 2, 2, 3))))
+        self.drawn = frozenset(random.sample(KINDS, random.choice((1, 2, 3, 4))))
         self.claims = {f"c{i}": random.random() < 0.4 for i in range(3)}
         """The volume claims, and whether each has its volume."""
         self.groups: dict[str, Object] = {}
@@ -266,6 +277,71 @@ def _changed(random: Random, found: Object, on: Set[str]) -> None:
             meta["annotations"].pop("pod-group-name", None)
 
 
+def _of_pods(random: Random, lists: dict[str, list[Object]], on: Set[str]) -> None:
+    """What is drawn for pods and groups once the world is there."""
+    for one in list(lists["pods"]):
+        runs, meta = bool(one["spec"].get("nodeName")), one["metadata"]
+        if "memory" in on:
+            amount = random.choice(("1Gi", "10Gi", "30Gi"))
+            one["spec"]["containers"][0]["resources"]["requests"]["memory"] = amount
+        if "promised" in on and not runs and random.random() < 0.6:
+            one["status"]["nominatedNodeName"] = random.choice(("n0", "n1"))
+        if "gated" in on and not runs and random.random() < 0.4:
+            one["spec"]["schedulingGates"] = [{"name": "gate"}]
+        if "stuck" in on and runs and random.random() < 0.4:
+            meta |= {"deletionTimestamp": ago(600), "deletionGracePeriodSeconds": 30}
+        if "done" in on and runs and random.random() < 0.4:
+            over = deepcopy(one)
+            over["metadata"] |= {key: f"{meta[key]}-over" for key in ("name", "uid")}
+            over["status"] = {"phase": random.choice(("Succeeded", "Failed"))}
+            lists["pods"].append(over)
+    for group in lists["podGroups"]:
+        spec, notes = group["spec"], group["metadata"].setdefault("annotations", {})
+        if "stale" in on and random.random() < 0.7:
+            notes["kai.scheduler/stale-podgroup-timestamp"] = ago(random.choice((10, 900)))
+            spec |= {"minMember": 2} if spec.get("minMember") is not None else {}
+        if "surplus" in on and spec.get("minMember") is not None:
+            spec["minMember"] = random.choice((0, 1))
+        if "delays" in on and random.random() < 0.4:
+            spec["preemptionDelay"] = "1h"
+            notes["kai.scheduler/last-eviction-timestamp"] = ago(random.choice((60, 7_200)))
+        if "firm" in on and random.random() < 0.6:
+            spec["preemptibility"] = random.choice(("preemptible", "non-preemptible"))
+        if "runtimes" in on or ("surplus" in on and random.random() < 0.5):
+            notes["kai.scheduler/last-start-timestamp"] = ago(random.choice((10, 600, 7_200)))
+
+
+def _of_policy(random: Random, found: Object, on: Set[str]) -> None:
+    """What is drawn for queues and the policy once the world is there."""
+    config, params, queues = found["config"], found["schedulerParams"], found["rawObjects"]["queues"]
+    plugins = {one["name"]: one for one in config["tiers"][0]["plugins"]}
+    for one in queues:
+        rows = one["spec"].get("resources", {})
+        if "memory" in on and one["metadata"]["name"] in "qr" and random.random() < 0.6:
+            rows.setdefault("memory", {})[random.choice(("limit", "quota"))] = random.choice((20_000, 40_000))
+        for name in ("preemptMinRuntime", "reclaimMinRuntime") if "runtimes" in on else ():
+            one["spec"] |= {name: random.choice(("0s", "5m", "9h"))} if random.random() < 0.5 else {}
+    actions = config["actions"].split(", ")
+    if "stale" in on:
+        actions.append("stalegangeviction")
+    if "order" in on:
+        random.shuffle(actions)
+    config["actions"] = ", ".join(actions)
+    if "runtimes" in on:
+        method = {"reclaimResolveMethod": random.choice(("lca", "queue"))}
+        plugins["minruntime"].setdefault("arguments", {}).update(method)
+    if "parameters" in on:
+        plugins["proportion"]["arguments"] = {
+            "relcaimerSaturationMultiplier": random.choice(("1", "1.5", "3"))
+        }
+        params["allowConsolidatingReclaim"] = random.random() < 0.5
+        params["maxNumberConsolidationPreemptees"] = random.choice((0, 1, 16, -1))
+        params["fullHierarchyFairness"] = random.random() < 0.5
+    if "left out" in on:
+        plugins.pop(random.choice(LEFT_OUT))
+        config["tiers"][0]["plugins"] = list(plugins.values())
+
+
 def drawn(seed: int) -> Object:
     """The world of a seed."""
     random = Random(seed)
@@ -298,6 +374,8 @@ def drawn(seed: int) -> Object:
         **made.objects(),
     )
     _changed(random, found, made.drawn)
+    _of_pods(random, found["rawObjects"], made.drawn)
+    _of_policy(random, found, made.drawn)
     # What some actions are kept from is refused, and other plans serve it.
     found["config"]["queueDepthPerAction"] = {name: 0 for name in EVICTING if random.random() < 0.5}
     return found
@@ -351,8 +429,12 @@ def _decision(one: Pod, kind: Kind, action: ActionName, at: Placement) -> Decisi
     return Decision(kind, one.key, one.group, at.node, action, gpu_groups=at.gpu_groups)
 
 
+def _evicting(plan: Plan) -> bool:
+    return any(one.kind == "Evict" for one in plan.decisions)
+
+
 def refuted(seed: int) -> tuple[list[str], int, int]:
-    """What refutes the proofs of a world; how many proofs there are, and how many plans were looked at."""
+    """What refutes what is proved of a world; how many proofs there are; how many plans were looked at."""
     audit = Audit(drawn(seed), SETTINGS)
     found = list(audit.told)
     before, looked = audit.betters(audit.plan), 0
@@ -370,6 +452,13 @@ def refuted(seed: int) -> tuple[list[str], int, int]:
                 if not violations(snapshot, plan, SETTINGS.rules, start=start):
                     found.append(f"{group}: {plan.decisions}")
                     break
+    got = gained(audit.plan)
+    same = [waits[key] for key in sorted(got)] if got and not audit.told else []
+    for plan in islice(plans(snapshot, same, ()), MOST_COMPARED) if _evicting(audit.plan) else ():
+        stages = [stage for stage, below in bettered(audit.snapshot, audit.plan, plan, SETTINGS) if below]
+        if stages and not violations(snapshot, plan, SETTINGS.rules, start=start):
+            found.append(f"{stages} of {audit.plan.decisions}: {plan.decisions}")
+            break
     return found, len(audit.proved), looked
 
 
