@@ -202,12 +202,12 @@ def test_explanations_name_the_promise() -> None:
 
 # --- with a time axis (12.2) ----------------------------------------------------------------------
 
-TWO = {"nodes": [node("n1"), node("n2")], "plugins": RULED}
 
-
-def in_time(*members: Any, **reservations: Any) -> Plan:
-    """The plan where v leaves n1 and a runs on n2 for 60 more minutes, unless ``members`` say otherwise."""
-    chosen, snapshot = settings(reservations=reservations), cluster(**TWO, **timed(*members))
+def in_time(*members: Any, nodes: int = 2, **reservations: Any) -> Plan:
+    """The plan for ``members`` on so many nodes."""
+    there = [node(f"n{i + 1}") for i in range(nodes)]
+    chosen = settings(reservations=reservations)
+    snapshot = cluster(nodes=there, plugins=RULED, **timed(*members))
     plan = decide(snapshot, chosen)
     assert violations(prepare(snapshot, chosen)[0], plan, chosen.rules) == []
     return plan
@@ -276,3 +276,26 @@ def test_promised_pods_beyond_the_minimum_come_before_earlier_starts() -> None:
     e = waits("e", gpus=4, lasts="1h", reserve=True, waited=90, stored=stored(60, {"n2": 4}))
     plan = in_time(leaves("v", "n1"), runs("a", "n2", lasts="1h"), e, (one, members))
     assert nominated(plan) == {"t-0": "n1", "t-1": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("waited", "starts", "waits_on"),
+    [(5, {"t-0": "n2"}, {"b-0": "n1"}), (20, {"b-0": "n2"}, {"t-0": "n1"})],
+)
+def test_a_promised_group_starts_elsewhere_in_its_turn_in_time_too(
+    waited: int, starts: dict[str, str], waits_on: dict[str, str]
+) -> None:
+    """n2 is idle while v leaves n1; b is younger than t, or older."""
+    t, b = promised(waits("t", waited=10), "n1"), waits("b", waited=waited)
+    plan = in_time(leaves("v", "n1"), t, b)
+    assert (bound(plan), nominated(plan)) == (starts, waits_on)
+
+
+@pytest.mark.parametrize(("lasts", "starts"), [("1h", {"t-0": "n2"}), ("2h", {})])
+def test_a_promised_group_starts_on_no_held_place(lasts: str, starts: dict[str, str]) -> None:
+    """e holds n2 for when a ends on n3; t may be there for as long."""
+    e = waits("e", 2, lasts="1h", reserve=True, waited=90, stored=stored(60, {"n2": 8, "n3": 8}))
+    t = promised(waits("t", waited=5, preemptible=True, lasts=lasts), "n1")
+    plan = in_time(leaves("v", "n1"), runs("a", "n3", lasts="1h"), e, t, nodes=3)
+    assert (bound(plan), nominated(plan)) == (starts, {} if starts else {"t-0": "n1"})
+    assert holds(plan) == {"e": ("kept", 60.0, ["n2", "n3"])}

@@ -76,27 +76,34 @@ class AdmissionPass:
         self,
         start: Callable[[Ask], Refusal | None],
         reserve: Callable[[Ask, Refusal], None] = lambda ask, why: None,
+        *,
+        promised: bool = False,
     ) -> None:
         """Serve one group after the other until the time has ended.
 
         ``start``: gives an ask its places, or says why it gets none. ``reserve``: what a refused one gets.
+        ``promised``: serve only those that are promised their places, which come first.
         """
         cycle = self.cycle
         start, reserve = _for_its_group(start), _for_its_group(reserve)
         while not cycle.budget.passed() and (key := self._next()) is not None:
             ask = self.asks[key]
+            if promised and not ask.promised:
+                return
             if key in cycle.left_out:
                 # A joint pass goes on where the greedy one was, with all that waited there.
                 cycle.waiting[key] = left_out(cycle, "allocate", key)
                 continue
             if not ask.promised and (kept := self.kept.pop(key, None)) is not None:
                 if not bound(cycle.ledger, kept.pods):
-                    start_elsewhere(cycle.ledger, kept)
+                    self.start_elsewhere(kept)
                 self._go_on(kept)
                 continue
             over = quota_check(cycle.ledger, ask, lending=True)
             why = Refusal(*over, proof=self.over_bounds) if over else start(ask)
-            if why is not None and ask.promised:
+            if ask.promised and why is None:
+                self.kept.setdefault(key, ask)
+            elif ask.promised:
                 # What it was promised is taken; it may get other places in its own turn.
                 self._push(in_turn(ask))
                 continue
@@ -113,6 +120,10 @@ class AdmissionPass:
         left = len(self.order) - len(self.kept)
         self.refused += left
         self.unproved += left
+
+    def start_elsewhere(self, ask: Ask) -> None:
+        """Start what waits for the places that it is promised wherever it fits now, if it does."""
+        start_elsewhere(self.cycle.ledger, ask)
 
     def _go_on(self, ask: Ask) -> None:
         """What the group of an ask that has places asks for next: its own turn, where those were promised."""
@@ -209,7 +220,6 @@ def _admit(run: AdmissionPass, ask: Ask) -> Refusal | None:
         refusal = Placer(ask.gang, only="nominated").place(run.cycle.ledger, ask.batch)
         if refusal is None:
             run.admission.admitted(ask)
-            run.kept.setdefault(ask.group.key, ask)
         return refusal
     if (refusal := run.admission.known_refusal(ask)) is not None:
         # What quotas lend depends on more than the kind.

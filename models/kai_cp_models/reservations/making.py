@@ -5,9 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 
-from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.plan import Offer
 from kai_cp_models.pods import PodKey
@@ -87,8 +85,6 @@ def _begin_new(walk: Walk, hold: Hold) -> None:
         walk.order = walk.order.fork(walk.ledger.book, walk.asks, further)
     # Other asks were admitted before it.
     walk.stay()
-    asking = chain.from_iterable(ask.gang.pods for ask in walk.asks.values())
-    walk.admission = Admission(walk.root, asking, walk.cycle.budget)
 
 
 def _least_start(walk: Walk, ask: Ask, shape: GangNeeds) -> _Start:

@@ -8,9 +8,9 @@ from functools import partial
 
 from kai_cp_models.blame import for_group
 from kai_cp_models.fairness import amounts
-from kai_cp_models.joint.problem import Ask, ask_of
+from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer, quota_check
+from kai_cp_models.placement import Placer
 from kai_cp_models.refusal import Proof, Refusal
 from kai_cp_models.reservations.gang import shape_of, unsuited
 from kai_cp_models.reservations.held import lifted
@@ -29,25 +29,11 @@ def start_promised(walk: Walk) -> None:
 
     What holds or keeps closed places itself starts on these.
     """
-    promised = {k for k, ask in walk.asks.items() if ask.promised and walk.times.due(k) is None}
-    if not promised:
-        return
-    walk.line_up(walk.root, apart=walk.asks.keys() - promised)
-    while not walk.cycle.budget.passed() and (key := walk.order.pop()) is not None:
-        ask = walk.asks[key]
-        over = quota_check(walk.ledger, ask, lending=True)
-        if key in walk.cycle.left_out or over or _start_now(walk, ask):
-            continue
-        walk.turns.append(key)
-        del walk.asks[key]
-        walk.order.use(walk.ledger.book, ask.group.queue)
-        batch = walk.ledger.state(ask.gang).batch
-        if batch is not None:
-            further = walk.asks[key] = ask_of(walk.ledger, ask.gang, batch)
-            if further.promised:
-                walk.order.push(key, further.entry)
-    walk.stay()
-    walk.refusals.clear()
+    due = {key for key in walk.asks if walk.times.due(key) is not None}
+    if any(ask.promised for key, ask in walk.asks.items() if key not in due):
+        walk.line_up(walk.root, apart=due)
+        walk.serve(partial(_start_now, walk), promised=True)
+        walk.stay()
 
 
 def serve_everybody(walk: Walk) -> None:
@@ -63,15 +49,18 @@ def _start_now(walk: Walk, ask: Ask) -> Refusal | None:
     """Start the ask, or say why it cannot."""
     key = (*ask.kind.signature, ask.group.queue if walk.holds else None)
     known = walk.refusals.get(key)
-    if known is not None:
+    if known is not None and not ask.promised:
         return known
     until = walk.window_end(ask)
     load = Load(ask.group, cost_of_pods(walk.ledger, ask), walk.now, until, reserved=False, checked=True)
     beyond = walk.scene().loads.beyond(load, loads_of(walk.holds)) if walk.holds else None
-    why = Refusal("TopologyFragmented") if beyond else Placer(ask.gang).place(walk.ledger, ask.batch)
+    placer = Placer(ask.gang, only="nominated" if ask.promised else None)
+    why = Refusal("TopologyFragmented") if beyond else placer.place(walk.ledger, ask.batch)
     if why is None:
         walk.started(ask)
         return None
+    if ask.promised:
+        return why
     refused = NoPlaces(beyond)
     if not walk.holds:
         decided = walk.admission.decide(walk.ledger, ask, why)

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from kai_cp_models.actions.allocate import AdmissionPass
 from kai_cp_models.actions.asking import waiting_groups
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.joint.admission import Admission
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.placement import Placer
+from kai_cp_models.placement import Placer, bound
 from kai_cp_models.plan import Reservation
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.refusal import Refusal
@@ -108,9 +110,18 @@ class Walk(AdmissionPass):
         return base
 
     def stay(self) -> None:
-        """Those that have started stay in their places from now on."""
+        """Those that have started stay in their places from now on, and others are served beside them."""
         self.root, self.movable = self.ledger.copy(), {}
         self._scene = None
+        self.refusals.clear()
+        asking = chain.from_iterable(ask.gang.pods for ask in self.asks.values())
+        self.admission = Admission(self.root, asking, self.cycle.budget)
+
+    def start_elsewhere(self, ask: Ask) -> None:
+        """So start it; all others are served beside it there."""
+        super().start_elsewhere(ask)
+        if bound(self.ledger, ask.pods):
+            self.stay()
 
     def started(self, ask: Ask) -> None:
         """Follow the ledger, in which the ask has got its places beside all others."""
