@@ -391,6 +391,35 @@ def test_at_the_start_only_pods_in_the_way_are_evicted() -> None:
 
 
 @pytest.mark.parametrize(
+    ("foreign", "shared", "gone"),
+    [
+        (2, "", set()),
+        (3, "", {"x-0"}),
+        (1, "yz", set()),
+        # When y leaves, z still keeps the device that they share.
+        (2, "yz", {"y-0", "z-0"}),
+    ],
+)
+def test_backfill_in_the_way_of_a_start_is_counted_by_devices(
+    foreign: int, shared: str, gone: set[str]
+) -> None:
+    """Of 8 GPUs hero needs 4, another scheduler has some, x has 2 by backfill, and two later groups one."""
+    members = world(
+        runs("x", "n1", 2, since=20, preemptible=True, priority=50),
+        waits("hero", 1, 4, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 4}, made=-30)),
+    )
+    came = {name: at(-10 if name == "z" else -5) for name in shared}
+    members["groups"] += [group(name, 1, last_start=since) for name, since in came.items()]
+    members["pods"] += [pod("o-0", "n1", group=None, spec=spec(foreign), ours=False)]
+    members["pods"] += [
+        pod(f"{name}-0", "n1", spec=fraction(500), gpu_groups=["g"], started=since)
+        for name, since in came.items()
+    ]
+    plan = solved(cluster(nodes=(node("n1"),), **members))
+    assert (evicted(plan), placed(plan)) == (gone, {"hero-0"})
+
+
+@pytest.mark.parametrize(
     ("times", "delay", "stops"), [(1, 0, True), (2, 0, False), (0, 3500, True), (0, 3700, False)]
 )
 def test_no_pod_stops_for_a_start_of_a_group_that_may_evict_no_others_yet(

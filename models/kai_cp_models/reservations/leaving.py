@@ -5,7 +5,7 @@ It follows from the starts alone, so no plan can count on an eviction that anoth
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -70,49 +70,43 @@ def _backfilled(
     holders before this one.
     """
     snapshot = times.snapshot
-    by_node: dict[str, list[tuple[PodGroup, Pod]]] = {name: [] for name in stored.nodes}
+    by_node: dict[str, list[Pod]] = {name: [] for name in stored.nodes}
     for pod in snapshot.pods:
-        on = by_node.get(pod.node or "")
-        if on is not None and pod.status in ACTIVE_ALLOCATED:
-            owner = snapshot.group_by_key.get(pod.group) if pod.group is not None else None
-            if owner is not None:
-                on.append((owner, pod))
+        if pod.node in by_node and pod.status in ACTIVE_ALLOCATED:
+            by_node[pod.node].append(pod)
     found, beside = dict[GroupKey, None](), stored.beside | {holder.key}
 
-    def remains(group: PodGroup) -> bool:
-        """Whether a running group still runs at the start, unless it is evicted."""
-        if group.key in found:
-            return False
-        leaves = taken[group.key].at if group.key in taken else NEVER
-        return min(times.end(group.key), leaves) > start
+    def remains(group: GroupKey | None) -> bool:
+        """Whether what runs still runs at the start, unless it is evicted."""
+        leaves = taken[group].at if group is not None and group in taken else NEVER
+        return group not in found and min(times.end(group), leaves) > start
 
     for name, gpus in sorted(stored.nodes.items()):
-        node = snapshot.nodes[snapshot.node_index[name]]
-        there: dict[GroupKey, list[Pod]] = {}
-        for one, pod in by_node[name]:
-            if remains(one):
-                there.setdefault(one.key, []).append(pod)
-        used = sum(map(_size, chain.from_iterable(there.values())))
-        left = node.allocatable[GPU] - round(gpus * MILLI) - used
-        groups = (snapshot.group_by_key[key] for key in there.keys() - beside)
+        left = snapshot.nodes[snapshot.node_index[name]].allocatable[GPU] - round(gpus * MILLI)
+        there: dict[GroupKey | None, list[Pod]] = {}
+        for pod in by_node[name]:
+            if remains(pod.group):
+                there.setdefault(pod.group, []).append(pod)
+        groups = (snapshot.group_by_key[key] for key in there if key is not None and key not in beside)
         in_the_way = sorted(
             (
-                (one, sum(map(_size, there[one.key])))
+                one
                 for one in groups
                 if one.preemptible
                 and times.entered(one, there[one.key]) >= stored.made
                 and not outranks(one, holder)
             ),
-            key=lambda entry: (-times.start(entry[0]), entry[0].key),
+            key=lambda one: (-times.start(one), one.key),
         )
-        for one, size in in_the_way:
-            if left >= 0:
+        for one in in_the_way:
+            if _milli_gpus(chain.from_iterable(there.values())) <= left:
                 break
             found[one.key] = None
-            left += size
+            del there[one.key]
     return list(found)
 
 
-def _size(pod: Pod) -> int:
-    """Milli-GPUs that the pod takes at most."""
-    return pod.spec.requests[GPU] + pod.spec.gpu.devices * MILLI * pod.spec.gpu.shares
+def _milli_gpus(pods: Iterable[Pod]) -> int:
+    """What the pods take of one node; devices that they share count once, and as whole ones."""
+    own = [pod for pod in pods if not pod.reservation]
+    return sum(pod.spec.requests[GPU] for pod in own) + MILLI * len({n for p in own for n in p.gpu_groups})
