@@ -83,10 +83,8 @@ class NodeView:
             self._look(ledger, node)
 
     def slots_of(self, ledger: Ledger, changed: Sequence[int], *, now: bool) -> Ints:
-        """[N] pods of the spec that the room of each node takes, as far as requests tell.
-
-        ``changed``: the nodes of all changes; the view has followed them.
-        """
+        """[N] pods of the spec that the room of each node takes, as far as requests tell. ``changed``: the
+        nodes of all changes; the view has followed them."""
         seen, found = self._slots.get(now, (0, None))
         fits = self.now if now else self.later
         if found is None or len(changed) - seen > np.count_nonzero(fits):

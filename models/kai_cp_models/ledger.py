@@ -16,13 +16,11 @@ from itertools import chain, compress, count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.domains.locality import Fabric, fabric_of
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
-from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.fairness.amounts import NOTHING, Amounts, accepted
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import over_bounds
 from kai_cp_models.fitting import NOWHERE, NodeView
@@ -74,10 +72,8 @@ NodeCounts = Mapping[int, int]
 
 
 class Fixed:
-    """What does not change in a cycle, shared by all copies of a ledger.
-
-    ``rules``: as they are at its start. ``close``: whether gangs prefer close places.
-    """
+    """What does not change in a cycle, shared by all copies of a ledger. ``rules``: as they are at its start.
+    ``close``: whether gangs prefer close places."""
 
     def __init__(self, snapshot: Snapshot, rules: tuple[RuleState, ...], *, close: bool) -> None:
         self.snapshot, self._rules = snapshot, rules
@@ -130,7 +126,7 @@ class Fixed:
         kind = (pod.spec, by_node, pod.key if pod.key in self._claiming else None)
         found = self._charges.get(kind)
         if found is None:
-            found = self._charges[kind] = amounts.accepted(self.snapshot, pod, self.snapshot.nodes[node])
+            found = self._charges[kind] = accepted(self.snapshot, pod, self.snapshot.nodes[node])
         return found
 
     def taken_on(self, pod: Pod, node: int) -> NodeAmounts:
@@ -182,10 +178,8 @@ class Ledger:
     def of(
         cls, snapshot: Snapshot, options: OptionalRules | None = None, *, close_gangs: bool = True
     ) -> Ledger:
-        """The ledger of the snapshot as it is.
-
-        ``options``: rules that KAI lacks, by default none. ``close_gangs``: the setting of that name.
-        """
+        """The ledger of the snapshot as it is. ``options``: rules that KAI lacks, by default none.
+        ``close_gangs``: the setting of that name."""
         rules = open_rules(snapshot, options)
         fixed = Fixed(snapshot, rules, close=close_gangs)
         room, devices, groups_on = loaded(snapshot, fixed.homes, fixed.table.allocatable)
@@ -271,10 +265,9 @@ class Ledger:
 
     def tally(self, gang: Gang) -> GangTally:
         """The pods of a gang by pod set and status; all are looked at once, then those that change."""
-        found = self._tallies.get(gang.group.key)
-        if found is None:
-            found = self._tallies[gang.group.key] = gang.tally(self.status)
-        return found
+        if (key := gang.group.key) not in self._tallies:
+            self._tallies[key] = gang.tally(self.status)
+        return self._tallies[key]
 
     def active_nodes(self, gang: Gang, subgroup: Subgroup) -> Ints:
         """[M] nodes of active-allocated pods below a subgroup; all are looked at once, then what changes."""
@@ -300,11 +293,6 @@ class Ledger:
         """Indices of the nodes where the pods are, see ``place_of``."""
         return {place[0] for place in map(self.place_of, pods) if place is not None}
 
-    def charge_of(self, pod: Pod) -> Amounts:
-        """What the queue is charged for the pod where it is, see ``place_of``; nothing without a place."""
-        place = self.place_of(pod)
-        return NOTHING if place is None else self.fixed.charge(pod, place[0])
-
     def home(self, pod: Pod) -> int:
         """Index of the node where a pod runs in the snapshot."""
         return self.fixed.snapshot.node_index[pod.node or ""]
@@ -324,10 +312,8 @@ class Ledger:
         return view
 
     def fits(self, pod: Pod, *, now: bool) -> Mask:
-        """[N] nodes with room for the pod: idle now, or once everything releasing is gone (2.6).
-
-        Static node rules and stateful rules are included.
-        """
+        """[N] nodes with room for the pod: idle now, or once everything releasing is gone (2.6). Static node
+        rules and stateful rules are included."""
         view, rules = self.view(pod), [rule for rule in self.rules if rule.concerns(pod)]
         mask: Mask = (view.now if now else view.later).copy()
         for rule in rules:
@@ -455,7 +441,7 @@ class Ledger:
             self._shared = len(self._changed), SharedFree.of(self.devices, self.fixed.mib_on)
         return self._shared[1]
 
-    def shared_free(self) -> NDArray[np.float64]:
+    def shared_free(self) -> Floats:
         """[N] free portions of joinable shared devices, in devices (8.3 step 2)."""
         found, count = self.shared(), len(self.fixed.mib_on)
         mib = np.bincount(found.node, np.maximum(found.later, 0), count)

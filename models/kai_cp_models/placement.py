@@ -32,9 +32,7 @@ from kai_cp_models.units import Batch, Gang
 
 def quota_check(ledger: Ledger, ask: Ask, *, lending: bool = False) -> tuple[str, str] | None:
     """(reason token, message) when limits or non-preemptible quota refuse the ask (3.7), else None.
-
-    ``lending``: quotas lend to rollouts, because nothing is evicted for the ask (3.8).
-    """
+    ``lending``: quotas lend to rollouts, because nothing is evicted for the ask (3.8)."""
     # Only a rule lends, and asks whose pods are not needed need not make them.
     pods = ask.pods if ledger.rules else ()
     return ledger.over_quota(ask.group, pods, ask.kind.shape.optimistic, lending=lending)
@@ -289,8 +287,7 @@ class Placer:
 
 def disaggregate(ledger: Ledger, answer: Answer, *, pipeline_only: bool) -> Ledger | None:
     """A ledger with the evictions and places of a solved model, pod by pod; None where a place does not fit,
-    because the model holds a relaxation of a rule.
-    """
+    because the model holds a relaxation of a rule."""
     result = ledger.without(answer.gone)
     moved = [pod for pod in answer.gone if pod.key in answer.moved]
     fresh: dict[tuple[int, str], str] = {}

@@ -27,10 +27,8 @@ as_read: StatusOf = attrgetter("status")
 
 @dataclass(eq=False)
 class Batch:
-    """Pods that are placed together or not at all, in the shape of the gang tree; never changed.
-
-    A leaf batch has ``pods``; a set batch has ``parts``, in subgroup order.
-    """
+    """Pods that are placed together or not at all, in the shape of the gang tree; never changed. A leaf batch
+    has ``pods``; a set batch has ``parts``, in subgroup order."""
 
     subgroup: Subgroup
     pods: tuple[Pod, ...] = ()
@@ -65,9 +63,7 @@ class Batch:
 
 class Unit(NamedTuple):
     """An eviction unit (5.4): pods that leave together, and the elastic state from which they leave.
-
-    ``whole``: the pod group is below its minimum without them.
-    """
+    ``whole``: the pod group is below its minimum without them."""
 
     pods: tuple[Pod, ...]
     elastic_state: int
@@ -76,8 +72,7 @@ class Unit(NamedTuple):
 
 class StatusCounts(NamedTuple):
     """Pods of a pod set by status. Of a set of subgroups its members: the ``active`` ones are satisfied, the
-    ``pending`` ones could become so.
-    """
+    ``pending`` ones could become so."""
 
     pending: int
     active: int
@@ -114,8 +109,7 @@ _Turn = tuple[int, int, float, str]
 @dataclass(slots=True)
 class GangTally:
     """How far every subgroup of a gang is served. ``Gang.moved`` makes the one that follows, with a step for
-    each level of the tree; none changes, but for the note where the waiting pods of a pod set begin.
-    """
+    each level of the tree; none changes, but for the note where the waiting pods of a pod set begin."""
 
     counts: dict[str, StatusCounts]
     """By the name of the subgroup."""
@@ -330,9 +324,7 @@ class Gang:
 
     def _next(self, subgroup: Subgroup, tally: GangTally, status_of: StatusOf) -> Batch:
         """The next batch of a subtree that can be given something: all that its minimum lacks, or one more.
-
-        Members that cannot become ready would tear the gang (14.1); they offer nothing.
-        """
+        Members that cannot become ready would tear the gang (14.1); they offer nothing."""
         missing = subgroup.minimum - tally.counts[subgroup.name].active
         most = max(missing, 1)
         if subgroup.leaf:
@@ -391,8 +383,7 @@ def units_of_pod_set(active: Sequence[Pod], minimum: int) -> Iterator[Unit]:
 
 def counted_apart(group: PodGroup, lost: Sequence[Pod]) -> Iterator[tuple[Pod, ...]]:
     """Pods that leave together, as reclaim counts them (4.4): of each pod set those beyond its minimum one by
-    one, the others together. Of a torn gang a unit may contain both.
-    """
+    one, the others together. Of a torn gang a unit may contain both."""
     left, core = {leaf.name: leaf.minimum for leaf in group.root.leaves()}, list[Pod]()
     for pod in sorted(lost, key=attrgetter("sort_key")):
         name = pod.subgroup or "default"
@@ -411,9 +402,7 @@ def _all_of(subgroup: Subgroup, by_leaf: Mapping[str, Sequence[Pod]]) -> tuple[P
 
 def _surplus(subgroup: Subgroup, met: Met, active: Mapping[str, Sequence[Pod]]) -> Iterator[tuple[Pod, ...]]:
     """The surplus pods and subgroups in the order in which they go; each leaves before the next is asked for.
-
-    As nothing comes back, what has no surplus gets none, and only what gave the last one changes its turn.
-    """
+    As nothing comes back, what has no surplus gets none, and only what gave the last one changes its turn."""
     if subgroup.leaf:
         while len(pods := active[subgroup.name]) > max(subgroup.minimum, 0):
             yield (pods[-1],)

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kai_cp.reader import ParseMemo, parse
-from kai_cp_models.fairness import amounts
 from kai_cp_models.fairness.amounts import milli_gpus
+from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.running import UNIT, Running
 from kai_cp_models.units import Gang
@@ -41,7 +41,7 @@ def test_rows_are_the_units_of_the_gangs(seed: int) -> None:
             assert (found["group"], found["chain"], found["whole"]) == (g, chain, unit.whole)
             assert (found["state"], found["movable"]) == (unit.elastic_state, gang.at_first.satisfied)
             assert found["weight"] == sum(milli_gpus(pod) + 1 for pod in unit.pods)
-            assert tuple(found["gives"]) == amounts.total(map(ledger.charge_of, unit.pods))
+            assert tuple(found["gives"]) == charged(ledger, unit.pods)
             row += 1
     assert row == len(running.units)
 

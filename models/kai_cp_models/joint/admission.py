@@ -183,8 +183,7 @@ class Admission:
 
     def _made_room(self, ledger: Ledger, ask: Ask) -> Ledger | None:
         """The ledger with the batch, and with the few placed again that ask for smaller pods: where sizes
-        divide each other only these are in the way. None: they are many, or one finds no place.
-        """
+        divide each other only these are in the way. None: they are many, or one finds no place."""
         # Shares of devices do not divide each other.
         most = max(MILLI, *map(milli_gpus, ask.kind.shape.examples))
         small = [one for one in self.asks if max(map(milli_gpus, one.kind.shape.examples)) < most]

@@ -105,8 +105,7 @@ class NodeCells:
 
     def fill(self, cell: int, free: Ints, size: int, count: int) -> list[int]:
         """The nodes of the cell for so many pods of ``size`` GPUs, one by one where least is ``free`` [N] of
-        those that still take it; what they take is no longer free. Pods beyond the room are on the last.
-        """
+        those that still take it; what they take is no longer free. Pods beyond the room are on the last."""
         nodes = self.nodes[cell]
         order = nodes[np.argsort(free[nodes], kind="stable")]
         room = np.cumsum(free[order] // max(size, 1))

@@ -15,9 +15,8 @@ from functools import cached_property
 from itertools import repeat
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kai_cp_models.arrays import Ints, Mask
+from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask, Place
 from kai_cp_models.ledger import Ledger
@@ -28,14 +27,11 @@ from kai_cp_models.sharing import share_mib
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """Pods that leave one after the other.
+    """Pods that leave one after the other. ``nodes``: [P] where they are. ``requests``: [P, D] what they hold
+    there. ``shares``: those with a share of devices, by position."""
 
-    ``nodes``: [P] where they are. ``requests``: [P, D] what they hold there. ``shares``: those with a
-    share of devices, by position.
-    """
-
-    nodes: NDArray[np.int64]
-    requests: NDArray[np.int64]
+    nodes: Ints
+    requests: Ints
     shares: Sequence[tuple[int, Pod, Place]]
 
     def part(self, some: Mask) -> Leaving:
@@ -50,9 +46,7 @@ class Counting:
 
     def __init__(self, ledger: Ledger, asking: Iterable[Pod], *, everywhere: bool = False) -> None:
         """``asking``: all pods whose demand will be compared; their sizes and nodes shape the rows.
-
-        ``everywhere``: count all nodes, also those that no such pod accepts.
-        """
+        ``everywhere``: count all nodes, also those that no such pod accepts."""
         examples = {pod.spec: pod for pod in asking}
         self.ledger = ledger
         self._sizes = sorted({size for pod in examples.values() if (size := pod.spec.requests[GPU] // MILLI)})
@@ -64,7 +58,7 @@ class Counting:
         self._asked: dict[BatchShape, Ints] = {}
 
     @cached_property
-    def _shared_free(self) -> NDArray[np.float64]:
+    def _shared_free(self) -> Floats:
         """[N] free parts of shared devices, in milli-GPUs."""
         return MILLI * self.ledger.shared_free()
 
@@ -82,11 +76,9 @@ class Counting:
 
     def asked(self, ask: Ask) -> Ints:
         """The demand of an ask: pieces [size], then amounts [D]. Read-only: equal asks share the row."""
-        shape = ask.kind.shape
-        found = self._asked.get(shape)
-        if found is None:
-            found = self._asked[shape] = self.demand(ask.pods)
-        return found
+        if (shape := ask.kind.shape) not in self._asked:
+            self._asked[shape] = self.demand(ask.pods)
+        return self._asked[shape]
 
     def exceeded(self, own: Ints, wanted: Ints, room: Ints, *, moved: bool = False) -> bool:
         """Whether there is too little of something that a batch asks for; True is a proof.
@@ -158,13 +150,13 @@ class Counting:
         """What the nodes offer as they are, without parts of shared devices, as a row."""
         return self._offer(self._free[self._nodes])
 
-    def _offer(self, free: NDArray[np.int64]) -> Ints:
+    def _offer(self, free: Ints) -> Ints:
         """What nodes with this free capacity offer in sum, as a row."""
         free = np.maximum(free, 0)
         gpus = free[:, GPU] // MILLI
         return np.array([*((gpus // size).sum() for size in self._sizes), *free.sum(axis=0)], dtype=np.int64)
 
-    def free(self, leaving: Leaving) -> NDArray[np.int64]:
+    def free(self, leaving: Leaving) -> Ints:
         """[N, D] what nodes offer at most when ``leaving`` are gone; parts of shared GPUs not counted. A
         shared device whose members all leave is whole again."""
         free = self._free.copy()
@@ -204,11 +196,8 @@ class CumulativeDemand:
         self._losable: frozenset[frozenset[int]] = frozenset()
 
     def hold(self, ask: Ask, takes: frozenset[int], losable: frozenset[int] | None = None) -> None:
-        """Add one more ask.
-
-        ``takes``: ranks of the units that it may take. ``losable``: of those that may be lost while it has
-        its place; None: all.
-        """
+        """Add one more ask. ``takes``: ranks of the units that it may take. ``losable``: of those that may be
+        lost while it has its place; None: all."""
         self._demand = self._demand + self._counting.asked(ask)
         self._open = self._opened(takes)
         if losable is not None:
@@ -232,15 +221,13 @@ class CumulativeDemand:
 
     def _room(self, open_: frozenset[int], lost: frozenset[int] | None) -> Ints:
         """Free capacity without the ``open_`` units; those not in ``lost`` need places again."""
-        room = self._rooms.get((open_, lost))
-        if room is None:
+        if (key := (open_, lost)) not in self._rooms:
             counting, units = self._counting, self._units(open_)
             gone = units & (not self._moved if lost is None else self._units(lost) & (not self._moved))
             again = (units & ~gone & self._movable)[self._unit_of] & ~counting.overfull[self.leaving.nodes]
             room = counting.room(self.leaving.part(gone[self._unit_of] | again))
-            room = room - counting.demand(self._pods[i] for i in np.flatnonzero(again).tolist())
-            self._rooms[open_, lost] = room
-        return room
+            self._rooms[key] = room - counting.demand(self._pods[i] for i in np.flatnonzero(again).tolist())
+        return self._rooms[key]
 
     def _units(self, ranks: frozenset[int]) -> Mask:
         found: Mask = np.zeros(len(self._movable), dtype=bool)

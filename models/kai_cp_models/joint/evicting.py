@@ -61,10 +61,8 @@ class EvictingModel(JointModel):
         objective: ObjectiveSettings,
         moves: Moves,
     ) -> None:
-        """``required``: how many asks, from the first on, must be placed; the others may be.
-
-        Raises ``ModelTooLarge`` as the joint model does.
-        """
+        """``required``: how many asks, from the first on, must be placed; the others may be. Raises
+        ``ModelTooLarge`` as the joint model does."""
         super().__init__(ledger, asks, units, may_lose=policy.may_lose, moves=moves)
         self.step_milli_gpus = MILLI * objective.lost_beyond_step_gpus
         self.policy = policy
@@ -166,10 +164,8 @@ class EvictingModel(JointModel):
                     row.only_enforce_if(self._any(f"adds[{i},{r},{firm}]", [yes for _, yes in sizes]))
 
     def _within_share(self) -> None:
-        """An ask's queue is within its fair share with what earlier asks get and take there (4.4).
-
-        Whether earlier asks take what is lost, and not later ones, is tested when the plan is simulated.
-        """
+        """An ask's queue is within its fair share with what earlier asks get and take there (4.4). Whether
+        earlier asks take what is lost, and not later ones, is tested when the plan is simulated."""
         book = self.ledger.book
         asked: dict[str, list[tuple[Amounts, cp_model.IntVar]]] = {}
         for ask, admitted in zip(self.asks, self.admitted, strict=True):

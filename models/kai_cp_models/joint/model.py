@@ -319,9 +319,7 @@ class JointModel:
         self, cell: int, gaining: Sequence[int], entering: Sequence[tuple[PodClass, cp_model.IntVar]]
     ) -> None:
         """For every size, pods of this size and larger are no more than the pieces of it on the nodes.
-
-        ``gaining``: those of the cell's nodes that pods may leave.
-        """
+        ``gaining``: those of the cell's nodes that pods may leave."""
         for size, stay in self._stay.items():
             load: list[Linear] = [(item.size // size) * var for item, var in entering if item.size >= size]
             load += self._shares.new.get(cell, ()) if size == 1 else ()

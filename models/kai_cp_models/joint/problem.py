@@ -24,9 +24,7 @@ from kai_cp_models.units import Batch, Gang, Gangs, GangState
 
 class AskKind(NamedTuple):
     """What decides about an ask: asks of one kind are served or refused alike by every rule of an action.
-
-    ``pinned``: the group, where its own running pods decide which nodes the others may take.
-    """
+    ``pinned``: the group, where its own running pods decide which nodes the others may take."""
 
     shape: BatchShape
     pinned: GroupKey | None
@@ -37,8 +35,7 @@ class AskKind(NamedTuple):
     @property
     def bounds(self) -> tuple[object, ...]:
         """What decides how much a share by memory may be charged, which depends on the node: the limits of
-        its queue, and the quota of what is not preemptible. Nothing for others, whose charge is known.
-        """
+        its queue, and the quota of what is not preemptible. Nothing for others, whose charge is known."""
         return (self.queue, self.preemptible) if self.shape.by_memory else ()
 
     @property
@@ -49,10 +46,8 @@ class AskKind(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Ask:
-    """A batch that wants a place, see ``ask_of``. ``entry``: its entry in the fair order (3.5, 3.6).
-
-    Without a batch it is for the first one in the snapshot, which is made when it is asked for; few are.
-    """
+    """A batch that wants a place, see ``ask_of``. ``entry``: its entry in the fair order (3.5, 3.6). Without
+    a batch it is for the first one in the snapshot, which is made when it is asked for; few are."""
 
     group: PodGroup
     gangs: Gangs

@@ -35,10 +35,8 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one solve found. ``proved``: the answer is optimal, or infeasibility is certain.
-
-    ``work``: what the solve used. ``cut``: the clock ended it, so that a less busy machine might find more.
-    """
+    """What one solve found. ``proved``: the answer is optimal, or infeasibility is certain. ``work``: what
+    the solve used. ``cut``: the clock ended it, so that a less busy machine might find more."""
 
     status: Literal["solved", "infeasible", "unknown"]
     proved: bool

@@ -166,10 +166,8 @@ class ShareRows:
     def places(
         self, going: Mapping[Hashable, Sequence[Pod]], solver: cp_model.CpSolver, free: Ints
     ) -> dict[PodKey, Place]:
-        """Node and device names of the shares that are ``going`` somewhere, by class.
-
-        ``free`` [N]: whole GPUs that are left; those of new devices are taken from it.
-        """
+        """Node and device names of the shares that are ``going`` somewhere, by class. ``free`` [N]: whole
+        GPUs that are left; those of new devices are taken from it."""
         held: dict[Hashable, dict[int, dict[str, int]]] = {key: {} for key in self._classes}
         for (node, name), counts in self._counts.items():
             for key, count in counts.items():

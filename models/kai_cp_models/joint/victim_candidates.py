@@ -12,8 +12,7 @@ import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints, Mask, numbered
 from kai_cp_models.cycle import Cycle
-from kai_cp_models.fairness import amounts
-from kai_cp_models.fairness.amounts import NOTHING, Amounts, milli_gpus
+from kai_cp_models.fairness.amounts import NOTHING, Amounts, milli_gpus, total
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.rank import victim_order
 from kai_cp_models.fairness.reclaim import VictimFilter
@@ -30,15 +29,14 @@ from kai_cp_models.units import Gang, Unit
 
 def charged(ledger: Ledger, pods: Iterable[Pod]) -> Amounts:
     """What queues are charged for the pods at the nodes where they are; nothing for those without a place."""
-    held = list(map(ledger.charge_of, pods))
-    return held[0] if len(held) == 1 else amounts.total(held)
+    places = ((pod, ledger.place_of(pod)) for pod in pods)
+    held = [NOTHING if place is None else ledger.fixed.charge(pod, place[0]) for pod, place in places]
+    return held[0] if len(held) == 1 else total(held)
 
 
 def within_ceiling(ratio: float, moved: Iterable[Pod], asks: Iterable[Ask]) -> bool:
-    """Whether at most as many GPUs of running pods move as the settings allow for these asks.
-
-    ``ratio``: ``ObjectiveSettings.max_moved_gpus_per_admitted_gpu``.
-    """
+    """Whether at most as many GPUs of running pods move as the settings allow for these asks. ``ratio``:
+    ``ObjectiveSettings.max_moved_gpus_per_admitted_gpu``."""
     if ratio == UNLIMITED:
         return True
     runs = (pod for pod in moved if pod.status in ACTIVE_USED)
@@ -81,10 +79,8 @@ class VictimOrder(Sequence[EvictionUnit]):
         """What ``takes`` found, by kind of ask, by rights and by itself."""
 
     def takes(self, ask: Ask) -> frozenset[int]:
-        """Ranks of the units that the ask may take, with all that was evicted for them.
-
-        Equal sets are one object, because comparing large ones takes long.
-        """
+        """Ranks of the units that the ask may take, with all that was evicted for them. Equal sets are one
+        object, because comparing large ones takes long."""
         taken, owing, units = self._taken, self._owing, self.units
         if ask.kind not in taken:
             one = self.reach.entitled(ask)
@@ -105,8 +101,7 @@ class VictimOrder(Sequence[EvictionUnit]):
 
     def _open(self, units: UnitRows, undisturbed: Floats, below: float) -> Mask:
         """[U] which units may be taken by such rights, whatever was evicted for them; a group may be stopped
-        only when it has run long enough.
-        """
+        only when it has run long enough."""
         seconds, now = undisturbed[units["queue"]], self.reach.ledger.snapshot.now
         kept = np.isnan(seconds) | (units["whole"] & (now < units["started"] + seconds))
         found: Mask = ~kept & (units["priority"] + units["aged"] < below)
@@ -166,10 +161,8 @@ class VictimOrder(Sequence[EvictionUnit]):
 
 
 def _turns(groups: Sequence[PodGroup], units: UnitRows) -> Ints:
-    """[U] the place of each unit within its leaf by priority, elastic state, age and name (3.6).
-
-    The group that started last loses the least work; creation decides where starts are equal.
-    """
+    """[U] the place of each unit within its leaf by priority, elastic state, age and name (3.6). The group
+    that started last loses the least work; creation decides where starts are equal."""
     here = np.unique(units["group"]).tolist()
     names = np.zeros(len(groups), dtype=np.int64)
     names[sorted(here, key=lambda g: groups[g].key[::-1])] = np.arange(len(here))
@@ -227,8 +220,7 @@ def _joined(cycle: Cycle, policy: EvictionPolicy) -> frozenset[GroupKey | None]:
 
 def _beyond_limits(book: QueueBook) -> Mask:
     """[queue, resource] where the queue, or one above it, holds more than its limit: what moves would have to
-    start anew. The last row stands for queues that do not exist.
-    """
+    start anew. The last row stands for queues that do not exist."""
     holds = book.bound_by(range(len(book.held)))
     pairs = (zip(holds[i], most, strict=True) for i, most in enumerate(book.limit))
     beyond = np.array([[UNLIMITED != most < held for held, most in pair] for pair in pairs], dtype=bool)
@@ -328,7 +320,7 @@ def _units_of_changed(
         stays = gang.group.key in kept or ledger.relied_on(gang.pods)
         found.append((gang.group, list(_given_up(ledger, gang, stays=stays)), ledger.state(gang).satisfied))
     pods = [pod for _, some, _ in found for unit in some for pod in unit.pods]
-    rows = unit_rows(ledger.snapshot, found, np.array([ledger.charge_of(pod) for pod in pods], np.int64))
+    rows = unit_rows(ledger.snapshot, found, np.array([charged(ledger, (pod,)) for pod in pods], np.int64))
     along: list[Owed] = [()]
     for u, (group, unit) in enumerate((group, unit) for group, some, _ in found for unit in some):
         placed = [pod.key in ledger.held for pod in unit.pods]
