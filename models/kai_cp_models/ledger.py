@@ -95,9 +95,8 @@ class Fixed:
     @cached_property
     def fabric(self) -> Fabric | None:
         """The places that nodes share; None: nothing is known of them."""
-        snapshot = self.snapshot
-        records = snapshot.nodes, snapshot.topologies
-        found: Fabric | None = snapshot.derived.of_records("fabric", records, lambda: fabric_of(snapshot))
+        one, records = self.snapshot, (self.snapshot.nodes, self.snapshot.topologies)
+        found: Fabric | None = one.derived.of_records("fabric", records, lambda: fabric_of(one))
         return found
 
     @property

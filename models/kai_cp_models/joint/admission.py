@@ -36,11 +36,11 @@ class RefusalCache:
     policy: EvictionPolicy | None
     """None: allocate, which takes nothing."""
     _known: dict[tuple[object, ...], Refusal] = field(default_factory=dict)
-    """By what decides about an ask (``_key``): what was added, or found from an easier batch."""
+    """By signature and terms, which decide: what was added, or found from an easier batch."""
     _plain: dict[tuple[object, ...], list[tuple[Pod, int, Refusal]]] = field(default_factory=dict)
     """The first batches of equal pods that were added, by their terms: one pod, and how many there are."""
     _compared: Counter[tuple[object, ...]] = field(default_factory=Counter)
-    """With how many of them a batch was compared in vain, by its key and their terms."""
+    """With how many of them a batch was compared in vain, by its signature and terms, and their terms."""
 
     def proved(self) -> RefusalCache:
         """An independent copy with the refusals that carry a proof."""
@@ -53,8 +53,9 @@ class RefusalCache:
         shape = ask.kind.shape
         if any(rule.opened_by(pod) for rule in self.ledger.rules for pod in shape.examples):
             return
-        self._known[self._key(ask)] = why
-        plain = self._plain.setdefault(self._terms(ask), [])
+        terms = self._terms(ask)
+        self._known[ask.kind.signature, terms] = why
+        plain = self._plain.setdefault(terms, [])
         if shape.uniform is not None and len(plain) < LIMITS.compared_refusals:
             plain.append((shape.uniform, shape.count, why))
 
@@ -62,11 +63,12 @@ class RefusalCache:
         """The refusal of an equal batch, or of one that asks for at most as much in every respect."""
         if not self._known:
             return None
-        key, shape = self._key(ask), ask.kind.shape
+        shape, own = ask.kind.shape, self._terms(ask)
+        key = ask.kind.signature, own
         # Without terms, what others may take is more.
         found = self._known.get(key) or self._known.get((ask.kind.signature, ()))
         if found is None and (pod := shape.uniform) is not None:
-            for terms in {self._terms(ask), ()}:
+            for terms in {own, ()}:
                 plain = self._plain.get(terms, [])
                 for easier, count, why in plain[self._compared[key, terms] :]:
                     if count <= shape.count and (
@@ -76,10 +78,6 @@ class RefusalCache:
                         return why
                 self._compared[key, terms] = len(plain)
         return found
-
-    def _key(self, ask: Ask) -> tuple[object, ...]:
-        """Asks with equal keys are admitted or refused alike."""
-        return ask.kind.signature, self._terms(ask)
 
     def _terms(self, ask: Ask) -> tuple[object, ...]:
         """What an ask may take from others: with equal terms, equal asks are admitted or refused alike."""
