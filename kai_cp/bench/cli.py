@@ -230,7 +230,7 @@ def _show(results: Sequence[Result], report: Path | None) -> None:
 
         report.write_text(page(results), encoding="utf-8")
     for section in tables(results):
-        show(section.render(None))
+        show(section.render(wider="a pipe shows them"))
     if report is not None:
         typer.echo(f"{report}: open it in a browser")
 

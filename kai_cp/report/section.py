@@ -115,9 +115,9 @@ class Section:
     drop: Sequence[str] = ()
     merged: Sequence[str] = ()
 
-    def render(self, most: int | None = None, shorten: Shortening = WHOLE) -> Fitted:
-        """As a table of at most this many rows on a terminal."""
-        return Fitted(self, most, shorten)
+    def render(self, most: int | None = None, shorten: Shortening = WHOLE, wider: str = "-o wide") -> Fitted:
+        """As a table of at most this many rows on a terminal. ``wider``: what shows the columns left out."""
+        return Fitted(self, most, shorten, wider)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,7 @@ class Fitted:
     section: Section
     most: int | None
     shorten: Shortening = field(default=WHOLE)
+    wider: str = "-o wide"
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = None if is_whole(options.max_width) else options.max_width
@@ -140,6 +141,7 @@ class _Layout:
 
     def __init__(self, fitted: Fitted, width: int | None) -> None:
         self._section = section = fitted.section
+        self._wider = fitted.wider
         self._width = width
         self._shorten = fitted.shorten if width is not None else WHOLE
         self._rows = section.rows if width is None else section.rows[: fitted.most]
@@ -219,7 +221,7 @@ class _Layout:
         if self._hidden:
             yield Text(f"… {self._hidden:,} more; --all shows them", style="dim")
         if self._dropped:
-            yield Text(f"Not shown at this width: {', '.join(self._dropped)} (-o wide).", style="dim")
+            yield Text(f"Not shown at this width: {', '.join(self._dropped)} ({self._wider}).", style="dim")
 
     def _table_width(self, shown: Sequence[str]) -> int:
         return sum(self._widths[name] + _GAP for name in shown) - _GAP

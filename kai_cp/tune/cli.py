@@ -200,7 +200,7 @@ def _compare(instances: dict[str, Instance], every: dict[str, Settings], report:
                 bar.begin(f"{name}, {config}")
                 results[name][config] = measured(settings)
                 wrong += [f"{name}, {config}: {line}" for line in results[name][config].errors]
-    show(table(results, list(every)).render(None))
+    show(table(results, list(every)).render(wider="a pipe shows them"))
     if report is not None:
         documents = {config: settings.model_dump() for config, settings in every.items()}
         report.write_text(html(results, list(every), documents), encoding="utf-8")
@@ -243,7 +243,7 @@ def _search(
             report=lambda done: bar.begin(f"trial {done + 1}"),
         )
     choice = choose(space, present, found)
-    show(table(space, choice).render(None))
+    show(table(space, choice).render(wider="a pipe shows them"))
     show(choice.sentence(str(out)))
     show(knobs(space, base))
     chosen = base if choice.best is None else with_overrides(base, choice.best.overrides)

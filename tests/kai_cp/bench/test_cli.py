@@ -11,9 +11,11 @@ import pytest
 from rich.console import Console
 
 from kai_cp.bench.cases import generated_cases
+from kai_cp.bench.cli import _show
 from kai_cp.bench.records import CaseResult, NetEffect, origin, read, write
 from kai_cp.bench.run import RunPlan
 from kai_cp.bench.table import tables, to_gain
+from kai_cp.report import terminal
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -109,6 +111,15 @@ def test_the_table_fits_and_its_gap_is_what_could_still_be_gained(width: int) ->
     assert max(map(len, text.splitlines())) <= width
     assert "25.0%" in text
     assert "100.0%" not in text
+
+
+def test_a_narrow_table_names_no_option_that_the_command_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console(width=60, record=True, file=io.StringIO())
+    monkeypatch.setattr(terminal, "stdout", lambda **_: console)
+    _show([case("contended-of-a-certain-length-1000-s1")], None)
+    text = " ".join(console.export_text().split())
+    assert "Not shown at this width" in text
+    assert "(a pipe shows them)" in text
 
 
 def test_a_plan_that_gives_gpus_up_has_no_gap() -> None:
