@@ -89,7 +89,7 @@ def explain(
     Nothing is changed anywhere. Blocking rules are proved, and every fix was tried: applied to the snapshot,
     which was then decided again.
 
-    Exit status: 0 told, 1 the snapshot or the pod group cannot be used, 2 wrong usage, or the name is not
+    Exit status: 0 answered, 1 the snapshot or the pod group cannot be used, 2 wrong usage, or the name is not
     there.
 
     Examples:

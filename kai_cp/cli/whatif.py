@@ -172,8 +172,8 @@ def what_if(
 
     Nothing is written.
 
-    Exit status: 0 told, 1 the snapshot or a file of --add is bad, 2 wrong usage, or what is changed is not
-    there.
+    Exit status: 0 answered, 1 the snapshot or a file of --add is bad, 2 wrong usage, or no object of
+    that name.
 
     Examples:
     kai-cp what-if snapshot.zip --drain n7

@@ -222,7 +222,7 @@ def migrate(
 ) -> None:
     """Say what to install in place of a KAI installation, and what differs; changes nothing.
 
-    Exit status: 0 told, 1 a file is bad, 2 wrong usage, 3 the cluster does not answer.
+    Exit status: 0 printed, 1 a file is bad, 2 wrong usage, 3 the cluster does not answer.
 
     Examples:
     kai-cp migrate
