@@ -12,18 +12,17 @@ import copy
 import heapq
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names
+from kai_cp.kube.api.moved import NOMINATED, MovedPods, nominated_to
 from kai_cp.kube.api.promises import failures_note, failures_of, lost_places, moved_note
 from kai_cp.kube.api.store import ObjectKey
 from kai_cp.kube.api.write_results import WriteOutcome, WriteResult
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import STATE_ACTIONS
-
-DEFAULT_GRACE_SECONDS: Final = 30.0
 
 
 class FakeCluster:
@@ -57,6 +56,7 @@ class FakeCluster:
         self._recreate = recreate
         self._same_name = same_name
         self._fails = fails or (lambda _request: "")
+        self._moved = MovedPods(lambda key: self._pods.get(key))
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._born = itertools.count(1)
@@ -64,20 +64,23 @@ class FakeCluster:
         self.log: list[tuple[float, str, str]] = []
         """What happened: (time, *bound* | *running* | *evicted* | *gone* | *failed*, namespace/name)."""
 
-    def snapshot(self) -> dict[str, Any]:
-        """The cluster now. Objects are replaced and never changed, so a snapshot stays as it is."""
+    def snapshot(self) -> Mapping[str, Any]:
+        """The cluster now, with the places of moved pods. Objects are replaced and never changed, so a
+        snapshot stays as it is."""
         lists = {
             "pods": [self._pods[key] for key in sorted(self._pods)],
             "podGroups": [self._groups[key] for key in sorted(self._groups)],
             "bindRequests": [self._requests[key] for key in sorted(self._requests)],
         }
-        return {**self._raw, "rawObjects": {**self._raw["rawObjects"], **lists}}
+        raw = {**self._raw, "rawObjects": {**self._raw["rawObjects"], **lists}}
+        return self._moved.shown(raw, self.now)
 
     def apply(self, plan: Plan) -> Sequence[WriteResult]:
         """Carry out the plan at the present time."""
         self._clean()
         lost = lost_places(plan, self._lost_before)
         self._nominate(plan)
+        self._moved.follow(plan, self.now)
         results = [self._act(decision) for decision in plan.decisions]
         stopped = {key for one, outcome, _ in results if outcome == "done" for key in one.triggers}
         for group in lost.keys() & stopped:
@@ -130,8 +133,7 @@ class FakeCluster:
         if pod is None:
             return False
         noted = self._noted(api_objects.group_of(pod))
-        named = (pod.get("status") or {}).get("nominatedNodeName")
-        return bool(named) or failures_of(noted, pod["metadata"].get("uid", "")) > 0
+        return bool(nominated_to(pod)) or failures_of(noted, pod["metadata"].get("uid", "")) > 0
 
     def _noted(self, group: GroupKey) -> str | None:
         item = self._groups.get(group)
@@ -139,16 +141,14 @@ class FakeCluster:
 
     def _nominate(self, plan: Plan) -> None:
         """Waiting pods name the nodes that the plan promises them, and no others."""
-        named = {
-            key: (pod.get("status") or {}).get("nominatedNodeName", "") for key, pod in self._pods.items()
-        }
-        wanted = plan.promises(lambda key: named.get(key, ""))
+        named = {key: nominated_to(pod) for key, pod in self._pods.items()}
+        wanted = plan.promises(lambda key: named.get(key, "") or self._moved.node_of(key))
         kept = {one.pod for one in plan.decisions if one.kind != "Nominate"} | self._requests.keys()
         for key, pod in list(self._pods.items()):
             waits = key not in kept and not pod["spec"].get("nodeName") and api_objects.group_of(pod).name
             node = wanted.get(PodKey(*key), "")
             if waits and node != named[key]:
-                self._change_pod(pod, status={"nominatedNodeName": node})
+                self._change_pod(pod, status={NOMINATED: node})
 
     def _bind(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         key = _key(pod)
@@ -223,10 +223,7 @@ class FakeCluster:
                 self.note(decision.group, {names.MOVED: moved_note(before, self.now, 1, 0)})
         self._note("evicted", key)
         uid = pod["metadata"].get("uid")
-        own = pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
-        grace = float(api_objects.shorter_grace(pod) or own)
-        if not pod["spec"].get("nodeName"):
-            grace = 0.0
+        grace = api_objects.grace_seconds(pod) if pod["spec"].get("nodeName") else 0.0
         self._change_pod(pod, deletionTimestamp=api_objects.rfc3339(self.now + grace))
         self._at(self.now + grace, lambda: self._gone(key, uid))
         return "done", ""

@@ -26,6 +26,8 @@ RECEIVED: Final = {
     GpuKind.MIG: "MigInstance",
 }
 """``receivedResourceType`` by how a pod asks (2.2)."""
+DEFAULT_GRACE_SECONDS: Final = 30.0
+"""Of a pod that states none, as in Kubernetes."""
 
 
 def rfc3339(seconds: float) -> str:
@@ -64,6 +66,12 @@ def shorter_grace(pod: Mapping[str, Any]) -> int | None:
     its own holds."""
     own = pod["spec"].get("terminationGracePeriodSeconds")
     return MOST_GRACE_SECONDS if isinstance(own, int) and own > MOST_GRACE_SECONDS else None
+
+
+def grace_seconds(pod: Mapping[str, Any]) -> float:
+    """How long an evicted pod may take to end."""
+    own = pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
+    return float(shorter_grace(pod) or own)
 
 
 def limits(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -14,6 +14,7 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
 from kai_cp.kube.api.background import BackgroundWriter
 from kai_cp.kube.api.errors import ApiError, KubeError, LeaseLost, NotGranted, NotReachable
+from kai_cp.kube.api.moved import MovedPods
 from kai_cp.kube.api.promises import failures_note, failures_of, lost_places, moved_note
 from kai_cp.kube.api.recorder import Recorder
 from kai_cp.kube.api.store import key_of
@@ -92,6 +93,7 @@ class ApiCluster:
         self._bound_at = -math.inf
         self.annotations = GroupAnnotations(transport, self._groups, writer)
         self._nominations = Nominations(transport, self._pods, writer, self._may_be_nominated)
+        self.moved = MovedPods(self._pods.get)
         self.deciding: Callable[[], bool] = lambda: False
         """Whether a cycle is under way."""
         writer.busy = lambda: self.deciding() or self.binding()
@@ -117,7 +119,8 @@ class ApiCluster:
         self.annotations.submit_again()
         self._nominations.submit_again()
         raw = self._nominations.shown(self.orders.shown(self._cache.snapshot))
-        return self._backoff.mask(self.annotations.shown(raw), self._clock())
+        now = self._clock()
+        return self.moved.shown(self._backoff.mask(self.annotations.shown(raw), now), now)
 
     def catch_up(self) -> None:
         """Read what an earlier process ordered last, and write the start times and pool labels that it
@@ -175,7 +178,8 @@ class ApiCluster:
     def order(self, plan: Plan) -> Sending:
         """Begin to carry out the plan; decisions that are no longer possible get their result at once."""
         starts, lost = self._note_starts(plan), lost_places(plan, self._lost_before)
-        self._nominations.follow(plan)
+        self._nominations.follow(plan, self.moved.node_of)
+        self.moved.follow(plan, self._clock())
         sending = Sending(plan.decisions, partial(self._note_results, starts, lost))
         orders = []
         for place, decision in enumerate(plan.decisions):

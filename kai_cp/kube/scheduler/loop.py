@@ -261,6 +261,7 @@ class Scheduler:
             again,
             decided.again_at,
             self._backoff.next_release(now),
+            self._cluster.moved.next_end(now),
             next_look(decided.snapshot, decided.plan, self._options.stuck_in_releasing_threshold),
         ]
         if held := self._cluster.rivals.hold_seconds_left():

@@ -14,13 +14,13 @@ from kai_cp.json_types import Object
 from kai_cp.kube.api import resources
 from kai_cp.kube.api.api_objects import group_of
 from kai_cp.kube.api.background import BackgroundWriter
+from kai_cp.kube.api.moved import NOMINATED, nominated, nominated_to
 from kai_cp.kube.api.store import Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.unwritten import with_unwritten
 from kai_cp_models.plan import Plan
 from kai_cp_models.pods import PodKey
 
-NOMINATED: Final = "nominatedNodeName"
 _UNDECIDED: Final = ("NotDecidedInTime", "InternalError")
 """Reasons of pod groups about which a plan says nothing."""
 
@@ -53,10 +53,11 @@ class Nominations:
             lambda pod: (NOMINATED,) if nominated_to(pod) and not pod["spec"].get("nodeName") else ()
         )
 
-    def follow(self, plan: Plan) -> None:
+    def follow(self, plan: Plan, moved: Callable[[PodKey], str] = lambda _: "") -> None:
         """Have the waiting pods that the plan promises places name their nodes, and all others that it does
-        not bind name none. Pods that leave are left alone: what comes in the place of one is another pod."""
-        wanted = plan.promises(self._named)
+        not bind name none. Pods that leave are left alone: what comes in the place of one is another pod.
+        ``moved``: see ``MovedPods.node_of``."""
+        wanted = plan.promises(lambda key: self._named(key) or moved(key))
         others = {one.pod for one in plan.decisions if one.kind != "Nominate"}
         silent = {one.group for one in plan.unscheduled if one.reason in _UNDECIDED}
         naming = [PodKey(*key_of(pod)) for pod in self._naming(NOMINATED)]
@@ -108,17 +109,7 @@ class Nominations:
                 self._decided.pop(key, None)
 
 
-def nominated_to(pod: Object) -> str:
-    """The node that the status of a pod names; "" for none."""
-    return str((pod.get("status") or {}).get(NOMINATED) or "")
-
-
 def _as_decided(pod: Object, decided: _Decided) -> Object:
     """The pod with the node that its status will soon name."""
-    meta = pod["metadata"]
-    if decided.uid != meta.get("uid") or decided.node == nominated_to(pod):
-        return pod
-    # What is read of an object is kept by its version.
-    version = f"{meta.get('resourceVersion', '')}-{NOMINATED}={decided.node}"
-    status = {**(pod.get("status") or {}), NOMINATED: decided.node}
-    return {**pod, "metadata": {**meta, "resourceVersion": version}, "status": status}
+    same = decided.uid != pod["metadata"].get("uid") or decided.node == nominated_to(pod)
+    return pod if same else nominated(pod, decided.node)

@@ -216,6 +216,19 @@ def test_binding_goes_on_by_itself_once_another_scheduler_is_silent(server: Stub
     looping.close()
 
 
+def test_the_end_of_a_place_that_is_held_wakes_it(server: StubServer) -> None:
+    fill(server)
+    looping = Looping(server, lambda raw, now, _: Decided(parse(raw, now=now), Plan()))
+    server.put(r.PODS, pod("v", node="n", phase="Running"))
+    until(lambda: looping.cache.stores[r.PODS].get(("ns", "v")))
+    leaves = evict("v", "n", action="consolidation")
+    looping.live.moved.follow(Plan(decisions=(leaves, replace(leaves, kind="Nominate"))), time.time())
+    end = looping.live.moved.next_end(time.time())
+    assert end is not None
+    assert looping.scheduler.cycle() == end
+    looping.close()
+
+
 def test_backoff_doubles_and_is_forgotten() -> None:
     backoff = BindBackoff(first=2.0, longest=10.0)
     assert [backoff.failed("u", 100.0) - 100.0 for _ in range(5)] == [0.0, 2.0, 4.0, 8.0, 10.0]

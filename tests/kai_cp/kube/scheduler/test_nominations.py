@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from kai_cp_models.plan import Decision, Plan, Unscheduled
 from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.policy import ActionName
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS, until
-from tests.kai_cp.kube.samples import bind, evict, pod
+from tests.kai_cp.kube.samples import bind, evict, group, node, pod
 from tests.kai_cp.kube.scheduler.conftest import Setup
 from tests.kai_cp.kube.scheduler.test_group_annotations import held_writer
 
@@ -119,3 +120,44 @@ def test_a_pod_of_the_same_name_that_came_meanwhile_is_another_one(setup: Setup)
     assert shown(setup, "p0") == ""
     gate.set()
     assert written(setup, "p0") == ""
+
+
+def test_the_place_of_a_moved_pod_is_that_of_the_next_one(setup: Setup) -> None:
+    """It is held while no pod of the group waits. The next pod has it, and names the node itself once a plan
+    promises it that again. Of the stand-in itself nothing is written, whatever a plan decides about it."""
+    key = GroupKey("ns", "h")
+    for resource, one in ((r.NODES, node("m")), (r.POD_GROUPS, group("h"))):
+        setup.server.put(resource, one)
+    setup.server.put(r.PODS, pod("v", "h", node="n", phase="Running"))
+    store = setup.cache.stores[r.PODS]
+    until(lambda: store.get(("ns", "v")) and setup.cache.stores[r.POD_GROUPS].get(("ns", "h")))
+    leaves = evict("v", "n", group="h", action="consolidation")
+    setup.apply(Plan(decisions=(leaves, replace(nominate("v", "m", "consolidation"), group=key))))
+    setup.server.remove(r.PODS, "ns", "v")
+    until(lambda: store.get(("ns", "v")) is None)
+
+    def stand_ins() -> list[str]:
+        raw = setup.live.snapshot()["rawObjects"]
+        assert {one["spec"]["selectedNode"] for one in raw["bindRequests"]} <= {"m"}
+        return [one["spec"]["podName"] for one in raw["bindRequests"]]
+
+    assert stand_ins() == ["v (moved)"]
+    setup.apply(Plan())
+    assert stand_ins() == ["v (moved)"]
+    setup.server.put(r.PODS, pod("next", "h"))
+    until(lambda: store.get(("ns", "next")))
+    assert (shown(setup, "next"), written(setup, "next"), stand_ins()) == ("m", "", [])
+    setup.apply(Plan(decisions=(nominate("next", "m", "allocate"),)))
+    assert (shown(setup, "next"), written(setup, "next"), stand_ins()) == ("m", "m", [])
+    setup.apply(Plan())
+    assert (shown(setup, "next"), written(setup, "next"), stand_ins()) == ("", "", [])
+
+
+def test_a_place_that_a_later_plan_takes_back_is_held_no_more(setup: Setup) -> None:
+    setup.server.put(r.PODS, pod("v", node="n", phase="Running", gpus=2))
+    until(lambda: setup.cache.stores[r.PODS].get(("ns", "v")))
+    setup.apply(Plan(decisions=(evict("v", "n"), nominate("v"))))
+    assert shown(setup, "v (moved)") == ""
+    (result,) = setup.apply(Plan(decisions=(evict("v (moved)", "n"),)))
+    assert result.outcome == "gone"
+    assert not setup.live.snapshot()["rawObjects"]["bindRequests"]
