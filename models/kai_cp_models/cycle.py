@@ -6,17 +6,17 @@ was given and taken back leaves no trace, and neither does an eviction that noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kai_cp_models.budget import Budget
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.plan import Decision, Stage
-from kai_cp_models.pods import GroupKey, PodKey, PodStatus
+from kai_cp_models.pods import ACTIVE_ALLOCATED, ACTIVE_USED, GroupKey, Pod, PodKey, PodStatus
 from kai_cp_models.policy import ActionName
 from kai_cp_models.refusal import Refusal
 from kai_cp_models.settings import Settings
@@ -68,25 +68,43 @@ class Cycle:
     time: TimeState | None = None
     """The time axis; it is replaced, never changed. None: off."""
 
-    @cached_property
-    def budget(self) -> Budget:
+    def __post_init__(self) -> None:
+        self.budget = Budget.of(self.settings.solver, self.snapshot, self.deadline)
         """The time and work of the cycle; copies of the cycle share it."""
-        return Budget.of(self.settings.solver, self.snapshot, self.deadline)
 
     def save(self) -> Cycle:
         """An independent copy to fall back to."""
         own = ("placed_by", "evicted_by", "waiting", "stages", "sequence", "left_out", "refused", "dropped")
         saved, copies = copy(self), {name: getattr(self, name).copy() for name in own}
-        vars(saved).update(copies, ledger=self.ledger.copy(), budget=self.budget)
+        vars(saved).update(copies, ledger=self.ledger.copy())
         return saved
 
     def restore(self, saved: Cycle) -> None:
         """Fall back to a saved cycle, which stays as it is."""
         vars(self).update(vars(saved.save()))
 
-    def admitted(self, action: ActionName, group: GroupKey) -> None:
-        """Note that the action admitted a trigger, after all that it admitted before."""
+    def admitted(self, action: ActionName, group: GroupKey, pods: Iterable[Pod]) -> None:
+        """Note that the action gave pods of a trigger their places, after all that it admitted before."""
+        self.placed_by |= dict.fromkeys((pod.key for pod in pods), action)
         self.sequence.setdefault((action, group), len(self.sequence))
+
+    def end_groups(self, action: ActionName, ended: Iterable[tuple[GroupKey, str]]) -> None:
+        """Evict all active pods of each pod group for its own state, and for no other group
+        (``STATE_ACTIONS``). ``ended``: the groups, each with the sentence that says why.
+
+        A group stays as a whole that a PodDisruptionBudget protects, where budgets are on, or beside which a
+        pod is nominated that needs it.
+        """
+        started, evicted = time.monotonic(), 0
+        for key, why in ended:
+            # Those of unknown subgroups too.
+            active = [p for p in self.snapshot.members[key] if self.ledger.status(p) in ACTIVE_ALLOCATED]
+            if key not in self.left_out and self.ledger.let_go(active):
+                evicted += len(active)
+                runs = (pod.key for pod in active if pod.status in ACTIVE_USED)
+                self.evicted_by |= dict.fromkeys(runs, Eviction(action, (), why))
+        seconds = time.monotonic() - started
+        self.stages.append(Stage(action, "", "OPTIMAL", evicted, evicted, seconds=seconds))
 
     def decisions(self) -> tuple[Decision, ...]:
         """The net effect of the cycle so far, evictions of an action before what relies on them."""

@@ -21,8 +21,7 @@ def test_each_action_states_its_triggers_as_it_admitted_them() -> None:
         one = snapshot.pods[i]
         assert one.group is not None
         cycle.ledger.place(one, 0, pipelined=True)
-        cycle.placed_by[one.key] = action
-        cycle.admitted(action, one.group)
+        cycle.admitted(action, one.group, [one])
     assert [decision.pod for decision in cycle.decisions()] == [a0.key, b0.key, a1.key]
 
 

@@ -12,15 +12,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import product
 from math import inf
-from typing import TypeGuard
 
 from kai_cp_models.actions.certificates import Beside, refusal
-from kai_cp_models.actions.eviction_plan import (
-    NOTHING_SUFFICES,
-    OUT_OF_TIME,
-    EvictionPlan,
-    NoPlan,
-)
+from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, OUT_OF_TIME, EvictionPlan, NoPlan
 from kai_cp_models.actions.first import first_plans
 from kai_cp_models.actions.jointly import attempt, finish
 from kai_cp_models.actions.run import ActionRun
@@ -124,7 +118,12 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
             optional = len(chunk) > 1 and not halving
             result = _in_order(run, attempt(run, chunk, optional=optional))
         yield chunk, result
-        chunk = chunk[: len(chunk) // 2] if halving and _undecided(result) else ()
+        # Fewer may get a place, unless the fair order gives none of them one; that all together have no plan
+        # shows nothing about fewer.
+        vain = isinstance(result, EvictionPlan) or (
+            result.served == frozenset() and result.why is not NOTHING_SUFFICES
+        )
+        chunk = chunk[: len(chunk) // 2] if halving and not vain else ()
 
 
 def _in_order(run: ActionRun, result: EvictionPlan | NoPlan) -> EvictionPlan | NoPlan:
@@ -149,13 +148,6 @@ def _in_order(run: ActionRun, result: EvictionPlan | NoPlan) -> EvictionPlan | N
     # An attempt pursues no goals yet.
     best = finish(run, result) if overtaken(result) else result
     return NoPlan(NOTHING_SUFFICES) if overtaken(best) else best
-
-
-def _undecided(result: EvictionPlan | NoPlan) -> TypeGuard[NoPlan]:
-    """Whether fewer triggers may get a place. They do not where the fair order gives no trigger one; that all
-    together have no plan shows nothing about fewer.
-    """
-    return isinstance(result, NoPlan) and (result.served != frozenset() or result.why is NOTHING_SUFFICES)
 
 
 def _better(

@@ -8,7 +8,7 @@ offering it now saves that cycle.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from itertools import chain
 
 from kai_cp_models.actions.asking import line_of, waiting_groups
@@ -45,6 +45,10 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
         more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.group.queue])
         if more <= gone:
             cycle.at_rest = not (home or given)
+            # Pods that run again where they ran were never evicted.
+            for key in cycle.evicted_by.keys() - cycle.ledger.evicted.keys():
+                del cycle.evicted_by[key]
+                cycle.placed_by.pop(key, None)
             return
         gone |= more
         cycle.restore(saved)
@@ -87,16 +91,7 @@ def _come_home(cycle: Cycle, evicted: Mapping[GroupKey, Sequence[Pod]]) -> bool:
     asks = _asks_again(ledger, evicted)
     # Groups that lost pods come in the fair order, then those that only move.
     turns = (*iter(line_of(ledger, asks).pop, None), *sorted(evicted.keys() - asks.keys()))
-    home = [pod for key in turns for pod in return_home(ledger, key, evicted[key])]
-    _forget(cycle, home)
-    return bool(home)
-
-
-def _forget(cycle: Cycle, evicted: Iterable[Pod]) -> None:
-    """Forget the evictions of pods that run again where they ran."""
-    for key in [pod.key for pod in evicted if pod.key not in cycle.ledger.evicted]:
-        del cycle.evicted_by[key]
-        cycle.placed_by.pop(key, None)
+    return any([return_home(ledger, key, evicted[key]) for key in turns])
 
 
 def _asks_again(ledger: Ledger, evicted: Mapping[GroupKey, Sequence[Pod]]) -> dict[GroupKey, Ask]:
@@ -146,7 +141,6 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
             order.use(ledger.book, ask.group.queue)
             roomy = list(filter(ledger.has_room, roomy))
             given.add(key)
-    _forget(cycle, chain.from_iterable(victims.values()))
     by = cycle.evicted_by
     cycle.placed_by |= {
         key: by[key].action if key in by else action for key in ledger.held if key not in held

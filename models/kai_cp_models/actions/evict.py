@@ -17,10 +17,7 @@ from kai_cp_models.actions.admit import admit_all
 from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.certificates import over_share
-from kai_cp_models.actions.eviction_plan import (
-    EvictionPlan,
-    named_triggers,
-)
+from kai_cp_models.actions.eviction_plan import EvictionPlan, named_triggers
 from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle, Eviction
@@ -31,7 +28,7 @@ from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.limits import LIMITS
 from kai_cp_models.plan import FURTHER, Stage
-from kai_cp_models.pods import GroupKey
+from kai_cp_models.pods import GroupKey, Pod
 from kai_cp_models.policy import ActionName
 from kai_cp_models.refusal import Refusal
 
@@ -42,9 +39,9 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         return
     started, runs = time.monotonic(), list[ActionRun]()
     parts = _parts(cycle, policy, waiting_groups(cycle, policy.name))
-    for left, asks in zip(reversed(range(len(parts))), parts, strict=True):
-        runs += _never_worse(cycle, policy, asks, left)
-    if policy.own_queue or not parts:
+    while parts:
+        runs += _never_worse(cycle, policy, parts.pop(0), len(parts))
+    if policy.own_queue or not runs:
         _offer(cycle, policy)
     found = [run.found for run in runs if run.found is not None]
     refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
@@ -110,22 +107,27 @@ def _ahead(*both: tuple[Ledger, Sequence[ActionRun]]) -> bool:
 def _followed(run: ActionRun, left: int) -> list[ActionRun]:
     """Decide the asks of the run, and under reclaim those that losses entitle."""
     cycle, policy, start = run.cycle, run.policy, run.base
-    runs, parts = list[ActionRun](), [run.asks]
+    runs, parts = list[ActionRun](), list[Set[GroupKey]]([run.asks.keys()])
     while parts:
         cycle.budget.begin_part(left + len(parts))
-        asks = parts.pop(0)
+        keys = parts.pop(0)
         if runs:
             # A part before may have served or disturbed these groups.
-            run = ActionRun(cycle, policy, cycle.ledger, _asks_of(cycle, policy, asks.keys()))
+            waiting, served = waiting_groups(cycle, policy.name), cycle.sequence
+            asks = {k: one for k, one in waiting.items() if k in keys and (policy.name, k) not in served}
+            run = ActionRun(cycle, policy, cycle.ledger, asks)
         run, others = _decided(run)
         runs.append(run)
         if run.found is not None:
             _commit(run, run.found)
             cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
-            if policy.by_share and (further := _entitled(run)):
+            if policy.by_share and (
+                further := _over_share(run, run.book) - _over_share(run, run.ledger.book)
+            ):
+                # Those are within their share only because of what the admitted ones took.
                 parts.append(further)
-            # What the plan leaves may serve more of those that were decided beside it.
-            if others and (again := _asks_of(cycle, policy, others & run.refused)):
+            if again := others & run.refused:
+                # What the plan leaves may serve more of those that were decided beside it.
                 parts.insert(0, again)
     found = [run.found for run in runs if run.found is not None]
     if policy.by_share and found:
@@ -242,46 +244,31 @@ def _over_share(run: ActionRun, book: QueueBook) -> set[GroupKey]:
     return run.refused.intersection(chain.from_iterable(kinds))
 
 
-def _asks_of(cycle: Cycle, policy: EvictionPolicy, keys: Set[GroupKey]) -> dict[GroupKey, Ask]:
-    """What these groups ask for now: those that the action served, nothing; those that lost pods may ask for
-    something else.
-    """
-    asks, served = waiting_groups(cycle, policy.name), cycle.sequence
-    return {key: ask for key, ask in asks.items() if key in keys and (policy.name, key) not in served}
-
-
-def _entitled(run: ActionRun) -> dict[GroupKey, Ask]:
-    """The refused triggers that are within their share only because of what the admitted ones took."""
-    found = _over_share(run, run.book) - _over_share(run, run.ledger.book)
-    return _asks_of(run.cycle, run.policy, found) if found else {}
-
-
 def _commit(run: ActionRun, found: EvictionPlan) -> None:
     cycle, base, action = run.cycle, run.base, run.policy.name
     cycle.ledger = found.ledger
+
+    def evicted(pod: Pod, owners: tuple[GroupKey, ...]) -> None:
+        cycle.evicted_by[pod.key] = Eviction(action, owners, run.policy.message(owners))
+        if pod.key in found.ledger.held:
+            cycle.placed_by[pod.key] = action
+
     for pod, owners in named_triggers(run.policy, found):
         if pod.key in found.ledger.evicted and pod.key not in base.evicted:
-            cycle.evicted_by[pod.key] = Eviction(action, owners, run.policy.message(owners))
-            if pod.key in found.ledger.held:
-                cycle.placed_by[pod.key] = action
+            evicted(pod, owners)
         elif pod.group is not None and pod.key in base.held and pod.key not in found.ledger.held:
             cycle.placed_by.pop(pod.key, None)
-            cycle.waiting[pod.group] = Refusal(
-                "Withdrawn", f"its place of this cycle went to {owners[0]} ({action})"
-            )
+            words = f"its place of this cycle went to {owners[0]} ({action})"
+            cycle.waiting[pod.group] = Refusal("Withdrawn", words)
         elif pod.group is not None and base.place_of(pod) != found.ledger.place_of(pod):
             # A place that the action may have freed; its queue is charged for one already.
             cycle.placed_by[pod.key] = action
             cycle.sequence.setdefault((action, pod.group), -1)
     for item, owners in found.owners.items():
         for _, pod in inherited(item, base, found.ledger):
-            cycle.evicted_by[pod.key] = Eviction(action, owners[:1], run.policy.message(owners[:1]))
-            if pod.key in found.ledger.held:
-                cycle.placed_by[pod.key] = action
+            evicted(pod, owners[:1])
     for ask in found.asks:
-        cycle.admitted(action, ask.group.key)
-        for pod in ask.pods:
-            cycle.placed_by[pod.key] = action
+        cycle.admitted(action, ask.group.key, ask.pods)
 
 
 def _record(
@@ -299,11 +286,9 @@ def _record(
     rows: dict[str, tuple[float, float, bool]] = {"admission": (len(refused), 0.0, not refused)}
     complete = apart and all(one.complete for one in found)
     named = [{stage.name for stage in one.stages} for one in found if one.owners]
-    # A goal that one run did not pursue has no sum.
-    for one in found:
-        for stage in one.stages:
-            if not (complete or all(stage.name in names for names in named)):
-                continue
+    for stage in chain.from_iterable(one.stages for one in found):
+        # A goal that one run did not pursue has no sum.
+        if complete or all(stage.name in names for names in named):
             objective, bound, proved = rows.get(stage.name, (0.0, 0.0, True))
             least = stage.bound if apart else min(0.0, stage.bound)
             rows[stage.name] = objective + stage.objective, bound + least, proved and stage.proved and apart

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -74,22 +74,16 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
     Named are the triggers that use the freed place; if none does, or under reclaim, all that took the unit.
     Of several, reclaim and preempt name the first. A move may serve several.
     """
-    users = {} if policy.by_share else _users(found)
+    ledger, users = found.ledger, dict[str, list[GroupKey]]()
+    for ask in () if policy.by_share else found.asks:
+        for node in ledger.nodes_of(ask.pods):
+            users.setdefault(ledger.snapshot.nodes[node].name, []).append(ask.group.key)
     for item in filter(found.owners.__contains__, found.ranked):
         takers = found.owners[item]
         among = frozenset(takers)
         for pod in item.pods:
             here = tuple(key for key in users.get(pod.node or "", ()) if key in among)
             yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named + 1]
-
-
-def _users(found: EvictionPlan) -> Mapping[str, Sequence[GroupKey]]:
-    """Which triggers got a place on each node."""
-    ledger, users = found.ledger, dict[str, list[GroupKey]]()
-    for ask in found.asks:
-        for node in {ledger.held[pod.key].node for pod in ask.pods}:
-            users.setdefault(ledger.snapshot.nodes[node].name, []).append(ask.group.key)
-    return users
 
 
 MoveOfGroup = tuple[GroupKey | None, tuple[GroupKey, ...]]

@@ -7,8 +7,8 @@ places at little loss. The goals follow once, when the admission is settled (``f
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
 from math import inf
@@ -57,7 +57,7 @@ def attempt(run: ActionRun, chunk: Sequence[Ask], *, optional: bool = False) -> 
         if budget.ended(max(LIMITS.model_work, LIMITS.least_unit_work * units)):
             return result if isinstance(result, NoPlan) else NoPlan(OUT_OF_TIME)
         began = budget.spent
-        result = _Search(run, asks, required, part).run()
+        result = _Search(run, asks, required, part).solved()
         if isinstance(result, EvictionPlan) and (not optional or len(result.asks) > required):
             return result
         if result != NoPlan(NOTHING_SUFFICES):
@@ -93,12 +93,13 @@ def finish(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
         deepest = max(found.disturbed)
         useful = {rank for rank in useful if rank <= deepest}
     began = budget.spent
-    best = _Search(run, found.asks, len(found.asks), useful, known=found).run()
+    best = _Search(run, found.asks, len(found.asks), useful, known=found).solved()
     budget.in_vain(budget.spent - began)
     # A simulation may refuse what the model proved.
     return found if isinstance(best, NoPlan) or run.better(found, best) else best
 
 
+@dataclass
 class _Search:
     """One model: places for ``asks``, of which the first ``required`` must get one, with the cuts from plans
     that did not hold.
@@ -107,94 +108,77 @@ class _Search:
     settled, and the goals are solved for.
     """
 
-    def __init__(
-        self,
-        run: ActionRun,
-        asks: Sequence[Ask],
-        required: int,
-        useful: set[int],
-        known: EvictionPlan | None = None,
-    ) -> None:
-        self._run, self._asks, self._required, self._known = run, asks, required, known
-        self._policy, self._base = run.policy, run.base
-        self._ranked = [run.ranked[rank] for rank in sorted(useful)]
-        keep = set[int]() if known is None else known.disturbed
-        whole = self._ranked
-        if self._policy.by_share:
-            vain = run.in_line.before(asks, whole)
-            self._ranked = [item for o, item in enumerate(whole) if o not in vain or item.rank in keep]
-        if not self._policy.may_lose and len(self._ranked) > LIMITS.moving_units:
-            self._ranked = cheapest_nodes_to_drain(self._base, asks, self._ranked, keep)
-        self._pruned = len(self._ranked) < len(whole)
-        """Whether units are left out that might be part of a better plan."""
-        self._sure = True
-        """Whether every cut is exact: none refused a plan that might hold."""
-        self._served: frozenset[GroupKey] | None = None
+    run: ActionRun
+    asks: Sequence[Ask]
+    required: int
+    useful: set[int]
+    known: EvictionPlan | None = None
 
-    def run(self) -> EvictionPlan | NoPlan:
+    def __post_init__(self) -> None:
+        run, whole = self.run, [self.run.ranked[rank] for rank in sorted(self.useful)]
+        keep = set[int]() if self.known is None else self.known.disturbed
+        self.ranked = whole
+        if run.policy.by_share:
+            vain = run.in_line.before(self.asks, whole)
+            self.ranked = [item for o, item in enumerate(whole) if o not in vain or item.rank in keep]
+        if not run.policy.may_lose and len(self.ranked) > LIMITS.moving_units:
+            self.ranked = cheapest_nodes_to_drain(run.base, self.asks, self.ranked, keep)
+        self.pruned = len(self.ranked) < len(whole)
+        """Whether units are left out that might be part of a better plan."""
+        self.sure = True
+        """Whether every cut is exact: none refused a plan that might hold."""
+        self.served: frozenset[GroupKey] | None = None
+
+    def solved(self) -> EvictionPlan | NoPlan:
         """The plan of the joint model, or why there is none."""
-        run = self._run
-        if not self._ranked:
-            return NoPlan(NOTHING_SUFFICES if self._pruned else NO_VICTIMS)
-        units = [(item.rank, item.group.queue) for item in self._ranked]
-        bounds = reclaim_bounds(self._base, run.ranked.reach.filter, self._asks, units, run.takes_of)
-        self._made = partial(
-            EvictingModel,
-            self._base,
-            self._policy,
-            self._asks,
-            self._ranked,
-            bounds,
-            required=self._required,
-            objective=run.cycle.settings.objective,
-        )
+        run, known = self.run, self.known
+        if not self.ranked:
+            return NoPlan(NOTHING_SUFFICES if self.pruned else NO_VICTIMS)
+        units = [(item.rank, item.group.queue) for item in self.ranked]
+        bounds = reclaim_bounds(run.base, run.ranked.reach.filter, self.asks, units, run.takes_of)
+        problem = run.base, run.policy, self.asks, self.ranked, bounds
+        objective = run.cycle.settings.objective
+        self.made = partial(EvictingModel, *problem, required=self.required, objective=objective)
         try:
-            self._model = self._made(moves=Moves.INTO_IDLE if self._policy.may_lose else Moves.ALL)
+            self.model = self.made(moves=Moves.INTO_IDLE if run.policy.may_lose else Moves.ALL)
         except ModelTooLarge:
             return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the time budget"))
-        size = len(self._model.cp.proto.variables)
-        self.complete = self._known is not None and size <= LIMITS.finished_variables
+        size = len(self.model.cp.proto.variables)
+        self.complete = known is not None and size <= LIMITS.finished_variables
         """Whether all goals are solved for."""
-        if self._known is not None and self._known.variables and not self.complete:
+        if known is not None and known.variables and not self.complete:
             # The rough goal was pursued before.
             return NoPlan(Refusal("NotDecidedInTime", "the joint problem is too large for the last goals"))
-        return self._solved()
-
-    def _solved(self) -> EvictionPlan | NoPlan:
-        """Solve, play through and cut, until a plan holds or there is none."""
-        model = self._model
-        goals, allowance = self._goals(model), self._allowance()
+        goals, allowance = self._goals(self.model), self._allowance()
         # Of several triggers, fewer are tried next.
-        small = len(self._asks) == 1 and len(model.cp.proto.variables) <= LIMITS.small_variables
+        small = len(self.asks) == 1 and size <= LIMITS.small_variables
+        # Solve, play through and cut, until a plan holds or there is none.
         for _ in range(LIMITS.cuts if self.complete or small else LIMITS.rough_cuts):
-            solver, stages, first = lexicographic(
-                model.cp.clone(), goals, allowance, gap=0.0 if self.complete else LIMITS.rough_gap
-            )
+            gap = 0.0 if self.complete else LIMITS.rough_gap
+            solver, stages, first = lexicographic(self.model.cp.clone(), goals, allowance, gap=gap)
             if solver is None:
-                return NoPlan(NOTHING_SUFFICES if first.proved else OUT_OF_TIME, self._served)
-            answer = model.answer(solver)
+                return NoPlan(NOTHING_SUFFICES if first.proved else OUT_OF_TIME, self.served)
+            answer = self.model.answer(solver)
             if not answer.asks:
                 return NoPlan(NOTHING_SUFFICES)
             found = self._held(answer, stages, solver)
             if found is not None:
                 return found
-        return NoPlan(
-            Refusal("NotDecidedInTime", "the fair order refused every plan that was tried"),
-            self._served,
-        )
+        why = Refusal("NotDecidedInTime", "the fair order refused every plan that was tried")
+        return NoPlan(why, self.served)
 
     def _goals(self, model: EvictingModel) -> list[Objective]:
         """What is minimised."""
-        run, known = self._run, self._known
+        run, known = self.run, self.known
         if known is None or not self.complete:
             return [*model.admission_goals(), *run.goals.rough(model)]
-        return run.goals.objectives(model, run.disruption(known.ledger, self._ranked, self._asks))
+        return run.goals.objectives(model, run.disruption(known.ledger, self.ranked, self.asks))
 
     def _allowance(self) -> Allowance:
         """What solving may take: at least as much work as building the model was."""
-        budget = self._run.cycle.budget
-        variables = len(self._model.cp.proto.variables)
-        built = LIMITS.variable_work * variables + LIMITS.unit_work * len(self._run.ranked)
+        budget = self.run.cycle.budget
+        variables = len(self.model.cp.proto.variables)
+        built = LIMITS.variable_work * variables + LIMITS.unit_work * len(self.run.ranked)
         budget.spend(built)
         return Allowance(budget, max(budget.work_worth(), built))
 
@@ -204,20 +188,20 @@ class _Search:
         """The plan of an answer that holds when it is simulated; None when the answer is cut off."""
         for owners in self._attributions(answer, solver):
             simulated, beyond = self._simulated(answer, owners), None
-            if self._policy.by_share and simulated.ledger is not None:
-                beyond = overreaching(self._base, answer.asks, simulated.ledger, owners)
+            if self.run.policy.by_share and simulated.ledger is not None:
+                beyond = overreaching(self.run.base, answer.asks, simulated.ledger, owners)
             if simulated.ledger is not None and beyond is None:
                 break
         else:
             if simulated.early:
-                self._served = simulated.served
-            self._sure = _cut(self._model, answer, simulated, owners, beyond) and self._sure
+                self.served = simulated.served
+            self.sure = _cut(self.model, answer, simulated, owners, beyond) and self.sure
             return None
         if together := self._moving_beyond(simulated.ledger, answer, owners):
             # They may not move together again. With other places the same moves might serve several asks, so
             # the cut is not exact.
-            self._sure = False
-            self._model.refuse(one for key, one in self._model.moved_groups.items() if key in together)
+            self.sure = False
+            self.model.refuse(one for key, one in self.model.moved_groups.items() if key in together)
             return None
         return self._plan(simulated.ledger, answer, owners, stages)
 
@@ -225,7 +209,7 @@ class _Search:
         self, ledger: Ledger, answer: Answer, owners: Owners, stages: Sequence[StageResult] = ()
     ) -> EvictionPlan:
         def as_it_was(pod: Pod) -> bool:
-            key, base = pod.key, self._base
+            key, base = pod.key, self.run.base
             same = base.held.get(key) == ledger.held.get(key)
             return same and (key in base.evicted) == (key in ledger.evicted)
 
@@ -234,12 +218,12 @@ class _Search:
         return EvictionPlan(
             ledger,
             tuple(answer.asks),
-            tuple(self._ranked),
+            tuple(self.ranked),
             left,
             tuple(self._bounded(stages)),
             self.complete or not (any(answer.lost) or answer.moved),
-            len(self._model.cp.proto.variables),
-            len(self._model.cp.proto.constraints),
+            len(self.model.cp.proto.variables),
+            len(self.model.cp.proto.constraints),
         )
 
     def _bounded(self, stages: Sequence[StageResult]) -> Iterator[StageResult]:
@@ -248,18 +232,18 @@ class _Search:
         Where victims move into idle capacity only, bounds are those of a model without that rule, as long as
         the goals before have the least values there. Beyond that it is only known that no cost is below 0.
         """
-        if self._policy.may_lose:
-            wanted = stages and self.complete and not self._pruned
+        if self.run.policy.may_lose:
+            wanted = stages and self.complete and not self.pruned
             return _within(stages, self._least(stages) if wanted else ())
-        sure = self._sure and self._model.exact and not self._pruned
+        sure = self.sure and self.model.exact and not self.pruned
         return iter(stages) if sure else _within(stages, ())
 
     def _least(self, stages: Sequence[StageResult]) -> Sequence[StageResult]:
         """The goals where pods may move wherever rules permit it; of many pods, anywhere. They end with the
         first that betters the plan's."""
-        few = sum(len(item.pods) for item in self._ranked) <= LIMITS.all_moves_pods
+        few = sum(len(item.pods) for item in self.ranked) <= LIMITS.all_moves_pods
         try:
-            made = (self._made(moves=moves) for moves in ((Moves.ALL,) if few else ()) + (Moves.FREE,))
+            made = (self.made(moves=moves) for moves in ((Moves.ALL,) if few else ()) + (Moves.FREE,))
             model = next((one for one in made if one.exact), None)
         except ModelTooLarge:
             return ()
@@ -273,20 +257,20 @@ class _Search:
         """Ways to charge what is disturbed. Under reclaim each trigger takes in turn what it needs of what it
         may take, or of that with which the solver charges triggers of its rights.
         """
-        chosen = _owners(self._model, answer, solver)
-        if not self._policy.by_share:
+        chosen = _owners(self.model, answer, solver)
+        if not self.run.policy.by_share:
             yield chosen
             return
         given: dict[GroupKey, set[int]] = {}
         for item, keys in chosen.items():
             for key in keys:
                 given.setdefault(key, set()).add(item.rank)
-        share = partial(shared_out, self._base, self._policy, answer.asks, self._ranked, answer.lost)
-        yield share(moved=answer.moved, takes_of=self._run.takes_of)
+        share = partial(shared_out, self.run.base, self.run.policy, answer.asks, self.ranked, answer.lost)
+        yield share(moved=answer.moved, takes_of=self.run.takes_of)
         yield share(moved=answer.moved, takes_of=lambda ask: given.get(ask.group.key, ()))
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
-        ratio = self._run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
+        ratio = self.run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
 
         def allowed(ledger: Ledger) -> bool:
             moved = (pod for pod in answer.gone if pod.key in ledger.held)
@@ -294,18 +278,20 @@ class _Search:
                 ledger, answer, owners
             )
 
-        lost_to = _lost_to(owners) if self._policy.by_share else None
-        units, line = self._model.units, self._run.line
-        return simulate(self._base, units, answer, line, lost_to=lost_to, allowed=allowed)
+        lost_to: dict[GroupKey, set[GroupKey]] = {}
+        for item, takers in owners.items() if self.run.policy.by_share else ():
+            lost_to.setdefault(item.group.key, set()).add(takers[0])
+        units, line = self.model.units, self.run.line
+        return simulate(self.run.base, units, answer, line, lost_to=lost_to, allowed=allowed)
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
         """Pod groups that move for one ask although they are too many (4.3)."""
-        if self._model.most_moved == inf:
+        if self.model.most_moved == inf:
             return frozenset()
-        named = named_triggers(self._policy, self._plan(ledger, answer, owners))
-        fresh = ledger.evicted.keys() - self._run.base.evicted.keys()
+        named = named_triggers(self.run.policy, self._plan(ledger, answer, owners))
+        fresh = ledger.evicted.keys() - self.run.base.evicted.keys()
         moves = [(pod.group, names) for pod, names in named if pod.key in fresh]
-        return moved_beyond(moves, self._model.most_moved)
+        return moved_beyond(moves, self.model.most_moved)
 
 
 def _within(stages: Sequence[StageResult], least: Sequence[StageResult]) -> Iterator[StageResult]:
@@ -373,12 +359,4 @@ def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver) -> 
         for o, literal in part.items():
             if solver.value(literal) or (o in moved and not answer.lost[o]):
                 found[model.units[o]] = (*found.get(model.units[o], ()), *owners)
-    return found
-
-
-def _lost_to(owners: Owners) -> Mapping[GroupKey, Set[GroupKey]]:
-    """The first trigger of every unit, by disturbed pod group."""
-    found: dict[GroupKey, set[GroupKey]] = {}
-    for item, takers in owners.items():
-        found.setdefault(item.group.key, set()).add(takers[0])
     return found

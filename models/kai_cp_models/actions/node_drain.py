@@ -108,11 +108,9 @@ class NodeDrain:
                 open_ = np.ones(len(ledger.idle), dtype=bool)
                 open_[list(touched)] = False
                 more = self._cheapest(pods, open_, smaller=True)
-                if not self._allowed(ask, [*moved, *more]):
-                    return None
                 moved += more
                 touched |= ledger.nodes_of(more)
-                if not ledger.let_go(more) or not _put_back(ledger, key, pods):
+                if not (self._allowed(ask, moved) and ledger.let_go(more) and _put_back(ledger, key, pods)):
                     return None
             touched |= ledger.nodes_of(pods)
         return moved, touched

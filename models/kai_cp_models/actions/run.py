@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Set
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -71,33 +72,27 @@ class ActionRun:
     base: Ledger
     asks: Mapping[GroupKey, Ask]
     """All waiting groups of the run."""
-    begun: bool = False
-    """Whether first plans were tried."""
-    anew: bool = False
-    """Whether the victims of the admitted triggers are chosen anew for one more."""
-    open_units: Set[int] | None = None
-    """Ranks of the units that may be disturbed at this point; None: all that admitted asks may take."""
-    found: EvictionPlan | None = None
-    """The plan so far."""
-    refused: set[GroupKey] = field(default_factory=set)
     plans: dict[tuple[GroupKey, ...], list[EvictionPlan]] = field(default_factory=dict)
     """First plans by what they were looked for, as far as they may be asked for again."""
     _losable: dict[GroupKey, frozenset[int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.open = dict(self.asks)
-        """The triggers that are not decided yet."""
+        """Nothing is decided."""
+        self.begun = self.anew = False
+        """Whether first plans were tried; whether the victims of the admitted triggers are chosen anew for
+        one more."""
+        self.open_units: Set[int] | None = None
+        """Ranks of the units that may be disturbed at this point; None: all that admitted asks may take."""
+        self.found: EvictionPlan | None = None
+        """The plan so far."""
+        self.open, self.refused = dict(self.asks), set[GroupKey]()
+        """The triggers that are not decided yet, and those that are refused."""
         self.refusals = RefusalCache(self.base, self.policy)
 
     def again(self) -> ActionRun:
         """A run of the same asks in the same state, of which nothing is decided."""
-        run = ActionRun(self.cycle, self.policy, self.base, self.asks)
-        run.plans, run._losable = self.plans, self._losable
-        # What is computed once follows from asks and state alone.
-        known = (
-            one for one in vars(self).items() if isinstance(vars(ActionRun).get(one[0]), cached_property)
-        )
-        vars(run).update(known)
+        run = copy(self)
+        run.__post_init__()
         return run
 
     @cached_property

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress
+from itertools import chain, compress
 from math import inf
 from operator import attrgetter
 
@@ -55,14 +55,20 @@ def simulate(
     Where the greedy scores do not place every ask although all that is lost comes after them, or move more
     than they may (``allowed``), the model's own places are used (formulation 1.4).
     """
-    gone, placed = answer.gone, answer.asks
-    replayed = _replay(base.without(gone), placed, gone, line, lost_to or {})
+    gone, placed, victims = answer.gone, answer.asks, dict[GroupKey, list[Pod]]()
+    for pod in gone:
+        if pod.group is not None:
+            victims.setdefault(pod.group, []).append(pod)
+    replayed = _replay(base.without(gone), placed, victims, line, lost_to or {})
     simulated = replayed.ledger
     # Where a pod that should move would be lost, the model's own places keep it.
     if (
         simulated is not None
         and allowed(simulated)
-        and not any(_without_place(base, simulated, key) for key in answer.moved)
+        and not any(
+            key not in simulated.held and (key in simulated.evicted or key in base.held)
+            for key in answer.moved
+        )
     ):
         return replayed
     if any(yes and one.group.key in replayed.early for one, yes in zip(units, answer.lost, strict=True)):
@@ -88,9 +94,9 @@ def simulate_all(
     There is a ledger as soon as one ask got a place; ``served`` names the asks that did. ``late``: whether
     the deadline has passed, after which no more asks are placed.
     """
-    emptied, victims = _emptied(base, units)
-    gone = [pod for pods in victims.values() for pod in pods]
-    return _replay(emptied, asks, gone, line, {}, some=True, late=late)
+    emptied, victims = base.copy(), dict[GroupKey, list[Pod]]()
+    _let_go(emptied, units, victims)
+    return _replay(emptied, asks, victims, line, {}, some=True, late=late)
 
 
 def in_the_way(
@@ -100,8 +106,7 @@ def in_the_way(
     asks have places where these find one; none where no ask finds a place. Homes go to the last units first,
     as the first leave first. ``depths`` grow.
     """
-    emptied, victims = _emptied(base, ())
-    last = 0
+    emptied, victims, last = base.copy(), dict[GroupKey, list[Pod]](), 0
     for depth in depths:
         _let_go(emptied, units[last:depth], victims)
         last = depth
@@ -154,28 +159,17 @@ def disturbed(
     return {key: pods for key, pods in victims.items() if key in other or not all(map(free, pods))}
 
 
-def _emptied(base: Ledger, units: Sequence[EvictionUnit]) -> tuple[Ledger, dict[GroupKey, list[Pod]]]:
-    """The ledger without all units that the rules let go, and the pods that left, by pod group."""
-    emptied, gone = base.copy(), dict[GroupKey, list[Pod]]()
-    _let_go(emptied, units, gone)
-    return emptied, gone
-
-
 def _let_go(emptied: Ledger, units: Sequence[EvictionUnit], gone: dict[GroupKey, list[Pod]]) -> None:
+    """Let all units leave that the rules let go; ``gone``: the pods that left, by pod group."""
     left = emptied.let_all_go([unit.pods for unit in units])
     for unit in compress(units, left):
         gone.setdefault(unit.group.key, []).extend(unit.pods)
 
 
-def _without_place(before: Ledger, after: Ledger, key: PodKey) -> bool:
-    """Whether a pod that ran, or had got a place in this cycle, has none any more."""
-    return key not in after.held and (key in after.evicted or key in before.held)
-
-
 def _replay(
     ledger: Ledger,
     asks: Sequence[Ask],
-    gone: Sequence[Pod],
+    victims: Mapping[GroupKey, Sequence[Pod]],
     line: FairOrder,
     lost_to: Mapping[GroupKey, Set[GroupKey]],
     *,
@@ -185,13 +179,9 @@ def _replay(
     """Place everything in the fair order; no ledger when an ask found no place, or took from a place of this
     cycle what it rests on.
 
-    ``ledger``: with ``gone`` evicted; the caller must not use it again. ``line``: of all asks. ``some``: no
+    ``ledger``: without ``victims``; the caller must not use it again. ``line``: of all asks. ``some``: no
     ledger only when no ask found a place. ``late``: see ``simulate_all``.
     """
-    victims: dict[GroupKey, list[Pod]] = {}
-    for pod in gone:
-        if pod.group is not None:
-            victims.setdefault(pod.group, []).append(pod)
     wanted = {ask.group.key: ask for ask in asks}
     groups = ledger.snapshot.group_by_key
     turns, lost = _turns(ledger, asks, {key: pods for key, pods in victims.items() if key not in wanted})
@@ -230,7 +220,7 @@ def _replay(
         put_elsewhere(ledger, key, victims[key], ask=lost.get(key))
     if not ledger.upheld():
         return outcome
-    settle_moves(ledger, gone)
+    settle_moves(ledger, list(chain.from_iterable(victims.values())))
     return replace(outcome, ledger=ledger)
 
 
@@ -423,13 +413,9 @@ def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
         # A gang whose needed pods leave starts together with the pods that got places earlier in the cycle.
         gang = ledger.fixed.gangs[key]
         if given := [pod for pod in gang.pods if pod.key in ledger.held]:
-            _start_now(ledger, [pod for pod in given if pod.status is PodStatus.PENDING])
+            for pod in (pod for pod in given if pod.status is PodStatus.PENDING):
+                # It got a place earlier in the cycle, and starts in its new one where that is idle now.
+                node, names, _ = ledger.held[pod.key]
+                ledger.unplace(pod)
+                ledger.place(pod, node, names, pipelined=not ledger.fits_on(pod, node, now=True))
             Placer(gang).start_together(ledger, given)
-
-
-def _start_now(ledger: Ledger, pods: Iterable[Pod]) -> None:
-    """Pods that got places earlier in the cycle start in their new ones where these are idle now."""
-    for pod in pods:
-        node, names, _ = ledger.held[pod.key]
-        ledger.unplace(pod)
-        ledger.place(pod, node, names, pipelined=not ledger.fits_on(pod, node, now=True))

@@ -4,50 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kai_cp_models.actions.ending import end_groups
 from kai_cp_models.cycle import Cycle
+from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import ACTIVE_USED, GroupKey, Pod, PodStatus
-from kai_cp_models.snapshot import PodGroup
+from kai_cp_models.snapshot import PodGroup, Snapshot
 from kai_cp_models.units import Gang
 
 
-def stale(gang: Gang, cycle: Cycle) -> bool:
+def evict_stale(cycle: Cycle) -> None:
+    """Evict all active pods of every gang that is stale for longer than its grace period."""
+    cycle.end_groups("stalegangeviction", stale_groups(cycle.ledger))
+
+
+def stale_groups(ledger: Ledger) -> Iterator[tuple[GroupKey, str]]:
+    """Every pod group that is stale for longer than its grace period, with the sentence that says so."""
+    for group in ledger.snapshot.groups:
+        # The clock settles all but a few groups at once.
+        if _grace_over(group, ledger.snapshot) and _stale(ledger.fixed.gangs[group.key], ledger):
+            yield group.key, f"{group.key} has run below its minimum for longer than its grace period"
+
+
+def _grace_over(group: PodGroup, snapshot: Snapshot) -> bool:
+    """Whether the staleness grace period has passed since the gang was first seen stale."""
+    grace = group.staleness_grace_seconds
+    if grace is None:
+        grace = snapshot.policy.default_staleness_grace_seconds
+    since = snapshot.now if group.stale_since is None else group.stale_since
+    return 0 <= grace <= snapshot.now - since
+
+
+def _stale(gang: Gang, ledger: Ledger) -> bool:
     """Whether the gang runs below its minimum now: no pod succeeded, some active, tree not satisfied.
 
     The whole tree is asked, so an optional subgroup that never started does not count (section 14: fix).
     """
-    status_of = cycle.ledger.status
-    statuses = set(map(status_of, cycle.snapshot.members[gang.group.key]))
+    statuses = set(map(ledger.status, ledger.snapshot.members[gang.group.key]))
     if PodStatus.SUCCEEDED in statuses or ACTIVE_USED.isdisjoint(statuses):
         return False
 
     def counted(pod: Pod) -> PodStatus:
         """What is leaving counts here."""
-        status = status_of(pod)
+        status = ledger.status(pod)
         return PodStatus.RUNNING if status in ACTIVE_USED else status
 
     return not gang.state(counted).satisfied
-
-
-def grace_over(group: PodGroup, cycle: Cycle) -> bool:
-    """Whether the staleness grace period has passed since the gang was first seen stale."""
-    grace = group.staleness_grace_seconds
-    if grace is None:
-        grace = cycle.snapshot.policy.default_staleness_grace_seconds
-    if grace < 0:
-        return False
-    since = cycle.snapshot.now if group.stale_since is None else group.stale_since
-    return cycle.snapshot.now - since >= grace
-
-
-def evict_stale(cycle: Cycle) -> None:
-    """Evict all active pods of every gang that is stale for longer than its grace period."""
-    end_groups(cycle, "stalegangeviction", stale_groups(cycle))
-
-
-def stale_groups(cycle: Cycle) -> Iterator[tuple[GroupKey, str]]:
-    """Every pod group that is stale for longer than its grace period, with the sentence that says so."""
-    for group in cycle.snapshot.groups:
-        # The clock settles all but a few groups at once.
-        if grace_over(group, cycle) and stale(cycle.ledger.fixed.gangs[group.key], cycle):
-            yield group.key, f"{group.key} has run below its minimum for longer than its grace period"

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -123,7 +122,7 @@ def _ended(cycle: Cycle, base: Ledger) -> Iterable[Pod]:
     """Pods that end for their own state in some plan; a gang that got its missing pods may be stale, and one
     whose time is over may end where a budget kept it in this plan."""
     snapshot, times = cycle.snapshot, cycle.snapshot.extras[TIMES]
-    ending = [key for key, _ in stale_groups(replace(cycle, ledger=base))]
+    ending = [key for key, _ in stale_groups(base)]
     ending += [] if times is None else [key for key, _ in overdue_groups(cycle, times)]
     ended = {pod.key for key in ending for pod in snapshot.members[key]}
     done = {key for key, one in cycle.evicted_by.items() if one.action in STATE_ACTIONS | TIME_ACTIONS}

@@ -173,9 +173,7 @@ def _begins(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) ->
     if not placed and not walk.put(ledger, hold.ask, hold.nodes, checked=True):
         return False
     walk.root = ledger.copy()
-    for pod in hold.ask.pods:
-        walk.cycle.placed_by[pod.key] = "reservation"
-    walk.cycle.admitted("reservation", hold.key)
+    walk.cycle.admitted("reservation", hold.key, hold.ask.pods)
     walk.cycle.waiting.pop(hold.key, None)
     walk.asks.pop(hold.key, None)
     batch = ledger.state(hold.ask.gang).batch

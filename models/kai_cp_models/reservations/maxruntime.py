@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kai_cp_models.actions.ending import end_groups
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.reservations.times import Times
@@ -13,7 +12,7 @@ from kai_cp_models.shown import span
 
 def end_overdue(cycle: Cycle, times: Times) -> None:
     """Evict every group whose enforced maximum has passed, preemptible or not."""
-    end_groups(cycle, "maxruntime", overdue_groups(cycle, times))
+    cycle.end_groups("maxruntime", overdue_groups(cycle, times))
 
 
 def overdue_groups(cycle: Cycle, times: Times) -> Iterator[tuple[GroupKey, str]]:
