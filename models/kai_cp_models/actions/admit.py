@@ -56,7 +56,7 @@ def admit_all(run: ActionRun) -> None:
         _take_over(run, *best)
         most_passed = LIMITS.passed_over if isinstance(best[1], NoPlan) else inf
     _refuse(run, list(run.open), OUT_OF_TIME)
-    if run.found is not None and run.found is not before:
+    if run.found is not before:
         run.found = finish(run, run.found)
 
 
@@ -105,7 +105,7 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
         few = units <= LIMITS.first_plan_units and len(chunk) <= LIMITS.optional_chunk
         if plans and not (few and all(len(plan.asks) < len(chunk) for plan in plans)):
             return
-    if not run.policy.may_lose and (units > LIMITS.cleared_units or (run.found and run.found.owners)):
+    if not run.policy.may_lose and (units > LIMITS.cleared_units or run.found.owners):
         return
     if run.policy.own_queue and run.many:
         return
@@ -130,7 +130,7 @@ def _in_order(run: ActionRun, result: EvictionPlan | NoPlan) -> EvictionPlan | N
     """The result. Where victims are chosen anew: none if something is lost only for a further group without a
     right to it; or if, beyond those of the plan before, one of higher priority is disturbed in its queue.
     """
-    if not run.anew or run.found is None or isinstance(result, NoPlan):
+    if not run.anew or isinstance(result, NoPlan):
         return result
     asks, before, late = run.found.asks, run.found.disturbed, run.cycle.budget.passed
 
@@ -168,7 +168,7 @@ def _take_over(run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPla
     """Admit what the proposal serves and refuse the rest; what no model has looked at stays open."""
     why = NOTHING_SUFFICES
     if isinstance(result, EvictionPlan):
-        if run.found is None or _better(run, result.asks, result, run.found):
+        if _better(run, result.asks, result, run.found):
             run.found = result
         served = frozenset(ask.group.key for ask in result.asks)
         for key in served & run.open.keys():

@@ -46,20 +46,20 @@ class Beside:
     """Whether there is too little for the asks of each shape alone."""
 
     def __post_init__(self) -> None:
-        self.base, self.book = self.run.ledger, self.run.book
+        self.base, self.book = self.run.found.ledger, self.run.book
         """The state with what is admitted; what queues hold for the fair order, with the chunk as well."""
 
     @cached_property
     def lost(self) -> Sequence[Amounts]:
         """The most that each queue may lose to the admitted triggers, if their plan does not stay."""
-        taken = (self.run.ranked[rank] for rank in self.run.taken_by(self.run.admitted))
+        taken = (self.run.ranked[rank] for rank in self.run.taken_by(self.run.found.asks))
         return self.book.summed((item.group.queue, item.holds) for item in taken)
 
     @cached_property
     def _least(self) -> QueueBook:
         """What queues hold of what cannot be preempted, in the places that cost least."""
         book = self.run.base.book.copy()
-        for ask in (*self.run.admitted, *self.chunk):
+        for ask in (*self.run.found.asks, *self.chunk):
             _charge(book, ask)
         return book
 
@@ -87,7 +87,7 @@ class Beside:
     def counted(self) -> CumulativeDemand:
         """The demand of everything admitted and of the chunk, to be compared with all that may go."""
         counted = copy(self.run.cumulative)
-        for ask in self.run.admitted:
+        for ask in self.run.found.asks:
             counted.hold(ask, self.run.takes_of(ask), self.run.losable(ask))
         return counted
 

@@ -43,7 +43,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         runs += _never_worse(cycle, policy, parts.pop(0), len(parts))
     if policy.own_queue or not runs:
         _offer(cycle, policy)
-    found = [run.found for run in runs if run.found is not None]
+    found = [run.found for run in runs]
     refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
     apart = all(run.open_units is None for run in runs)
     _record(cycle, policy.name, refused, found, time.monotonic() - started, apart=apart)
@@ -66,7 +66,7 @@ def _never_worse(
         return _followed(first, left)
     before = cycle.save()
     runs = _followed(first, left)
-    found = [run.found for run in runs if run.found is not None]
+    found = [run.found for run in runs]
     searched = any(one.variables for one in found) or any(run.open_units is not None for run in runs)
     if not searched or any(one.too_large_to_weigh for one in found):
         return runs
@@ -88,7 +88,7 @@ def _ahead(*both: tuple[Ledger, Sequence[ActionRun]]) -> bool:
     """
     run = both[0][1][0]
     served = [{k: ask for k, ask in run.asks.items() if ask.pods[0].key in ledger.held} for ledger, _ in both]
-    admitted = [{ask.group.key for one in runs for ask in one.admitted} for _, runs in both]
+    admitted = [{ask.group.key for one in runs for ask in one.found.asks} for _, runs in both]
     line = run.line.fork(book := run.base.book.copy())
     while (key := line.pop()) is not None:
         ask, (here, there) = run.asks[key], (key in asks for asks in served)
@@ -118,19 +118,19 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
             run = ActionRun(cycle, policy, cycle.ledger, asks)
         run, others = _decided(run)
         runs.append(run)
-        if run.found is not None:
-            _commit(run, run.found)
+        if run.found.asks:
+            _commit(run)
             cycle.budget.plan_has(len(cycle.ledger.evicted) + len(cycle.ledger.held))
             if policy.by_share and (
-                further := _over_share(run, run.book) - _over_share(run, run.ledger.book)
+                further := _over_share(run, run.book) - _over_share(run, run.found.ledger.book)
             ):
                 # Those are within their share only because of what the admitted ones took.
                 parts.append(further)
             if again := others & run.refused:
                 # What the plan leaves may serve more of those that were decided beside it.
                 parts.insert(0, again)
-    found = [run.found for run in runs if run.found is not None]
-    if policy.by_share and found:
+    found = [run.found for run in runs]
+    if policy.by_share:
         admitted = [ask for one in found for ask in one.asks]
         owners = {item: takers for one in found for item, takers in one.owners.items()}
         withdrawn = start.held.keys() - found[-1].ledger.held.keys()
@@ -183,10 +183,9 @@ def _decided_alone(run: ActionRun) -> frozenset[GroupKey]:
     """The asks that are decided alone first, see ``rightful``; none where the plan is too large to ask which
     units are best lost.
     """
-    found = run.found
-    if found is None or found.too_large_to_weigh:
+    if run.found.too_large_to_weigh:
         return frozenset()
-    return rightful(found.asks, found.lost, run.takes_of)
+    return rightful(run.found.asks, run.found.lost, run.takes_of)
 
 
 def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
@@ -197,7 +196,7 @@ def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
     for ask in sorted((run.asks[key] for key in keys), key=attrgetter("entry")):
         alike.setdefault(run.takes_of(ask), {})[ask.group.key] = ask
     for takes, run.open in alike.items():
-        run.open_units = takes | (run.found.disturbed if run.found else set())
+        run.open_units = takes | run.found.disturbed
         admit_all(run)
 
 
@@ -229,7 +228,7 @@ def _entitle(run: ActionRun) -> None:
     victims of the admitted groups are chosen anew with each group that is within its share only because of
     that choice.
     """
-    if run.policy.by_share and run.found is not None and len(run.ranked) <= LIMITS.open_units:
+    if run.policy.by_share and run.found.asks and len(run.ranked) <= LIMITS.open_units:
         beyond = _over_share(run, run.book)
         run.open = {key: ask for key, ask in run.asks.items() if key in beyond}
         run.refusals, run.anew = RefusalCache(run.base, run.policy), True
@@ -244,8 +243,8 @@ def _over_share(run: ActionRun, book: QueueBook) -> set[GroupKey]:
     return run.refused.intersection(chain.from_iterable(kinds))
 
 
-def _commit(run: ActionRun, found: EvictionPlan) -> None:
-    cycle, base, action = run.cycle, run.base, run.policy.name
+def _commit(run: ActionRun) -> None:
+    cycle, base, found, action = run.cycle, run.base, run.found, run.policy.name
     cycle.ledger = found.ledger
 
     def evicted(pod: Pod, owners: tuple[GroupKey, ...]) -> None:

@@ -45,11 +45,11 @@ def attempt(run: ActionRun, chunk: Sequence[Ask], *, optional: bool = False) -> 
     Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3);
     where victims are chosen anew, also all units that the admitted asks may take.
     """
-    budget, before = run.cycle.budget, run.found
+    budget = run.cycle.budget
     if budget.ended(LIMITS.model_work):
         return NoPlan(OUT_OF_TIME)
-    asks = [*run.admitted, *chunk]
-    useful = run.taken_by(asks if run.anew else chunk) | (before.disturbed if before else set())
+    asks = [*run.found.asks, *chunk]
+    useful = run.taken_by(asks if run.anew else chunk) | run.found.disturbed
     required = len(asks) - len(chunk) if optional else len(asks)
     result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
     for part in _prefixes(run, asks, useful, fewer=len(chunk) > 1 and not optional):
@@ -77,7 +77,7 @@ def _prefixes(run: ActionRun, asks: Sequence[Ask], useful: set[int], *, fewer: b
             return
         depth = max(bisect(ranks, opened[-1].rank) if opened else len(ranks), LIMITS.open_units)
         if depth < len(ranks) * LIMITS.nearly_all_share:
-            yield {*ranks[:depth]} | (run.found.disturbed if run.found else set())
+            yield {*ranks[:depth]} | run.found.disturbed
     yield useful
 
 

@@ -83,8 +83,8 @@ class ActionRun:
         one more."""
         self.open_units: Set[int] | None = None
         """Ranks of the units that may be disturbed at this point; None: all that admitted asks may take."""
-        self.found: EvictionPlan | None = None
-        """The plan so far."""
+        self.found = EvictionPlan(self.base, (), (), {}, (), complete=True)
+        """The plan so far, of what is admitted; at first nothing is."""
         self.open, self.refused = dict(self.asks), set[GroupKey]()
         """The triggers that are not decided yet, and those that are refused."""
         self.refusals = RefusalCache(self.base, self.policy)
@@ -109,22 +109,12 @@ class ActionRun:
         return {ask.group.key: ask} if alone else self.kinds[ask.kind]
 
     @property
-    def ledger(self) -> Ledger:
-        """The state with everything admitted so far."""
-        return self.found.ledger if self.found is not None else self.base
-
-    @property
     def book(self) -> QueueBook:
         """What queues hold with the admitted triggers, before these take anything."""
         book = self.base.book.copy()
-        for ask in self.admitted:
+        for ask in self.found.asks:
             book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
         return book
-
-    @property
-    def admitted(self) -> tuple[Ask, ...]:
-        """The triggers that have a place."""
-        return self.found.asks if self.found is not None else ()
 
     @property
     def most(self) -> int:
@@ -134,7 +124,7 @@ class ActionRun:
     @property
     def many(self) -> bool:
         """Whether too many are admitted to build a model of all of them for one more."""
-        return len(self.admitted) > LIMITS.many_admitted
+        return len(self.found.asks) > LIMITS.many_admitted
 
     @cached_property
     def goals(self) -> GoalList:
