@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -25,43 +24,24 @@ from kai_cp_models.certificates import (
     Certificate,
     LeastHeld,
 )
-from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import OverQuota
 from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
 from kai_cp_models.joint.counting import CumulativeDemand
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.refusal import Refusal
-from kai_cp_models.shapes import BatchShape
 
 
-@dataclass
 class Beside:
     """The state that a trigger is tested with: everything that the run has admitted, and the present
     ``chunk``."""
 
-    run: ActionRun
-    chunk: list[Ask] = field(default_factory=list)
-    _alone: dict[BatchShape, bool] = field(default_factory=dict)
-    """Whether there is too little for the asks of each shape alone."""
-
-    def __post_init__(self) -> None:
-        self.base, self.book = self.run.found.ledger, self.run.book
-        """The state with what is admitted; what queues hold for the fair order, with the chunk as well."""
-
-    @cached_property
-    def lost(self) -> Sequence[Amounts]:
-        """The most that each queue may lose to the admitted triggers, if their plan does not stay."""
-        taken = (self.run.ranked[rank] for rank in self.run.taken_by(self.run.found.asks))
-        return self.book.summed((item.group.queue, item.holds) for item in taken)
-
-    @cached_property
-    def _least(self) -> QueueBook:
-        """What queues hold of what cannot be preempted, in the places that cost least."""
-        book = self.run.base.book.copy()
-        for ask in (*self.run.found.asks, *self.chunk):
-            _charge(book, ask)
-        return book
+    def __init__(self, run: ActionRun) -> None:
+        self.run, self.base, self.chunk = run, run.found.ledger, list[Ask]()
+        self.book, self._least = run.base.book.copy(), run.base.book.copy()
+        """What queues hold, and what they hold of what cannot be preempted, in the places that cost least."""
+        for ask in run.found.asks:
+            self._charge(ask)
 
     def least_held(self, ask: Ask) -> LeastHeld:
         """What queues hold if everything else is evicted. Nothing is evicted for what quotas lend (3.8)."""
@@ -73,12 +53,8 @@ class Beside:
 
         Anew, it may be served from what they take.
         """
-        run, counting = self.run, self.run.counting
-        shape, moved = ask.kind.shape, not run.policy.may_lose
-        if shape not in self._alone:
-            own = counting.asked(ask)
-            self._alone[shape] = counting.exceeded(own, own, run.emptied, moved=moved)
-        if self._alone[shape]:
+        run, own, moved = self.run, self.run.counting.asked(ask), not self.run.policy.may_lose
+        if run.counting.exceeded(own, own, run.emptied, moved=moved):
             return NOTHING_TO_MOVE_INTO if moved else TOO_LITTLE
         takes = frozenset[int]() if run.anew else run.takes_of(ask)
         return TOO_LITTLE if takes and self.counted.exceeded(ask, takes, run.losable(ask)) else None
@@ -95,13 +71,12 @@ class Beside:
         """Add the ask to the chunk. It counts as served for what comes after it, as in KAI."""
         self.chunk.append(ask)
         self.counted.hold(ask, self.run.takes_of(ask), self.run.losable(ask))
+        self._charge(ask)
+
+    def _charge(self, ask: Ask) -> None:
         self.book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
-        _charge(self._least, ask)
-
-
-def _charge(book: QueueBook, ask: Ask) -> None:
-    if not ask.group.preemptible:
-        book.charge(ask.group.queue, ask.kind.shape.optimistic, preemptible=False)
+        if not ask.group.preemptible:
+            self._least.charge(ask.group.queue, ask.kind.shape.optimistic, preemptible=False)
 
 
 def refusal(beside: Beside, ask: Ask) -> tuple[Refusal, bool] | None:
@@ -120,10 +95,15 @@ def refusal(beside: Beside, ask: Ask) -> tuple[Refusal, bool] | None:
 
 def _over_share(beside: Beside, ask: Ask) -> Refusal | None:
     """Reclaim serves no queue beyond its fair share (4.4)."""
-    if not beside.run.policy.by_share or (why := over_share(beside.book, ask)) is None:
+    run, book = beside.run, beside.book
+    if not run.policy.by_share or (why := over_share(book, ask)) is None:
         return None
-    if beside.run.anew and reclaim_conceivable(beside.book, ask.group.queue, ask.asked, lost=beside.lost):
-        return None
+    if run.anew:
+        # The most that each queue may lose to the admitted triggers, if their plan does not stay.
+        taken = (run.ranked[rank] for rank in run.taken_by(run.found.asks))
+        lost = book.summed((item.group.queue, item.holds) for item in taken)
+        if reclaim_conceivable(book, ask.group.queue, ask.asked, lost=lost):
+            return None
     return Refusal("OverFairShare", why.message)
 
 

@@ -145,7 +145,10 @@ def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
     rights."""
     before, others = run.cycle.waiting.copy(), set[GroupKey]()
     admit_all(run)
-    while first := _decided_alone(run):
+    # Of a plan that is too large it is not asked which units are best lost.
+    while not run.found.too_large_to_weigh and (
+        first := rightful(run.found.asks, run.found.lost, run.takes_of)
+    ):
         run.cycle.waiting.update(before)
         run = run.again()
         run.open, others = {key: run.asks[key] for key in first}, run.asks.keys() - first
@@ -177,15 +180,6 @@ def rightful(
         if rights[takes]:
             kept.append(ask.group.key)
     return frozenset(kept if len(kept) < len(asks) else ())
-
-
-def _decided_alone(run: ActionRun) -> frozenset[GroupKey]:
-    """The asks that are decided alone first, see ``rightful``; none where the plan is too large to ask which
-    units are best lost.
-    """
-    if run.found.too_large_to_weigh:
-        return frozenset()
-    return rightful(run.found.asks, run.found.lost, run.takes_of)
 
 
 def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
