@@ -17,7 +17,7 @@ from kai_cp_models.actions.admit import admit_all
 from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.backfill import backfill
 from kai_cp_models.actions.certificates import over_share
-from kai_cp_models.actions.eviction_plan import EvictionPlan, named_triggers
+from kai_cp_models.actions.eviction_plan import named_triggers
 from kai_cp_models.actions.reclaim_bounds import inherited, overreaching
 from kai_cp_models.actions.run import ActionRun
 from kai_cp_models.cycle import Cycle, Eviction
@@ -43,10 +43,7 @@ def evict(cycle: Cycle, policy: EvictionPolicy) -> None:
         runs += _never_worse(cycle, policy, parts.pop(0), len(parts))
     if policy.own_queue or not runs:
         _offer(cycle, policy)
-    found = [run.found for run in runs]
-    refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
-    apart = all(run.open_units is None for run in runs)
-    _record(cycle, policy.name, refused, found, time.monotonic() - started, apart=apart)
+    _record(cycle, policy.name, runs, time.monotonic() - started)
 
 
 def _offer(cycle: Cycle, policy: EvictionPolicy) -> None:
@@ -264,17 +261,12 @@ def _commit(run: ActionRun) -> None:
         cycle.admitted(action, ask.group.key, ask.pods)
 
 
-def _record(
-    cycle: Cycle,
-    action: ActionName,
-    refused: frozenset[GroupKey],
-    found: Sequence[EvictionPlan],
-    seconds: float,
-    *,
-    apart: bool,
-) -> None:
-    """Note what was decided. ``apart``: no run goes on from what another left, so their values are added."""
-    cycle.refused[action] = refused
+def _record(cycle: Cycle, action: ActionName, runs: Sequence[ActionRun], seconds: float) -> None:
+    """Note what was decided."""
+    refused = frozenset[GroupKey]().union(*(run.refused & cycle.waiting.keys() for run in runs))
+    found, cycle.refused[action] = [run.found for run in runs], refused
+    # Values are added unless a run goes on from what another left.
+    apart = all(run.open_units is None for run in runs)
     # Proofs of refusals follow at the end of the cycle.
     rows: dict[str, tuple[float, float, bool]] = {"admission": (len(refused), 0.0, not refused)}
     complete = apart and all(one.complete for one in found)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,23 +83,3 @@ def named_triggers(policy: EvictionPolicy, found: EvictionPlan) -> Iterator[tupl
         for pod in item.pods:
             here = tuple(key for key in users.get(pod.node or "", ()) if key in among)
             yield pod, (here or takers)[: 1 if policy.may_lose else LIMITS.named + 1]
-
-
-MoveOfGroup = tuple[GroupKey | None, tuple[GroupKey, ...]]
-"""A pod group that consolidation moves, and the triggers that it moves for."""
-
-
-def moved_beyond(moves: Collection[MoveOfGroup], most: float) -> frozenset[GroupKey | None]:
-    """The pod groups that move for one trigger, where they are more than ``most``; all that move, where they
-    are more than ``most`` for each trigger (4.3).
-
-    A pod group that moves for several triggers counts for one of them.
-    """
-    triggers = {trigger for _, some in moves for trigger in some}
-    groups = frozenset(group for group, _ in moves)
-    if len(groups) > most * len(triggers):
-        return groups
-    alone = {(some[0], group) for group, some in moves if len(some) == 1}
-    numbers = Counter(trigger for trigger, _ in alone)
-    beyond = next((trigger for trigger, number in numbers.items() if number > most), None)
-    return frozenset(group for trigger, group in alone if trigger == beyond)

@@ -7,6 +7,7 @@ places at little loss. The goals follow once, when the admission is settled (``f
 from __future__ import annotations
 
 from bisect import bisect
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +20,6 @@ from kai_cp_models.actions.eviction_plan import (
     OUT_OF_TIME,
     EvictionPlan,
     NoPlan,
-    moved_beyond,
     named_triggers,
 )
 from kai_cp_models.actions.node_drain import cheapest_nodes_to_drain
@@ -285,13 +285,22 @@ class _Search:
         return simulate(self.run.base, units, answer, line, lost_to=lost_to, allowed=allowed)
 
     def _moving_beyond(self, ledger: Ledger, answer: Answer, owners: Owners) -> frozenset[GroupKey | None]:
-        """Pod groups that move for one ask although they are too many (4.3)."""
-        if self.model.most_moved == inf:
+        """Pod groups that move for one ask although they are too many; all that move, where they are too many
+        for all asks together (4.3). A group that moves for several asks counts for one of them.
+        """
+        most = self.model.most_moved
+        if most == inf:
             return frozenset()
         named = named_triggers(self.run.policy, self._plan(ledger, answer, owners))
         fresh = ledger.evicted.keys() - self.run.base.evicted.keys()
-        moves = [(pod.group, names) for pod, names in named if pod.key in fresh]
-        return moved_beyond(moves, self.model.most_moved)
+        moves = {(pod.group, names) for pod, names in named if pod.key in fresh}
+        groups = frozenset(group for group, _ in moves)
+        if len(groups) > most * len({name for _, names in moves for name in names}):
+            return groups
+        alone = {(names[0], group) for group, names in moves if len(names) == 1}
+        numbers = Counter(trigger for trigger, _ in alone)
+        beyond = min((trigger for trigger, number in numbers.items() if number > most), default=None)
+        return frozenset(group for trigger, group in alone if trigger == beyond)
 
 
 def _within(stages: Sequence[StageResult], least: Sequence[StageResult]) -> Iterator[StageResult]:
