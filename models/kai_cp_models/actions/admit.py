@@ -1,9 +1,7 @@
-"""The loop of an eviction action that admits triggers: propose, simulate, compare, accept (formulation 1.3,
-1.4).
+"""The loop of an eviction action that admits triggers: propose, simulate, compare, accept (formulation 1.3).
 
 It takes the next triggers of the fair order that no certificate refuses, looks at one proposal after the
-other, and keeps the best one: it serves the earlier triggers, or the same ones for less by the goals. One
-proof of refusal serves a whole class of equal triggers.
+other, and keeps the best one: it serves the earlier triggers, or the same ones for less by the goals (1.4).
 """
 
 from __future__ import annotations
@@ -41,8 +39,7 @@ def _worth_trying(run: ActionRun) -> bool:
 
 
 def admit_all(run: ActionRun) -> None:
-    """Propose, simulate, compare, accept, until every trigger is decided or time has ended; then pursue all
-    goals for what is admitted."""
+    """Admit until every trigger is decided or time has ended; then pursue all goals for what is admitted."""
     ended = partial(run.cycle.budget.ended, LIMITS.model_work)
     worth, before, most_passed = _worth_trying(run), run.found, inf
     while worth and run.open and not (run.begun and ended()) and (chunk := _next(run, most_passed)):
@@ -63,9 +60,8 @@ def admit_all(run: ActionRun) -> None:
 def _next(run: ActionRun, most_passed: float) -> list[Ask]:
     """The next triggers, at most ``run.most``, in the fair order that holds if each gets its place.
 
-    A trigger that a certificate refuses beside the admitted ones is refused. One that it refuses only beside
-    others of the chunk is passed over, and looked at again once those have their places. ``most_passed``: how
-    many kinds are passed over at most.
+    What a certificate refuses beside the admitted ones is refused; what it refuses only beside others of the
+    chunk is looked at again once those have their places. ``most_passed``: how many kinds are at most.
     """
     # What a queue loses to others here entitles it only afterwards (``evict._entitle``).
     here, passed = Beside(run), 0
@@ -92,10 +88,10 @@ def _next(run: ActionRun, most_passed: float) -> list[Ask]:
 def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
     """What is tried for the chunk beside the admitted triggers, until nothing better is to be expected.
 
-    In this order: a plan without a solver; the joint model with all that is admitted, which serves as many as
-    it can of a few, or all of the chunk, half of it and so on where the fair order ends the admission or many
-    are admitted. Moves beside moves are not sought. What the first plan of preempt for many leaves out keeps
-    waiting, as does a single group beside many: a model of all of them costs too much.
+    A plan without a solver; then the joint model with all that is admitted, which serves as many as it can of
+    a few, or all of the chunk, half of it and so on where the fair order ends the admission or many are
+    admitted. Moves beside moves are not sought. Beside many, what the first plan of preempt leaves out waits,
+    as does a single group: a model of all of them costs too much.
     """
     units = len(run.ranked)
     if not run.begun:
@@ -154,9 +150,7 @@ def _better(
     run: ActionRun, asks: Sequence[Ask], result: EvictionPlan | NoPlan, than: EvictionPlan | NoPlan
 ) -> bool:
     """Whether the later result is better: it serves the earlier of ``asks``, or the same for less by the
-    goals.
-
-    Of two results without a plan, the later one says more.
+    goals; of two without a plan, the later one says more.
     """
     if isinstance(result, NoPlan) or isinstance(than, NoPlan):
         return isinstance(than, NoPlan)

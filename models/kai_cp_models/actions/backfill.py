@@ -1,9 +1,8 @@
 """Backfill: offer what a cycle's evictions leave free, first to its victims, then to others in fair order.
 
 An eviction that frees more than is used is taken back, pod by pod where the gang allows it. What is idle then
-is offered to all pod groups that wait and to those that were evicted. It does not matter what refused them,
-or whether they may take from others. KAI's next allocate would give this capacity to the first of them;
-offering it now saves that cycle.
+is offered to all pod groups that wait and to those that were evicted, whatever refused them and whether they
+may take from others or not: KAI's next allocate would give it to the first of them, a cycle later.
 """
 
 from __future__ import annotations
@@ -26,12 +25,10 @@ from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 
 
 def backfill(cycle: Cycle, action: ActionName) -> None:
-    """Take back evictions that nothing needs, then offer what is idle; new places are recorded as those of
-    ``action``.
+    """Take back evictions that nothing needs, then offer what is idle; new places are those of ``action``.
 
-    A victim that returns adds to its department, which may be that of a trigger of reclaim as well. Where the
-    trigger would then have taken more than it may from another department, no victim of reclaim returns to
-    its own.
+    A victim that returns adds to its department. Where a trigger of reclaim of that department would then
+    have taken more than it may from another one, no victim of reclaim returns to it.
     """
     gone: frozenset[str] = frozenset()
     saved = cycle.save()

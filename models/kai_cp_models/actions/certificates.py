@@ -1,8 +1,7 @@
 """What refuses a trigger of an eviction action before any plan is made: one list, asked in order of cost.
 
-Every certificate holds under the action's own rules (4.1 to 4.4), in the state that the trigger is tested
-with. A trigger that none of them refuses is tried; then only a model, or the end of the time, refuses it. A
-trigger that asks for no less than a refused one is passed over, too; that shows no more than the refusal did.
+Every certificate holds under the action's own rules (4.1 to 4.4). A trigger that none of them refuses is
+tried; then only a model, or the end of the time, refuses it, or a refusal of one that asks for no more.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ from kai_cp_models.refusal import Refusal
 
 
 class Beside:
-    """The state that a trigger is tested with: everything that the run has admitted, and the present
-    ``chunk``."""
+    """The state that a trigger is tested with: all that the run has admitted, and the present ``chunk``."""
 
     def __init__(self, run: ActionRun) -> None:
         self.run, self.base, self.chunk = run, run.found.ledger, list[Ask]()
@@ -49,10 +47,8 @@ class Beside:
         return LeastHeld(firm, firm, {})
 
     def short(self, ask: Ask) -> Refusal | None:
-        """What must suffice for the ask alone, then beside all others with all that may go for one of them.
-
-        Anew, it may be served from what they take.
-        """
+        """What must suffice for the ask alone, then beside all others with all that may go for one of them
+        (anew, also with what the admitted ones take)."""
         run, own, moved = self.run, self.run.counting.asked(ask), not self.run.policy.may_lose
         if run.counting.exceeded(own, own, run.emptied, moved=moved):
             return NOTHING_TO_MOVE_INTO if moved else TOO_LITTLE
@@ -82,8 +78,7 @@ class Beside:
 def refusal(beside: Beside, ask: Ask) -> tuple[Refusal, bool] | None:
     """Why the ask is not tried, and whether that holds whatever becomes of the chunk; None: it is tried.
 
-    What does not hold for good is looked at again once the chunk is decided, because later triggers may fit
-    in what victims of earlier ones leave.
+    Once the chunk is decided, later triggers may fit in what victims of earlier ones leave.
     """
     if (known := beside.run.refusals.find(ask)) is not None:
         return known, True

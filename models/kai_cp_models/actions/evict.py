@@ -138,8 +138,7 @@ def _followed(run: ActionRun, left: int) -> list[ActionRun]:
 
 
 def _decided(run: ActionRun) -> tuple[ActionRun, Set[GroupKey]]:
-    """Decide the asks of the run: all together, or some first and the others, which are named, by their
-    rights."""
+    """Decide the asks of the run: all together, or some first and the others, which it names, by rights."""
     before, others = run.cycle.waiting.copy(), set[GroupKey]()
     admit_all(run)
     # Of a plan that is too large it is not asked which units are best lost.
@@ -180,9 +179,8 @@ def rightful(
 
 
 def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
-    """Admit more groups beside what is admitted, those together that may take the same units: what is lost
-    for them is lost already, or theirs to take.
-    """
+    """Admit more groups beside what is admitted, those together that may take the same units, which alone may
+    be lost for them."""
     alike: dict[frozenset[int], dict[GroupKey, Ask]] = {}
     for ask in sorted((run.asks[key] for key in keys), key=attrgetter("entry")):
         alike.setdefault(run.takes_of(ask), {})[ask.group.key] = ask
@@ -194,10 +192,8 @@ def _admit_by_rights(run: ActionRun, keys: Set[GroupKey]) -> None:
 def _parts(
     cycle: Cycle, policy: EvictionPolicy, waiting: Mapping[GroupKey, Ask]
 ) -> list[Mapping[GroupKey, Ask]]:
-    """The waiting groups that are decided together.
-
-    Preempt works queue by queue: what a queue loses goes to its own triggers. They do not wait because
-    another queue comes first in the fair order (4.5).
+    """The waiting groups that are decided together: under preempt those of a queue, as what it loses goes to
+    its own triggers, even if another queue comes first in the fair order (4.5).
     """
     if not policy.own_queue:
         return [waiting] if waiting else []
@@ -213,11 +209,8 @@ def _parts(
 
 
 def _entitle(run: ActionRun) -> None:
-    """Go on with the groups that the admitted ones may entitle.
-
-    KAI tests every group on the totals that the groups before it left (4.4). Where there are few units, the
-    victims of the admitted groups are chosen anew with each group that is within its share only because of
-    that choice.
+    """Go on with the groups that the admitted ones may entitle, as KAI tests each on the totals that those
+    before it left (4.4): of few units, the victims of the admitted groups are chosen anew with each of them.
     """
     if run.policy.by_share and run.found.asks and len(run.ranked) <= LIMITS.open_units:
         beyond = _over_share(run, run.book)

@@ -12,9 +12,8 @@ from kai_cp_models.snapshot import PodGroup
 
 
 def come_home(ledger: Ledger, pods: Sequence[Pod]) -> bool:
-    """Let all the pods be back where they run; False: one of them has no room there, or others rely on its
-    new place, and nothing changed.
-    """
+    """Let all the pods be back where they run; False: one has no room there, or others rely on its new place,
+    and nothing changed."""
     moved = [pod for pod in pods if pod.key in ledger.held]
     if moved and ledger.relied_on(moved):
         return False

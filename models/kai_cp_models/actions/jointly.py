@@ -42,8 +42,8 @@ from kai_cp_models.solver import cp_model
 def attempt(run: ActionRun, chunk: Sequence[Ask], *, optional: bool = False) -> EvictionPlan | NoPlan:
     """Place everything admitted before and ``chunk``; with ``optional``, as much of ``chunk`` as possible.
 
-    Only units that the chunk may take, or that are disturbed already, may be disturbed (formulation 1.3);
-    where victims are chosen anew, also all units that the admitted asks may take.
+    Disturbed are units that the chunk may take, or that are disturbed already (formulation 1.3); where
+    victims are chosen anew, also all units that the admitted asks may take.
     """
     budget = run.cycle.budget
     if budget.ended(LIMITS.model_work):

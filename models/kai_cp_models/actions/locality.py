@@ -24,8 +24,7 @@ def draw_together(
     """``made``, in which ``asks`` have got places, with gangs closer together.
 
     All are placed again, the largest first. Where that leaves some out, binds fewer pods or is no closer, or
-    where others rely on a place, all stay where they are. ``bare``: makes the same ledger without these
-    places, which takes long where there are many.
+    where others rely on a place, all stay where they are. ``bare``: makes the ledger without these places.
     """
     fabric = made.fixed.close_fabric
     pods = [pod for ask in asks for pod in ask.pods]

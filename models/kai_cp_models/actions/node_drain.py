@@ -1,7 +1,6 @@
 """Consolidation without a solver: for one ask at a time, clear the nodes where the least has to move.
 
-It answers within a second or two on 1,000 nodes, however little time the budget leaves. The joint model then
-looks for a plan that serves more asks or needs fewer moves.
+It answers at once, however little time the budget leaves. The joint model then looks for something better.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ class NodeDrain:
         return any(self._allowed(ask, leaving) and self._served(ask, leaving) for leaving in plans)
 
     def _allowed(self, ask: Ask, leaving: Sequence[Pod]) -> bool:
-        """Whether the limits on moves allow it; pods that moved before count once. A group that gets a place
-        gives up none of its pods."""
+        """Whether the limits on moves allow it, and none of the pods is of a group that gets a place."""
         fresh = [pod for pod in leaving if pod.key not in self.taken_by]
         groups = {pod.group for pod in fresh}
         if len(groups) > self._most_groups or ask.group.key in groups:
@@ -125,8 +123,7 @@ class NodeDrain:
 
     def _plans(self, ask: Ask) -> Iterator[tuple[Pod, ...]]:
         """Pods whose leaving makes room for the ask, the cheapest first: those of the cheapest nodes of each
-        permitted part of the cluster, and then of others in their place.
-        """
+        permitted part of the cluster, and then of others."""
         found = [(one, mask) for mask in self._masks(ask) if (one := self._cheapest(ask.pods, mask))]
         while found:
             leaving, mask = found.pop(min(range(len(found)), key=lambda i: _weight(found[i][0])))
@@ -136,9 +133,8 @@ class NodeDrain:
                 found.append((again, mask))
 
     def _masks(self, ask: Ask) -> Iterator[Mask]:
-        """[N] masks: one for each domain of the widest required level that all pods of the ask share, or one
-        of all nodes.
-        """
+        """[N] masks of the domains of the widest required level that all pods of the ask share, or one of all
+        nodes."""
         widest = {scopes[0].constraint if scopes else None: scopes[:1] for scopes, _ in ask.batch.leaves}
         shared = widest.popitem()[1] if len(widest) == 1 else ()
         domain = self.ledger.fixed.table.domains_of(shared[0])[1] if shared else None
@@ -176,8 +172,7 @@ class NodeDrain:
         return tuple(leaving.values())
 
     def _costs_of(self, pod: Pod, within: Mask) -> Floats:
-        """[N] weight of the pods that make room for such a pod on each of these nodes; infinite where none
-        can."""
+        """[N] weight of the pods that make room for such a pod on each node; infinite where none can."""
         accepts = self.ledger.fixed.table.accepting(pod) & within
         costs = self._costs.setdefault(pod.spec, np.full(len(accepts), np.nan))
         for node in np.flatnonzero(accepts & np.isnan(costs)).tolist():

@@ -41,11 +41,10 @@ class Opening:
         self._ends = list(accumulate((len(one.pods) for one in self._units), initial=0))
 
     def first_for(self, asks: Sequence[Ask], again: Sequence[Ask] = ()) -> list[EvictionUnit] | None:
-        """The first units that free enough for all asks by counting; None when all are too few. ``again``:
-        asks that count twice, as far as there are units.
+        """The first units that free enough for all asks by counting, wherever it is; None when all are too
+        few. ``again``: asks that count twice, as far as there are units.
 
-        Counting ignores where capacity is. The threshold of a plan is hardly ever deeper than the last of
-        these units.
+        The threshold of a plan is hardly ever deeper than the last of these units.
         """
         if (count := self._enough(asks)) > len(self._units):
             return None
@@ -132,9 +131,7 @@ class ActionRun:
         return GoalList(self.cycle.settings.objective, moves_only=not self.policy.may_lose)
 
     def better(self, found: EvictionPlan, than: EvictionPlan) -> bool:
-        """Whether the plan is better in the first goal in which the two differ, after simulation and among
-        all units that could go.
-        """
+        """Whether the plan is better in the first goal in which the two differ, among all units."""
         # Units that would go only after all that either plan disturbs weigh in no goal.
         ranked = self.ranked[: max(found.disturbed | than.disturbed, default=-1) + 1]
         here, there = (self.disruption(one.ledger, ranked, one.asks) for one in (found, than))

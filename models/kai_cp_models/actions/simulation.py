@@ -91,8 +91,8 @@ def simulate_all(
 ) -> Simulated:
     """Evict all of ``units`` that the rules let go, then place asks and victims in the fair order (4.7).
 
-    There is a ledger as soon as one ask got a place; ``served`` names the asks that did. ``late``: whether
-    the deadline has passed, after which no more asks are placed.
+    There is a ledger as soon as one ask got a place. ``late``: whether the deadline has passed, after which
+    no more asks are placed.
     """
     emptied, victims = base.copy(), dict[GroupKey, list[Pod]]()
     _let_go(emptied, units, victims)
@@ -227,9 +227,7 @@ def _replay(
 def _turns(
     ledger: Ledger, asks: Sequence[Ask], victims: Mapping[GroupKey, Sequence[Pod]]
 ) -> tuple[dict[GroupKey, Entry], dict[GroupKey, Ask]]:
-    """The entries with which evicted groups come back in the fair order; and what they ask for, where that
-    had to be found.
-    """
+    """The entries of evicted groups in the fair order, and what they ask for where that had to be found."""
     # A promise does not hold against a higher priority in its queue, nor against those that may reclaim it.
     highest = dict(sorted((ask.group.queue, ask.group.priority) for ask in asks))
     groups, turns, lost = ledger.snapshot.group_by_key, dict[GroupKey, Entry](), dict[GroupKey, Ask]()
@@ -254,9 +252,7 @@ def nominated(ledger: Ledger, ask: Ask) -> bool:
 
 
 def started(ledger: Ledger, ask: Ask) -> bool:
-    """Promise the ask a place with which its gang has its minimum; False: there is none, and nothing
-    changed.
-    """
+    """Promise the ask a place with which its gang has its minimum; False: there is none, nothing changed."""
     ledger.mark()
     placed = Placer(ask.gang, pipeline_only=True).place(ledger, ask.batch) is None
     placed = placed and ledger.state(ask.gang).satisfied
@@ -301,9 +297,8 @@ def put_back(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: Ask | N
 
 
 def put_elsewhere(ledger: Ledger, key: GroupKey, pods: Sequence[Pod], *, ask: Ask | None = None) -> bool:
-    """Give a group's evicted pods new places, batch by batch, and those after them places at home if they
-    can; False: none. ``ask``: see ``put_back``.
-    """
+    """Give a group's evicted pods new places, batch by batch, and let others come home after each; False:
+    none has a place. ``ask``: see ``put_back``."""
     moved = False
     if not any(map(ledger.has_room, pods)):
         return moved
