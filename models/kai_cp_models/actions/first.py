@@ -199,13 +199,10 @@ def _cleared(run: ActionRun, chunk: Sequence[Ask]) -> EvictionPlan | None:
         # An ask for as much as a missed one is not worth the time.
         if missed.find(ask) is None and not drain.serve(ask):
             missed.add(ask, OUT_OF_TIME)
-    return _moves(run, drain) if drain.served else None
-
-
-def _moves(run: ActionRun, drain: NodeDrain) -> EvictionPlan:
-    ledger = drain.ledger.copy()
-    settle_moves(ledger, [run.base.snapshot.pod_by_key[key] for key in drain.taken_by])
-    moved = run.disruption(ledger, run.ranked, drain.served).moved
+    if not drain.served:
+        return None
+    settle_moves(drain.ledger, [run.base.snapshot.pod_by_key[key] for key in drain.taken_by])
+    moved = run.disruption(drain.ledger, run.ranked, drain.served).moved
     takers = (
         (item, dict.fromkeys(drain.taken_by[pod.key] for pod in item.pods if pod.key in moved))
         for item in run.ranked
@@ -213,4 +210,4 @@ def _moves(run: ActionRun, drain: NodeDrain) -> EvictionPlan:
     owners = {item: tuple(asks) for item, asks in takers if asks}
     stage = StageResult("moved pods", len(moved), 0, not moved)
     complete = not moved and run.goals.default
-    return EvictionPlan(ledger, tuple(drain.served), tuple(owners), owners, (stage,), complete)
+    return EvictionPlan(drain.ledger, tuple(drain.served), tuple(owners), owners, (stage,), complete)

@@ -33,20 +33,18 @@ def has_room_at_home(ledger: Ledger, pod: Pod) -> bool:
     """Whether its queue, its node and every rule have room for an evicted pod, which has no other place,
     where it ran. Only what has come in this cycle can be in its way.
     """
-    if pod.status not in ACTIVE_USED:
+    if pod.status not in ACTIVE_USED or not capacity_at_home(ledger, pod):
         return False
     node = ledger.home(pod)
-    if not capacity_at_home(ledger, pod):
-        return False
     alone = not ledger.come.get(node)
     if not alone and not ledger.own_devices_free(pod):
         return False
     group = ledger.snapshot.group_by_key.get(pod.group) if pod.group else None
-    charge, book = ledger.fixed.charge(pod, node), ledger.book
-    if group is not None and over_limit(book, group.queue, charge, among=book.entered) is not None:
-        return False
-    if group is not None and _apart(ledger, group, pod, node):
-        return False
+    if group is not None:
+        charge, book = ledger.fixed.charge(pod, node), ledger.book
+        over = over_limit(book, group.queue, charge, among=book.entered) is not None
+        if over or _apart(ledger, group, pod, node):
+            return False
     asked = (rule for rule in ledger.rules if rule.concerns(pod) and not (alone and rule.of_one_node))
     masks = (rule.mask(pod, now=False) for rule in asked)
     return all(mask is None or mask[node] for mask in masks)
