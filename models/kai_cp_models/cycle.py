@@ -44,6 +44,7 @@ class Cycle:
     ledger: Ledger
     deadline: float
     placed_by: dict[PodKey, ActionName] = field(default_factory=dict)
+    """The actions that gave pods their places; allocate where there is no entry."""
     evicted_by: dict[PodKey, Eviction] = field(default_factory=dict)
     waiting: dict[GroupKey, Refusal] = field(default_factory=dict)
     stages: list[Stage] = field(default_factory=list)
@@ -53,8 +54,8 @@ class Cycle:
     """What was popped in allocate, in order."""
     served: tuple[GroupKey, ...] = ()
     """Whose batches it admitted, in order."""
-    left_out: dict[GroupKey, str] = field(default_factory=dict)
-    """Pod groups that the present action leaves alone, as plans with them failed, with the reason."""
+    left_out: dict[GroupKey, Refusal] = field(default_factory=dict)
+    """Pod groups that the present action leaves alone, as plans with them failed."""
     refused: dict[ActionName, frozenset[GroupKey]] = field(default_factory=dict)
     """The pod groups that every eviction action refused."""
     dropped: set[ActionName] = field(default_factory=set)

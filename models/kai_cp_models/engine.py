@@ -34,7 +34,7 @@ from kai_cp_models.plan import CUT, FAILED, REJECTED, SPENT, Plan, QueueReport, 
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import STATE_ACTIONS, ActionName
 from kai_cp_models.proof import Refuter
-from kai_cp_models.refusal import Proof
+from kai_cp_models.refusal import Proof, Refusal
 from kai_cp_models.reservations.allocate import allocate_in_time, settle
 from kai_cp_models.reservations.maxruntime import end_overdue
 from kai_cp_models.reservations.prepare import prepare
@@ -266,7 +266,8 @@ class _Engine:
             logger.log(
                 self._level, "%s is decided again without %s", action, ", ".join(map(str, sorted(groups)))
             )
-            saved.left_out |= dict.fromkeys(groups, str(fault))
+            why = Refusal("InternalError", f"left out of {action}: {fault}")
+            saved.left_out |= dict.fromkeys(groups, why)
             self._left_out |= groups
         self._cycle = saved
         self._cycle.dropped.add(action)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 
-from kai_cp_models.actions.asking import left_out, line_of, waiting_groups
+from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.locality import draw_together
 from kai_cp_models.blame import for_group
 from kai_cp_models.certificates import OVER_BOUNDS
@@ -92,7 +92,7 @@ class AdmissionPass:
                 return
             if key in cycle.left_out:
                 # A joint pass goes on where the greedy one was, with all that waited there.
-                cycle.waiting[key] = left_out(cycle, "allocate", key)
+                cycle.waiting[key] = cycle.left_out[key]
                 continue
             if not ask.promised and (kept := self.kept.pop(key, None)) is not None:
                 if not bound(cycle.ledger, kept.pods):
@@ -160,8 +160,6 @@ class AdmissionPass:
         """Note in the cycle what was served; ``joint`` False: models were not asked."""
         cycle, admission = self.cycle, self.admission
         cycle.turns, cycle.served = tuple(self.turns), tuple(ask.group.key for ask in admission.asks)
-        for key in cycle.ledger.held:
-            cycle.placed_by.setdefault(key, "allocate")
         cycle.stages.append(
             Stage(
                 "allocate",

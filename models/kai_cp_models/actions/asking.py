@@ -59,16 +59,11 @@ def waiting_groups(cycle: Cycle, action: ActionName) -> dict[GroupKey, Ask]:
     return _within_depth(cycle, action, found)
 
 
-def left_out(cycle: Cycle, action: ActionName, key: GroupKey) -> Refusal:
-    """Why a group that plans of the action failed with gets nothing in it."""
-    return Refusal("InternalError", f"left out of {action}: {cycle.left_out[key]}")
-
-
 def _asking(cycle: Cycle, action: ActionName, one: WaitingGroup) -> Ask | None:
     """What the group asks the action for; None where it is refused, or asks for nothing."""
     key, evicting, refusal = one.group.key, POLICIES.get(action), one.refusal
     if key in cycle.left_out:
-        cycle.waiting[key] = left_out(cycle, action, key)
+        cycle.waiting[key] = cycle.left_out[key]
         return None
     if evicting is not None and refusal is None:
         refusal = one.delay if evicting.may_lose or one.group.preemptible else _FIXED

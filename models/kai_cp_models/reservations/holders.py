@@ -79,7 +79,7 @@ def stored_holders(
             text = f"its start was due at {clock(stored.start, times.now)} and is given up"
             dropped[group.key] = drop(group, stored, "Expired", text, expired=times.now)
         elif group.key in cycle.left_out:
-            text = f"it was left out of allocate: {cycle.left_out[group.key]}"
+            text = f"it was {cycle.left_out[group.key].message}"
             dropped[group.key] = drop(group, stored, "LeftOut", text)
         elif ask is None or shape is None:
             text = (
