@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from kai_cp_models.domains.locality import Fabric
 from kai_cp_models.joint.problem import Ask
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import largest_first, place_all
 from kai_cp_models.pods import ACTIVE_ALLOCATED, GPU, PodStatus
-from kai_cp_models.units import Gang
 
 
 def draw_together(
@@ -27,30 +25,25 @@ def draw_together(
     where others rely on a place, all stay where they are. ``bare``: makes the ledger without these places.
     """
     fabric = made.fixed.close_fabric
-    pods = [pod for ask in asks for pod in ask.pods]
     gangs = {ask.group.key: ask.gang for ask in asks if len(ask.gang.pods) > 1}
     if fabric is None or not gangs:
         return made
 
-    def distance(ledger: Ledger) -> Sequence[int]:
-        return [_distance(fabric, ledger, gang) for gang in gangs.values()]
+    def distances(ledger: Ledger) -> Sequence[int]:
+        """How far apart the pods with whole GPUs of each gang are (``Fabric.distance``)."""
+        gpus = ([pod for pod in gang.pods if pod.spec.requests[GPU]] for gang in gangs.values())
+        active = ([pod for pod in pods if ledger.status(pod) in ACTIVE_ALLOCATED] for pods in gpus)
+        return [fabric.distance(np.array(list(ledger.nodes_of(pods)), dtype=np.int64)) for pods in active]
 
-    before = distance(made)
+    before = distances(made)
     if max(before) < 2 or made.relied_on([pod for ask in asks for pod in ask.gang.pods]):
         return made
     drawn, turns = bare(), largest_first(asks)
     last = 1 + max(i for i, ask in enumerate(turns) if ask.group.key in gangs)
     closer = place_all(drawn, turns[:last], pipeline_only=pipeline_only)
-    closer = closer and sum(distance(drawn)) < sum(before)
+    closer = closer and sum(distances(drawn)) < sum(before)
     if not closer or not place_all(drawn, turns[last:], pipeline_only=pipeline_only):
         return made
-    bound = (pod for pod in pods if made.status(pod) is PodStatus.ALLOCATED)
+    bound = (pod for ask in asks for pod in ask.pods if made.status(pod) is PodStatus.ALLOCATED)
     stays = all(drawn.status(pod) is PodStatus.ALLOCATED for pod in bound)
     return drawn if stays else made
-
-
-def _distance(fabric: Fabric, ledger: Ledger, gang: Gang) -> int:
-    """How far apart the pods with whole GPUs of a gang are (``Fabric.distance``)."""
-    pods = (pod for pod in gang.pods if pod.spec.requests[GPU] and ledger.status(pod) in ACTIVE_ALLOCATED)
-    nodes = ledger.nodes_of(pods)
-    return 0 if len(nodes) < 2 else fabric.distance(np.array(list(nodes), dtype=np.int64))

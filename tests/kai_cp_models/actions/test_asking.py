@@ -16,6 +16,7 @@ from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey
 from kai_cp_models.policy import ActionName
 from kai_cp_models.records.notes import FAILURES
+from kai_cp_models.refusal import Refusal
 from kai_cp_models.snapshot import Snapshot
 from tests.support import tiny
 from tests.support.objects import ago
@@ -58,7 +59,7 @@ def changed(snapshot: Snapshot, rng: Random) -> Cycle:
         if pod.node is not None and rng.random() < 0.3:
             cycle.ledger.evict(pod)
     if rng.random() < 0.5:
-        cycle.left_out = {GroupKey("ns", "g3"): "it was faulty"}
+        cycle.left_out = {GroupKey("ns", "g3"): Refusal("InternalError", "it was faulty")}
     return cycle
 
 
