@@ -58,16 +58,17 @@ def admit_all(run: ActionRun) -> None:
 
 
 def _next(run: ActionRun, most_passed: float) -> list[Ask]:
-    """The next triggers, at most ``run.most``, in the fair order that holds if each gets its place.
+    """The next triggers in the fair order that holds if each gets its place, as many as are tried together.
 
     What a certificate refuses beside the admitted ones is refused; what it refuses only beside others of the
     chunk is looked at again once those have their places. ``most_passed``: how many kinds are at most.
     """
     # What a queue loses to others here entitles it only afterwards (``evict._entitle``).
     here, passed = Beside(run), 0
+    most = 1 if run.anew else LIMITS.optional_chunk if run.begun else LIMITS.chunk
     order = run.line.fork(here.book, run.open if len(run.open) < len(run.asks) else None)
     left = set(run.open)
-    while len(here.chunk) < run.most and passed < most_passed and not run.cycle.budget.passed():
+    while len(here.chunk) < most and passed < most_passed and not run.cycle.budget.passed():
         if not left or (key := order.pop(left)) is None:
             break
         ask = run.open[key]
@@ -103,14 +104,16 @@ def _proposals(run: ActionRun, chunk: Sequence[Ask]) -> Iterator[_Proposal]:
             return
     if not run.policy.may_lose and (units > LIMITS.cleared_units or run.found.owners):
         return
-    if run.policy.own_queue and run.many:
+    # Beside too many no model is built of all of them and one more.
+    many = len(run.found.asks) > LIMITS.many_admitted
+    if run.policy.own_queue and many:
         return
     # In reclaim the fair order decides where admission ends; halving finds that point.
-    halving = run.policy.by_share or run.many
+    halving = run.policy.by_share or many
     chunk = chunk if halving else chunk[: LIMITS.optional_chunk]
     while chunk:
         result: EvictionPlan | NoPlan = NoPlan(OUT_OF_TIME)
-        if len(chunk) > 1 or not run.many:
+        if len(chunk) > 1 or not many:
             optional = len(chunk) > 1 and not halving
             result = _in_order(run, attempt(run, chunk, optional=optional))
         yield chunk, result

@@ -86,9 +86,7 @@ def _widened(run: ActionRun, chunk: Sequence[Ask], opening: Opening) -> Eviction
     for a pod.
     """
     best: EvictionPlan | None = None
-    served: list[bool] = []
-    again: list[Ask] = []
-    units = opening.first_for(chunk)
+    served, again, units = list[bool](), list[Ask](), opening.first_for(chunk)
     for _ in range(LIMITS.opening_tries):
         found = _opened(run, chunk, again, units)
         if found is None or (here := found.serves(chunk)) <= served:

@@ -313,11 +313,7 @@ def _within(stages: Sequence[StageResult], least: Sequence[StageResult]) -> Iter
 
 
 def _cut(
-    model: EvictingModel,
-    answer: Answer,
-    simulated: Simulated,
-    owners: Owners,
-    beyond: Ask | None,
+    model: EvictingModel, answer: Answer, simulated: Simulated, owners: Owners, beyond: Ask | None
 ) -> bool:
     """Refuse an answer that does not hold when simulated; returns whether the cut may be part of a proof.
 

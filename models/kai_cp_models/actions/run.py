@@ -115,16 +115,6 @@ class ActionRun:
             book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
         return book
 
-    @property
-    def most(self) -> int:
-        """How many of the next triggers are tried together at most."""
-        return 1 if self.anew else LIMITS.optional_chunk if self.begun else LIMITS.chunk
-
-    @property
-    def many(self) -> bool:
-        """Whether too many are admitted to build a model of all of them for one more."""
-        return len(self.found.asks) > LIMITS.many_admitted
-
     @cached_property
     def goals(self) -> GoalList:
         """The goals by which plans of this action are compared."""
