@@ -33,8 +33,7 @@ Owners = Mapping[EvictionUnit, tuple[GroupKey, ...]]
 _Terms = tuple[tuple[str, tuple[str, ResourceBounds]], ...]
 """For each victim queue, the levelled queue and what that must hold more than."""
 _Rights = tuple[frozenset[int], tuple[int, ...], tuple[bool, ...]]
-"""The units that an ask may take; under reclaim the queues above its own, and which of all keep their quotas.
-"""
+"""What an ask may take; under reclaim the queues above its own, and which of all keep their quotas."""
 
 
 def reclaim_bounds(
@@ -47,8 +46,7 @@ def reclaim_bounds(
     """Classes of triggers that may take the same units on the same terms.
 
     ``victims``: under reclaim, where queues hold what ``base`` says. ``units``: rank and queue of each.
-    ``takes_of``: ranks of the units that each ask may take. Totals are tested in the order of the asks, with
-    all earlier asks charged.
+    ``takes_of``: ranks of the units that each ask may take. Earlier asks count as charged.
     """
     book, by_queue = base.book.copy(), dict[str, list[tuple[int, int]]]()
     for o, (rank, queue) in enumerate(units):
@@ -86,10 +84,8 @@ def reclaim_bounds(
 def units_in_turn(
     asks: Sequence[Ask], ranked: Iterable[EvictionUnit], bounds: Sequence[ReclaimBound], book: QueueBook
 ) -> Iterator[EvictionUnit]:
-    """Units that may go one after the other, in reverse fair order.
-
-    Those that no trigger may take while their queue holds no more than its due are passed over (4.4), as are
-    those of asking groups.
+    """Units that may go one after the other, in reverse fair order, without those of asking groups and those
+    that no trigger may take while their queue holds no more than its due (4.4).
     """
     left = book.copy()
     terms: dict[str, list[tuple[Set[int], str, ResourceBounds]]] = {}
