@@ -82,9 +82,7 @@ def _depths(budget: Budget, most: int) -> Iterator[int]:
 
 
 def _widened(run: ActionRun, chunk: Sequence[Ask], opening: Opening) -> EvictionPlan | None:
-    """Evict the units, and then more while that serves more: capacity that is enough in sum may have no place
-    for a pod.
-    """
+    """Evict the units, and then more while that serves more: enough in sum may have no place for a pod."""
     best: EvictionPlan | None = None
     served, again, units = list[bool](), list[Ask](), opening.first_for(chunk)
     for _ in range(LIMITS.opening_tries):
@@ -101,8 +99,7 @@ def _widened(run: ActionRun, chunk: Sequence[Ask], opening: Opening) -> Eviction
             # Counting finds no more units to open.
             break
         if run.policy.own_queue:
-            # Inside a queue losses change no turn: if no missed ask fits now, placing all again serves no
-            # more.
+            # Inside a queue losses change no turn: if no missed ask fits now, replaying all serves no more.
             taken = best.disturbed
             more = [unit for unit in units if unit.rank not in taken]
             if not simulate_all(best.ledger, missed, more, run.line, run.cycle.budget.passed).served:
@@ -148,9 +145,8 @@ def _simulated(
 
 
 def _less_moved(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
-    """The plan, or one for as many that is no worse, in which what got its place in this cycle and would only
-    move stays: the newest leave first, and would start later.
-    """
+    """The plan, or one for as many that is no worse, in which what got its place in this cycle stays instead
+    of moving: the newest leave first, and would start later."""
     if len(found.ranked) > LIMITS.open_units:
         return found
     before, after = run.base.held, found.ledger.held
