@@ -97,8 +97,6 @@ class NodeView:
         self._slots = {**self._slots, now: (len(changed), found)}
         return found
 
-    # --- many nodes at once ----------------------------------------------------------------------
-
     def _look_at(self, ledger: Ledger, nodes: slice | list[int]) -> None:
         idle, free = (column[nodes] for column in ledger.room.columns())
         accepted, alone = self._accepted[nodes], np.array(self._alone)
@@ -127,8 +125,6 @@ class NodeView:
         new = np.maximum(self._shares - joined, 0)[:, None]
         found: Ints = np.array(self._request) + new * np.array(with_devices([0] * len(self._request), 1))
         return found
-
-    # --- one node --------------------------------------------------------------------------------
 
     def _look(self, ledger: Ledger, node: int) -> None:
         idle, free = ledger.room.idle_on[node], ledger.room.free_on[node]

@@ -85,8 +85,6 @@ class Fixed:
         """By node: dimensions it has at all; others are never charged (2.1)."""
         self.waiting: AtFirst | None = None
         """How groups wait in the snapshot, once that is known."""
-        self.demands: dict[tuple[int, ...], dict[PodSpec, Ints]] = {}
-        """What ``Counting`` found for rows of such sizes."""
         self._close = close
         self._claiming = snapshot.extras[CLAIM_MILLI_GPUS]
         self._charges: dict[tuple[object, ...], Amounts] = {}

@@ -20,7 +20,7 @@ from kai_cp_models.arrays import Floats, Ints, Mask
 from kai_cp_models.fairness.amounts import milli_gpus
 from kai_cp_models.joint.problem import Ask, Place
 from kai_cp_models.ledger import Ledger
-from kai_cp_models.pods import GPU, MILLI, PODS, Pod
+from kai_cp_models.pods import GPU, MILLI, PODS, Pod, PodSpec
 from kai_cp_models.shapes import BatchShape
 from kai_cp_models.sharing import share_mib
 
@@ -54,7 +54,7 @@ class Counting:
         for pod in examples.values():
             self._nodes |= ledger.fixed.table.accepting(pod)
         self._free = ledger.free.copy()
-        self._demands = ledger.fixed.demands.setdefault(tuple(self._sizes), {})
+        self._demands: dict[PodSpec, Ints] = {}
         self._asked: dict[BatchShape, Ints] = {}
 
     @cached_property
@@ -95,8 +95,7 @@ class Counting:
         return bool(over.any())
 
     def _demand(self, pod: Pod) -> Ints:
-        found = self._demands.get(pod.spec)
-        if found is None:
+        if pod.spec not in self._demands:
             # Shares request no whole GPUs.
             amounts, whole = list(pod.spec.requests), pod.spec.requests[GPU] // MILLI
             if pod.spec.gpu.shares:
@@ -105,9 +104,9 @@ class Counting:
                 memory = table.gpu_memory_mib[table.accepting(pod) & (table.gpu_memory_mib > 0)]
                 parts = (MILLI * share_mib(pod, mib) // mib for mib in np.unique(memory).tolist())
                 amounts[GPU] = pod.spec.gpu.devices * min(parts, default=0)
-            found = np.array([*(whole // size for size in self._sizes), *amounts], dtype=np.int64)
-            self._demands[pod.spec] = found
-        return found
+            row = [*(whole // size for size in self._sizes), *amounts]
+            self._demands[pod.spec] = np.array(row, dtype=np.int64)
+        return self._demands[pod.spec]
 
     @cached_property
     def overfull(self) -> Mask:

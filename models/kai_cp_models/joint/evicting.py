@@ -324,8 +324,6 @@ class EvictingModel(JointModel):
         ]
         self.cp.add(sum(given) <= sum(allowed))
 
-    # --- cuts ------------------------------------------------------------------------------------
-
     def disturbance(self, answer: Answer) -> list[cp_model.BoolVarT]:
         """What holds in the answer: which units are lost and, where none is, which pods move."""
         values = list(zip(self.lost, answer.lost, strict=True))
@@ -336,8 +334,6 @@ class EvictingModel(JointModel):
     def refuse(self, literals: Iterable[cp_model.BoolVarT]) -> None:
         """Forbid that all of these hold together: such a plan was refused (formulation 1.3)."""
         self.cp.add_bool_or([~literal for literal in literals])
-
-    # --- goals -----------------------------------------------------------------------------------
 
     def admission_goals(self) -> list[Objective]:
         """Which optional asks are admitted: each counts more than all later ones in the fair order."""

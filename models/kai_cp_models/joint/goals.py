@@ -80,9 +80,6 @@ class Goal:
         return tuple(int(cost) for cost in self.costs(plan).values())  # type: ignore[arg-type]
 
 
-# --- sums over what is lost or moved -----------------------------------------------------------------
-
-
 def _lost(plan: Disturbing, weights: Iterable[int]) -> Linear:
     """The sum of the weights of the lost units; ``weights``: of all units in reverse fair order."""
     lost: Sequence[Linear] = plan.lost
@@ -130,9 +127,6 @@ def _latest(plan: Disturbing) -> Linear:
     """The moved pods, by the order in which they would move."""
     pods = [pod.key for item in plan.units for pod in leaving_first(item)]
     return _moved(plan, dict(zip(pods, _weights(len(pods)), strict=True)))
-
-
-# --- what is no sum ----------------------------------------------------------------------------------
 
 
 def _depth(plan: Disturbing, bucket_of: Callable[[EvictionUnit], object]) -> Linear:

@@ -74,8 +74,6 @@ class ShareRows:
             self._cp.add(some >= stay)
         return some
 
-    # --- rows ------------------------------------------------------------------------------------
-
     def _node(self, node: int) -> None:
         """Counts for every shared device of one node, and for new ones, which are used in order."""
         items = {key: item for key, item in self._classes.items() if node in item.x}
@@ -160,8 +158,6 @@ class ShareRows:
         if load:
             self._cp.add(sum(load) - sum(freed) <= free_mib)
         return counts
-
-    # --- answers ---------------------------------------------------------------------------------
 
     def places(
         self, going: Mapping[Hashable, Sequence[Pod]], solver: cp_model.CpSolver, free: Ints
