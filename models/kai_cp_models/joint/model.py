@@ -284,9 +284,8 @@ class JointModel:
 
     def _capacity(self) -> None:
         """Rows that keep every cell within its capacity."""
-        self._shares = ShareRows(
-            self.cp, self.ledger, self._classes, self.cells, members=self._members, gone=self.gone
-        )
+        sharing = {key: item for key, item in self._classes.items() if item.shares}
+        self._shares = ShareRows(self.cp, self.ledger, sharing, self.cells, self._members, self.gone)
         self._gains: dict[int, list[Linear]] = {
             node: [taken(pod)[GPU] // MILLI * self.gone[pod.key] for pod in pods if taken(pod)[GPU]]
             for node, pods in self._leaving.items()

@@ -26,40 +26,31 @@ Device: TypeAlias = tuple[int, str]
 """A shared device: its node and its GPU group; ``new-<k>`` for one that is not shared yet."""
 
 
-@dataclass(frozen=True)
-class _Bin:
-    """Devices with equal free memory (none: new ones), and how many are filled by each pattern."""
-
-    devices: tuple[Device, ...]
-    used: Mapping[tuple[int, ...], cp_model.IntVar]
-
-
+@dataclass(eq=False)
 class ShareRows:
-    """Counts and rows for all shared devices of a model."""
+    """Counts and rows for all shared devices of a model, made at once."""
 
-    def __init__(
-        self,
-        cp: cp_model.CpModel,
-        ledger: Ledger,
-        classes: Mapping[Hashable, PodClass],
-        cells: NodeCells,
-        *,
-        members: Mapping[Device, Sequence[Pod]],
-        gone: Mapping[PodKey, Linear],
-    ) -> None:
-        """``members``: the pods that may leave, by device. ``gone``: 1 for each of them that does."""
-        self._cp, self._ledger, self._members, self._gone = cp, ledger, members, gone
-        self._cells = cells
-        self._classes = {key: item for key, item in classes.items() if item.shares}
-        self.stays = {device: self._stays(device) for device in members}
+    _cp: cp_model.CpModel
+    _ledger: Ledger
+    _classes: Mapping[Hashable, PodClass]
+    """Those that share devices."""
+    _cells: NodeCells
+    _members: Mapping[Device, Sequence[Pod]]
+    """The pods that may leave, by device."""
+    _gone: Mapping[PodKey, Linear]
+    """1 for each of them that does."""
+
+    def __post_init__(self) -> None:
+        self.stays = {device: self._stays(device) for device in self._members}
         """1 while some pod stays on a device that pods may leave; 0 once all have left."""
         self.new: dict[int, list[cp_model.IntVar]] = {}
         """Devices that become shared, by cell; each takes a whole GPU and a pod slot."""
         self._counts: dict[Device, dict[Hashable, cp_model.IntVar]] = {}
-        self._bins: list[_Bin] = []
+        self._bins: list[tuple[Sequence[Device], Mapping[tuple[int, ...], cp_model.IntVar]]] = []
+        """Devices with equal free memory (none: new ones), and how many are filled by each pattern."""
         for node in sorted({node for item in self._classes.values() for node in item.x} - {POOL}):
             self._node(node)
-        if cells.pooled:
+        if self._cells.pooled:
             self._pool()
 
     def _stays(self, device: Device) -> Linear:
@@ -119,12 +110,12 @@ class ShareRows:
             }
             if some:
                 self._cp.add(sum(used.values()) <= len(some))
-            self._bins.append(_Bin(tuple(some), used))
+            self._bins.append((some, used))
         for position, (key, item) in enumerate(self._classes.items()):
             held: list[Linear] = [
                 pattern[position] * used
-                for one in self._bins
-                for pattern, used in one.used.items()
+                for _, filled in self._bins
+                for pattern, used in filled.items()
                 if pattern[position]
             ]
             held += [counts[key] for counts in joined if key in counts]
@@ -132,7 +123,7 @@ class ShareRows:
         new = {
             cell: self._cp.new_int_var(0, most, f"new[{cell}]") for cell in self._cells.nodes if nodes[cell]
         }
-        self._cp.add(sum(new.values()) == sum(self._bins[-1].used.values()))
+        self._cp.add(sum(new.values()) == sum(self._bins[-1][1].values()))
         self.new |= {cell: [var] for cell, var in new.items()}
 
     def _count(
@@ -168,9 +159,9 @@ class ShareRows:
         for (node, name), counts in self._counts.items():
             for key, count in counts.items():
                 held[key].setdefault(node, {})[name] = solver.value(count)
-        for one in self._bins:
-            devices = iter(one.devices or self._fresh(solver, free))
-            for pattern, used in one.used.items():
+        for some, filled in self._bins:
+            devices = iter(some or self._fresh(solver, free))
+            for pattern, used in filled.items():
                 for _ in range(solver.value(used)):
                     node, name = next(devices)
                     for key, pods in zip(self._classes, pattern, strict=True):
