@@ -31,14 +31,14 @@ from kai_cp_models.snapshot import PodGroup, Snapshot
 
 _NOTHING: Final[Mapping[str, str]] = {}
 _KEPT: Final = {
-    "priority": "what runs in its queue has no lower priority",
+    "priority": "nothing that runs in its queue has a lower priority",
     "non-preemptible": "what runs there cannot be preempted",
     "fair-share": "fair shares let its queue take too little from others",
-    "min-runtime": "what could be evicted is protected by its minimum runtime",
+    "min-runtime": "a minimum runtime protects what could be evicted",
     "pdb": "a PodDisruptionBudget protects what could be evicted",
-    "delay": "it may not evict others yet (preemption delay, or its places come to nothing)",
+    "delay": "it may not evict others yet (preemption delay, or its pods failed to start)",
     "consolidation": "more pod groups would have to move than is allowed",
-    "order": "the free capacity of this cycle goes to those ahead of it",
+    "order": "the free capacity of this cycle goes to groups ahead of it",
 }
 
 

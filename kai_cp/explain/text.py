@@ -72,7 +72,7 @@ def _proof(entry: Json) -> str:
     if entry["reason"] == "FitsAsItIs":
         return "none: no rule blocks it"
     if entry["proof"] != "proved":
-        return "none: no plan was found; that there is none is not proved"
+        return "none: no plan was found, and nothing proves that there is none"
     if not entry["blocking"]:
         return "by the cycle; there was no time to find out which rules block it"
     sets = " and with ".join("{" + ", ".join(one) + "}" for one in entry["blocking"])
