@@ -73,7 +73,7 @@ def because(mine: Document, peer: Document) -> str:
     above = peer["used"] - peer["fairShare"]
     if peer["fairShare"] >= 0 and above > _LEAST:
         said.append(f"holds {amount(round(above, 3))} above its fair share, which can be reclaimed")
-    return "; ".join(said) or "is due no more"
+    return "; ".join(said) or "no larger fair share"
 
 
 def _larger_share(mine: Document, peer: Document) -> str:

@@ -189,7 +189,7 @@ def test_a_queue_says_why_its_peers_have_more(path: Path) -> None:
         ("dept", "above this queue"),
         ("rich", "this queue"),
         ("poor", "4 of what it asks for is within its quota, 2 here"),
-        ("idle", "is due no more"),
+        ("idle", "no larger fair share"),
     ]
     said = run("queues", path, "--why", "poor", "--now", NOW).stdout
     assert "queue poor holds 0 GPUs of a fair share of 4, and waits for 4 more." in said
@@ -209,7 +209,7 @@ def test_a_queue_says_why_its_peers_have_more(path: Path) -> None:
         ({}, {"fairShare": 4, "priority": 200}, "its queue priority is 200, 100 here"),
         ({}, {"fairShare": 4, "overQuotaWeight": 3}, "its over-quota weight is 3, 1 here"),
         ({}, {"used": 5}, "holds 3 above its fair share, which can be reclaimed"),
-        ({}, {}, "is due no more"),
+        ({}, {}, "no larger fair share"),
     ],
 )
 def test_the_first_rule_that_makes_a_share_larger_is_named(mine: Object, peer: Object, words: str) -> None:
