@@ -743,12 +743,21 @@ def test_every_realised_placement_satisfies_the_rows(
                 )
 
 
-def test_devices_given_in_this_cycle_change_for_a_later_pod() -> None:
-    """x takes the first device. y can use only that one, so x gets the other one in the end."""
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize("counted", [False, True])
+def test_devices_given_in_this_cycle_change_for_a_later_pod(counted: bool, waits: bool) -> None:
+    """x takes the first device. y can use only that one, so x gets the other one in the end; also where
+    devices draw on counters that they share."""
     x, y = user("x", "any"), user("y", "first")
     only = exact(selectors=[{"cel": {"expression": f"device.attributes['{DRIVER}'].rank == 1"}}])
-    devices = [device(name, attributes=attributes(rank=i)) for i, name in enumerate("ab", 1)]
-    found = cluster([x, y], [slice_of("n0", *devices)], [claim("any", exact()), claim("first", only)])
+    draws = [{"counterSet": "all", "counters": {"cores": {"value": "1"}}}]
+    more: Raw = {"consumesCounters": draws} if counted else {}
+    shared: Raw = (
+        {"sharedCounters": [{"name": "all", "counters": {"cores": {"value": "2"}}}]} if counted else {}
+    )
+    devices = [device(name, attributes=attributes(rank=i), **more) for i, name in enumerate("ab", 1)]
+    pool = slice_of("n0", *devices, **shared)
+    found = cluster([x, y], [pool], [claim("any", exact()), claim("first", only)])
     state = dra.open(found)
 
     def given(which: Pod) -> str:
@@ -759,10 +768,11 @@ def test_devices_given_in_this_cycle_change_for_a_later_pod() -> None:
 
     state.place(x, 0, pipelined=False)
     assert given(x) == "a"
-    mask = state.mask(y, now=True)
-    assert mask is not None
-    assert list(mask) == [True, False]
-    state.place(y, 0, pipelined=False)
+    for now in (True, False):
+        mask = state.mask(y, now=now)
+        assert mask is not None
+        assert list(mask) == [True, False]
+    state.place(y, 0, pipelined=waits)
     assert (given(x), given(y)) == ("b", "a")
     state.remove(x, 0)
     assert given(y) == "a"

@@ -341,10 +341,13 @@ class DraState(LeavingState):
     def _chosen(
         self, without: Holdings, claims: list[Claim], modes: Sequence[bool], node: int, *, found: bool = False
     ) -> tuple[list[Claim], tuple[Pick, ...]] | None:
-        """The claims with devices of what is not in use; ``modes``: which of them are bound now."""
+        """The claims with devices of what is not in use; ``modes``: which of them are bound now.
+
+        Where more than whole devices counts, all of them get what is free now, or nothing.
+        """
         problem = self._problem(claims)
         if len(set(modes)) > 1 and not problem.plain:
-            return None
+            modes = [True] * len(modes)
         candidates = self.catalog.reachable(node)
         room = without.room(candidates, now=all(modes))
         if problem.short(candidates, room):
