@@ -12,7 +12,7 @@ from kai_cp_models import engine
 from kai_cp_models.check import Violation, violations
 from kai_cp_models.engine import decide
 from kai_cp_models.plan import FAILED, REJECTED, Decision, Plan, Reservation
-from kai_cp_models.pods import GroupKey
+from kai_cp_models.pods import GroupKey, PodKey
 from kai_cp_models.records.notes import Failures
 from kai_cp_models.reservations import keeping, making, mending
 from kai_cp_models.reservations.prepare import prepare
@@ -388,6 +388,17 @@ def test_at_the_start_only_pods_in_the_way_are_evicted() -> None:
     assert evicted(plan) == {"y-0"}
     assert nominated(plan) == {"hero-0": "n1"}
     assert {d.action for d in plan.decisions} == {"reservation"}
+
+
+def test_a_gang_that_starts_holds_nothing_for_its_further_pods() -> None:
+    """g needs one pod and has two. What is told of g is that it starts."""
+    ((g, (first,)), running) = (
+        waits("g", 1, lasts="4h", reserve=True, waited=60, stored=stored(0, {"n1": 8})),
+        runs("a", "n2", lasts="1h"),
+    )
+    members = world((g, (first, replace(first, key=PodKey("ns", "g-1"), uid="g-1", created=1.0))), running)
+    plan = solved(cluster(nodes=TWO, **members))
+    assert (bound(plan), holds(plan)) == ({"g-0": "n1"}, {"g": ("started", 0.0, ["n1"])})
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,8 @@ def candidate(cycle: Cycle, times: Times, ask: Ask) -> GangNeeds | None:
     """The shape of an ask that may hold capacity: a whole gang that is large enough and wants a reservation
     (12.1)."""
     group, settings = ask.group, times.settings.reservations
-    if any(pod.status in ACTIVE_USED for pod in ask.gang.pods) or not times.asks_for_reservation(group):
+    begun = any(cycle.ledger.status(pod) in ACTIVE_USED for pod in ask.gang.pods)
+    if begun or not times.asks_for_reservation(group):
         return None
     notes = times.notes(group.key)
     if notes.expired is not None and times.now < notes.expired + settings.max_overdue_seconds:
