@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ from kai_cp_models.plan import Plan
 from kai_cp_models.pods import GroupKey, Pod, PodStatus
 from kai_cp_models.queries.shares import waiting_line
 from kai_cp_models.reservations.prepare import prepare
-from kai_cp_models.snapshot import Shares, Snapshot
+from kai_cp_models.snapshot import Queue, Shares, Snapshot
 from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, solved
 from tests.support.times import holds, runs, settings, stored, waits, written
 from tests.support.times import world as timed
@@ -203,11 +204,12 @@ def test_explanations_name_the_promise() -> None:
 # --- with a time axis (12.2) ----------------------------------------------------------------------
 
 
-def in_time(*members: Any, nodes: int = 2, **reservations: Any) -> Plan:
-    """The plan for ``members`` on so many nodes."""
-    there = [node(f"n{i + 1}") for i in range(nodes)]
+def in_time(*members: Any, nodes: int = 2, queues: Sequence[Queue] = (), **reservations: Any) -> Plan:
+    """The plan for ``members`` on so many nodes; with ``queues`` that of allocate alone."""
+    there = [node(f"n{i + 1}", labels={"number": str(i + 1)}) for i in range(nodes)]
     chosen = settings(reservations=reservations)
-    snapshot = cluster(nodes=there, plugins=RULED, **timed(*members))
+    actions = {"actions": ("allocate",)} if queues else {}
+    snapshot = cluster(nodes=there, plugins=RULED, queues=queues, **actions, **timed(*members))
     plan = decide(snapshot, chosen)
     assert violations(prepare(snapshot, chosen)[0], plan, chosen.rules) == []
     return plan
@@ -299,3 +301,16 @@ def test_a_promised_group_starts_on_no_held_place(lasts: str, starts: dict[str, 
     plan = in_time(leaves("v", "n1"), runs("a", "n3", lasts="1h"), e, t, nodes=3)
     assert (bound(plan), nominated(plan)) == (starts, {} if starts else {"t-0": "n1"})
     assert holds(plan) == {"e": ("kept", 60.0, ["n2", "n3"])}
+
+
+def test_a_promised_start_comes_before_a_promised_place_beyond_the_share() -> None:
+    """a may hold one node of two when e starts, so t would let it hold too much then, and b gets n1."""
+    second, start = {"node_selector": (("number", "2"),)}, stored(60, {"n2": 8})
+    e = waits("e", lasts="1h", reserve=True, waited=90, stored=start, queue="a", needs=second)
+    t = promised(waits("t", waited=10, queue="a"), "n1")
+    b = waits("b", waited=5, queue="b")
+    queues = [queue(name, quota=gpu_bound(8)) for name in ("a", "b")]
+    running = [leaves("v", "n1"), runs("r", "n2", lasts="1h", queue="b")]
+    plan = in_time(*running, e, t, b, queues=queues)
+    assert (nominated(plan), holds(plan)) == ({"b-0": "n1"}, {"e": ("kept", 60.0, ["n2"])})
+    assert not [one for one in plan.unscheduled if one.reason == "InternalError"]

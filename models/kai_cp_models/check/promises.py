@@ -7,7 +7,8 @@ no rule. A later action may take its places for groups with a right to them; whe
 nodes, nothing is judged.
 
 Left out: groups with several pod sets; pods that share GPUs, use claims, or need other pods beside them, as
-their places are more than a node; and what limits or quotas kept off before anything was evicted.
+their places are more than a node; and what limits or quotas kept off before anything was evicted, or starts
+that were promised in its queues.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import replace
 from kai_cp_models.check import amounts
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.queues import sums
+from kai_cp_models.check.starts import HOLDING
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import MILLI, UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import EVICTION_ACTIONS, STATE_ACTIONS
@@ -38,7 +40,12 @@ def broken(world: PlannedCluster) -> Iterator[Violation]:
     for group in world.start.nominated_groups:
         batch = () if group.key in world.left_out else _promised(world, group)
         others = _instead(world, group, batch)
-        if others and _within_bounds(world, group, batch) and world.lawful(_kept(world, batch, others)):
+        if (
+            others
+            and not _starts(world, group)
+            and _within_bounds(world, group, batch)
+            and world.lawful(_kept(world, batch, others))
+        ):
             names = ", ".join(map(str, others))
             words = (
                 f"pod group {group.key} is promised places on {batch[0].nominated_node}, {names} gets them"
@@ -85,6 +92,13 @@ def _instead(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod]) -> tu
         # What an action took for these may have cost the group its places, and others got what was left.
         return ()
     return tuple(found)
+
+
+def _starts(world: PlannedCluster, group: PodGroup) -> bool:
+    """Whether queues of the group have promised starts: their shares then are not judged (12.2)."""
+    path, paths = set(world.snapshot.queue_path.get(group.queue, ())), world.snapshot.queue_path
+    holding = (entry for entry in world.plan.reservations or () if entry.state in HOLDING)
+    return any(not path.isdisjoint(paths.get(entry.queue, ())) for entry in holding)
 
 
 def _within_bounds(world: PlannedCluster, group: PodGroup, batch: Sequence[Pod]) -> bool:
