@@ -47,13 +47,13 @@ def _counted(run: ActionRun, chunk: Sequence[Ask]) -> list[EvictionPlan | None]:
     move instead. Of many, those go that are in the way.
     """
     asks, taken, opening = chunk, run.taken_by(chunk), run.opening(chunk)
-    while opening.first_for(asks) is None and (asks := asks[: len(asks) // 2]):
+    while (units := opening.first_for(asks)) is None and (asks := asks[: len(asks) // 2]):
         opening = run.opening(asks)
-    found = [_widened(run, asks, opening)]
+    found = [_widened(run, asks, opening, units)]
     if found[0] is None or (len(asks) < len(chunk) and len(taken) <= LIMITS.open_units):
         # A group that asks for more gives up none of its pods.
-        asking, units = {ask.group.key for ask in chunk}, map(run.ranked.__getitem__, sorted(taken))
-        found.append(_deepened(run, chunk, [unit for unit in units if unit.group.key not in asking]))
+        asking, ranked = {ask.group.key for ask in chunk}, map(run.ranked.__getitem__, sorted(taken))
+        found.append(_deepened(run, chunk, [unit for unit in ranked if unit.group.key not in asking]))
     return found
 
 
@@ -81,10 +81,14 @@ def _depths(budget: Budget, most: int) -> Iterator[int]:
         yield depth
 
 
-def _widened(run: ActionRun, chunk: Sequence[Ask], opening: Opening) -> EvictionPlan | None:
-    """Evict the units, and then more while that serves more: enough in sum may have no place for a pod."""
+def _widened(
+    run: ActionRun, chunk: Sequence[Ask], opening: Opening, units: list[EvictionUnit] | None
+) -> EvictionPlan | None:
+    """Evict the units, the first of the opening that may be enough, and then more while that serves more:
+    enough in sum may have no place for a pod.
+    """
     best: EvictionPlan | None = None
-    served, again, units = list[bool](), list[Ask](), opening.first_for(chunk)
+    served, again = list[bool](), list[Ask]()
     for _ in range(LIMITS.opening_tries):
         found = _opened(run, chunk, again, units)
         if found is None or (here := found.serves(chunk)) <= served:

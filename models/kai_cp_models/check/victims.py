@@ -151,10 +151,10 @@ def _in_vain(world: PlannedCluster, group: PodGroup, what: str) -> Iterator[Viol
 
 def _torn(world: PlannedCluster, group: PodGroup, action: ActionName) -> Iterator[Violation]:
     """A trigger's batch is placed as a whole, not in part by an earlier action."""
-    placed = [p for p in world.placed_of(group) if p.key in world.added]
-    given = tree.counts(p for p in placed if world.placed[p.key].action == action)
-    if not (earlier := tree.counts(p for p in placed if world.earlier(world.placed[p.key].action, action))):
+    placed = [(p, world.placed[p.key].action) for p in world.placed_of(group) if p.key in world.added]
+    if not (before_it := [p for p, by in placed if world.earlier(by, action)]):
         return
+    earlier, given = tree.counts(before_it), tree.counts(p for p, by in placed if by == action)
     before = tree.counts(world.active_before(group.key)) + earlier
     for subgroup in tree.walk(group.root):
         parts = tree.size(subgroup, given), tree.size(subgroup, earlier)

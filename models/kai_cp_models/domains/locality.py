@@ -169,13 +169,12 @@ class Fabric:
             here = place[nodes]
             room = np.bincount(here, weights=slots[nodes], minlength=summed.count)
             room[0] = 0
-            if not room.any():
-                continue
-            begun = np.zeros(summed.count, dtype=bool)
-            begun[place[present]] = True
-            best = int(np.argmax(np.where(begun, room, 0) if room[begun].any() else room))
-            found.append((place, best))
-            nodes = nodes[here == best]
+            begun = sorted(place[present].tolist())
+            best = max(begun, key=room.__getitem__, default=0)
+            best = best if room[best] else int(room.argmax())
+            if room[best]:
+                found.append((place, best))
+                nodes = nodes[here == best]
         inside = np.zeros(len(usable), dtype=bool)
         inside[nodes] = True
         return found, inside

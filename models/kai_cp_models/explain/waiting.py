@@ -82,7 +82,7 @@ def unscheduled(cycle: Cycle, proofs: Container[GroupKey] = ()) -> tuple[Unsched
                 words = f"why it waits is not known: {type(problem).__name__}: {problem}"
                 said[kind] = Unscheduled(key, "InternalError", words, False)
         if (row := said[kind]) is not None:
-            found.append(Unscheduled(key, row.reason, row.message, row.proved, row.details))
+            found.append(Unscheduled._make((key, *row[1:])))
     return tuple(found)
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from kai_cp_models.extras import CLAIM_MILLI_GPUS
-from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, GpuKind, Pod
+from kai_cp_models.pods import CPU, GPU, MEMORY, MILLI, UNLIMITED, GpuKind, Pod
 from kai_cp_models.snapshot import Node, Snapshot
 
 Amounts = tuple[int, int, int]
@@ -23,6 +23,7 @@ Involved = tuple[bool, bool, bool]
 """One flag per fair resource, in the order of ``Amounts``."""
 
 NOTHING: Final[Amounts] = (0, 0, 0)
+UNBOUNDED: Final[Amounts] = (UNLIMITED, UNLIMITED, UNLIMITED)
 
 _DEFAULT_GPU_MEMORY_MIB: Final = 100
 """Memory assumed of a GPU whose memory is unknown (2.3)."""

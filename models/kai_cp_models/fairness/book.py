@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kai_cp_models.arrays import Floats, Ints
-from kai_cp_models.fairness.amounts import NOTHING, Amounts, add, subtract, total
+from kai_cp_models.fairness.amounts import NOTHING, UNBOUNDED, Amounts, add, subtract, total
 from kai_cp_models.fairness.share import cluster_total, divide
 from kai_cp_models.fairness.steps import QueueSteps
 from kai_cp_models.fairness.totals import SCALE, QueueTotals, QueueTree, terminating, to_amounts, to_shares
@@ -136,8 +136,7 @@ class QueueBook:
 
     def _bounded(self, queue: str, preemptible: bool) -> Iterator[tuple[int, bool]]:
         for i in self.line(queue):
-            bounds = self.limit[i] if preemptible else (*self.limit[i], *self.firm_quota[i])
-            if any(bound != UNLIMITED for bound in bounds):
+            if self.limit[i] != UNBOUNDED or not (preemptible or self.firm_quota[i] == UNBOUNDED):
                 yield i, preemptible
 
     def bound_by(

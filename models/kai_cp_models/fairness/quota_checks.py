@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from kai_cp_models.fairness.amounts import NOTHING, Amounts
+from kai_cp_models.fairness.amounts import NOTHING, UNBOUNDED, Amounts
 from kai_cp_models.fairness.book import QueueBook, Rows
 from kai_cp_models.pods import MILLI, UNLIMITED
 
@@ -93,9 +93,9 @@ def _first_over(
 ) -> OverQuota | None:
     """The first bound on the queue's path that ``used`` plus ``amounts`` exceeds in a requested resource."""
     for i in book.line(queue):
-        if among is not None and not among.get(i):
-            continue
         held, most = used[i], bounds[i]
+        if most == UNBOUNDED or (among is not None and not among.get(i)):
+            continue
         free = lent.get(book.name(i), NOTHING) if lent else NOTHING
         for resource in range(3):
             requested, counted = amounts[resource], held[resource] - free[resource]
