@@ -88,32 +88,6 @@ def test_no_running_group_makes_way_for_one_of_its_own_queue(created: float) -> 
     assert (lost(plan), nominated(plan)) == ({"small-0"}, {"t-0": "n2"})
 
 
-@pytest.mark.parametrize("promised", [False, True])
-def test_a_group_does_not_live_off_what_another_took_in_vain(
-    promised: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    """t needs the 2 GPUs of n2, where pair runs or is promised its places. Without them queue v holds the one
-    GPU of its quota, so u may not take single's, though single is the first to go.
-    """
-    pair = [pod(f"pair-{i}", *(() if promised else ("n2",)), nominated_node="n2") for i in range(2)]
-    leaving = [pod("old-0", "n2", status=PodStatus.RELEASING, spec=spec(2))] if promised else []
-    members = [pod("single-0", "n1"), *pair, *leaving, pod("t-0", spec=spec(2)), pod("u-0")]
-    groups = [
-        group("single", queue="v", priority=10),
-        group("pair", 2, queue="v"),
-        *([group("old", queue="q")] if promised else []),
-        group("t", queue="q", priority=75),
-        group("u", queue="q", priority=10),
-    ]
-    queues = [queue("q", quota=gpu_bound(12)), queue("v", quota=gpu_bound(1))]
-    nodes = [node("n1", gpus=1), node("n2", gpus=2)]
-    more: dict[str, Any] = {"actions": ("allocate", "reclaim"), "plugins": PLUGINS | {"nominatednode"}}
-    plan = solved(cluster(members, groups, nodes, queues, **more))
-    assert caplog.messages == []
-    assert lost(plan) == (set() if promised else {"pair-0", "pair-1"})
-    assert nominated(plan) == {"t-0": "n2"}
-
-
 # --- min runtime (4.6): the victim runs for 100 s -------------------------------------------------
 
 

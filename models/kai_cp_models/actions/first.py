@@ -167,7 +167,7 @@ def _less_moved(run: ActionRun, found: EvictionPlan) -> EvictionPlan:
 def _shown(run: ActionRun, plan: Disruption, ledger: Ledger) -> EvictionPlan:
     """The plan that leads to ``ledger``, with each unit that is not as it was assigned to an ask."""
     base, ranked, asks, moved = run.base, plan.units, plan.admitted, plan.moved
-    away = [yes or not all(map(ledger.stays, one.pods)) for one, yes in zip(ranked, plan.lost, strict=True)]
+    away = [not all(map(ledger.stays, item.pods)) for item in ranked]
     owners = shared_out(base, run.policy, asks, ranked, away, moved=moved, takes_of=run.takes_of)
     gone = [item for item, yes in zip(ranked, plan.lost, strict=True) if yes]
     leaving = [pod for item in gone for pod in item.pods]

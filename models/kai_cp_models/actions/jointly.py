@@ -254,20 +254,12 @@ class _Search:
         return lexicographic(model.cp, goals, self._allowance(), bettering=True)[1]
 
     def _attributions(self, answer: Answer, solver: cp_model.CpSolver) -> Iterator[Owners]:
-        """Ways to charge what is disturbed. Under reclaim each trigger takes in turn what it needs of what it
-        may take, or of that with which the solver charges triggers of its rights.
-        """
-        chosen = _owners(self.model, answer, solver)
-        if not self.run.policy.by_share:
-            yield chosen
-            return
-        given: dict[GroupKey, set[int]] = {}
-        for item, keys in chosen.items():
-            for key in keys:
-                given.setdefault(key, set()).add(item.rank)
-        share = partial(shared_out, self.run.base, self.run.policy, answer.asks, self.ranked, answer.lost)
-        yield share(moved=answer.moved, takes_of=self.run.takes_of)
-        yield share(moved=answer.moved, takes_of=lambda ask: given.get(ask.group.key, ()))
+        """Ways to charge what is disturbed: to each trigger in turn until its need is met, and as the solver
+        chose."""
+        if self.run.policy.by_share:
+            share = partial(shared_out, self.run.base, self.run.policy, answer.asks, self.ranked, answer.lost)
+            yield share(moved=answer.moved, takes_of=self.run.takes_of)
+        yield _owners(self.model, answer, solver)
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
         ratio = self.run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu

@@ -25,6 +25,7 @@ from kai_cp_models.joint.problem import Ask, EvictionUnit, Owed
 from kai_cp_models.joint.victim_candidates import charged
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.pods import GroupKey, Pod, PodKey
+from kai_cp_models.running import gpu_weight
 from kai_cp_models.snapshot import PodGroup
 from kai_cp_models.units import counted_apart
 
@@ -119,13 +120,13 @@ def shared_out(
     lost: Sequence[bool],
     *,
     moved: Collection[PodKey],
-    takes_of: Callable[[Ask], Collection[int]],
+    takes_of: Callable[[Ask], frozenset[int]],
 ) -> Owners:
     """Which asks the disturbed units are lost to, in whole or in part: each ask in turn takes what it may,
-    until it has what it needs, and leaves to the others what it does not need beside the last that it took.
+    until it has what it needs.
 
-    A lost unit that no ask needs so goes to one that may still take it, and of these to one that lacks
-    something; a moved one goes to the first that may take it.
+    A lost unit that no ask needs goes to one that may still take it; a moved one goes to the first that may
+    take it.
     """
     book, left = base.book.copy(), list(compress(ranked, lost))
 
@@ -135,35 +136,21 @@ def shared_out(
 
     found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
     able = [(ask, takes_of(ask)) for ask in asks]
-    lacking = set[GroupKey]()
     for ask, mine in able:
-        # GPUs; of a group that asks for none CPUs, or memory.
-        scarce = next((r for r in (2, 0, 1) if ask.asked[r]), 0)
-        need, took, within, seen = ask.asked[scarce], list[EvictionUnit](), set[str](), 0
-        for item in left if need else ():
+        need, within, seen = sum(gpu_weight(pod) for pod in ask.pods), set[str](), 0
+        for item in left:
             victim, seen = item.group, seen + 1
             if item.rank not in mine or victim.queue in within:
                 continue
             if over_due(ask, item):
-                took.append(item)
-                need -= item.holds[scarce]
+                found[item] = (ask.group.key,)
+                need -= item.weight
                 book.charge(victim.queue, item.holds, victim.preemptible, -1)
                 if need <= 0:
                     break
             else:
                 # It only comes nearer to its due.
                 within.add(victim.queue)
-        kept = set[GroupKey]()
-        for item in reversed(took):
-            if item.holds[scarce] <= -need and item.group.key not in kept:
-                need += item.holds[scarce]
-                book.charge(item.group.queue, item.holds, item.group.preemptible)
-            else:
-                # Of its group, what goes before it goes with it (5.4).
-                kept.add(item.group.key)
-                found[item] = (ask.group.key,)
-        if need > 0:
-            lacking.add(ask.group.key)
         left[:seen] = [item for item in left[:seen] if item not in found]
         book.charge(ask.group.queue, ask.asked, ask.group.preemptible)
     for item, gone in zip(ranked, lost, strict=True):
@@ -171,7 +158,7 @@ def shared_out(
             continue
         takers = [ask for ask, mine in able if item.rank in mine] or list(asks)
         if gone:
-            takers.sort(key=lambda ask: (not over_due(ask, item), ask.group.key not in lacking))
+            takers.sort(key=lambda ask: not over_due(ask, item))
         found[item] = tuple(ask.group.key for ask in takers)
     return found
 

@@ -221,27 +221,6 @@ def test_each_ask_takes_until_it_has_what_it_needs() -> None:
     assert [found[item] for item in ranked[:3]] == [(t0,), (t1,), (t0, t1)]
 
 
-@pytest.mark.parametrize(
-    ("together", "found"), [(False, [("t1", "t0"), ("t0",)]), (True, [("t0",), ("t0",)])]
-)
-def test_an_ask_leaves_to_others_what_it_does_not_need(together: bool, found: list[tuple[str, ...]]) -> None:
-    """t0 needs 2 GPUs. It takes the unit of one GPU, and then the one of two, which alone is enough. Beside
-    that the queue holds no more than its quota, so it is for t1 that the first is lost. Of one group the
-    first unit leaves before the second, and both are for t0.
-    """
-    victims = [pod("v-0", "n1", spec=spec(2)), pod("v-1" if together else "w-0", "n1", spec=spec(1))]
-    asking = [pod("t0-0", spec=spec(2)), pod("t1-0", spec=spec(1))]
-    groups = [group("v", queue="v"), *([] if together else [group("w", queue="v")])]
-    groups += [group("t0", queue="q"), group("t1", queue="q", created=1.0)]
-    queues = [queue("q", quota=gpu_bound(12)), queue("v", quota=gpu_bound(1))]
-    base = Ledger.of(cluster([*victims, *asking], groups, [node("n1", gpus=3)], queues))
-    ranked = units(base, *("v" if together else "wv"))
-    every = frozenset((0, 1))
-    asks = asks_of(base, "t0", "t1")
-    owners = shared_out(base, RECLAIM, asks, ranked, [True, True], moved=(), takes_of=lambda _: every)
-    assert [tuple(key.name for key in owners[item]) for item in ranked] == found
-
-
 def test_an_ask_takes_only_what_it_may() -> None:
     """t0 may take unit 1 only, t1 both units. A unit that moves names every ask that may take it."""
     base = Ledger.of(triggers())
