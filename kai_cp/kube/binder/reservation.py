@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
+from zlib import crc32
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names, resources
@@ -138,10 +139,12 @@ class GpuReservations:
         """Call ``sync(node)`` when a fractional pod has left a node, or will not be bound to it."""
 
         def left(old: Object | None, new: Object | None) -> None:
-            if old is None or not groups_of(old) or not old["spec"].get("nodeName"):
+            known = old or new
+            if known is None or not groups_of(known) or not known["spec"].get("nodeName"):
                 return
-            if new is None or (phase(new) not in LIVE and phase(old) in LIVE):
-                sync(old["spec"]["nodeName"])
+            # A pod may have ended before it is first seen.
+            if new is None or (phase(new) not in LIVE and (old is None or phase(old) in LIVE)):
+                sync(known["spec"]["nodeName"])
 
         def dropped(old: Object | None, new: Object | None) -> None:
             if new is None and old is not None and old["spec"].get("selectedGPUGroups"):
@@ -254,7 +257,7 @@ class GpuReservations:
             self._pods.remove(pod, ours=True)
 
     def _lock(self, group: str) -> threading.Lock:
-        return self._locks[hash(group) % LOCKS]
+        return self._locks[crc32(group.encode()) % LOCKS]
 
 
 def _promised(request: Object) -> tuple[str, ...]:

@@ -299,6 +299,16 @@ def test_a_reservation_that_the_kubelet_refuses_is_made_again(server: StubServer
     until(lambda: phase(server) == "Succeeded")
 
 
+@pytest.mark.parametrize("first", ["Running", "Failed"])
+def test_a_node_is_looked_at_when_a_reservation_has_ended(first: str) -> None:
+    """It may end before the first look at it."""
+    pods, options, synced = Store(), BinderOptions(), list[str]()
+    GpuReservations(Mock(), pods, Store(), options).watch_departures(synced.append)
+    reserved(pods, "g1", options, phase=first)
+    reserved(pods, "g1", options, phase="Failed")
+    assert synced == ["n"]
+
+
 def test_a_reservation_that_has_ended_is_deleted_and_so_are_the_pods_that_share_its_gpu() -> None:
     """The kubelet gives the device to others; and no later pod could share it, as the name is taken."""
     pods, api, options = Store(), Mock(), BinderOptions()
