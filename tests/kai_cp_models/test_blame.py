@@ -125,6 +125,18 @@ def test_the_innermost_group_is_the_one_that_it_was_raised_for() -> None:
     assert raised_for(ValueError()) == frozenset()
 
 
+def refuse_plans_with(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the check refuse every plan that decides about a pod of this group."""
+    plain = engine.audit
+
+    def refusing(snapshot: Snapshot, found: Plan, *more: Any, **named: Any) -> Sequence[Violation]:
+        if any(decision.group == key(name) for decision in found.decisions):
+            return [Violation("capacity", "refused", groups=(key(name),))]
+        return plain(snapshot, found, *more, **named)
+
+    monkeypatch.setattr(engine, "audit", refusing)
+
+
 @pytest.mark.parametrize(("method", "faulty"), [("mask", "t"), ("place", "t"), ("evict", "v")])
 def test_a_rule_that_raises_costs_only_the_group_of_the_pod(
     method: str, faulty: str, monkeypatch: pytest.MonkeyPatch
@@ -216,14 +228,7 @@ def test_the_joint_pass_of_allocate_is_made_again_without_the_group_at_fault(
         actions=("allocate",),
     )
     assert placed(decide(snapshot, SETTINGS)) == {"m1-0", "m2-0", "w1-0", "w2-0"}
-    plain = engine.audit
-
-    def refusing(snapshot: Snapshot, found: Plan, *more: Any, **named: Any) -> Sequence[Violation]:
-        if any(decision.group == key("w1") for decision in found.decisions):
-            return [Violation("capacity", "refused", groups=(key("w1"),))]
-        return plain(snapshot, found, *more, **named)
-
-    monkeypatch.setattr(engine, "audit", refusing)
+    refuse_plans_with("w1", monkeypatch)
     found = decide(snapshot, SETTINGS)
     assert placed(found) == {"m1-0", "m2-0", "w2-0"}
     assert reasons(found) == {"w1": "InternalError"}
@@ -239,14 +244,7 @@ def test_a_group_that_a_failure_left_out_is_not_called_proved(monkeypatch: pytes
     more: dict[str, Any] = {"actions": ("allocate", "reclaim"), "plugins": PLUGINS | {"nominatednode"}}
     snapshot = cluster(members, groups, [node("n1", gpus=1)], queues, **more)
     assert placed(decide(snapshot, SETTINGS)) == {"t-0"}
-    plain = engine.audit
-
-    def refusing(snapshot: Snapshot, found: Plan, *more: Any, **named: Any) -> Sequence[Violation]:
-        if any(decision.group == key("t") for decision in found.decisions):
-            return [Violation("capacity", "refused", groups=(key("t"),))]
-        return plain(snapshot, found, *more, **named)
-
-    monkeypatch.setattr(engine, "audit", refusing)
+    refuse_plans_with("t", monkeypatch)
     found = decide(snapshot, SETTINGS)
     assert placed(found) == {"a-0"}
     assert [(row.reason, row.proved) for row in found.unscheduled] == [("InternalError", False)]
