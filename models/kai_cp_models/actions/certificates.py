@@ -23,6 +23,7 @@ from kai_cp_models.certificates import (
     Certificate,
     LeastHeld,
 )
+from kai_cp_models.fairness.amounts import Amounts
 from kai_cp_models.fairness.book import QueueBook
 from kai_cp_models.fairness.quota_checks import OverQuota
 from kai_cp_models.fairness.reclaim import can_reclaim, reclaim_conceivable
@@ -40,6 +41,12 @@ class Beside:
         """What queues hold, and what they hold of what cannot be preempted, in the places that cost least."""
         for ask in run.found.asks:
             self._charge(ask)
+
+    @cached_property
+    def lost(self) -> Sequence[Amounts]:
+        """The most that each queue may lose to the admitted triggers, if their plan does not stay."""
+        taken = (self.run.ranked[rank] for rank in self.run.taken_by(self.run.found.asks))
+        return self.book.summed((item.group.queue, item.holds) for item in taken)
 
     def least_held(self, ask: Ask) -> LeastHeld:
         """What queues hold if everything else is evicted. Nothing is evicted for what quotas lend (3.8)."""
@@ -93,12 +100,8 @@ def _over_share(beside: Beside, ask: Ask) -> Refusal | None:
     run, book = beside.run, beside.book
     if not run.policy.by_share or (why := over_share(book, ask)) is None:
         return None
-    if run.anew:
-        # The most that each queue may lose to the admitted triggers, if their plan does not stay.
-        taken = (run.ranked[rank] for rank in run.taken_by(run.found.asks))
-        lost = book.summed((item.group.queue, item.holds) for item in taken)
-        if reclaim_conceivable(book, ask.group.queue, ask.asked, lost=lost):
-            return None
+    if run.anew and reclaim_conceivable(book, ask.group.queue, ask.asked, lost=beside.lost):
+        return None
     return Refusal("OverFairShare", why.message)
 
 
