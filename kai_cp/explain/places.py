@@ -70,14 +70,16 @@ def carry_out(draft: Draft, plan: Plan) -> None:
     restart(draft, lost)
     promised = {str(one.pod): one.node for one in plan.decisions if one.kind == "Nominate"}
     _nominate(draft, {pod: node for pod, node in promised.items() if pod not in lost}, bound)
-    running = {group_of(pod) for pod in draft.objects("pods") if spec_of(pod).get("nodeName")}
+    stay = (pod for pod in draft.objects("pods") if "deletionTimestamp" not in metadata(pod))
+    ordered = {_bound(request) for request in draft.objects("bindRequests")}
+    placed = {group_of(pod) for pod in stay if spec_of(pod).get("nodeName") or key_of(pod) in ordered}
     started = set[str | None]()
     for pod in draft.edit_all("pods", lambda pod: key_of(pod) in bound):
         _start(draft, pod, bound[key_of(pod)], at)
         started.add(group_of(pod))
     for group in draft.edit_all("podGroups", lambda item: key_of(item) in started | stopped):
         notes = group["metadata"].setdefault("annotations", {})
-        if key_of(group) in started - running:
+        if key_of(group) in started - placed:
             notes[LAST_START] = at
         if key_of(group) in stopped:
             notes[LAST_EVICTION] = at

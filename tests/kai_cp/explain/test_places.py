@@ -121,15 +121,17 @@ def test_each_of_several_shared_gpus_is_held() -> None:
     assert settled(world) == [{"x": "n0"}, {}, {}]
 
 
-def test_a_group_that_grows_does_not_start_again() -> None:
-    world = cluster(
-        [node("n0", gpus=2)], [pod("x-0", "n0", group="x", gpus=1), pod("x-1", group="x", gpus=1)]
-    )
+@pytest.mark.parametrize(("state", "starts"), [("Running", False), ("Binding", False), ("Releasing", True)])
+def test_a_group_that_grows_does_not_start_again(state: str, starts: bool) -> None:
+    """It does where its last pod is leaving, as in a cluster."""
+    members = [pod(name, group="x", gpus=1) for name in ("x-0", "x-1")]
+    request = raw.settle(members[0], "n0", [], state)
+    world = cluster([node("n0", gpus=2)], members, bindRequests=[request] if request else [])
     before = world["rawObjects"]["podGroups"][0]["metadata"].get("annotations", {}).get(LAST_START)
     decided = Cycles(SETTINGS).decide(Draft(world, NOW))
     assert bound(decided.situation.plan) == {"x-1": "n0"}
     (after,) = carried_out(decided, 60.0).objects("podGroups")
-    assert after["metadata"].get("annotations", {}).get(LAST_START) == before
+    assert (after["metadata"].get("annotations", {}).get(LAST_START) == before) is not starts
 
 
 def test_an_evicted_pod_gives_its_device_up() -> None:
