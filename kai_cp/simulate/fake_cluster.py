@@ -16,7 +16,7 @@ from typing import Any
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import api_objects, names
-from kai_cp.kube.api.moved import NOMINATED, MovedPods, nominated_to
+from kai_cp.kube.api.moved import MovedPods
 from kai_cp.kube.api.promises import failures_note, failures_of, lost_places, moved_note
 from kai_cp.kube.api.store import ObjectKey
 from kai_cp.kube.api.write_results import WriteOutcome, WriteResult
@@ -133,7 +133,7 @@ class FakeCluster:
         if pod is None:
             return False
         noted = self._noted(api_objects.group_of(pod))
-        return bool(nominated_to(pod)) or failures_of(noted, pod["metadata"].get("uid", "")) > 0
+        return bool(api_objects.nominated_to(pod)) or failures_of(noted, pod["metadata"].get("uid", "")) > 0
 
     def _noted(self, group: GroupKey) -> str | None:
         item = self._groups.get(group)
@@ -141,14 +141,14 @@ class FakeCluster:
 
     def _nominate(self, plan: Plan) -> None:
         """Waiting pods name the nodes that the plan promises them, and no others."""
-        named = {key: nominated_to(pod) for key, pod in self._pods.items()}
+        named = {key: api_objects.nominated_to(pod) for key, pod in self._pods.items()}
         wanted = plan.promises(lambda key: named.get(key, "") or self._moved.node_of(key))
         kept = {one.pod for one in plan.decisions if one.kind != "Nominate"} | self._requests.keys()
         for key, pod in list(self._pods.items()):
             waits = key not in kept and not pod["spec"].get("nodeName") and api_objects.group_of(pod).name
             node = wanted.get(PodKey(*key), "")
             if waits and node != named[key]:
-                self._change_pod(pod, status={NOMINATED: node})
+                self._change_pod(pod, status={api_objects.NOMINATED: node})
 
     def _bind(self, pod: Object, decision: Decision) -> tuple[WriteOutcome, str]:
         key = _key(pod)

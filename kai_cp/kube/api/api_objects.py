@@ -26,6 +26,7 @@ RECEIVED: Final = {
     GpuKind.MIG: "MigInstance",
 }
 """``receivedResourceType`` by how a pod asks (2.2)."""
+NOMINATED: Final = "nominatedNodeName"
 DEFAULT_GRACE_SECONDS: Final = 30.0
 """Of a pod that states none, as in Kubernetes."""
 
@@ -72,6 +73,20 @@ def grace_seconds(pod: Mapping[str, Any]) -> float:
     """How long an evicted pod may take to end."""
     own = pod["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE_SECONDS)
     return float(shorter_grace(pod) or own)
+
+
+def nominated_to(pod: Object) -> str:
+    """The node that the status of a pod names; "" for none."""
+    return str((pod.get("status") or {}).get(NOMINATED) or "")
+
+
+def nominated(pod: Object, node: str) -> Object:
+    """The pod with a status that names the node."""
+    meta = pod["metadata"]
+    # What is read of an object is kept by its version.
+    version = f"{meta.get('resourceVersion', '')}-{NOMINATED}={node}"
+    status = {**(pod.get("status") or {}), NOMINATED: node}
+    return {**pod, "metadata": {**meta, "resourceVersion": version}, "status": status}
 
 
 def limits(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:

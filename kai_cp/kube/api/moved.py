@@ -15,13 +15,20 @@ from typing import Any, Final
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import names
-from kai_cp.kube.api.api_objects import annotations_of, belongs_to, grace_seconds, group_of, labels_of
+from kai_cp.kube.api.api_objects import (
+    annotations_of,
+    belongs_to,
+    grace_seconds,
+    group_of,
+    labels_of,
+    nominated,
+    nominated_to,
+)
 from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.reader.shares import DEVICES, FRACTION, MEMORY
 from kai_cp_models.plan import Decision, Plan
 from kai_cp_models.pods import GroupKey, PodKey
 
-NOMINATED: Final = "nominatedNodeName"
 LATE_SECONDS: Final = 15.0
 """How long places are kept after the last of the pods that leave is gone, which it is by the end of its grace
 period: the controller of Jobs creates the next pod after ten seconds, others at once."""
@@ -111,20 +118,6 @@ class MovedPods:
                     stand_ins.append(place)
         self._given = given
         return _with(raw, {pod: kept[key].node for pod, key in given.items()}, stand_ins)
-
-
-def nominated_to(pod: Object) -> str:
-    """The node that the status of a pod names; "" for none."""
-    return str((pod.get("status") or {}).get(NOMINATED) or "")
-
-
-def nominated(pod: Object, node: str) -> Object:
-    """The pod with a status that names the node."""
-    meta = pod["metadata"]
-    # What is read of an object is kept by its version.
-    version = f"{meta.get('resourceVersion', '')}-{NOMINATED}={node}"
-    status = {**(pod.get("status") or {}), NOMINATED: node}
-    return {**pod, "metadata": {**meta, "resourceVersion": version}, "status": status}
 
 
 def _stand_in(pod: Object) -> Object:

@@ -12,9 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api import resources
-from kai_cp.kube.api.api_objects import group_of
+from kai_cp.kube.api.api_objects import NOMINATED, group_of, nominated, nominated_to
 from kai_cp.kube.api.background import BackgroundWriter
-from kai_cp.kube.api.moved import NOMINATED, nominated, nominated_to
 from kai_cp.kube.api.store import Store, key_of
 from kai_cp.kube.api.transport import Transport
 from kai_cp.kube.scheduler.unwritten import with_unwritten
