@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
+from urllib.parse import quote
+
+_NO_NAME: Final = re.compile(r"\.{0,2}|.*[/%].*", re.DOTALL)
 
 
 class Resource(NamedTuple):
@@ -24,12 +28,19 @@ class Resource(NamedTuple):
         return self._replace(version=version)
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """URL path of the collection, an object, or a subresource of it."""
+        """URL path of the collection, of the object ``name`` (see :func:`is_name`), or of a subresource."""
         parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
-        parts += [part for part in (self.plural, name, subresource) if part]
+        parts += [part for part in (self.plural, quote(name, safe=":"), subresource) if part]
         return "/".join(parts)
+
+
+def is_name(text: str) -> bool:
+    """Whether the API server takes a text for the name of an object. Tenants write any text where an object
+    names another one, and as a part of a path it would lead elsewhere.
+    """
+    return not _NO_NAME.fullmatch(text)
 
 
 PODS: Final = Resource("", "v1", "pods", "Pod")

@@ -30,7 +30,7 @@ from kai_cp.errors import Unavailable
 from kai_cp.json_types import Object
 from kai_cp.kube.api.access import Process, Verb, permits
 from kai_cp.kube.api.errors import ApiError, Gone, KubeError, NotGranted, NotReachable, Unauthorized
-from kai_cp.kube.api.resources import Resource
+from kai_cp.kube.api.resources import Resource, is_name
 from kai_cp.kube.api.retry import Backoff, retrying
 from kai_cp.reader import salvage
 
@@ -64,6 +64,8 @@ _IN_LIST: Final = 2
 BUDGET_CAUSE: Final = "DisruptionBudget"
 """Tells the refusal of an eviction from that of a busy server; both are 429."""
 WRITES: Final = frozenset({"create", "update", "patch", "delete"})
+OF_ONE: Final = frozenset({"get", "update", "patch", "delete"})
+"""Verbs of requests that name an object."""
 
 cached_permits = lru_cache(maxsize=4096)(permits)
 
@@ -145,9 +147,7 @@ class Transport:
 
     def get(self, resource: Resource, namespace: str, name: str) -> Object | None:
         """The object, or None when there is none."""
-        return self._answer(
-            "get", resource, namespace, name, absent=True, path=resource.path(namespace, name)
-        )
+        return self._answer("get", resource, namespace, name, absent=True)
 
     def list_pages(
         self, resource: Resource, *, selector: str = "", fields: str = "", metadata_only: bool = False
@@ -171,7 +171,7 @@ class Transport:
             query |= {"labelSelector": selector} if selector else {}
             query |= {"fieldSelector": fields} if fields else {}
             accept = METADATA_ONLY.format("PartialObjectMetadataList") if metadata_only else ""
-            page = self._answer("list", resource, query=query, accept=accept, path=resource.path())
+            page = self._answer("list", resource, query=query, accept=accept)
             assert page is not None
             meta = page.get("metadata") or {}
             yield page.get("items") or [], meta.get("resourceVersion") or ""
@@ -237,10 +237,9 @@ class Transport:
         self, resource: Resource, namespace: str, body: Object, *, name: str = "", subresource: str = ""
     ) -> Object:
         """The created object. 409 is raised as :class:`ApiError`; its meaning depends on the caller."""
-        path = resource.path(namespace, name, subresource)
         if "kind" not in body:
             body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
-        answer = self._answer("create", resource, namespace, name, subresource, path=path, body=body)
+        answer = self._answer("create", resource, namespace, name, subresource, body=body)
         assert answer is not None
         return answer
 
@@ -248,8 +247,7 @@ class Transport:
         self, resource: Resource, namespace: str, name: str, body: Object, subresource: str = ""
     ) -> Object:
         """The replaced object; 409 when it changed meanwhile."""
-        path = resource.path(namespace, name, subresource)
-        answer = self._answer("update", resource, namespace, name, subresource, path=path, body=body)
+        answer = self._answer("update", resource, namespace, name, subresource, body=body)
         assert answer is not None
         return answer
 
@@ -271,7 +269,6 @@ class Transport:
             namespace,
             name,
             subresource,
-            path=resource.path(namespace, name, subresource),
             body=body,
             absent=True,
             content=f"application/{kind}+json",
@@ -289,8 +286,7 @@ class Transport:
             options["preconditions"] = {"uid": uid}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        path = resource.path(namespace, name)
-        return self._answer("delete", resource, namespace, name, path=path, body=options, absent=True)
+        return self._answer("delete", resource, namespace, name, body=options, absent=True)
 
     def raw(self, path: str) -> Any:
         """A discovery document (every authenticated user may read those), or None when there is none."""
@@ -318,14 +314,17 @@ class Transport:
         name: str = "",
         subresource: str = "",
         *,
-        path: str,
         query: Mapping[str, str] | None = None,
         body: Object | None = None,
         accept: str = "",
         absent: bool = False,
         content: str = "",
     ) -> Object | None:
+        path = resource.path(namespace, name, subresource)
+
         def once() -> Object:
+            if verb in OF_ONE and not is_name(name):
+                raise ApiError(404, "NotFound", f"{name!r} is the name of no object")
             response = self._send(
                 verb,
                 resource,

@@ -31,6 +31,23 @@ def test_absent_is_an_answer(server: StubServer) -> None:
     assert api.delete(r.PODS, "ns", "nobody") is None
 
 
+@pytest.mark.parametrize("name", ["../../other/pods/p?x=", "..", ".", "", "p/status", "../pods/p", "a%2Fb"])
+def test_a_text_that_is_no_name_leads_nowhere_else(server: StubServer, name: str) -> None:
+    """Tenants write any text where an object names another one, as its owner or its ConfigMap."""
+    api = server.transport()
+    assert api.get(r.PODS, "ns", name) is None
+    assert api.patch(r.PODS, "ns", name, {"metadata": {}}) is None
+    assert api.delete(r.PODS, "ns", name) is None
+    with pytest.raises(ApiError):
+        api.update(r.LEASES, "ns", name, {"metadata": {}})
+    assert server.log == []
+
+
+def test_a_name_brings_no_query_along(server: StubServer) -> None:
+    assert server.transport().get(r.PODS, "ns", "?watch=1&a#b c") is None
+    assert [path for _, path, _ in server.log] == ["/api/v1/namespaces/ns/pods/%3Fwatch%3D1%26a%23b%20c"]
+
+
 def test_a_conflict_is_reported_at_once(server: StubServer) -> None:
     api = server.transport("binder")
     server.put(r.CONFIG_MAPS, {"metadata": {"name": "c", "namespace": "ns"}})

@@ -220,6 +220,23 @@ def test_labels_without_an_order_go_with_a_new_leader(
     assert server.get(r.CONFIG_MAPS, "ns", "x-0") is None
 
 
+def test_an_annotation_deletes_nothing_of_others(
+    server: StubServer, setup: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier leader may have prepared is undone, and the owner says what that is."""
+    monkeypatch.setattr("kai_cp.kube.binder.binder.SETTLED_SECONDS", 0.01)
+    victim = {**pod("victim"), "metadata": {**pod("victim")["metadata"], "namespace": "other"}}
+    server.put(r.PODS, victim)
+    prefix = "../../other/pods/victim?x="
+    item = fraction("p", **{names.SHARED_GPU_CONFIG: prefix})
+    item["metadata"]["labels"] |= {names.GPU_GROUP: "a"}
+    server.put(r.PODS, item)
+    made = setup(scheduler_name="kai-scheduler")
+    until(lambda: made.binder.idle)
+    assert server.get(r.PODS, "other", "victim") is not None
+    assert not server.requests("DELETE", "other")
+
+
 def test_a_pod_of_whole_gpus_keeps_nobodys_gpu_reserved(server: StubServer, setup: Any) -> None:
     """Its owner wrote the label before it was bound."""
     order(server, pod("p", labels={names.GPU_GROUP: "g1", f"{LABEL_PREFIX}g2": "g2", "mine": "x"}))
