@@ -31,6 +31,16 @@ ItemRefusal = Callable[[memoryview], str]
 """Why an item may not be parsed; "" if it may."""
 
 
+class _Page(msgspec.Struct):
+    items: list[Raw] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+_PAGE: Final = msgspec.json.Decoder(_Page)
+_PAGE_LEVEL: Final = 2
+"""Brackets around an item: those of the page and of its list."""
+
+
 class BadJson(ValueError):
     """The text is not JSON. ``at``: the byte where that shows, None where it is not told."""
 
@@ -58,6 +68,19 @@ class Items(Sequence[Any]):
 def parsed(item: Any) -> Any:
     """The value of an item of ``Items.texts``, which stays as it is if it is no text."""
     return salvage.loads_item(memoryview(item)) if type(item) is Raw else item
+
+
+def page(text: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The items of a page of a list that an API server sent, parsed when they are asked for, and its metadata.
+
+    Raises ``ValueError`` if anything but items is bad.
+    """
+    try:
+        found = _PAGE.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        whole = salvage.loads(text, _PAGE_LEVEL)
+        return whole.get("items") or [], whole.get("metadata") or {}
+    return Items(list(found.items or ())), found.metadata or {}
 
 
 def read(text: bytes | bytearray, refusal: ItemRefusal) -> Object | None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kai_cp.json_types import Json
 from kai_cp.reader import parse, salvage
 from kai_cp.reader.container import UnreadableSnapshot, load, load_items
-from kai_cp.reader.document import BadJson, Items, read, whole
+from kai_cp.reader.document import BadJson, Items, page, read, whole
 from kai_cp.reader.facts import FactReader, PodFacts
 from kai_cp_models.snapshot import Snapshot
 from tests.hostile.test_reader import ODD, places, plain
@@ -185,3 +185,24 @@ def test_a_pod_is_freed_before_the_next_is_read(monkeypatch: pytest.MonkeyPatch)
     assert parse(raw, now=NOW, use_up=True) == expected
     assert alive == [1, 1, 1]
     assert raw["rawObjects"] == {}
+
+
+@pytest.mark.parametrize("items", [None, [], [{"metadata": {"name": "a"}}, {"metadata": {"name": "b"}}]])
+def test_a_page_has_its_items_and_where_it_ends(items: list[Any] | None) -> None:
+    text = orjson.dumps({"kind": "List", "metadata": {"continue": "next"}, "items": items})
+    found, meta = page(text)
+    assert (list(found), meta) == (items or [], {"continue": "next"})
+
+
+def test_objects_of_a_page_are_parsed_one_by_one() -> None:
+    """A large object takes 20 times its text, which a list of a thousand would have at once."""
+    found, _ = page(b'{"items": [{"metadata": {"name": "a"}}]}')
+    assert isinstance(found, Items)
+
+
+def test_a_bad_object_of_a_page_costs_itself_alone() -> None:
+    deep = b'{"metadata": {"name": "deep"}, "x": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    number = b'{"metadata": {"name": "number"}, "x": 1e999}'
+    found, _ = page(b'{"items": [' + b", ".join([deep, number, b'{"metadata": {"name": "good"}}']) + b"]}")
+    assert [one["metadata"]["name"] for one in found] == ["deep", "number", "good"]
+    assert [salvage.SET_ASIDE in one for one in found] == [True, True, False]

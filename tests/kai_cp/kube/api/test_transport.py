@@ -7,6 +7,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from kai_cp.errors import Unavailable
@@ -23,6 +24,23 @@ from kai_cp.kube.api.transport import RateLimit, configuration
 from tests.kai_cp.kube.conftest import PATIENCE_SECONDS
 from tests.kai_cp.kube.samples import pod
 from tests.kai_cp.kube.stub import QUICK, StubServer
+
+
+def test_pages_are_smaller_where_objects_are_large(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One tenant's thousand pods of 3 MB would be 3 GB, and 50 GB once they are parsed."""
+    monkeypatch.setattr("kai_cp.kube.api.transport.MOST_PAGE_BYTES", 20_000)
+    large = {f"b{i}": pod(f"b{i}", annotations={"a": "x" * 9_000}) for i in range(9)}
+    small = {f"{a}{i:03}": pod(f"{a}{i:03}") for a in "ac" for i in range(90)}
+    giant = {"d": pod("d", annotations={"a": "x" * 50_000})}
+    server.hold((r.PODS, one) for one in [*large.values(), *small.values(), *giant.values()])
+    sizes = []
+    for page, _ in server.transport().pages(r.PODS):
+        sizes.append(len(page))
+        assert len(page) == 1 or sum(len(orjson.dumps(one)) for one in page) <= 20_000
+    assert sum(sizes) == len(large) + len(small) + 1
+    assert len(sizes) < 40, "a page is as large as it may be"
 
 
 def test_absent_is_an_answer(server: StubServer) -> None:
