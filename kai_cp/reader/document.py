@@ -71,7 +71,7 @@ def parsed(item: Any) -> Any:
 
 
 def page(text: bytes) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """The items of a page of a list that an API server sent, parsed when they are asked for, and its metadata.
+    """The items of a page of an API server's list, parsed when they are asked for, and its metadata.
 
     Raises ``ValueError`` if anything but items is bad.
     """

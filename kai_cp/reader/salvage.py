@@ -62,13 +62,12 @@ def stand_in(item: Any, reason: str) -> dict[str, Any]:
     return found
 
 
-def reason_to_refuse(item: Any) -> str:
-    """Why a parsed object cannot be written as JSON; "" if it can."""
+def as_text(item: Any) -> tuple[bytes, str]:
+    """The JSON text of a parsed object, in three brackets, and why it has none; "" if it has one."""
     try:
-        orjson.dumps([[[item]]])
+        return orjson.dumps([[[item]]]), ""
     except (TypeError, RecursionError) as error:
-        return TOO_DEEP if "ecursion" in str(error) else f"it is not JSON: {error}"
-    return ""
+        return b"", TOO_DEEP if "ecursion" in str(error) else f"it is not JSON: {error}"
 
 
 def _brackets(text: bytes) -> Iterator[int]:
@@ -101,7 +100,7 @@ def mended(text: bytes, level: int) -> bytes | None:
 
 def _problem(value: bytes) -> str:
     try:
-        return reason_to_refuse(orjson.loads(value))
+        return as_text(orjson.loads(value))[1]
     except orjson.JSONDecodeError as error:
         return _why(error)
 

@@ -73,7 +73,7 @@ def usage_of(pod: Json, node_labels: Mapping[str, str]) -> Usage:
     except Malformed as problem_found:
         problem = str(problem_found)
         amounts, gpu = readable_requests(spec), None
-    total = _by_name(amounts, spec)
+    total = by_name(amounts, spec)
     requested, allocated = dict(total), dict(total)
     if gpu is not None and gpu.shares:
         received = annotations.get(_RECEIVED) == "Fraction"
@@ -216,7 +216,7 @@ def _scheduled(status: Json) -> bool:
     return any(c.get("type") == "PodScheduled" and c.get("status") == "True" for c in conditions)
 
 
-def _by_name(amounts: Mapping[str, int], spec: Json) -> Sum:
+def by_name(amounts: Mapping[str, int], spec: Json) -> Sum:
     """Amounts by dimension as thousandths by resource name; places for pods are no resource here."""
     found: Sum = {}
     for name, amount in amounts.items():

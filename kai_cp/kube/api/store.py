@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from kai_cp.json_types import Object
 from kai_cp.kube.api.memory import Memory
-from kai_cp.reader.salvage import SET_ASIDE, reason_to_refuse, stand_in
+from kai_cp.kube.api.outline import LARGEST, outline
+from kai_cp.reader.salvage import SET_ASIDE, as_text, stand_in
 
 LOG = logging.getLogger(__name__)
 
@@ -255,8 +256,11 @@ class Store:
                 extra={"object": "/".join(key_of(item))},
             )
             return stand_in(item, f"it cannot be read: {type(error).__name__}: {error}")
-        reason = reason_to_refuse(kept)
-        return stand_in(item, reason) if reason else kept
+        text, reason = as_text(kept)
+        if reason:
+            return stand_in(item, reason)
+        # Only administrators and drivers make objects of the whole cluster.
+        return outline(kept) if len(text) > LARGEST and key_of(kept)[0] else kept
 
     def _announce(self) -> None:
         """Tell the news. A thread that finds another one telling waits, and finds its own news told."""
