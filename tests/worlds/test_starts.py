@@ -349,7 +349,7 @@ def test_a_start_that_preempt_takes_back_is_planned_anew(ends: str | None, state
         waits("p", 1, waited=5, priority=60),
     )
     plan = solved(cluster(nodes=TWO, actions=("allocate", "preempt"), **members))
-    assert (nominated(plan), evicted(plan)) == ({"p-0": "n1"}, set())
+    assert (bound(plan), evicted(plan)) == ({"p-0": "n1"}, set())
     assert (holds(plan)["big"], entry(plan, "big").cause) == (state, "HigherPriority")
 
 

@@ -18,7 +18,7 @@ from kai_cp_models.certificates import OVER_BOUNDS
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.fairness.order import FairOrder
 from kai_cp_models.joint.admission import Admission
-from kai_cp_models.joint.problem import Ask, AskKind, ask_of, in_turn
+from kai_cp_models.joint.problem import Ask, AskKind, further, in_turn
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import Placer, bound, quota_check, start_elsewhere
 from kai_cp_models.plan import Stage
@@ -129,12 +129,11 @@ class AdmissionPass:
         """What the group of an ask that has places asks for next: its own turn, where those were promised."""
         ledger, key = self.cycle.ledger, ask.group.key
         self.order.use(ledger.book, ask.group.queue)
-        batch = ledger.state(ask.gang).batch if len(ask.pods) < len(ask.gang.pods) else None
-        further = None if batch is None else ask_of(ledger, ask.gang, batch)
-        if key in self.kept and (further is None or not further.promised):
-            further = in_turn(self.kept[key])
-        if further is not None:
-            self._push(further)
+        more = further(ledger, ask)
+        if key in self.kept and (more is None or not more.promised):
+            more = in_turn(self.kept[key])
+        if more is not None:
+            self._push(more)
 
     def _push(self, ask: Ask) -> None:
         self.asks[ask.group.key] = ask

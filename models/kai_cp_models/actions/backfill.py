@@ -13,14 +13,14 @@ from itertools import chain
 from kai_cp_models.actions.asking import line_of, waiting_groups
 from kai_cp_models.actions.eviction_plan import NOTHING_SUFFICES, OUT_OF_TIME
 from kai_cp_models.actions.home import capacity_at_home
-from kai_cp_models.actions.simulation import missing, put_back, return_home, started
+from kai_cp_models.actions.simulation import missing, put_back, return_home, start_now, started
 from kai_cp_models.cycle import Cycle
 from kai_cp_models.joint.admission import RefusalCache
 from kai_cp_models.joint.policy import RECLAIM
-from kai_cp_models.joint.problem import Ask
+from kai_cp_models.joint.problem import Ask, further
 from kai_cp_models.ledger import Ledger
 from kai_cp_models.placement import quota_check
-from kai_cp_models.pods import UNLIMITED, GroupKey, Pod
+from kai_cp_models.pods import UNLIMITED, GroupKey, Pod, PodStatus
 from kai_cp_models.policy import STATE_ACTIONS, TIME_ACTIONS, ActionName
 
 
@@ -42,6 +42,7 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
         more = frozenset() if beyond is None else frozenset(cycle.snapshot.queue_path[beyond.group.queue])
         if more <= gone:
             cycle.at_rest = not (home or given)
+            _start(cycle)
             # Pods that run again where they ran were never evicted.
             for key in cycle.evicted_by.keys() - cycle.ledger.evicted.keys():
                 del cycle.evicted_by[key]
@@ -49,6 +50,18 @@ def backfill(cycle: Cycle, action: ActionName) -> None:
             return
         gone |= more
         cycle.restore(saved)
+
+
+def _start(cycle: Cycle) -> None:
+    """Bind what was nominated to places that are idle now; what evictions name waits for these."""
+    ledger, groups = cycle.ledger, set[GroupKey]()
+    for key, held in ledger.held.items():
+        group = cycle.snapshot.pod_by_key[key].group
+        if held.status is PodStatus.PIPELINED and group is not None:
+            groups.add(group)
+    groups.difference_update(*(eviction.triggers for eviction in cycle.evicted_by.values()))
+    for group in sorted(groups):
+        start_now(ledger, group)
 
 
 def _evicted(cycle: Cycle, gone: frozenset[str]) -> dict[GroupKey, list[Pod]]:
@@ -105,16 +118,14 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
     lost = {key: [pod for pod in pods if not ledger.stays(pod)] for key, pods in evicted.items()}
     victims = {key: pods for key, pods in lost.items() if pods and not limited}
     # A group beyond the depth limit of its queue is not looked at here either.
-    asks = {key: ask for key, ask in waiting_groups(cycle, "allocate").items() if key in cycle.waiting}
-    apart = _ended(cycle) | victims.keys()
-    for one in asks.keys() & ledger.touched.keys():
-        # A group that got a place in this cycle gets its next batch in a later one.
-        if one in apart or ledger.serves(asks[one].gang):
-            del asks[one]
+    waits, apart = waiting_groups(cycle, "allocate").items(), _ended(cycle) | victims.keys()
+    looked_at = ((key, ask) for key, ask in waits if key in cycle.waiting or ledger.serves(ask.gang))
+    asks = {key: ask for key, ask in looked_at if key not in apart}
     if "allocate" not in cycle.snapshot.policy.actions:
         # The other actions serve only groups for which they may evict: those that they searched for.
         searched = (NOTHING_SUFFICES.reason, OUT_OF_TIME.reason)
-        asks = {key: ask for key, ask in asks.items() if cycle.waiting[key].reason in searched}
+        found = {key for key, why in cycle.waiting.items() if why.reason in searched}
+        asks = {key: ask for key, ask in asks.items() if key in found}
     # Free capacity only shrinks here, as in allocate: a group that does not fit now never will.
     shapes, lost_pods = {ask.kind.shape for ask in asks.values()}, chain.from_iterable(victims.values())
     asking = chain(chain.from_iterable(shape.examples for shape in shapes), lost_pods)
@@ -131,6 +142,10 @@ def _offer(cycle: Cycle, action: ActionName, evicted: Mapping[GroupKey, Sequence
         elif refusals.find(ask) is None and not quota_check(ledger, ask, lending=True):
             if placed := started(ledger, ask):
                 cycle.waiting.pop(key, None)
+                if (more := further(ledger, ask)) is not None:
+                    asks[key] = more
+                    order.push(key, more.entry)
+                    roomy += more.kind.shape.examples
             else:
                 # Those that limits refuse are not among these: others may be within theirs.
                 refusals.add(ask, OUT_OF_TIME)

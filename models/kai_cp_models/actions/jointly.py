@@ -259,7 +259,7 @@ class _Search:
         if self.run.policy.by_share:
             share = partial(shared_out, self.run.base, self.run.policy, answer.asks, self.ranked, answer.lost)
             yield share(moved=answer.moved, takes_of=self.run.takes_of)
-        yield _owners(self.model, answer, solver)
+        yield _owners(self.model, answer, solver, charged=self.run.policy.by_share)
 
     def _simulated(self, answer: Answer, owners: Owners) -> Simulated:
         ratio = self.run.cycle.settings.objective.max_moved_gpus_per_admitted_gpu
@@ -344,8 +344,8 @@ def _cut(
     return simulated.ledger is not None and not simulated.early
 
 
-def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver) -> Owners:
-    """The admitted triggers that take each disturbed unit, or may move it."""
+def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver, *, charged: bool) -> Owners:
+    """The admitted triggers that may disturb each unit; ``charged``: those that the solver lets take it."""
     moved = {o for o, item in enumerate(model.units) if any(pod.key in answer.moved for pod in item.pods)}
     found: dict[EvictionUnit, tuple[GroupKey, ...]] = {}
     admitted = {ask.group.key for ask in answer.asks}
@@ -354,6 +354,6 @@ def _owners(model: EvictingModel, answer: Answer, solver: cp_model.CpSolver) -> 
         if not owners:
             continue
         for o, literal in part.items():
-            if solver.value(literal) or (o in moved and not answer.lost[o]):
+            if solver.value(literal) if charged and answer.lost[o] else answer.lost[o] or o in moved:
                 found[model.units[o]] = (*found.get(model.units[o], ()), *owners)
     return found

@@ -405,12 +405,17 @@ def settle_moves(ledger: Ledger, gone: Sequence[Pod]) -> None:
             ledger.unplace(pod)
             ledger.unevict(pod)
     for key in dict.fromkeys(pod.group for pod in gone if pod.group is not None):
-        # A gang whose needed pods leave starts together with the pods that got places earlier in the cycle.
-        gang = ledger.fixed.gangs[key]
-        if given := [pod for pod in gang.pods if pod.key in ledger.held]:
-            for pod in (pod for pod in given if pod.status is PodStatus.PENDING):
-                # It got a place earlier in the cycle, and starts in its new one where that is idle now.
-                node, names, _ = ledger.held[pod.key]
-                ledger.unplace(pod)
-                ledger.place(pod, node, names, pipelined=not ledger.fits_on(pod, node, now=True))
-            Placer(gang).start_together(ledger, given)
+        start_now(ledger, key)
+
+
+def start_now(ledger: Ledger, key: GroupKey) -> None:
+    """Bind the pods of a group whose places of this cycle are idle now. A gang whose needed pods wait, or
+    leave, starts together (4.2)."""
+    gang = ledger.fixed.gangs[key]
+    given = [pod for pod in gang.pods if pod.key in ledger.held]
+    for pod in (pod for pod in given if pod.status is PodStatus.PENDING):
+        node, names, _ = ledger.held[pod.key]
+        ledger.unplace(pod)
+        ledger.place(pod, node, names, pipelined=not ledger.fits_on(pod, node, now=True))
+    if given:
+        Placer(gang).start_together(ledger, given)

@@ -3,7 +3,8 @@
 Triggers are tested in the order of their first places, as the evictions of an action come before all of its
 places; a trigger without a place comes first. Every lost pod counts for the first of its triggers that may
 take it. Each trigger is tested on totals that include what earlier triggers got and took. A pod group that
-takes nothing and only uses what is left over needs no right to reclaim. A moved victim is not a loss, unless
+takes nothing and only uses what is left over needs no right to reclaim, nor does a trigger for pods beyond
+its batch (beyond its minimum, one pod counts as the batch). A moved victim is not a loss, unless
 ``allowConsolidatingReclaim`` is false. Within one victim queue, some order of the units must pass in which
 each pod group gives up its surplus before its core (5.4). As totals only fall, that holds if and only if
 there is a pod group whose last unit passes the tests as the last one of all.
@@ -107,11 +108,25 @@ def _claims(world: PlannedCluster) -> list[Trigger]:
                 taken.setdefault(trigger, {}).setdefault(group.key, []).append(pod)
             if key not in world.lost:
                 moves.setdefault(trigger, []).append((group, pod))
-    return [
-        Trigger(groups[key], pods, taken.get(key, {}), moves.get(key, ()), key in named)
-        for key, pods in sorted(gets.items(), key=lambda item: turns.get(item[0], -1))
-        if groups[key].queue in leaves
-    ]
+    claims, left_over = list[Trigger](), list[Trigger]()
+    for name, pods in sorted(gets.items(), key=lambda item: turns.get(item[0], -1)):
+        if (group := groups[name]).queue in leaves:
+            batch = _batch(world, group, pods) if name in named else pods
+            claims.append(Trigger(group, batch, taken.get(name, {}), moves.get(name, ()), name in named))
+            left_over.append(Trigger(group, [pod for pod in pods if pod not in batch], {}, (), False))
+    return claims + left_over
+
+
+def _batch(world: PlannedCluster, group: PodGroup, gets: Sequence[Pod]) -> list[Pod]:
+    """What a trigger reclaims for: the pods that bring it to its minimum; one of them where it has that."""
+    have, batch = tree.counts(world.active_after(group.key)), list[Pod]()
+    turn = {leaf.name: i for i, leaf in enumerate(group.root.leaves())}
+    for pod in sorted(gets, key=lambda p: (turn.get(tree.leaf_name(p), 0), p.sort_key), reverse=True):
+        have[tree.leaf_name(pod)] -= 1
+        if not tree.satisfied(group.root, have):
+            have[tree.leaf_name(pod)] += 1
+            batch.append(pod)
+    return batch or list(gets[:1])
 
 
 def _costs(world: PlannedCluster, claim: Trigger) -> _Costs:

@@ -97,6 +97,12 @@ def ask_of(
     return Ask(group, ledger.fixed.gangs, entry, kind, batch)
 
 
+def further(ledger: Ledger, ask: Ask) -> Ask | None:
+    """What the group of an ask that has its places asks for next (5.3); None: nothing."""
+    batch = ledger.state(ask.gang).batch if len(ask.pods) < len(ask.gang.pods) else None
+    return None if batch is None else ask_of(ledger, ask.gang, batch)
+
+
 def in_turn(ask: Ask) -> Ask:
     """The ask in its own turn of the fair order, as if it were promised nothing."""
     return replace(ask, entry=(group_sort_key(ask.group, ask.entry[0][2]), ask.asked))

@@ -11,7 +11,7 @@ from kai_cp_models.arrays import Ints
 from kai_cp_models.blame import for_group
 from kai_cp_models.cycle import Eviction
 from kai_cp_models.fairness.runtime import delayed
-from kai_cp_models.joint.problem import ask_of
+from kai_cp_models.joint.problem import further
 from kai_cp_models.placement import Placer
 from kai_cp_models.pods import GroupKey, PodStatus
 from kai_cp_models.refusal import Refusal
@@ -176,9 +176,8 @@ def _begins(walk: Walk, hold: Hold, departures: Mapping[GroupKey, Departure]) ->
     walk.cycle.admitted("reservation", hold.key, hold.ask.pods)
     walk.cycle.waiting.pop(hold.key, None)
     walk.asks.pop(hold.key, None)
-    batch = ledger.state(hold.ask.gang).batch
-    if batch is not None:
-        walk.asks[hold.key] = ask_of(ledger, hold.ask.gang, batch)
+    if (more := further(ledger, hold.ask)) is not None:
+        walk.asks[hold.key] = more
     walk.changed()
     return True
 

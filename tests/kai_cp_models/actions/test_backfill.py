@@ -21,7 +21,7 @@ from kai_cp_models.refusal import Refusal
 from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 from kai_cp_models.units import Batch
-from tests.support.plans import evicted, lost, nominated, reasons, solved
+from tests.support.plans import bound, evicted, lost, nominated, reasons, solved
 from tests.support.worlds import cluster, gpu_bound, group, node, pod, pods, queue, spec
 
 
@@ -96,8 +96,9 @@ def test_an_action_without_allocate_serves_only_groups_for_which_it_may_evict(
         actions=("preempt",),
     )
     plan = solved(snapshot)
-    assert set(nominated(plan)) == served
+    assert set(bound(plan)) == served
     assert not evicted(plan)
+    assert not nominated(plan)
 
 
 @pytest.mark.parametrize(
@@ -183,3 +184,34 @@ def test_the_checker_takes_every_reclaim_of_two_departments(caplog: pytest.LogCa
         plan = decide(snapshot, settings, deadline=time.monotonic() + 600)
     assert not caplog.records
     assert any(decision.action == "reclaim" for decision in plan.decisions)
+
+
+def test_further_pods_of_a_trigger_come_before_a_group_of_lower_priority() -> None:
+    """t-0 reclaims the GPU that its queue is due, for which v leaves as a whole. The other GPU is left over:
+    it goes to t-1, as in the next allocate, though t may reclaim no more than the one.
+    """
+    snapshot = cluster(
+        [*pods("v", 2, "n1"), *pods("t", 3), pod("u-0")],
+        [group("v", 2, queue="v"), group("t", priority=60), group("u", priority=10)],
+        [node("n1", gpus=2)],
+        [queue("v", quota=gpu_bound(1)), queue("q", quota=gpu_bound(1))],
+        actions=("allocate", "reclaim"),
+    )
+    plan = solved(snapshot)
+    assert set(nominated(plan)) == {"t-0", "t-1"}
+
+
+def test_a_group_is_bound_where_what_is_left_over_is_idle_now() -> None:
+    """a has places on n1 and n2 until t, of higher priority, takes n1 as a whole. The gang a waits then, and
+    b, which may evict v as well, starts on n2: nothing has to leave there. So v leaves for t alone."""
+    snapshot = cluster(
+        [pod("v-0", "n1", spec=spec(2)), pod("t-0", spec=spec(3)), *pods("a", 2), pod("b-0")],
+        [group("v", priority=10), group("t", priority=60), group("a", 2), group("b", priority=20)],
+        [node("n1", gpus=3), node("n2", gpus=1)],
+        actions=("allocate", "preempt"),
+    )
+    plan = solved(snapshot)
+    assert nominated(plan) == {"t-0": "n1"}
+    assert bound(plan) == {"b-0": "n2"}
+    (eviction,) = (decision for decision in plan.decisions if decision.kind == "Evict")
+    assert [key.name for key in eviction.triggers] == ["t"]
