@@ -129,7 +129,7 @@ def adjust(
     for (namespace, _), devices in kept.items():
         held[namespace] += devices
         largest[namespace] = max(largest[namespace], devices)
-    for key in sorted(waiting):
+    for key in _in_turn(waiting):
         (shown, devices, _), (namespace, name) = waiting[key], key
         enough = needed[namespace] <= held[namespace] and devices <= largest[namespace]
         if enough or (namespace, label_value(name)) in kept:
@@ -141,6 +141,16 @@ def adjust(
         held[namespace] += devices
         largest[namespace] = max(largest[namespace], devices)
     return Adjustment((), tuple(made), sum(needed.values()))
+
+
+def _in_turn(pods: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Namespaces and names; first one pod of each namespace, then the next of each."""
+    before = Counter[str]()
+    turns = list[tuple[int, str, str]]()
+    for namespace, name in sorted(pods):
+        turns.append((before[namespace], namespace, name))
+        before[namespace] += 1
+    return [(namespace, name) for _, namespace, name in sorted(turns)]
 
 
 def _waiting(

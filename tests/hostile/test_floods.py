@@ -17,9 +17,9 @@ from kai_cp.kube.api.resources import Resource
 from kai_cp.kube.scheduler.api_cluster import ApiCluster
 from kai_cp.kube.scheduler.backoff import BindBackoff
 from kai_cp.kube.scheduler.cache import ClusterCache
-from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS
+from kai_cp.kube.scheduler.event_quota import MOST_EVENTS, WINDOW_SECONDS, EventQuota
 from kai_cp.kube.scheduler.options import Mode, SchedulerOptions, default_config
-from kai_cp.kube.scheduler.reports import REWRITE_SECONDS, Reporter
+from kai_cp.kube.scheduler.reports import REWRITE_SECONDS, Lately, Reporter
 from kai_cp.reader import parse
 from kai_cp_models.plan import Plan, Unscheduled
 from kai_cp_models.pods import GroupKey
@@ -53,6 +53,25 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+def test_a_clock_that_is_set_back_holds_nothing_for_longer() -> None:
+    clock = Clock()
+    backoff, quota, lately = BindBackoff(), EventQuota(clock), Lately(clock)
+    for _ in range(5):
+        backoff.failed("u", clock.now)
+    for _ in range(MOST_EVENTS + 1):
+        quota.admit(pod("p"), r.PODS)
+    lately.put("early")
+    assert backoff.held("u", clock.now + 1)
+    assert lately.get("early") is not None
+    clock.now -= 86_400.0
+    assert not backoff.held("u", clock.now)
+    assert backoff.next_release(clock.now) is None
+    assert quota.admit(pod("p"), r.PODS) is None
+    assert lately.get("early") is None
+    lately.put("late")
+    assert lately.get("late") is not None
 
 
 def within(namespace: str, item: Object, **spec: Any) -> Object:

@@ -121,8 +121,9 @@ class ReviewJudging:
         self._metrics.reviews.labels(kind, request.operation, result).inc()
         self._metrics.latency.observe(time.perf_counter() - began)
         if not verdict.allowed:
-            meta = request.object.get("metadata") or {}
-            name = f"{request.namespace}/{meta.get('name') or meta.get('generateName')}"
+            meta = request.object.get("metadata")
+            named = meta if isinstance(meta, dict) else {}
+            name = f"{request.namespace}/{named.get('name') or named.get('generateName')}"
             LOG.info("refused", extra={"kind": kind, "object": name, "error": verdict.message})
         return review
 

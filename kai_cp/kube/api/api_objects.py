@@ -224,7 +224,8 @@ def event(
     content = "\0".join([meta.get("uid", ""), kind, reason, message, component])
     digest = hashlib.sha256(content.encode()).hexdigest()[:16]
     stamp = rfc3339(now)
-    header: Object = {"name": f"{meta['name'][:220]}.{digest}", "namespace": namespace}
+    # A part of a name ends with a letter or a digit.
+    header: Object = {"name": f"{meta['name'][:220].rstrip('-.')}.{digest}", "namespace": namespace}
     if annotations:
         header["annotations"] = dict(annotations)
     return {

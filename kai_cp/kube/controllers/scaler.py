@@ -6,17 +6,19 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kai_cp.json_types import Object
+from kai_cp.json_types import Json, Object
 from kai_cp.kube.api import resources as r
 from kai_cp.kube.api import transforms as t
 from kai_cp.kube.api.api_objects import rfc3339
 from kai_cp.kube.api.errors import ApiError
 from kai_cp.kube.api.store import ObjectKey, key_of
 from kai_cp.kube.controllers.base import Context, Want
-from kai_cp.workloads.scaling import COOL_DOWN_SECONDS, POD_NAMESPACE, Adjustment, ScalingSetup, adjust
+from kai_cp.workloads.scaling import COOL_DOWN_SECONDS, POD_NAMESPACE, ScalingSetup, adjust
 
 WHOLE: Final[ObjectKey] = ("", "cluster")
 """The one key: every pass looks at all that waits."""
+MOST_WRITES: Final = 100
+"""Scaling pods that a pass creates or deletes; another pass follows. One tenant may have thousands wait."""
 
 
 class NodeScaleAdjuster:
@@ -62,10 +64,12 @@ class NodeScaleAdjuster:
         found = adjust(
             self._pods.all(), self._scaling.all(), groups, self._setup, cooling=cooling, ordered=ordered
         )
-        for name in found.delete:
+        for name in found.delete[:MOST_WRITES]:
             self._delete(name)
             self._cool_until = now + COOL_DOWN_SECONDS
-        self._create(found)
+        self._create(found.create[:MOST_WRITES])
+        if max(len(found.delete), len(found.create)) > MOST_WRITES:
+            return 0.0
         left = self._cool_until - time.monotonic()
         return left if left > 0 and found.devices_needed else None
 
@@ -75,9 +79,9 @@ class NodeScaleAdjuster:
         if gone is not None:
             self._scaling.remove(gone, ours=True)
 
-    def _create(self, found: Adjustment) -> None:
+    def _create(self, pods: Sequence[Json]) -> None:
         refused: dict[str, ApiError] = {}
-        for pod in found.create:
+        for pod in pods:
             source = pod["metadata"]["labels"][POD_NAMESPACE]
             if source in refused:
                 continue

@@ -67,12 +67,18 @@ class BindBackoff:
     def held(self, uid: str, now: float) -> bool:
         """Whether the pod is held now."""
         entry = self._failures.get(uid)
-        return entry is not None and now < entry[1]
+        return entry is not None and self._holds(entry[1], now)
+
+    def _holds(self, until: float, now: float) -> bool:
+        """Whether a hold lasts; one that would last too long was made before the clock was set back."""
+        return now < until <= now + self._longest
 
     def next_release(self, now: float) -> float | None:
         """When the next held pod is released; None if none is held."""
         with self._lock:
-            return min((until for _, until in self._failures.values() if until > now), default=None)
+            return min(
+                (until for _, until in self._failures.values() if self._holds(until, now)), default=None
+            )
 
     def mask(self, raw: Mapping[str, Any], now: float) -> Mapping[str, Any]:
         """The snapshot with held pods gated; the same object if none is held."""

@@ -28,6 +28,10 @@ class _Window:
     said: bool = False
     left_out: LeftOut | None = None
 
+    def lasts(self, now: float) -> bool:
+        """Whether the window is that of now; it is over if the clock was set back."""
+        return 0 <= now - self.began < WINDOW_SECONDS
+
 
 class EventQuota:
     """Counts events by namespace. Objects beyond the limit get their event in a later window."""
@@ -41,7 +45,7 @@ class EventQuota:
         now = self._clock()
         namespace = str(about["metadata"].get("namespace") or "")
         window = self._windows.get(namespace)
-        if window is None or window.began + WINDOW_SECONDS <= now:
+        if window is None or not window.lasts(now):
             window = self._windows[namespace] = _Window(now)
         if window.told < MOST_EVENTS:
             window.told += 1
@@ -54,9 +58,7 @@ class EventQuota:
         """The objects left out since the last call, by namespace; each window is reported once."""
         now = self._clock()
         self._windows = {
-            namespace: window
-            for namespace, window in self._windows.items()
-            if window.began + WINDOW_SECONDS > now
+            namespace: window for namespace, window in self._windows.items() if window.lasts(now)
         }
         for window in self._windows.values():
             if window.left_out is not None and not window.said:

@@ -326,13 +326,18 @@ class Lately:
         self._until[key] = reason, now + REWRITE_SECONDS
         self._until.move_to_end(key)
         # The first entry of a plain dict costs a walk over all that were deleted before it.
-        while self._until[oldest := next(iter(self._until))][1] <= now:
+        while not _lasts(self._until[oldest := next(iter(self._until))][1], now):
             del self._until[oldest]
 
     def get(self, key: Hashable) -> tuple[str, float] | None:
         """The reason and when it is old enough, or None if it is now."""
         found = self._until.get(key)
-        return found if found is not None and found[1] > self._clock() else None
+        return found if found is not None and _lasts(found[1], self._clock()) else None
+
+
+def _lasts(until: float, now: float) -> bool:
+    """Whether a time is ahead; one that is too far ahead was set before the clock was set back."""
+    return now < until <= now + REWRITE_SECONDS
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from kai_cp.kube.admission import server as tls_server
 from kai_cp.kube.admission.certificates import Bundle, renewed
@@ -330,8 +331,6 @@ def test_the_old_name_of_the_runtime_class_counts_when_the_new_one_is_not_given(
 
 
 def test_facts_come_from_watches_and_requests_are_counted(stub: StubServer) -> None:
-    from prometheus_client import CollectorRegistry
-
     registry = CollectorRegistry()
     cluster = FollowedCluster(stub.transport("admission"))
     judging = ReviewJudging(
@@ -356,3 +355,21 @@ def test_facts_come_from_watches_and_requests_are_counted(stub: StubServer) -> N
     assert counted >= 3
     with pytest.raises(LookupError):
         judging("/other", review)
+
+
+@pytest.mark.parametrize("metadata", [[], [None], "x", 1, None])
+def test_nonsense_of_any_caller_is_a_verdict_and_no_defect(stub: StubServer, metadata: Any) -> None:
+    """The port is open to the network, and a trace in the log for each call would hide what matters."""
+    judging = ReviewJudging(
+        AdmissionOptions().settings,
+        FollowedCluster(stub.transport("admission")),
+        AdmissionMetrics(CollectorRegistry()),
+    )
+    request = {
+        "uid": "u",
+        "operation": "CREATE",
+        "object": {"metadata": metadata, "spec": {"minMember": "x"}},
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    answer = judging("/validate-scheduling-run-ai-v2alpha2-podgroup", review)
+    assert not answer["response"]["allowed"]

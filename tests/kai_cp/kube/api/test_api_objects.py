@@ -8,6 +8,7 @@ import pytest
 
 from kai_cp.kube.api import api_objects
 from kai_cp.kube.api import resources as r
+from kai_cp.object_names import LONGEST_NAME, SUBDOMAIN
 from tests.kai_cp.kube.samples import bind, node, pod
 
 
@@ -96,6 +97,15 @@ def test_equal_events_have_equal_names() -> None:
 
     assert named("a") == named("a")
     assert named("a") != named("b")
+
+
+@pytest.mark.parametrize("name", ["p", "a" * 219 + "-b", "a" * 219 + ".b", "a" * 218 + "--b", "a" * 253])
+def test_the_name_of_an_event_is_one(name: str) -> None:
+    """The server refuses another one, and then nothing says why the pod waits."""
+    about = {"metadata": {"name": name, "namespace": "ns", "uid": "u"}}
+    made = api_objects.event(about, r.PODS, kind="Normal", reason="R", message="m", component="c", now=0.0)
+    assert SUBDOMAIN.fullmatch(made["metadata"]["name"])
+    assert len(made["metadata"]["name"]) <= LONGEST_NAME
 
 
 def test_the_container_that_asked_is_named() -> None:

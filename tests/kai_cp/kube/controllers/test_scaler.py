@@ -71,6 +71,23 @@ def test_a_scaling_pod_that_is_refused_stops_no_other_namespace(server: StubServ
         assert server.get(r.PODS, "kai-scale-adjust", "ns-a") is not None
 
 
+def test_a_tenant_with_thousands_of_pods_delays_no_other(
+    server: StubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All in one pass took as long as it took, and a pass that takes ten minutes restarts the process."""
+    monkeypatch.setattr("kai_cp.kube.controllers.scaler.MOST_WRITES", 6)
+    server.hold((r.PODS, ours(f"a{i:02}", "attacker")) for i in range(40))
+    server.hold((r.PODS, ours(f"v{i}", "victim")) for i in range(2))
+    with scaling(server) as (scaler, _):
+        assert scaler.reconcile(WHOLE, 0) == 0.0, "it goes on at once"
+        made = [body["metadata"]["name"] for body in server.requests("POST", "kai-scale-adjust")]
+        assert len(made) == 6
+        assert sum(name.startswith("victim-") for name in made) == 1, "that shows what the victim needs"
+        while scaler.reconcile(WHOLE, 0) is not None:
+            pass
+        assert len(server.requests("POST", "kai-scale-adjust")) == 21, "a half for each pod, a whole for two"
+
+
 def test_demand_is_shown_to_autoscalers_and_taken_back(
     server: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
