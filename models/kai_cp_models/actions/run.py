@@ -5,6 +5,7 @@ is decided so far.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field
@@ -129,14 +130,21 @@ class ActionRun:
         return next((mine < theirs for mine, theirs in values if mine != theirs), False)
 
     def disruption(self, ledger: Ledger, ranked: Sequence[EvictionUnit], asks: Sequence[Ask]) -> Disruption:
-        """What the plan that led to ``ledger`` disturbs: a unit is lost when no pod of it has a place."""
+        """What the plan that led to ``ledger`` disturbs. A group that came home in part has lost the first
+        units of its chain, as many as its pods without a place make up: equal pods are alike."""
         base, changed = self.base, ledger.touched.keys() | self.base.touched.keys()
+        touched = [item.pods if item.group.key in changed else () for item in ranked]
+        away = Counter((pod.group, pod.spec) for pods in touched for pod in pods if not ledger.stays(pod))
         lost: list[bool] = []
         moved: set[PodKey] = set()
-        for item in ranked:
-            pods = item.pods if item.group.key in changed else ()
+        for item, pods in zip(ranked, touched, strict=True):
             kept = [pod for pod in pods if ledger.stays(pod)]
-            lost.append(bool(pods) and not (pods[0].key in ledger.held if item.placed_now else kept))
+            whole = Counter((pod.group, pod.spec) for pod in pods)
+            gone = whole & away
+            given_up = bool(gone) and (gone == whole or len(kept) < len(pods))
+            if given_up:
+                away -= gone
+            lost.append(given_up or (item.placed_now and bool(pods) and pods[0].key not in ledger.held))
             moved.update(pod.key for pod in kept if ledger.place_of(pod) != base.place_of(pod))
         step = MILLI * self.cycle.settings.objective.lost_beyond_step_gpus
         return Disruption(ranked, lost, frozenset(moved), asks, step)

@@ -207,6 +207,21 @@ def test_the_bound_counts_what_leaves_everywhere() -> None:
     assert (stage.objective, stage.bound, stage.status) == (2_000, 1_000, "FEASIBLE")
 
 
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_gang_that_comes_home_in_part_has_lost_what_has_no_place(devices: int) -> None:
+    """The trigger needs n1. Of the gang only the pod there is lost, and its surplus pod v-2 stays on n2. One
+    pod counts as lost, although none of the gang's units has left as a whole.
+    """
+    members = [pod(f"v-{i}", at, spec=spec(devices)) for i, at in enumerate(("n2", "n1", "n2"))]
+    waiting = pod("t-0", spec=spec(node_selector=(("pool", "n1"),)))
+    groups = [group("v", 2, priority=5), group("t", priority=60)]
+    nodes = [node("n1", devices, labels={"pool": "n1"}), node("n2", 2 * devices)]
+    plan = solved(cluster([*members, waiting], groups, nodes, actions=("preempt",)))
+    assert lost(plan) == {"v-1"}
+    stage = next(one for one in plan.stages if "lost GPUs" in one.name)
+    assert (stage.objective, stage.bound) == (1_000 * devices, 1_000)
+
+
 @pytest.mark.usefixtures("speechless")
 @pytest.mark.parametrize("looks", [1, 5, 12])
 def test_a_plan_cut_short_serves_the_first(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
