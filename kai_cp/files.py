@@ -44,10 +44,10 @@ class TooLarge(OSError):
 
 
 class NoText(OSError):
-    """A file is no text in UTF-8."""
+    """A file is not text in UTF-8."""
 
     def __init__(self) -> None:
-        super().__init__("it is no text in UTF-8")
+        super().__init__("it is not text in UTF-8")
         self.strerror = str(self)
 
 
@@ -73,7 +73,7 @@ def read(path: Path | str, most_bytes: int = MOST_BYTES) -> bytes:
 
 
 def _opened(path: Path | str, most_bytes: int) -> FileIO | BytesIO:
-    """The file, to be read in pieces; a stand-in for standard input that is no file is read at once."""
+    """The file, to be read in pieces; a stand-in for standard input that is not a file is read at once."""
     if str(path) != STDIN:
         return FileIO(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
     if sys.stdin is None:

@@ -40,7 +40,7 @@ def in_words(question: DefragQuestion) -> str:
     if question.gang:
         where = f" inside one {question.level}" if question.level else ""
         return f"free capacity for gangs of {question.pods} x {question.gpus} GPUs{where}"
-    return f"free {question.level}" if question.level else "free nodes"
+    return f"free domains of level {question.level}" if question.level else "free nodes"
 
 
 def _point(point: Point) -> dict[str, Any]:

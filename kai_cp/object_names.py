@@ -8,7 +8,7 @@ from typing import Final
 LONGEST_NAME: Final = 253
 """Letters of an object's name at most."""
 LONGEST_LABEL: Final = 63
-"""Letters of a label's value at most, and of the part of its key that is no prefix."""
+"""Letters of a label's value at most, and of the part of its key that is not a prefix."""
 LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 """One part of an object's name."""
 SUBDOMAIN: Final = re.compile(rf"{LABEL}(\.{LABEL})*")

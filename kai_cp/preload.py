@@ -1,6 +1,6 @@
 """What the server imports from which workers are forked (see ``kai_cp.worker``); importing this does it.
 
-Modules are no garbage: the collector, which would look through them again and again, waits until they are
+Modules are not garbage: the collector, which would look through them again and again, waits until they are
 there, and leaves them alone afterwards. So forked workers also go on sharing their memory.
 """
 

@@ -20,7 +20,7 @@ from kai_cp_models.settings import Settings
 from kai_cp_models.snapshot import Snapshot
 
 _OPTIONS: Final = ".options.json"
-"""``NAME.options.json`` beside a snapshot says something about NAME and is no snapshot."""
+"""``NAME.options.json`` beside a snapshot says something about NAME and is not a snapshot."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z").fullmatch
 
 

@@ -19,6 +19,7 @@ from pydantic_core import ErrorDetails
 from kai_cp import files, yaml_text
 from kai_cp.json_types import short_hash
 from kai_cp_models.settings import GoalWeights, Settings, goals_of
+from kai_cp_models.shown import shown
 
 _UNITS: Final = {
     "seconds": "s",
@@ -37,6 +38,7 @@ _EXPECTED: Final = {
     "string": "expected a text",
     "tuple": "expected a list",
     "too": "expected at least one entry",
+    "extra": "unknown key",
 }
 """By the beginning of the type of an error of pydantic."""
 
@@ -85,7 +87,7 @@ def _parse(text: str, source: str, lines: dict[str, int]) -> dict[str, Any]:
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise BadSettings(f"{source}: expected keys and values, found a {type(document).__name__}")
+        raise BadSettings(f"{source}: expected keys and values, not {shown(document)}")
     twice = [
         f"{source}:{line}: {name}: given twice"
         for name, line in _keys(node)
@@ -134,6 +136,8 @@ def wrong(problem: ErrorDetails) -> str:
     if not said.startswith(("input", "expected")):
         return said  # A sentence of our own shows the value itself.
     found = problem["input"]
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
     return said + (", found nothing" if found is None else f", not {found!r}")
 
 

@@ -18,7 +18,7 @@ EITHER: Final = (
 
 
 def review(request: AdmissionRequest) -> Verdict:
-    """Refuse subgroups that form no tree or lack a minimum, and times that are no durations; warn of a
+    """Refuse subgroups that form no tree or lack a minimum, and times that are not durations; warn of a
     minimum that cannot be reached.
     """
     if request.operation == "DELETE":

@@ -60,7 +60,7 @@ def _refuse_parents_end(request: AdmissionRequest) -> None:
 
 
 def _refuse_texts(queue: Json) -> None:
-    """Raise ``Malformed`` for an amount that is no number, as the definition of queues refuses it."""
+    """Raise ``Malformed`` for an amount that is not a number, as the definition of queues refuses it."""
     resources = object_at(object_at(queue, "spec"), "resources", "spec")
     for _, key, _ in RESOURCES:
         amounts = object_at(resources, key, "spec.resources")

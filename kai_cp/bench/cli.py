@@ -279,7 +279,7 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
     for part in filter(None, text.split(",")):
         first, dash, last = part.partition("-")
         if not first.strip().isdecimal() or (dash and not last.strip().isdecimal()):
-            _wrong(f"{option} {text}: {part!r} is no whole number, nor a range such as 1-5")
+            _wrong(f"{option} {text}: {part!r} is not a whole number, nor a range such as 1-5")
         if dash and int(last) < int(first):
             _wrong(f"{option} {text}: {part!r} ends before it begins")
         found.extend(range(int(first), int(last) + 1) if dash else [int(first)])

@@ -69,7 +69,7 @@ def _understood(path: Path, read: Callable[[], T]) -> T:
         raise UnreadableAnswers(f"{path}: {problem.strerror or problem}") from None
     except (ValueError, LookupError, TypeError, AttributeError) as problem:
         reason = f"{type(problem).__name__}: {problem}"
-        raise UnreadableAnswers(f"{path}: these are no answers to compare with ({reason})") from None
+        raise UnreadableAnswers(f"{path}: these are not answers to compare with ({reason})") from None
 
 
 def _kai_deeds(lines: bytes) -> dict[str, tuple[Deed, ...]]:

@@ -270,7 +270,7 @@ def _openb(runs: Sequence[PolicyResult], bounds: Sequence[BoundResult]) -> str:
         "even with all arrivals known, uses more (column generation). <i>moves</i>: at most 1 % of the "
         "running "
         "pods move per 100 arrivals. <i>may refuse</i>: also refuses pods that fit, which the others "
-        "never do. <i>any repacking, refuses nothing</i> is no policy but a relaxation: what taking "
+        "never do. <i>any repacking, refuses nothing</i> is not a policy but a relaxation: what taking "
         "everything leads to even if all pods could be repacked for every arrival.</p>"
         + (
             _figure(plots.policies(runs, bounds), "GPUs in use at the end, mean over the seeds.")

@@ -104,7 +104,7 @@ def part_or_exit(text: str | None) -> tuple[int, int]:
         return 0, 1
     index, _, count = text.partition("/")
     if not (index.isdecimal() and count.isdecimal() and int(index) < int(count)):
-        fail(f"--part: {text!r} is no part such as 0/8, counted from 0", WRONG_USAGE)
+        fail(f"--part: {text!r} is not a part such as 0/8, counted from 0", WRONG_USAGE)
     return int(index), int(count)
 
 
@@ -132,7 +132,7 @@ def usage_or_exit(path: Path | None) -> Mapping[str, Any] | None:
             if resource not in ("cpu", "memory", "gpu"):
                 fail(f"{where}: unknown resource; cpu, memory or gpu", WRONG_USAGE)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-                fail(f"{where}: {value!r} is no share of the cluster from 0 to 1", WRONG_USAGE)
+                fail(f"{where}: {value!r} is not a share of the cluster from 0 to 1", WRONG_USAGE)
     return found
 
 

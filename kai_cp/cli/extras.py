@@ -20,7 +20,7 @@ _EXTRA_OF: Final = {
 
 
 def sentence(error: ModuleNotFoundError) -> str | None:
-    """What to do about a package that is not there; None: it is no optional one."""
+    """What to do about a package that is not there; None: it is not an optional one."""
     package = (error.name or "").partition(".")[0]
     extra = _EXTRA_OF.get(package)
     if extra is None:

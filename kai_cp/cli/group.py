@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kai_cp.cli.common import WRONG_USAGE, fail
+from kai_cp.cli.common import WRONG_USAGE, complain, fail
 from kai_cp.cli.manifests import read_manifests, write_answers
 from kai_cp.cli.options import INPUT, DocumentFormatOption
 from kai_cp.cli.output import DocumentFormat
@@ -71,6 +71,8 @@ def group(
             document = group_documents(named, settings)
         except Malformed as problem:
             raise ValueError(f"GroupingSettings: {problem.below('spec')}") from None
+        if not document["pods"] and not problems + nameless:
+            complain(f"{file}: holds no pods; pod groups are made for pods: add them beside their owners")
         failed = [f"pod {one['pod']}: {one['message']}" for one in document["errors"]]
         return [document], problems + nameless + failed
 

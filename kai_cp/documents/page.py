@@ -117,7 +117,7 @@ _Ends = TypedDict(
         "for": Annotated[list[Number], Field(description="Pod groups that it is evicted for.")],
     },
 )
-"""``from`` and ``for`` are no names that a class can have."""
+"""``from`` and ``for`` are not names that a class can have."""
 
 
 @with_config(CLOSED)

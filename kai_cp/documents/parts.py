@@ -46,7 +46,7 @@ ForWhom = TypedDict(
     "ForWhom",
     {"for": NotRequired[Annotated[list[str], Field(description="Evict: pod groups that it is for.")]]},
 )
-"""``for`` is no name that a class can have."""
+"""``for`` is not a name that a class can have."""
 
 
 @with_config(CLOSED)

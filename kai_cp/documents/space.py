@@ -99,7 +99,7 @@ _Nodes = TypedDict(
         "to": Annotated[str, Field(description="Node of its replacement.")],
     },
 )
-"""``from`` is no name that a class can have."""
+"""``from`` is not a name that a class can have."""
 
 
 @with_config(CLOSED)

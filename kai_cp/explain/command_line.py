@@ -14,6 +14,7 @@ from kai_cp.explain.raw import metadata
 from kai_cp.json_types import Object
 from kai_cp.reader.times import go_duration
 from kai_cp_models.policy import POLICY_ACTIONS
+from kai_cp_models.shown import shown
 
 _AMOUNTS: Final = {"quota": "quota", "limit": "limit", "weight": "overQuotaWeight"}
 _EMPTY: Final[Mapping[str, Object]] = {
@@ -44,7 +45,7 @@ def _pair(value: str, what: str) -> tuple[str, str]:
 
 def _whole(text: str, what: str) -> int:
     if not re.fullmatch(r"-?[0-9]{1,9}", text, re.ASCII):
-        raise BadOperation(f"{text!r} is no {what}")
+        raise BadOperation(f"{text!r} is not {what}")
     return int(text)
 
 
@@ -52,7 +53,7 @@ def _number(text: str) -> float | int:
     try:
         value = float(text)
     except ValueError:
-        raise BadOperation(f"{text!r} is no number") from None
+        raise BadOperation(f"{text!r} is not a number") from None
     if value != value or abs(value) > 2**53:
         raise BadOperation(f"{text!r} is not an amount")
     return int(value) if value == int(value) else value
@@ -67,7 +68,7 @@ def _names(value: str) -> list[str]:
 
 def _add_nodes(value: str, now: float) -> list[Object]:
     like, count = _pair(value, "NODE=COUNT")
-    return [{"op": "add-nodes", "like": like, "count": _whole(count, "number of nodes")}]
+    return [{"op": "add-nodes", "like": like, "count": _whole(count, "a number of nodes")}]
 
 
 def _of_nodes(what: str) -> Callable[[str, float], list[Object]]:
@@ -94,7 +95,7 @@ def _set_queue(value: str, now: float) -> list[Object]:
         raise BadOperation(f"expected QUEUE.RESOURCE.{name} with one of {', '.join(QUEUE_RESOURCES)}")
     if not queue or name not in QUEUE_FIELDS:
         raise BadOperation(f"there is no queue field {name or where}; the fields are {known}")
-    found: Any = _whole(amount, "priority") if name == "priority" else amount
+    found: Any = _whole(amount, "a priority") if name == "priority" else amount
     if name != "priority":
         _seconds(amount)
     return [{"op": "set-queue", "queue": queue, "field": name, "value": found}]
@@ -119,8 +120,8 @@ def read_objects(path: Path) -> list[Object]:
         items = item.get("items") if isinstance(item, dict) and item.get("kind") == "List" else [item]
         for one in items if isinstance(items, list) else []:
             if not isinstance(one, dict) or one.get("kind") not in ADDABLE:
-                kind = one.get("kind") if isinstance(one, dict) else type(one).__name__
-                raise BadFile(f"{path}: {kind}: only {', '.join(ADDABLE)} can be added")
+                kind = one.get("kind") if isinstance(one, dict) else one
+                raise BadFile(f"{path}: {shown(kind)}: only {', '.join(ADDABLE)} can be added")
             if not metadata(one).get("name"):
                 raise BadFile(f"{path}: {one['kind']} without metadata.name")
             objects.append(one)
@@ -154,7 +155,7 @@ def _group(text: str) -> str:
 
 def _set_priority(value: str, now: float) -> list[Object]:
     group, amount = _pair(value, "podgroup/NAMESPACE/NAME=PRIORITY")
-    return [{"op": "set-priority", "podGroup": _group(group), "value": _whole(amount, "priority")}]
+    return [{"op": "set-priority", "podGroup": _group(group), "value": _whole(amount, "a priority")}]
 
 
 def _set_topology(value: str, now: float) -> list[Object]:
@@ -185,7 +186,7 @@ def _quantity(text: str) -> Any:
 
 def _set_min_member(value: str, now: float) -> list[Object]:
     group, amount = _pair(value, "podgroup/NAMESPACE/NAME=COUNT")
-    return [{"op": "set-min-member", "podGroup": _group(group), "value": _whole(amount, "minimum")}]
+    return [{"op": "set-min-member", "podGroup": _group(group), "value": _whole(amount, "a minimum")}]
 
 
 def _tolerate(value: str, now: float) -> list[Object]:

@@ -68,13 +68,13 @@ def applied(raw: Mapping[str, Any], ops: Sequence[Object], now: float, *, at_onc
     A fix must help without that.
     """
     if len(ops) > MOST_OPERATIONS:
-        raise BadOperation(f"{len(ops)} operations; at most {MOST_OPERATIONS} are taken at once")
+        raise BadOperation(f"{len(ops):,} operations; at most {MOST_OPERATIONS:,} are taken at once")
     copies = sum(op["count"] for op in ops if isinstance(op, dict) and isinstance(op.get("count"), int))
     if copies > MOST_COPIES:
-        raise BadOperation(f"{copies} nodes; at most {MOST_COPIES} are added at once")
+        raise BadOperation(f"{copies:,} nodes; at most {MOST_COPIES:,} are added at once")
     objects = sum(len(op["objects"]) for op in ops if isinstance(op, dict) and _listed(op, "objects"))
     if objects > MOST_OBJECTS:
-        raise BadOperation(f"{objects} objects; at most {MOST_OBJECTS} are added at once")
+        raise BadOperation(f"{objects:,} objects; at most {MOST_OBJECTS:,} are added at once")
     draft = Draft(raw, now, frees_devices=not at_once)
     for op in ops:
         what = op.get("op") if isinstance(op, dict) else None
@@ -122,7 +122,7 @@ def path_of(name: Any) -> str:
     Raises ``BadOperation`` for any other text.
     """
     if not isinstance(name, str) or not name:
-        raise BadOperation(f"{name!r} is no name")
+        raise BadOperation(f"{name!r} is not a name")
     plain = name.removeprefix("podgroup/").removeprefix("pod/")
     return plain if "/" in plain else f"default/{plain}"
 
@@ -156,7 +156,7 @@ def _has_left(draft: Draft, pod: Object, before: float) -> bool:
 def _add_nodes(draft: Draft, op: Object) -> None:
     like, count = str(op["like"]), int(op["count"])
     if not 0 < count <= MOST_COPIES:
-        raise BadOperation(f"add-nodes: {count} copies of {like}; 1 to {MOST_COPIES} may be added")
+        raise BadOperation(f"add-nodes: {count:,} copies of {like}; 1 to {MOST_COPIES:,} may be added")
     node = draft.find("nodes", "node", like)
     pods = [pod for pod in draft.objects("pods") if spec_of(pod).get("nodeName") == like and _of_daemon(pod)]
     names = {name_of(item) for item in draft.objects("nodes")}
@@ -365,6 +365,8 @@ def _set_group_queue(draft: Draft, op: Object) -> None:
 
 def _clear_backoff(draft: Draft, op: Object) -> None:
     group = _group(draft, op)
+    if not (group.get("status") or {}).get("schedulingConditions"):
+        raise BadOperation(f"podgroup {key_of(group)} has no scheduling backoff")
     group["spec"]["schedulingBackoff"] = -1
     (group.get("status") or {}).pop("schedulingConditions", None)
 
@@ -420,8 +422,9 @@ def _drop_selector(draft: Draft, op: Object) -> None:
 
 
 def _ungate(draft: Draft, op: Object) -> None:
-    for pod in draft.waiting_pods(path_of(op["podGroup"])):
-        pod["spec"].pop("schedulingGates", None)
+    gates = [pod["spec"].pop("schedulingGates", None) for pod in draft.waiting_pods(path_of(op["podGroup"]))]
+    if not any(gates):
+        raise BadOperation(f"podgroup {path_of(op['podGroup'])} has no scheduling gates")
 
 
 def _set_subgroup(draft: Draft, op: Object) -> None:

@@ -238,7 +238,7 @@ def of_queue(resource: str, value: float) -> str:
 
 
 _FIELDS: Final = {"overQuotaWeight": "over-quota weight"}
-"""Fields of a queue whose name is no word."""
+"""Fields of a queue whose name is not a word."""
 _PLAIN: Final = {
     "at": "wait until {now}",
     "cordon": "cordon {nodes}",

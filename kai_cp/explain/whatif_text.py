@@ -6,6 +6,7 @@ from textwrap import wrap
 from typing import Final
 
 from kai_cp.decisions import cut_during, named_stages
+from kai_cp.explain.operations import path_of
 from kai_cp.explain.text import WIDTH, as_of, describe, describe_change, of_queue
 from kai_cp.json_types import Json
 from kai_cp.report.terminal import gpus
@@ -40,11 +41,9 @@ def _difference(document: Json) -> list[str]:
     for label, key in (("Gain", "gain"), ("Lose", "lose"), ("Added", "addedPlaced")):
         if diff[key]:
             found += _part(label, _listed(diff[key]))
-    if any(op["op"] == "add" for op in document["ops"]):
-        known = {one["podGroup"] for one in before["pending"]} | {*diff["lose"]}
-        new = [one for one in after["pending"] if one["podGroup"] not in known]
-        if new:
-            found += _part("Waiting", _listed([f"{one['podGroup']} ({one['reason']})" for one in new]))
+    which = ", in the first cycle" if "cycles" in diff else ""
+    if waiting := _waiting(document):
+        found += _part("Waiting", _listed(waiting) + which)
     found += _part(
         "Stopped",
         f"{plural(diff['lostBefore'], 'pod')} before, {diff['lostAfter']} after; "
@@ -52,7 +51,6 @@ def _difference(document: Json) -> list[str]:
     )
     refused = len(before["pending"])
     groups = f"pod group{'s' * (refused != 1)}"
-    which = ", in the first cycle" if "cycles" in diff else ""
     found += _part("Refused", f"{refused} {groups} before, {len(after['pending'])} after{which}")
     if "cycles" in diff:
         end = (
@@ -62,6 +60,19 @@ def _difference(document: Json) -> list[str]:
         )
         found += _part("Cycles", end)
     return found
+
+
+def _waiting(document: Json) -> list[str]:
+    """The pod groups that were added or changed and still wait, each with its reason."""
+    ops, diff = document["ops"], document["diff"]
+    known = {one["podGroup"] for one in document["before"]["pending"]} | {*diff["lose"]}
+    changed = {path_of(op["podGroup"]) for op in ops if op.get("podGroup")} - {*diff["gain"]}
+    adds = any(op["op"] == "add" for op in ops)
+    return [
+        f"{one['podGroup']} ({one['reason']})"
+        for one in document["after"]["pending"]
+        if one["podGroup"] in changed or (adds and one["podGroup"] not in known)
+    ]
 
 
 def _first(diff: Json) -> str:

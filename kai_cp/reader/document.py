@@ -66,7 +66,7 @@ class Items(Sequence[Any]):
 
 
 def parsed(item: Any) -> Any:
-    """The value of an item of ``Items.texts``, which stays as it is if it is no text."""
+    """The value of an item of ``Items.texts``, which stays as it is if it is not text."""
     return salvage.loads_item(memoryview(item)) if type(item) is Raw else item
 
 

@@ -165,7 +165,7 @@ def _group(
         refuse_many_subgroups(spec, limits)
         whole, root = True, read_tree(spec, fabrics)
     except Malformed as problem:
-        # What runs stays in its queue, and may be evicted: a change of the object is no way out.
+        # What runs stays in its queue, and may be evicted: a change of the object is not a way out.
         notes.aside(title("PodGroup", key), problem)
         whole, root = False, read_tree({}, {})
     # By position: there are very many groups, and names take twice as long.

@@ -159,7 +159,7 @@ class PodResolver:
     def status(self, facts: PodFacts, promise: Promise | None) -> PodStatus:
         """The status at snapshot time, in the order of the table of section 0.1."""
         if facts.deleted is not None and facts.phase in _LIVE:
-            # A pod with a long grace period is no capacity that others should wait for.
+            # A pod with a long grace period is not a capacity that others should wait for.
             late = self.now - facts.deleted > self.stuck_seconds
             stuck = facts.node and (late or facts.deleted - self.now > _LONG_GRACE_SECONDS)
             return PodStatus.STUCK_IN_RELEASING if stuck else PodStatus.RELEASING
@@ -228,9 +228,8 @@ class PodResolver:
         if group is None and status in ACTIVE_ALLOCATED and self._ours(facts):
             self._ungrouped(facts, "the pod counts in no queue, and nothing evicts it")
         elif known is not None and known.whole and status in ACTIVE_ALLOCATED and not _sound(known, facts):
-            label = (
-                f"metadata.labels[{SUBGROUP_LABEL}]: {shown(facts.subgroup)} is no subgroup of its pod group"
-            )
+            told = shown(facts.subgroup)
+            label = f"metadata.labels[{SUBGROUP_LABEL}]: {told} is not a subgroup of its pod group"
             self.notes.aside(title("Pod", facts.key), f"{label}, so no other pod group gets its place")
         gpu_groups: tuple[str, ...] = ()
         if facts.draft.spec.gpu.shares:

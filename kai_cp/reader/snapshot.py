@@ -115,9 +115,9 @@ def parse(
     (3.4). ``memo``: see :class:`ParseMemo`. ``limits``: how much objects may cost. ``judged``: whether
     anything is to be decided on the snapshot; if not, no selector of a claim is evaluated.
     ``user_label``: label of pod groups that names their user (``users.label``); "": none does.
-    ``use_up``: empty ``rawObjects`` of ``raw`` once all objects were read; for callers that need it no more.
-    Objects that cannot be used are set aside, never raised; only something that is no snapshot at all raises
-    :class:`UnreadableSnapshot`.
+    ``use_up``: empty ``rawObjects`` of ``raw`` once all objects were read; for callers that are done with it.
+    Objects that cannot be used are set aside, never raised; only something that is not a snapshot at all
+    raises :class:`UnreadableSnapshot`.
     """
     with no_collection():
         memory = ParseMemo(kept=False) if memo is None else memo

@@ -31,14 +31,18 @@ class Selection:
 
     def unused(self, document: Document, snapshot: str) -> list[str]:
         """A sentence for every namespace and pod group of which the answer has nothing."""
+        entries = [*map(_decided, document["decisions"]), *map(_listed, document["unscheduled"])]
+        groups = sorted({group for group, _ in entries})
+        spaces, plain = (sorted({group.partition("/")[i] for group in groups}) for i in (0, 2))
         said = []
-        for option, chosen in (
-            *((f"--namespace {name}", Selection(namespaces=(name,))) for name in self.namespaces),
-            *((f"--group {name}", Selection(groups=(name,))) for name in self.groups),
+        for option, chosen, known in (
+            *((f"--namespace {name}", Selection(namespaces=(name,)), spaces) for name in self.namespaces),
+            *((f"--group {g}", Selection(groups=(g,)), groups if "/" in g else plain) for g in self.groups),
         ):
             part = chosen.of(document)
             if not part["decisions"] and not part["unscheduled"]:
-                said.append(f"{option}: {snapshot} has nothing of that name that waits or changes")
+                near = nearest(option.partition(" ")[2], known)
+                said.append(f"{option}: {snapshot} has nothing of that name that waits or changes{near}")
         return said
 
     def of(self, document: Document) -> dict[str, Any]:

@@ -21,7 +21,8 @@ refused, and so are times of more than 100 years, more than 2^50 bytes, and othe
 The defaults reproduce KAI's policy. What a snapshot's own `config` and `schedulerParams` say
 (actions, plugins, binpack or spread, kValue, minimum runtimes …) is honoured and is not repeated here.
 Only preferences can be set: queue limits, gangs and the other contract rules cannot be switched off.
-Limits that are no settings, with unit and reason: [SECURITY.md](../SECURITY.md#limits-that-are-no-settings).
+Limits that are not settings, with unit and reason:
+[SECURITY.md](../SECURITY.md#limits-that-are-not-settings).
 
 """
 

@@ -87,7 +87,7 @@ def tune(
 ) -> None:
     """Compare settings on the same snapshots, or search better ones.
 
-    Only preferences can be tuned; contract rules are no settings. Every plan is audited by the checker.
+    Only preferences can be tuned; contract rules are not settings. Every plan is audited by the checker.
 
     Exit status: 0 done, 1 a bad input or a wrong answer, 2 wrong usage.
 

@@ -82,7 +82,7 @@ def _accepted(setting: Setting, values: Range) -> None:
     whole, number = (setting.allowed.startswith(word) for word in ("whole number", "number"))
     ends = [end for end in (values.low, values.high) if end is not None]
     if ends and not (whole or number):
-        raise ValueError(f"{setting.path}: give choices; it is no number")
+        raise ValueError(f"{setting.path}: give choices; it is not a number")
     for value in (*values.choices, *(int(end) if whole else end for end in ends)):
         try:
             load(None, {setting.path: value})

@@ -181,7 +181,7 @@ def path(text: str) -> Path:
 
 
 def value_at(item: Item, where: Path) -> Any:
-    """The value at the path, or None. Raises ``GroupingError`` if something on the way is no object.
+    """The value at the path, or None. Raises ``GroupingError`` if something on the way is not an object.
 
     Labels and annotations include those inherited from an owner above.
     """

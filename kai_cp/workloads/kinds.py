@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from kai_cp import yaml_text
 from kai_cp.files import read_text
+from kai_cp.settings import wrong
 from kai_cp.workloads.items import Path, path
 
 Shape: TypeAlias = Literal[
@@ -214,8 +215,8 @@ def parse_kinds(text: str, where: str) -> tuple[Kind, ...]:
         raise BadKinds(f"{where}: {yaml_text.why(problem)}") from None
     except ValidationError as problem:
         first = problem.errors()[0]
-        field_name = ".".join(str(part) for part in first["loc"])
-        raise BadKinds(f"{where}: {field_name}: {first['msg']}") from None
+        at = ".".join(map(str, first["loc"]))
+        raise BadKinds(": ".join(filter(None, (where, at, wrong(first))))) from None
 
 
 def _builtin() -> str:

@@ -73,7 +73,7 @@ def step(
     if settled:
         return Step(tuple(there), marks=_marks(pods, None, provisioning_class))
     if wanted is None:
-        return Step()  # Words that change from cycle to cycle are no reason to begin anew.
+        return Step()  # Words that change from cycle to cycle are not a reason to begin anew.
     marks = _marks(pods, wanted, provisioning_class)
     others = tuple(name for name in there if name != wanted.name)
     if wanted.name not in there:

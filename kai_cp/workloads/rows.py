@@ -82,7 +82,7 @@ def replicas_by_role(owner: Item, roles: Roles) -> dict[str, int]:
 
 
 def template_annotations(item: Item, where: str, template: object) -> dict[str, str]:
-    """Annotations of the pod template at ``where``. Raises ``GroupingError`` for one that is no string."""
+    """Annotations of the pod template at ``where``. Raises ``GroupingError`` for one that is not a string."""
     found = checked_object(item, where, template) or {}
     for key in ("metadata", "annotations"):
         where = f"{where}.{key}"

@@ -217,7 +217,7 @@ def _scheduled(status: Json) -> bool:
 
 
 def by_name(amounts: Mapping[str, int], spec: Json) -> Sum:
-    """Amounts by dimension as thousandths by resource name; places for pods are no resource here."""
+    """Amounts by dimension as thousandths by resource name; places for pods are not a resource here."""
     found: Sum = {}
     for name, amount in amounts.items():
         if name == "pods":

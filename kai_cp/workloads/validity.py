@@ -18,6 +18,10 @@ _LABEL_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 def refuse_invalid(body: Json, group: Group) -> None:
     """Raise ``GroupingError`` that names PodGroup and field if this PodGroup cannot be written."""
+    if not group.owner.uid:
+        raise GroupingError(
+            f"{group.owner.kind} {group.namespace}/{group.owner.name}", "metadata.uid", "is missing"
+        )
     problem = _metadata_problem(body["metadata"]) or spec_problem(body["spec"])
     if problem:
         raise GroupingError(f"PodGroup {group.namespace}/{group.name}", *problem)
@@ -66,7 +70,7 @@ def _tree_problem(by_name: dict[str, Json]) -> tuple[str, str] | None:
         above, seen = subgroup.get("parent"), {name}
         while above:
             if above not in by_name:
-                return f"{where}.parent", f"{shown(above)} is no subgroup"
+                return f"{where}.parent", f"{shown(above)} is not a subgroup"
             if above in seen:
                 return f"{where}.parent", f"{shown(above)} is its own ancestor"
             seen.add(above)

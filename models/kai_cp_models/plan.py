@@ -113,7 +113,7 @@ class Reservation:
     ``nodes``: GPUs held by node. ``domain``: (level, name) of the one it has to lie in. ``waits_for``: groups
     on its places that end at its start. ``drained``: held nodes that stand idle for it. ``victims``: what an
     accepted price evicts at the start. ``expired``: when an overdue one was given up. ``idle``: of
-    closed places (``draining``), which have no start. ``beside``: groups on its places that are no backfill,
+    closed places (``draining``), which have no start. ``beside``: groups on its places that are not backfill,
     as they came before it or others were evicted for them; it waits for their ends.
     """
 

@@ -98,7 +98,7 @@ def test_the_end_of_the_calendar_is_shown_and_not_passed(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"\xff\xfe", "it is no text in UTF-8"),
+        (b"\xff\xfe", "it is not text in UTF-8"),
         (b"a: 1\nb: [1\nc: 2\n", "not YAML: line 3: expected ',' or ']', but got ':'"),
         (None, "No such file or directory"),
     ],
@@ -155,7 +155,7 @@ def test_usage_that_is_no_share_is_refused_by_every_command(tmp_path: Path, word
     assert (done.returncode, done.stdout) == (2, "")
     assert (
         done.stderr
-        == f"kai-cp: --usage: {usage}: vision.gpu: 'many' is no share of the cluster from 0 to 1\n"
+        == f"kai-cp: --usage: {usage}: vision.gpu: 'many' is not a share of the cluster from 0 to 1\n"
     )
 
 

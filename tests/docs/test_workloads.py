@@ -193,7 +193,7 @@ def test_a_kind_of_ones_own_is_a_row_of_a_file(tmp_path: Path) -> None:
     [
         (
             "kinds: [{kind: Fleet.example.com, minMembers: spec.x}]",
-            "k.yaml: kinds.0.minMembers: Extra",
+            "k.yaml: kinds.0.minMembers: unknown key",
         ),
         ("kinds: [{kind: Fleet.example.com, minMember: 'spec..x'}]", "has an empty key"),
         ("kinds: [{kind: Fleet.example.com, shape: magic}]", "kinds.0.shape"),

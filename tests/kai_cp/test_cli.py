@@ -139,7 +139,7 @@ class TestUsage:
             (("slove",), "Did you mean 'solve'?"),
             (("solve",), "Missing argument"),
             (("solve", DEMO, "--now", "yesterday"), "--now: 'yesterday' is not an RFC 3339 time"),
-            (("solve", DEMO, "--budget", "-1"), "--budget: expected a number greater than 0, not -1.0"),
+            (("solve", DEMO, "--budget", "-1"), "--budget: expected a number greater than 0, not -1"),
             (("solve", DEMO, "--budget", "inf"), "--budget: inf is not an amount"),
             (
                 ("solve", DEMO, "--workers", "0"),
@@ -365,8 +365,10 @@ class TestSolve:
         options = [word for pair in named.items() for word in pair]
         done = run(command, DEMO, "--now", NOW, *options)
         assert done.stderr.splitlines() == [
-            "kai-cp: --namespace defualt: demo-cluster has nothing of that name that waits or changes",
-            "kai-cp: --group default/gaint: demo-cluster has nothing of that name that waits or changes",
+            "kai-cp: --namespace defualt: demo-cluster has nothing of that name that waits or changes; "
+            "the nearest: default",
+            "kai-cp: --group default/gaint: demo-cluster has nothing of that name that waits or changes; "
+            "the nearest: default/giant, default/legacy, default/chat-api",
             "kai-cp: --queue: demo-cluster has no queue resaerch; the nearest: research",
         ]
         assert run(command, DEMO, "--now", NOW, "--namespace", "default", "--group", "giant").stderr == ""
@@ -394,7 +396,7 @@ class TestSolve:
             assert "empty.json" in done.stderr
 
     def test_usage_of_unknown_queues_or_above_the_whole_is_refused(self, tmp_path: Path) -> None:
-        cases = [("nope: {gpu: 0.3}", 1, "nope"), ("vision: {gpu: 1.5}", 2, "vision.gpu: 1.5 is no share")]
+        cases = [("nope: {gpu: 0.3}", 1, "nope"), ("vision: {gpu: 1.5}", 2, "vision.gpu: 1.5 is not a share")]
         for text, status, words in cases:
             (tmp_path / "usage.yaml").write_text(text)
             for command in ("solve", "inspect"):

@@ -70,7 +70,7 @@ def test_settings_survive_being_written(tmp_path: Path) -> None:
         ("defrag: {goal: gang=0x8=1}\n", ":1: defrag.goal: 'gang=0x8': a gang has at least one pod"),
         ("solver: " + 2000 * "[", "not YAML: it is nested too deep"),
         ("solver: &x {budget_seconds: *x}\n", "not YAML: it has more than 200000 values"),
-        ("- a\n", "expected keys and values, found a list"),
+        ("- a\n", 'expected keys and values, not ["a"]'),
         ("solver: 3\n", ":1: solver: expected keys and values, not 3"),
         ("solver: {budget_seconds: x}\n", ":1: solver.budget_seconds: expected a number, not 'x'"),
         ("solver: {workers: 1.5}\n", ":1: solver.workers: expected a whole number, not 1.5"),
@@ -173,3 +173,8 @@ def test_a_weight_that_counts_nowhere_is_named(tmp_path: Path, objective: str, i
     assert [said.split(":")[0].rpartition(".")[2] for said in idle_weights(load(path))] == idle
     shown = run("config", "show", "--config", str(path))
     assert (shown.returncode, shown.stderr.count("has no effect")) == (0, len(idle))
+
+
+def test_a_whole_number_is_shown_without_decimals() -> None:
+    with pytest.raises(BadSettings, match=r"not -1$"):
+        load(None, {"solver.budget_seconds": -1.0})

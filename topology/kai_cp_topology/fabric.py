@@ -3,7 +3,8 @@
 A GPU graph is complete: its vertices are GPU indices (attribute ``island``), an edge carries the best
 ``kind`` of way between two GPUs and its ``gbytes_per_second``. The cluster graph is the tree of domains
 with a vertex for every domain (its path) and node (its name); edges lead to what is inside. A level that
-holds the same nodes as the one above it, or only tells nodes apart, is no step of a way and has no vertices.
+holds the same nodes as the one above it, or only tells nodes apart, is not a step of a way and has no
+vertices.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def scales(labels: Labels, gpus: Sequence[int], topologies: Mapping[str, Sequenc
                 levels.append((size, name, -depth, names[depth], places))
     for *_, label, places in sorted(levels, key=lambda level: level[:3]):
         found.setdefault(places.tobytes(), (label, places))
-    # If every NVLink domain is one node, it is no step between nodes.
+    # If every NVLink domain is one node, it is not a step between nodes.
     alone = int(np.bincount(nvlink)[1:].max(initial=0) == 1)
     return tuple(Scale(label, places, 2 * i) for i, (label, places) in enumerate(found.values(), 1 - alone))
 

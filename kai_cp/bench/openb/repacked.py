@@ -3,8 +3,8 @@
 Arrivals come in blocks. All pods admitted before stay, and from each block as many GPUs are admitted as the
 fluid relaxation allows: pools of equal nodes instead of nodes, the best choice inside the block, any number
 of moves, and divisible pods. A policy that refuses nothing cannot choose beyond a block, so the result is
-close to the most that it can reach. It is no strict bound: a policy that packs worse refuses some pods early
-and may end higher because of that, just like a policy that refuses on purpose.
+close to the most that it can reach. It is not a strict bound: a policy that packs worse refuses some pods
+early and may end higher because of that, just like a policy that refuses on purpose.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def _text(entry: Reservation, noted: str | None) -> str:
 
 
 def _places(entry: Reservation) -> Mapping[str, Any]:
-    """The nodes that are held, and the groups there that are no backfill."""
+    """The nodes that are held, and the groups there that are not backfill."""
     nodes = {name: round(gpus) for name, gpus in sorted(entry.nodes.items())}
     return {"nodes": nodes, **({"beside": entry.beside} if entry.beside else {})}
 

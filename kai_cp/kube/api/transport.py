@@ -39,7 +39,7 @@ LOG = logging.getLogger(__name__)
 _TOLD = (ConfigException, OSError, ValueError, YAMLError)
 """The client's exceptions for a kubeconfig that it cannot use, where the text says why."""
 _UNTOLD = (TypeError, AttributeError, LookupError, RecursionError)
-"""The client's exceptions for a file that is no kubeconfig."""
+"""The client's exceptions for a file that is not a kubeconfig."""
 
 CONNECT_SECONDS: Final = 5.0
 READ_SECONDS: Final = 15.0

@@ -32,7 +32,7 @@ def metric_labels(options: ControllerOptions) -> tuple[list[tuple[str, str]], di
     labels = sorted(pairs(options.queue_label_to_metric_label, flag).items())
     for _, name in labels:
         if not re.fullmatch(r"[a-zA-Z_][a-zA-Z0-9_]*", name) or name.startswith(("__", "queue_")):
-            raise ValueError(f"{flag}: {name!r} is no name for a label of a metric")
+            raise ValueError(f"{flag}: {name!r} is not a name for a label of a metric")
     usual = pairs(options.queue_label_to_default_metric_value, "--queue-label-to-default-metric-value")
     return labels, usual
 

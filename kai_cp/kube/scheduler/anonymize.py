@@ -98,7 +98,7 @@ the expressions about them.
 _VALUE_MAPS: Final = frozenset({"labels", "nodeSelector", "matchLabels"})
 """Keys of mappings from label keys to values."""
 _FREE_MAPS: Final = _NUMBERS | _VALUE_MAPS | {"annotations"}
-"""Keys of mappings whose keys are no fields; other keys than fields are left out."""
+"""Keys of mappings whose keys are not fields; other keys than fields are left out."""
 _DROPPED: Final = frozenset(
     [
         *("message", "displayName", "managedFields", "reason", "data", "binaryData", "stringData", "command"),
@@ -130,7 +130,7 @@ _NAMES_IN_NOTES: Final = {
 }
 """Annotations that hold JSON objects, with the key below which the keys are names; "": the object itself."""
 _UNNAMED: Final = frozenset({"*", "reservation/1"})
-"""What such objects say that is no name: each user that is not named, and a schema."""
+"""What such objects say that is not a name: each user that is not named, and a schema."""
 _MEANT: Final = re.compile(
     r"^(nvidia\.com/|node-role\.kubernetes\.io/|feature\.node\.kubernetes\.io/|kai\.scheduler/(task-priority"
     r"|preemptibility|node-pool)$|training\.kubeflow\.org/job-role$|ray\.io/node-type$|app$)"

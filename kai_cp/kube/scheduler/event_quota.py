@@ -1,4 +1,4 @@
-"""Limits the events of a namespace in a time window, so that a flood of objects is no flood of events."""
+"""Limits the events of a namespace in a time window, so that many objects do not cause a flood of events."""
 
 from __future__ import annotations
 

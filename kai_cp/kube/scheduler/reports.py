@@ -42,7 +42,7 @@ _TOLD: Final[dict[str, str]] = {
     "later": "StartMoved",
     "dropped": "StartDropped",
 }
-"""Events on pod groups that hold room, by the state of their reservation; the others are no news."""
+"""Events on pod groups that hold room, by the state of their reservation; the others are not news."""
 PLACED: Final = frozenset({PodStatus.BINDING, PodStatus.BOUND, PodStatus.RUNNING})
 
 

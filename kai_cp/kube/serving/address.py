@@ -26,7 +26,7 @@ def endpoint(address: str) -> tuple[str, int]:
     """
     host, colon, port = address.rpartition(":")
     if not (colon and port.isdecimal() and len(port) <= 5 and int(port) < 1 << 16):
-        raise ValueError(f"{address!r} is no address such as :8080 or 127.0.0.1:8080")
+        raise ValueError(f"{address!r} is not an address such as :8080 or 127.0.0.1:8080")
     return host.strip("[]"), int(port)
 
 

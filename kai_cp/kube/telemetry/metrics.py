@@ -140,7 +140,7 @@ class SchedulerMetrics:
             elif stage.kind == FAILED:
                 self._fallback.labels("failure").inc()
             elif stage.kind == SPENT:
-                # That counted work ends a search is no failure: alerts look at the stages that it left open.
+                # A search that counted work has ended did not fail: alerts look at the stages it left open.
                 self._status.labels(_label(stage), stage.status).inc()
             else:
                 name = _label(stage)

@@ -166,7 +166,7 @@ def _constraint(gang: Item, where: str, value: object, topology: str) -> GroupTo
 def _text(gang: Item, where: str, holder: Json, key: str) -> str:
     value = holder.get(key)
     if not isinstance(value, str):
-        raise gang.bad(f"{where}.{key}", "is missing" if value is None else f"{shown(value)} is no name")
+        raise gang.bad(f"{where}.{key}", "is missing" if value is None else f"{shown(value)} is not a name")
     return value
 
 

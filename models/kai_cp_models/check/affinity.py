@@ -188,9 +188,9 @@ class _Seeker:
 
 
 class _Company:
-    """Pods with affinity, accepted one after the other; a pod that waits is no partner at its new place.
+    """Pods with affinity, accepted one after the other; a pod that waits is not a partner at its new place.
 
-    A pod outside every domain is no partner. A pod that this plan places may come later, unless it is the
+    A pod outside every domain is not a partner. A pod that this plan places may come later, unless it is the
     first of its kind.
     """
 

@@ -181,7 +181,7 @@ def _plugged(world: PlannedCluster, catalog: Catalog, *, now: bool) -> Iterator[
                 placed += [pod.key] if resident.placed else []
         most = node.allocatable[GPU] // MILLI - node.dra_gpus
         if placed and plugged > most:
-            words = f"node {name} has {most} GPUs that are no devices, {plugged} are asked for"
+            words = f"node {name} has {most} GPUs that are not devices, {plugged} are asked for"
             yield Violation("claims", words, pods=tuple(placed))
 
 

@@ -101,7 +101,7 @@ def _gang(world: PlannedCluster, entry: Reservation, group: PodGroup) -> Iterato
         yield f"holds {sum(held.values()) / MILLI:g} GPUs, less than its gang needs"
     for name, milli in held.items():
         if milli in torn:
-            yield f"holds {milli / MILLI:g} GPUs of node {name}, which are no whole pods of it"
+            yield f"holds {milli / MILLI:g} GPUs of node {name}, which are not whole pods of it"
         there = (pod for pod in kinds if pod.spec.requests[GPU] <= milli)
         if name in world.snapshot.node_index and all(_refused(world, pod, name) for pod in there):
             yield f"holds node {name}, which accepts none of its pods"
@@ -143,7 +143,7 @@ def _told(world: PlannedCluster, times: Times, entry: Reservation, group: PodGro
     # That a later start has a cause at all is asked in ``starts``.
     causes = _CAUSES.get(entry.state, ()) if entry.state != "later" or entry.cause else ()
     if causes and entry.cause not in causes:
-        yield f"is {entry.state}, and {entry.cause!r} is no cause of that"
+        yield f"is {entry.state}, and {entry.cause!r} is not a cause of that"
     elif causes and not _seen(world, times, entry, group):
         yield f"is {entry.state} because of {entry.cause}, of which nothing is to be seen"
     if entry.state in ("dropped", "offered") and entry.nodes:

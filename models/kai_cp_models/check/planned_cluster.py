@@ -27,7 +27,7 @@ UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 def text_of(value: object) -> str:
     """A text in the details of a decision; raises ``TypeError`` for anything else."""
     if not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not text")
     return value
 
 

@@ -160,7 +160,7 @@ class SnapshotFacts:
     def _summed(
         self, specs: Sequence[PodSpec], held: Ints, nodes: Ints, stand_in: Sequence[bool], *, new: bool
     ) -> Floats:
-        """[N, D] what pods with these ``specs`` request on each node; -1 is no node."""
+        """[N, D] what pods with these ``specs`` request on each node; -1 is not a node."""
         count, width = len(self.snapshot.nodes), len(self.snapshot.dimensions)
         rows = np.array([spec.requests for spec in specs], dtype=np.float64).reshape(-1, width)
         found = np.zeros((count, width))

@@ -150,7 +150,7 @@ def _nodes(world: PlannedCluster, entry: Reservation) -> Iterator[Violation]:
 
 
 def _milli(gpus: float) -> int:
-    """Held milli-GPUs; 0 where it is no number of GPUs, which ``_nodes`` says."""
+    """Held milli-GPUs; 0 where it is not a number of GPUs, which ``_nodes`` says."""
     return round(gpus * MILLI) if 0 < gpus < NEVER else 0
 
 

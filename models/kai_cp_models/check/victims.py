@@ -83,7 +83,7 @@ def _faults(world: PlannedCluster, victim: PodGroup, decision: Decision, lost: b
     if not victim.preemptible:
         yield ", but is not preemptible"
     if victim.queue not in world.snapshot.leaf_queues:
-        yield f", but its queue {victim.queue!r} is no leaf queue"
+        yield f", but its queue {victim.queue!r} is not a leaf queue"
     if lost:
         yield " without a new place"
     if not decision.triggers:

@@ -13,7 +13,7 @@ _GOAL: Final = re.compile(PATTERN)
 def goal(text: str) -> tuple[str, int]:
     """What is wanted, and how much of it: ``nodes=4``, ``rack=1``, ``gang=8x8@rack=2``.
 
-    Whether a cluster has the level is seen only there. Raises ``ValueError`` for a text that is no goal.
+    Whether a cluster has the level is seen only there. Raises ``ValueError`` for a text that is not a goal.
     """
     found = _GOAL.fullmatch(text)
     if found is None or not int(found[2]):
@@ -26,7 +26,7 @@ def goal(text: str) -> tuple[str, int]:
 def gang(text: str) -> tuple[int, int, str | None]:
     """Pods, GPUs of each, and the level of a gang: ``gang=8x8@rack``; without a level None.
 
-    Raises ``ValueError`` for a text that is no gang.
+    Raises ``ValueError`` for a text that is not a gang.
     """
     found = _GANG.fullmatch(text)
     if found is None:

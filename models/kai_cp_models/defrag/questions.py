@@ -55,4 +55,4 @@ def _level(snapshot: Snapshot, name: str, option: str) -> str:
             return aliases[name]
         known += [*topology.levels, *aliases]
     some = f"; there are {', '.join(sorted(set(known)))}" if known else "; the snapshot has no Topology"
-    raise BadQuestion(f"{option}: {name!r} is no level of a Topology{some}")
+    raise BadQuestion(f"{option}: {name!r} is not a level of a Topology{some}")

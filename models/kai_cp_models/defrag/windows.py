@@ -29,7 +29,7 @@ class Window:
 def window(text: str) -> Window:
     """A window as settings state it; one that ends before it begins ends on the next day.
 
-    Raises ``ValueError`` for a text that is no window.
+    Raises ``ValueError`` for a text that is not a window.
     """
     found = _WINDOW.fullmatch(text)
     if found is None:

@@ -16,7 +16,7 @@ from kai_cp_models.fairness.totals import QueueTree
 from kai_cp_models.pods import UNLIMITED
 
 ResourceBounds = tuple[int | None, int | None, int | None]
-"""Per resource, the amount above which a queue may lose a unit; None: the resource is no reason."""
+"""Per resource, the amount above which a queue may lose a unit; None: the resource is not a reason."""
 TakenUnit = tuple[str, Amounts, Involved]
 """A lost unit: the victim's leaf queue, the amount that it gives up, and the resources involved."""
 Way = TypeVar("Way", bound=Hashable)

@@ -115,7 +115,7 @@ def _draining(cycle: Cycle, times: Times, drain: Drain) -> Reservation:
 
 
 def _beside(cycle: Cycle, times: Times, hold: Hold) -> tuple[GroupKey, ...]:
-    """Groups that are no backfill of the holder, though they start later than it was made (12.5): they had
+    """Groups that are not backfill of the holder, though they start later than it was made (12.5): they had
     their places before it got its own there, or others were evicted for them. It waits for their ends.
     """
     snapshot, ledger = cycle.snapshot, cycle.ledger
@@ -125,7 +125,7 @@ def _beside(cycle: Cycle, times: Times, hold: Hold) -> tuple[GroupKey, ...]:
     by_right = {key for one in cycle.evicted_by.values() for key in one.triggers}
     for key, held in ledger.held.items():
         owner = snapshot.pod_by_key[key].group
-        # Of what comes in the cycle of a new hold, what came before it is no backfill.
+        # Of what comes in the cycle of a new hold, what came before it is not backfill.
         earlier = held.node in new and (before is not None or owner in hold.beside)
         if owner is not None and (earlier or (held.node in hold.gpus and owner in by_right)):
             found.add(owner)

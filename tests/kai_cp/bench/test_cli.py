@@ -27,7 +27,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     ("arguments", "status", "words"),
     [
         ((), 2, "--suite: name one of kai"),
-        (("--suite", "scale", "--nodes", "abc"), 2, "--nodes abc: 'abc' is no whole number"),
+        (("--suite", "scale", "--nodes", "abc"), 2, "--nodes abc: 'abc' is not a whole number"),
         (("--suite", "scale", "--seeds", "3-1"), 2, "--seeds 3-1: '3-1' ends before it begins"),
         (
             ("--suite", "scale", "--shapes", "nope"),
@@ -41,7 +41,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         ),
         (("--suite", "kai", "--shared", "/nowhere"), 3, "name their directory with --shared"),
         (("--suite", "openb", "--shared", "/nowhere"), 3, "github.com/alibaba/clusterdata"),
-        (("--suite", "scale", "--part", "8/8"), 2, "--part: '8/8' is no part such as 0/8"),
+        (("--suite", "scale", "--part", "8/8"), 2, "--part: '8/8' is not a part such as 0/8"),
         (("--suite", "scale", "--out", "/nowhere/x.jsonl"), 2, "--out: /nowhere/x.jsonl: No such file"),
         (("merge", "/nowhere/x.jsonl"), 1, "/nowhere/x.jsonl: No such file"),
         (("merge", "/dev/null"), 1, "/dev/null: there is no result"),

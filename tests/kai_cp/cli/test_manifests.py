@@ -174,6 +174,22 @@ def test_a_pod_that_cannot_be_grouped_is_named_on_standard_error(tmp_path: Path)
     (tmp_path / "pods.json").write_text(json.dumps(pods))
     done = ran("group", tmp_path / "pods.json")
     assert done.exit_code == 1
-    assert "pods.json: pod ns/b: PodGroup ns/pg-b-: metadata.name" in done.stderr
+    assert "pods.json: pod ns/b: Pod ns/b: metadata.uid: is missing" in done.stderr
     assert [one["pod"] for one in json.loads(done.stdout)["errors"]] == ["ns/b"]
     assert len(json.loads(done.stdout)["podGroups"]) == 1
+
+
+def test_a_file_without_pods_is_named_as_it_gets_no_pod_groups(tmp_path: Path) -> None:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ns", "uid": "2"}}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    done = ran("group", tmp_path / "job.json")
+    assert done.exit_code == 0
+    assert "job.json: holds no pods" in done.stderr
+
+
+def test_a_file_of_kinds_without_keys_is_refused_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "kinds.yaml").write_text("text")
+    (tmp_path / "pods.json").write_text(json.dumps(POD))
+    done = ran("group", tmp_path / "pods.json", "--workload-kinds", tmp_path / "kinds.yaml")
+    assert done.exit_code == 2
+    assert done.stderr == f"kai-cp: {tmp_path / 'kinds.yaml'}: expected keys and values, not 'text'\n"

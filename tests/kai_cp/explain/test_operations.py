@@ -278,7 +278,7 @@ def test_operations_apply_in_the_order_in_which_they_stand() -> None:
 BAD = [
     ("--add-nodes", "n9=1", waits, ["n9", "n0"]),
     ("--add-nodes", "n0", waits, ["NODE=COUNT"]),
-    ("--add-nodes", "n0=0", waits, ["0 copies"]),
+    ("--add-nodes", "n0=0", waits, ["0 copies of n0; 1 to 10,000 may be added"]),
     ("--remove-nodes", "n9", waits, ["n9", "n0"]),
     ("--drain", "n9", waits, ["n9", "n0"]),
     ("--cordon", "n9", waits, ["n9", "n0"]),
@@ -298,7 +298,7 @@ BAD = [
     ("--move", "pod/default/a=n9", full, ["n9", "n0"]),
     ("--move", "pod/default/x=n0", full, ["default/x", "does not run"]),
     ("--set-priority", "podgroup/default/y=1", waits, ["default/y", "default/x"]),
-    ("--set-priority", "podgroup/default/x=high", waits, ["'high'"]),
+    ("--set-priority", "podgroup/default/x=high", waits, ["'high' is not a priority"]),
     ("--set-topology", "podgroup/default/y=rack", racks, ["default/y", "default/x"]),
     ("--set-topology", "podgroup/default/x=rock", racks, ["rock", "rack"]),
     ("--set-topology", "podgroup/default/x=rack", waits, ["default/x names no topology"]),
@@ -321,6 +321,8 @@ BAD = [
     ),
     ("--set-group-queue", "podgroup/default/x=p", waits, ["queue p", "q"]),
     ("--ungate", "podgroup/default/y", waits, ["default/y"]),
+    ("--ungate", "podgroup/default/x", waits, ["default/x has no scheduling gates"]),
+    ("--clear-backoff", "podgroup/default/x", waits, ["default/x has no scheduling backoff"]),
     ("--clear-backoff", "podgroup/default/y", backed_off, ["default/y", "default/x"]),
     ("--create", "secret/default/c", waits, ["KIND/NAMESPACE/NAME", "ConfigMap"]),
     ("--enable", "preemt", waits, ["preemt", "preempt"]),
@@ -369,3 +371,9 @@ def test_an_existing_object_is_not_added_again() -> None:
         effect_of(full(), [{"op": "add", "objects": [*NEW, NEW[0]]}])
     with pytest.raises(BadOperation, match="there is a Queue q already"):
         effect_of(full(), [{"op": "add", "object": {"kind": "Queue", "metadata": {"name": "q"}, "spec": {}}}])
+
+
+def test_a_text_among_objects_is_shown_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("a text")
+    with pytest.raises(BadFile, match=r'x\.yaml: "a text": only ConfigMap, .* can be added'):
+        operation("--add", str(tmp_path / "x.yaml"), NOW)

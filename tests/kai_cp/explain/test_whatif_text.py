@@ -99,4 +99,16 @@ def test_the_reason_of_what_is_added_and_waits_is_told() -> None:
         "now": "", "ops": [{"op": "add", "object": {"kind": "Job", "metadata": {"name": "new"}}}],
         "before": {**SIDE, "pending": [old]}, "after": {**SIDE, "pending": [old, waits]}, "diff": DIFF,
     }  # fmt: skip
-    assert "\nWaiting  ns/new (QueueNotLeaf)\n" in "\n".join(lines(document, "s"))
+    assert "\nWaiting  ns/new (QueueNotLeaf), in the first cycle\n" in "\n".join(lines(document, "s"))
+
+
+def test_a_group_that_was_changed_and_waits_is_named_with_its_reason() -> None:
+    old, other = {"podGroup": "ns/x", "reason": "OverLimit"}, {"podGroup": "ns/y", "reason": "OverLimit"}
+    once = {key: value for key, value in DIFF.items() if key not in ("cycles", "settled")}
+    document: dict[str, Any] = {
+        "now": "", "ops": [{"op": "set-priority", "podGroup": "podgroup/ns/x", "value": 9}],
+        "before": {**SIDE, "pending": [old, other]}, "after": {**SIDE, "pending": [old, other]}, "diff": once,
+    }  # fmt: skip
+    assert "\nWaiting  ns/x (OverLimit)\n" in "\n".join(lines(document, "s"))
+    document["diff"] = {**once, "gain": ["ns/x"]}
+    assert "Waiting" not in "\n".join(lines(document, "s"))

@@ -110,7 +110,7 @@ def test_a_running_pod_of_no_subgroup_is_told() -> None:
     assert [(row.item, row.reason) for row in found.set_aside] == [
         (
             "Pod default/r",
-            'metadata.labels[kai.scheduler/subgroup-name]: "b" is no subgroup of its pod group, so no '
+            'metadata.labels[kai.scheduler/subgroup-name]: "b" is not a subgroup of its pod group, so no '
             "other pod group gets its place",
         )
     ]

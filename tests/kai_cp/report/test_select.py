@@ -39,6 +39,15 @@ def test_the_group_that_loses_a_pod_has_its_eviction_too() -> None:
     assert len(pods(Selection())) == 5
 
 
+def test_the_nearest_names_follow_a_group_and_a_namespace_of_which_the_answer_has_nothing() -> None:
+    assert Selection(groups=("ns/xx", "v"), namespaces=("sn",)).unused(ANSWER, "s") == [
+        "--namespace sn: s has nothing of that name that waits or changes; the nearest: ns",
+        "--group ns/xx: s has nothing of that name that waits or changes; the nearest: ns/x, ns/w, ns/v",
+    ]
+    told = Selection(groups=("xx",)).unused(ANSWER, "s")
+    assert told == ["--group xx: s has nothing of that name that waits or changes; the nearest: x"]
+
+
 def test_queues_are_part_of_an_answer_where_something_of_the_part_concerns_them() -> None:
     assert list(Selection(groups=("v",)).of(ANSWER)["queues"]) == ["q-v"]
     assert list(Selection(groups=("nobody",)).of(ANSWER)["queues"]) == []

@@ -51,7 +51,7 @@ def test_holds_that_are_as_they_say_pass() -> None:
     [
         ({"n1": 8.0}, "less than its gang needs"),
         ({}, "less than its gang needs"),
-        ({"n1": 4.0, "n2": 4.0, "n3": 4.0, "n4": 4.0}, "which are no whole pods of it"),
+        ({"n1": 4.0, "n2": 4.0, "n3": 4.0, "n4": 4.0}, "which are not whole pods of it"),
         ({"n1": 8.0, "old": 8.0}, "which accepts none of its pods"),
     ],
 )
@@ -118,11 +118,11 @@ def test_no_more_groups_hold_than_the_settings_say() -> None:
         (replace(KEPT, start=at(20), promised=at(20)), "said to be kept, it is earlier"),
         (replace(KEPT, promised=None), "says nothing of what it promised"),
         (replace(KEPT, made=at(-90)), "was made at another time"),
-        (replace(KEPT, state="later", start=at(40), cause="Because"), "'Because' is no cause"),
-        (replace(KEPT, state="later", start=at(40), cause="Expired"), "'Expired' is no cause"),
+        (replace(KEPT, state="later", start=at(40), cause="Because"), "'Because' is not a cause"),
+        (replace(KEPT, state="later", start=at(40), cause="Expired"), "'Expired' is not a cause"),
         (replace(KEPT, state="later", start=at(40), cause="NodeLost"), "of which nothing is to be seen"),
         (replace(KEPT, state="later", start=at(40), cause="HigherPriority"), "nothing is to be seen"),
-        (replace(KEPT, state="dropped", nodes={}), "None is no cause"),
+        (replace(KEPT, state="dropped", nodes={}), "None is not a cause"),
         (replace(KEPT, state="dropped", nodes={}, cause="Expired"), "nothing is to be seen"),
         (replace(KEPT, state="dropped", cause="OptedOut"), "still holds nodes"),
         (replace(KEPT, beside=(GroupKey("ns", "nope"),)), "names ns/nope beside it"),

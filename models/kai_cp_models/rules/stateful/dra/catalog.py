@@ -212,7 +212,7 @@ class Catalog:
         return self._vectors[question]
 
     def _of_class(self, name: str) -> Mask:
-        """Devices that a class selects; its author is no tenant, so no namespace pays for it."""
+        """Devices that a class selects; its author is not a tenant, so no namespace pays for it."""
         if name not in self._members:
             self._members[name] = self.judge.holding(self.classes[name].selectors)
         return self._members[name]

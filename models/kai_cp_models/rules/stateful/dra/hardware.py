@@ -22,7 +22,7 @@ def gpus_by_node(snapshot: Snapshot) -> Mapping[str, Sequence[Device]]:
 
 
 def shared_attributes(gpus: Iterable[Device]) -> dict[str, str]:
-    """Attributes by plain name that all GPUs share; others are no attributes of the node."""
+    """Attributes by plain name that all GPUs share; others are not attributes of the node."""
     each = [{(name, str(value)) for (_, name), (_, value) in device.view.attributes} for device in gpus]
     return dict(sorted(set.intersection(*each))) if each else {}
 

@@ -77,7 +77,7 @@ class _Reader:
 
 
 def _literal(tree: Any) -> str | None:
-    """The text of a literal; None: the expression is no literal."""
+    """The text of a literal; None: the expression is not a literal."""
     inner = tree.children[0] if tree.data == "primary" else tree
     token: Any = inner.children[0] if inner.data == "literal" else None
     known = token is not None and token.type in ("STRING_LIT", "MLSTRING_LIT")
