@@ -133,7 +133,7 @@ def _earlier(walk: Walk, holder: Holder) -> None:
             return
         outcome = at(walk, holder, instant)
         if isinstance(outcome, FoundPlaces):
-            keep(walk, holder, instant, outcome)
+            keep(walk, holder, instant, outcome, hold.cause)
             return
 
 

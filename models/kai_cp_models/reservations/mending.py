@@ -46,7 +46,7 @@ def at(walk: Walk, holder: Holder, start: float, only: NodeOfPod | None = None) 
 
 
 def keep(walk: Walk, holder: Holder, start: float, found: FoundPlaces, cause: str | None = None) -> Hold:
-    """Let the holder hold these places from ``start`` on. ``cause``: why the start is later than before."""
+    """Let the holder hold these places from ``start`` on. ``cause``: why the start is later than before, if it is."""
     walk.settle(found)
     stored = holder.stored
     hold = Hold(
@@ -59,7 +59,7 @@ def keep(walk: Walk, holder: Holder, start: float, found: FoundPlaces, cause: st
         min(stored.promised, max(start, walk.now)),
         holder.order,
         stored,
-        cause,
+        cause if start > stored.start else None,
         stored_gpus=gpus_stored(walk, holder),
     )
     walk.stands(hold)
@@ -79,7 +79,7 @@ def later(walk: Walk, holder: Holder, refused: NoPlaces, *, at_once: bool, known
         for instant in walk.points(holder.shape, until=walk.now + walk.horizon):
             outcome = at(walk, holder, instant) if at_once or instant > walk.now else NoPlaces()
             if isinstance(outcome, FoundPlaces):
-                keep(walk, holder, instant, outcome, cause if instant > holder.stored.start else None)
+                keep(walk, holder, instant, outcome, cause)
                 return
     text = bound.message if bound else "no later start is known"
     walk.report(drop(holder.ask.group, holder.stored, cause, text))
