@@ -353,6 +353,23 @@ def test_a_start_that_preempt_takes_back_is_planned_anew(ends: str | None, state
     assert (holds(plan)["big"], entry(plan, "big").cause) == (state, "HigherPriority")
 
 
+@pytest.mark.parametrize(("beside", "grows"), [((), {"g-1"}), (("g",), set())])
+def test_a_group_that_a_holder_waits_for_does_not_grow_onto_its_places(
+    beside: tuple[str, ...], grows: set[str]
+) -> None:
+    """big needs 6 of 8 GPUs of n1, where g-0 has 2. As backfill g leaves at 12:30 with g-1. If it came before
+    big got its places, big would wait for it."""
+    big = stored(30, {"n1": 6, "n2": 6}, beside=beside)
+    elastic = group("g", preemptible=True, last_start=at(-60), created=at(-70))
+    members = world(
+        runs("a", "n2", lasts="30m"),
+        waits("big", 2, 6, lasts="4h", reserve=True, waited=60, stored=big),
+        (elastic, (pod("g-0", "n1", spec=spec(2), started=at(-60)), pod("g-1", spec=spec(2)))),
+    )
+    plan = solved(cluster(nodes=TWO, **members), settings(reservations={"backfill": "preemptible"}))
+    assert (placed(plan), holds(plan)["big"]) == (grows, ("kept", 30.0, ["n1", "n2"]))
+
+
 def test_none_means_no_backfill() -> None:
     members = world(
         runs("a", "n2", lasts="30m"),

@@ -46,7 +46,7 @@ def at(walk: Walk, holder: Holder, start: float, only: NodeOfPod | None = None) 
 
 
 def keep(walk: Walk, holder: Holder, start: float, found: FoundPlaces, cause: str | None = None) -> Hold:
-    """Let the holder hold these places from ``start`` on. ``cause``: why the start is later than before, if it is."""
+    """Let the holder hold these places from ``start`` on. ``cause``: why the start is late, where it is."""
     walk.settle(found)
     stored = holder.stored
     hold = Hold(

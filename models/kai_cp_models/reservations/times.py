@@ -205,10 +205,19 @@ class Times:
         return self.now + limit + margin if limit < NEVER else NEVER
 
     def gives_way(self, group: PodGroup) -> bool:
-        """Whether an ask without a run time may stay in held capacity until the start that needs it
-        (12.8)."""
+        """Whether an ask without a run time may stay in held capacity until the start that needs it (12.8).
+
+        A group for which a holder waits is not evicted at the start, so further pods of it do not stay there.
+        """
         mode = self.settings.reservations.backfill
-        return mode == "preemptible" and group.preemptible and self.until(group) == NEVER
+        waits = mode == "preemptible" and group.preemptible and self.until(group) == NEVER
+        return waits and group.key not in self._awaited
+
+    @cached_property
+    def _awaited(self) -> frozenset[GroupKey]:
+        """Groups whose ends holders wait for (12.5)."""
+        found = (self.stored(group.key) for group in self.snapshot.waiting_groups)
+        return frozenset().union(*(stored.beside for stored in found if stored is not None))
 
     def waited(self, group: PodGroup) -> float:
         """Seconds since the group was created or last evicted."""
