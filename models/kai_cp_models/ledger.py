@@ -406,7 +406,9 @@ class Ledger:
             if self.device_free_mib(node, name, now=False) >= need
         ]
         free = self.room.free_on[node]
-        fresh = min(max(free[GPU], 0) // MILLI, devices, max(free[PODS] - 1, 0)) if spread else 0
+        # Where a share is promised its place, a new device may be what another pod is promised.
+        opens = spread and self.nominated_to(pod) != node
+        fresh = min(max(free[GPU], 0) // MILLI, devices, max(free[PODS] - 1, 0)) if opens else 0
         chosen = [name for _, name in sorted(options)][: devices - fresh]
         while len(chosen) < devices:
             chosen.append(self.fresh_group(pod, node, taken=chosen))

@@ -18,10 +18,22 @@ from kai_cp_models.pods import GroupKey, Pod, PodStatus
 from kai_cp_models.queries.shares import waiting_line
 from kai_cp_models.reservations.prepare import prepare
 from kai_cp_models.snapshot import Queue, Shares, Snapshot
-from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, solved
+from tests.support.plans import SETTINGS, bound, evicted, nominated, placed, reasons, solved
 from tests.support.times import holds, runs, settings, stored, waits, written
 from tests.support.times import world as timed
-from tests.support.worlds import NOW, PLUGINS, cluster, gpu_bound, group, node, pod, pods, queue, spec
+from tests.support.worlds import (
+    NOW,
+    PLUGINS,
+    cluster,
+    fraction,
+    gpu_bound,
+    group,
+    node,
+    pod,
+    pods,
+    queue,
+    spec,
+)
 
 RULED = PLUGINS | {"nominatednode"}
 ONE = node("n1", gpus=1)
@@ -314,3 +326,23 @@ def test_a_promised_start_comes_before_a_promised_place_beyond_the_share() -> No
     plan = in_time(*running, e, t, b, queues=queues)
     assert (nominated(plan), holds(plan)) == ({"b-0": "n1"}, {"e": ("kept", 60.0, ["n2"])})
     assert not [one for one in plan.unscheduled if one.reason == "InternalError"]
+
+
+@pytest.mark.parametrize("strategy", ["gpupack", "gpuspread"])
+def test_a_promised_share_takes_no_device_that_it_was_not_promised(strategy: str) -> None:
+    """y leaves a device, where t-0 fits beside x, and w leaves the other GPU, which is promised to u-0. Where
+    t-0 opens a device there, none is left for u-0."""
+    half, leaves = fraction(500), {"node": "n1", "status": PodStatus.RELEASING}
+    there = [
+        pod("x-0", "n1", spec=half, gpu_groups=("d",)),
+        pod("y-0", spec=half, gpu_groups=("d",), **leaves),
+        pod("w-0", **leaves),
+    ]
+    waiting = [pod("t-0", spec=half, nominated_node="n1"), pod("u-0", nominated_node="n1", created=1.0)]
+    groups = [group("t", queue="a"), group("u", queue="a", created=1.0), group("b", queue="b")]
+    groups += [group(name) for name in "xyw"]
+    queues = [queue("a"), queue("b", priority=200), queue("q")]
+    more = {"groups": groups, "nodes": [node("n1", gpus=2)], "queues": queues}
+    plan = solved(world(*there, *waiting, plugins=RULED | {strategy}, **more))
+    assert nominated(plan) == {"t-0": "n1", "u-0": "n1"}
+    assert reasons(plan)["b"] != "InternalError"
