@@ -346,3 +346,24 @@ def test_a_promised_share_takes_no_device_that_it_was_not_promised(strategy: str
     plan = solved(world(*there, *waiting, plugins=RULED | {strategy}, **more))
     assert nominated(plan) == {"t-0": "n1", "u-0": "n1"}
     assert reasons(plan)["b"] != "InternalError"
+
+
+def test_a_promised_place_that_reclaim_takes_back_is_lost_like_a_pod_that_runs() -> None:
+    """v has a quota of 2 and holds 5 GPUs with w-0, which is promised 4. t of q takes its 5: v may lose r-0
+    while it holds 5, and then w-0 while it holds 4."""
+    none = Shares(0, 0, 0)
+    plan = solved(
+        cluster(
+            [pod("r-0", "n1"), pod("w-0", spec=spec(4), nominated_node="n1"), pod("t-0", spec=spec(5))],
+            [group("r", queue="v", priority=10), group("w", queue="v"), group("t")],
+            [node("n1", gpus=5), node("n2", gpus=3)],
+            [
+                queue("v", quota=gpu_bound(2), weight=none),
+                queue("q", quota=gpu_bound(5), weight=none),
+                queue("z", quota=gpu_bound(1), weight=none),
+            ],
+            actions=("allocate", "reclaim"),
+            plugins=RULED,
+        )
+    )
+    assert (evicted(plan), placed(plan)) == ({"r-0"}, {"t-0"})

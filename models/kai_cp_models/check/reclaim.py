@@ -7,7 +7,8 @@ takes nothing and only uses what is left over needs no right to reclaim, nor doe
 its batch (beyond its minimum, one pod counts as the batch). A moved victim is not a loss, unless
 ``allowConsolidatingReclaim`` is false. Within one victim queue, some order of the units must pass in which
 each pod group gives up its surplus before its core (5.4). As totals only fall, that holds if and only if
-there is a pod group whose last unit passes the tests as the last one of all.
+there is a pod group whose last unit passes the tests as the last one of all. Promised places that reclaim
+takes back are lost as well; no decision shows for which trigger, so they may be a unit of each.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kai_cp_models.check.amounts import CheckedAmounts
 from kai_cp_models.check.levels import Levels, QueueLevel
 from kai_cp_models.check.planned_cluster import PlannedCluster, Violation
 from kai_cp_models.check.victims import takers
-from kai_cp_models.pods import GpuKind, GroupKey, Pod
+from kai_cp_models.pods import GpuKind, GroupKey, Pod, PodStatus
 from kai_cp_models.snapshot import PodGroup
 
 
@@ -139,7 +140,8 @@ def _costs(world: PlannedCluster, claim: Trigger) -> _Costs:
 
 
 def _cost(world: PlannedCluster, pods: list[Pod]) -> CheckedAmounts:
-    return _sum(world.start.charge(pod, pod.node) for pod in pods if pod.node is not None)
+    places = ((pod, pod.node or pod.nominated_node) for pod in pods)
+    return _sum(world.start.charge(pod, node) for pod, node in places if node is not None)
 
 
 def _judge(
@@ -152,7 +154,9 @@ def _judge(
     yield from _may_reclaim(world, levels, claim, request)
     for queue in sorted({group.queue for group, _ in claim.moves} | {queue for queue, _ in costs}):
         mine, theirs = levels.levelled(claim.group.queue, queue)
-        if not _candidate(mine, theirs, request):
+        promised = _sum(_cost(world, pods) for pods in _taken_back(world, theirs.name))
+        able = (theirs.held, amounts.plus(theirs.held, promised))
+        if not any(_candidate(mine, theirs, held, request) for held in able):
             yield claim.breaks(f"{claim} may not disturb queue {theirs.name}: {theirs.described()}")
     losses = list(_losses(world, levels, claim, request, costs))
     for loss in losses:
@@ -200,13 +204,13 @@ def _may_reclaim(
             )
 
 
-def _candidate(mine: QueueLevel, theirs: QueueLevel, request: CheckedAmounts) -> bool:
-    """The victim filter."""
+def _candidate(mine: QueueLevel, theirs: QueueLevel, held: CheckedAmounts, request: CheckedAmounts) -> bool:
+    """The victim filter, where ``theirs`` holds ``held``."""
     if not mine.within(amounts.plus(mine.held, request), "quota"):
-        return theirs.exceeds(theirs.held, "allocatable")
+        return theirs.exceeds(held, "allocatable")
     asked = [i for i in range(3) if request[i]]
-    over = any(theirs.over(i, theirs.held[i], "quota") for i in asked)
-    return over or not any(theirs.under(i, theirs.held[i], "quota") for i in asked)
+    over = any(theirs.over(i, held[i], "quota") for i in asked)
+    return over or not any(theirs.under(i, held[i], "quota") for i in asked)
 
 
 def _may_lose(theirs: QueueLevel, remaining: CheckedAmounts, entitled: bool) -> bool:
@@ -245,10 +249,19 @@ def _taken_below(world: PlannedCluster, claim: Trigger, theirs: str) -> Iterator
             yield victim, lost
 
 
+def _taken_back(world: PlannedCluster, theirs: str) -> Iterator[list[Pod]]:
+    """The pods that were promised places and get none, of each pod group below a queue (4.2)."""
+    for group in world.start.nominated_groups:
+        if theirs in world.snapshot.queue_path.get(group.queue, ()) and not world.placed_of(group):
+            pods = (pod for pod in world.snapshot.members[group.key] if pod.status is PodStatus.PENDING)
+            yield [pod for pod in pods if pod.nominated_node in world.snapshot.node_index]
+
+
 def _last_units(world: PlannedCluster, claim: Trigger, theirs: str) -> Iterator[list[Pod]]:
     """What each pod group that the trigger takes from may give up last: the first ``minimum`` lost pods of
-    its pod sets together; without such pods, the first of any pod set.
+    its pod sets together; without such pods, the first of any pod set. Also what was taken back.
     """
+    yield from _taken_back(world, theirs)
     for victim, lost in _taken_below(world, claim, theirs):
         by_leaf: dict[str, list[Pod]] = {}
         for pod in sorted(lost, key=lambda p: p.sort_key):
